@@ -1,0 +1,51 @@
+"""Every way a payload can be refused, by name.
+
+Each message says what was expected, what was found, where, and what to do. Callers catch `PayloadError`;
+the command lines print its text and exit with code 3.
+"""
+
+from __future__ import annotations
+
+
+class PayloadError(ValueError):
+    """A payload, or the anchors meant for one, cannot be used."""
+
+
+class TruncatedPayloadError(PayloadError):
+    """The bytes end before the payload does."""
+
+
+class OversizedPayloadError(PayloadError):
+    """The payload, or what it claims to unpack to, is larger than a payload may be."""
+
+
+class ChecksumError(PayloadError):
+    """The bytes were changed on their way."""
+
+
+class VersionError(PayloadError):
+    """The payload is written in a version of the format that this reader does not know."""
+
+
+class CodecError(PayloadError):
+    """The payload names a codec that this reader does not know."""
+
+
+class MalformedPayloadError(PayloadError):
+    """The checksum holds but the content breaks a rule of the format."""
+
+
+class ContractMismatchError(PayloadError):
+    """The payload was made for another vocabulary, special ids or chat template."""
+
+
+class AnchorRangeError(PayloadError):
+    """A position lies outside the canvas, or a token id outside the vocabulary."""
+
+
+class EmptyAnchorsError(PayloadError):
+    """There is no anchor where at least one is needed."""
+
+
+class PromptRequiredError(PayloadError):
+    """The payload neither carries its prompt nor was the prompt given beside it."""

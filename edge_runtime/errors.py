@@ -1,0 +1,55 @@
+"""Every way the edge can fail, by name.
+
+Each message says what was expected, what was found, where, and what to do. The command lines print its text
+and exit with the class's `exit_code`; errors of the payload itself are `payload.PayloadError` (code 3).
+"""
+
+from __future__ import annotations
+
+
+class EdgeError(Exception):
+    """Anything the edge cannot do. `exit_code` is what a command line returns for it."""
+
+    exit_code = 4
+
+
+class UsageError(EdgeError):
+    """What was asked for does not make sense: an option, a missing prompt, an answer too long."""
+
+    exit_code = 2
+
+
+class ContextError(UsageError):
+    """The prompt, the anchors or the tokens asked for do not fit the model's context."""
+
+
+class BundleError(EdgeError):
+    """A model bundle cannot be used."""
+
+
+class BundleMissingError(BundleError):
+    """There is no bundle at the given place."""
+
+
+class BundleFileError(BundleError):
+    """A file that the bundle lists is missing, unreadable or of another size."""
+
+
+class BundleHashError(BundleError):
+    """A file of the bundle does not have the SHA-256 that `bundle.json` states."""
+
+
+class BundleSchemaError(BundleError):
+    """`bundle.json`, the tokenizer or the chat template is of an unknown or a broken form."""
+
+
+class BundleVariantError(BundleError):
+    """The bundle has no such variant."""
+
+
+class BundleContractError(BundleError):
+    """No bundle fits the payload's contract, or a bundle does not fit its own."""
+
+
+class EngineError(EdgeError):
+    """The model could not be loaded or run."""

@@ -49,3 +49,7 @@ class EmptyAnchorsError(PayloadError):
 
 class PromptRequiredError(PayloadError):
     """The payload neither carries its prompt nor was the prompt given beside it."""
+
+
+class BasePayloadError(PayloadError):
+    """The payload adds to another one, and that one was not given or is not the one it names."""

@@ -1,0 +1,148 @@
+"""The paper's text template (section 6.3): the anchors as text, one NUL byte for every gap, compressed.
+
+Knows how to write a template and to read it back by tokenising it again. That gives other ids at times
+("a" + "b" may be the one token "ab"), so every anchor that would not come back is left out of the text like
+a gap and listed beside it as a patch. Does not know how to tokenise: it is given a `TokenBytes`.
+
+Body: varint canvas, varint length + 1 (0 where unknown), varint number of patches, then for each patch
+varint distance from the patch before it (from -1 for the first, less one) and varint id; then the
+compressed template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from payload.anchors import MAX_CANVAS, AnchorSet
+from payload.bytesio import Reader, varint
+from payload.contract import Contract
+from payload.errors import AnchorRangeError, MalformedPayloadError, PayloadError
+
+MAX_TEMPLATE_BYTES = 1 << 18
+"""Longest template that is unpacked."""
+
+Shape = tuple[tuple[int, ...], tuple[int, ...], int, int | None]
+"""Positions, ids, canvas, length: what every codec's body holds."""
+
+
+class TokenBytes(Protocol):
+    """The tokenizer as the template codecs see it."""
+
+    def token_bytes(self, id: int) -> bytes:
+        """The bytes one token stands for."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, special tokens not recognised and none added."""
+
+
+def encode_template(anchors: AnchorSet, tokens: TokenBytes, squeeze: Callable[[bytes], bytes]) -> bytes:
+    """The body of a template payload."""
+    known = dict(zip(anchors.positions, anchors.ids, strict=True))
+    patched: dict[int, int] = {}
+    for run in _runs(anchors.positions):
+        for position in _unfaithful(run, [known[p] for p in run], tokens):
+            patched[position] = known[position]
+    text = bytearray()
+    for position in range(anchors.positions[-1] + 1 if anchors.positions else 0):
+        plain = position in known and position not in patched
+        text += tokens.token_bytes(known[position]) if plain else b"\0"
+    if len(text) > MAX_TEMPLATE_BYTES:
+        raise PayloadError(
+            f"template: expected at most {MAX_TEMPLATE_BYTES} bytes of text, found {len(text)}; use codec compact"
+        )
+    out = bytearray(varint(anchors.canvas))
+    out += varint(0 if anchors.length is None else anchors.length + 1) + varint(len(patched))
+    previous = -1
+    for position, token in patched.items():
+        out += varint(position - previous - 1) + varint(token)
+        previous = position
+    return bytes(out) + squeeze(bytes(text))
+
+
+def decode_template(
+    body: bytes, contract: Contract, tokens: TokenBytes, unsqueeze: Callable[[bytes, int, str], bytes]
+) -> Shape:
+    """Read a template body back. Raises PayloadError subclasses for every way in which it can be wrong."""
+    reader = Reader(body)
+    canvas = reader.varint("canvas", MAX_CANVAS)
+    length = reader.varint("length", MAX_CANVAS + 1)
+    found: dict[int, int] = {}
+    previous = -1
+    for _ in range(reader.varint("number of patches", MAX_CANVAS)):
+        previous += 1 + reader.varint("patch distance", MAX_CANVAS)
+        found[previous] = reader.varint("patch id", 0x7FFFFFFF)
+    text = unsqueeze(reader.rest(), MAX_TEMPLATE_BYTES, "template")
+    position = 0
+    for index, segment in enumerate(text.split(b"\0")):
+        position += index > 0
+        if not segment:
+            continue
+        for token in tokens.encode(_utf8(segment)):
+            if position >= canvas:
+                raise AnchorRangeError(f"template: expected at most {canvas} positions, found more")
+            if position in found:
+                raise MalformedPayloadError(f"patch at position {position}: expected a gap there, found text")
+            found[position] = token
+            position += 1
+    positions = tuple(sorted(found))
+    if (positions[-1] + 1 if positions else 0) != position:
+        raise MalformedPayloadError("template: expected its end at the last anchor, found it elsewhere")
+    return positions, tuple(found[p] for p in positions), canvas, length - 1 if length else None
+
+
+def _utf8(segment: bytes) -> str:
+    try:
+        return segment.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedPayloadError(
+            f"template: expected UTF-8, found byte {segment[error.start]:#04x}"
+        ) from None
+
+
+def _runs(positions: Sequence[int]) -> list[list[int]]:
+    """Consecutive positions, grouped."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][-1] == position - 1:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs
+
+
+def _unfaithful(run: list[int], ids: list[int], tokens: TokenBytes) -> list[int]:
+    """Positions of a run that must be left out of the text so that the rest tokenises to its own ids."""
+    out: list[int] = []
+    todo = [(0, len(ids))]
+    while todo:
+        start, end = todo.pop()
+        at = _first_difference(ids[start:end], tokens)
+        if at is None:
+            continue
+        out.append(run[start + at])
+        todo += [(start, start + at), (start + at + 1, end)]
+    return sorted(out)
+
+
+def _first_difference(ids: list[int], tokens: TokenBytes) -> int | None:
+    """Index of the first id that tokenising the text of `ids` does not give back; None where all come back."""
+    pieces = [tokens.token_bytes(token) for token in ids]
+    for index, piece in enumerate(pieces):
+        if not piece or b"\0" in piece:
+            return index
+    whole = b"".join(pieces)
+    try:
+        back = tokens.encode(whole.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        # The token that holds the offending byte; a character cut by a gap has no text of its own.
+        end = 0
+        for index, piece in enumerate(pieces):
+            end += len(piece)
+            if error.start < end:
+                return index
+        raise AssertionError("the offending byte lies in no token") from None
+    for index, token in enumerate(ids):
+        if index >= len(back) or back[index] != token:
+            return index
+    return None if len(back) == len(ids) else len(ids) - 1

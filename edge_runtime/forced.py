@@ -1,0 +1,337 @@
+"""Forced decoding: anchors at their places whatever the model says, greedy tokens in the gaps (section 3.2).
+
+Knows which tokens are known, which have to be predicted, in how few passes that goes, and when an answer ends
+(section 3.3). Does not know text, payload bytes or what runs the model.
+
+The paper runs one pass a position. Here a run of known tokens goes through in one pass: one for the prompt
+with the leading anchors, then one for each gap token, the anchors behind a gap riding with its last token.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from edge_runtime.engine import Engine, Logits
+from edge_runtime.errors import ContextError, EngineError, UsageError
+from payload import AnchorSet
+
+END_MARKER_COVERAGE = 0.4
+"""Above this share of anchored positions the last anchor is taken for the end of the answer (section 3.3)."""
+
+Drafter = Callable[[Sequence[int], int], Sequence[int]]
+"""(prompt and answer so far, most ids wanted) -> a guess of the next ids, possibly empty."""
+
+
+class Source(StrEnum):
+    """Where a token comes from."""
+
+    PROMPT = "prompt"
+    ANCHOR = "anchor"
+    FILL = "fill"
+
+
+class Token(NamedTuple):
+    """One token of the stream.
+
+    position: 0-based in the answer; the prompt's tokens count up to -1.
+    logprob:  natural logarithm of P(token | everything before it) under the edge model, None where not asked.
+    """
+
+    id: int
+    position: int
+    source: Source
+    logprob: float | None
+
+
+class Stop(StrEnum):
+    """Why an answer ended."""
+
+    LENGTH = "length"
+    """The payload states the length."""
+    LAST_ANCHOR = "last anchor"
+    """Coverage is above `END_MARKER_COVERAGE` and the last anchor has been emitted."""
+    EOS = "end token"
+    """The model ended the answer after the last anchor."""
+    LIMIT = "limit"
+    """The most tokens asked for, or the canvas, or the context, are used up."""
+
+
+@dataclass(frozen=True)
+class FillOptions:
+    """How to decode; none of these changes a token, but for where `max_tokens` ends the answer.
+
+    max_tokens:    most tokens of the answer; None is the payload's canvas.
+    score_anchors: report log P of each anchor, at the cost of the output head on its row.
+    echo_prompt:   yield the prompt's tokens first.
+    max_chunk, max_rows: most tokens and most rows of logits of one pass: they bound the memory it takes.
+    drafter:       guesses gap tokens, which are then verified several a pass.
+    max_draft:     most guessed tokens of one pass.
+    """
+
+    max_tokens: int | None = None
+    score_anchors: bool = True
+    echo_prompt: bool = False
+    max_chunk: int = 512
+    max_rows: int = 64
+    drafter: Drafter | None = None
+    max_draft: int = 8
+
+
+@dataclass
+class FillStats:
+    """What a run cost; filled in while it goes.
+
+    passes:  calls of the model. computed: tokens that went through it.
+    reused:  prompt tokens found in its cache.
+    drafted, accepted: gap tokens guessed, and those of them that were right.
+    prefill: seconds to the end of the first pass. fill: seconds from there, the reader's own time included.
+    """
+
+    passes: int = 0
+    computed: int = 0
+    reused: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    prefill: float = 0.0
+    fill: float = 0.0
+    stop: Stop | None = None
+
+
+class Ending(NamedTuple):
+    """Where an answer ends: before position `end`, because of `stop`. No end token counts before `hold`."""
+
+    end: int
+    stop: Stop
+    hold: int
+
+
+def ending(anchors: AnchorSet, room: int, max_tokens: int | None = None) -> Ending:
+    """The stop rule for an answer of which at most `room` tokens fit the context.
+
+    End tokens are held back while anything the cloud has committed remains: an anchor, or the known length.
+    Raises ContextError where the anchors do not fit.
+    """
+    committed = anchors.positions[-1] + 1 if anchors.positions else 0
+    hold = committed if anchors.length is None else anchors.length
+    limit = anchors.canvas if max_tokens is None else max_tokens
+    if min(hold, limit) > room:
+        raise ContextError(
+            f"expected an answer of at most {room} tokens after this prompt, "
+            f"found one of {min(hold, limit)} in the payload. Raise --context or shorten the prompt."
+        )
+    if anchors.length is not None:
+        end, stop = anchors.length, Stop.LENGTH
+    elif anchors.coverage > END_MARKER_COVERAGE:
+        end, stop = committed, Stop.LAST_ANCHOR
+    else:
+        end, stop = anchors.canvas, Stop.LIMIT
+    return Ending(end, stop, hold) if end <= min(limit, room) else Ending(min(limit, room), Stop.LIMIT, hold)
+
+
+def fill(
+    engine: Engine,
+    prompt_ids: Sequence[int],
+    anchors: AnchorSet,
+    options: FillOptions | None = None,
+    stats: FillStats | None = None,
+) -> Iterator[Token]:
+    """Yields the answer's tokens in order, each as soon as it is known; the end token is not one of them.
+
+    Greedy, so the same input gives the same tokens; an empty anchor set gives plain greedy decoding. What the
+    engine's cache shares with the prompt is not run again. The iterator may be closed at any time: the engine
+    stays usable. Raises UsageError for an empty prompt, ContextError where prompt and anchors do not fit.
+    """
+    options = options or FillOptions()
+    stats = stats if stats is not None else FillStats()
+    if not prompt_ids:
+        raise UsageError("expected a prompt of at least one token, found none")
+    if len(prompt_ids) >= engine.context:
+        raise ContextError(
+            f"expected a prompt of less than {engine.context} tokens, found {len(prompt_ids)}. "
+            "Raise --context or shorten the prompt."
+        )
+    rule = ending(anchors, engine.context - len(prompt_ids), options.max_tokens)
+    return _Filling(engine, list(prompt_ids), anchors, rule, options, stats).tokens()
+
+
+class _Item(NamedTuple):
+    """A place of the answer in one pass: forced is an anchor, else a guess to be verified."""
+
+    id: int
+    forced: bool
+
+
+_UNKNOWN = _Item(-1, False)
+"""A place without a guess. It comes last, for what follows it cannot be run."""
+
+
+class _Filling:
+    """The state of one answer being decoded."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        prompt_ids: list[int],
+        anchors: AnchorSet,
+        rule: Ending,
+        options: FillOptions,
+        stats: FillStats,
+    ) -> None:
+        self.engine = engine
+        self.options = options
+        self.stats = stats
+        self.rule = rule
+        self.eos = sorted(anchors.contract.eos_ids)
+        self.anchors = dict(zip(anchors.positions, anchors.ids, strict=True))
+        self.prompt = prompt_ids
+        self.text = list(prompt_ids)  # the prompt and every token emitted so far
+
+    def tokens(self) -> Iterator[Token]:
+        self.started = time.perf_counter()
+        try:
+            if self.options.echo_prompt:
+                for index, id_ in enumerate(self.prompt):
+                    yield Token(id_, index - len(self.prompt), Source.PROMPT, None)
+            yield from self._answer()
+        finally:
+            self.stats.fill = time.perf_counter() - self.started - self.stats.prefill
+
+    @property
+    def position(self) -> int:
+        """Where the next token goes."""
+        return len(self.text) - len(self.prompt)
+
+    def _answer(self) -> Iterator[Token]:
+        """Rounds of: run what is pending with what is known next, emit it, predict one token more."""
+        scored = self.options.score_anchors
+        # The last prompt token always runs, for it predicts the first token of the answer.
+        reused = min(common_prefix(self.engine.tokens, self.prompt), len(self.prompt) - 1)
+        self.engine.rewind(reused)
+        self.stats.reused = reused
+        pending = self.prompt[reused:]
+        while self.position < self.rule.end:
+            items = self._items()
+            before = len(pending) - 1  # the row that predicts the first item
+            rows = [before + i for i, item in enumerate(items) if scored or not item.forced]
+            predictions = self._run(pending + [item.id for item in items], rows)
+            for item in items:
+                if item.forced:
+                    yield self._emit(item.id, Source.ANCHOR, next(predictions) if scored else None)
+                    continue
+                logits = next(predictions)
+                token = self._greedy(logits)
+                if token is None:
+                    return
+                yield self._emit(token, Source.FILL, logits)
+                if token != item.id:
+                    self.engine.rewind(len(self.text) - 1)
+                    pending = [token]
+                    break
+                self.stats.accepted += 1
+        self.stats.stop = self.rule.stop
+
+    def _items(self) -> list[_Item]:
+        """What can follow in one pass: anchors, guesses where there is a drafter, then one unknown token."""
+        items: list[_Item] = []
+        position, budget = self.position, self.options.max_draft
+        while position < self.rule.end:
+            if position in self.anchors:
+                items.append(_Item(self.anchors[position], True))
+                position += 1
+                continue
+            guess = self._guess(position, budget, items)
+            self.stats.drafted += len(guess)
+            items += [_Item(id_, False) for id_ in guess]
+            position += len(guess)
+            budget -= len(guess)
+            if position not in self.anchors and position < self.rule.end:
+                return [*items, _UNKNOWN]
+        return items
+
+    def _guess(self, position: int, budget: int, items: Sequence[_Item]) -> Sequence[int]:
+        """The drafter's guess for the gap at a position, no longer than the gap or the budget."""
+        if self.options.drafter is None:
+            return ()
+        gap = 0
+        while gap < budget and position + gap < self.rule.end and position + gap not in self.anchors:
+            gap += 1
+        return self.options.drafter([*self.text, *(item.id for item in items)], gap)[:gap] if gap else ()
+
+    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
+        """Runs the ids and yields the logits of the wanted rows, each valid until the next is asked for.
+
+        Lazy: what can be emitted without a row is emitted before the pass. What comes after the last wanted
+        row is not run, for nobody asks what follows it.
+        """
+        size = rows[-1] + 1 if rows else 0
+        for start, stop, wanted in chunks(size, rows, self.options.max_chunk, self.options.max_rows):
+            logits = self.engine.append(ids[start:stop], wanted)
+            self.stats.passes += 1
+            self.stats.computed += stop - start
+            if wanted and not self.stats.prefill:
+                self.stats.prefill = time.perf_counter() - self.started
+            yield from logits
+
+    def _emit(self, id_: int, source: Source, logits: Logits | None) -> Token:
+        position = self.position
+        self.text.append(id_)
+        return Token(id_, position, source, None if logits is None else log_prob(logits, id_))
+
+    def _greedy(self, logits: Logits) -> int | None:
+        """The likeliest token, or None where that ends the answer."""
+        token = int(logits.argmax())
+        if token not in self.eos:
+            return token
+        if self.position >= self.rule.hold:
+            self.stats.stop = Stop.EOS
+            return None
+        held = logits.copy()
+        held[self.eos] = -np.inf
+        return int(held.argmax())
+
+
+def chunks(
+    size: int, rows: Sequence[int], max_chunk: int, max_rows: int
+) -> Iterator[tuple[int, int, list[int]]]:
+    """Cuts `size` tokens into passes within both bounds: (start, stop, wanted rows counted from start)."""
+    start = taken = 0
+    while start < size:
+        stop = min(start + max_chunk, size)
+        if taken + max_rows < len(rows):
+            stop = min(stop, rows[taken + max_rows])
+        wanted = [row - start for row in rows[taken : taken + max_rows] if row < stop]
+        yield start, stop, wanted
+        taken += len(wanted)
+        start = stop
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Number of leading ids that two sequences share."""
+    size = min(len(first), len(second))
+    return next((i for i in range(size) if first[i] != second[i]), size)
+
+
+def log_prob(logits: Logits, id_: int) -> float:
+    """Natural logarithm of a token's probability under float32[vocab] logits; raises EngineError for NaN."""
+    top = logits.max()
+    total = float(np.exp(logits - top).sum(dtype=np.float64))
+    value = float(logits[id_]) - float(top) - math.log(total) if total > 0 else math.nan
+    if math.isnan(value):
+        raise EngineError("the model's logits are not numbers: expected finite values. Use another variant.")
+    return value
+
+
+def agreement(tokens: Iterable[Token]) -> float | None:
+    """How well edge and cloud agree on an answer, from 0 to 1: the anchors' geometric mean probability.
+
+    1 says that the edge would have written every anchor itself; None that no anchor was scored.
+    """
+    scores = [t.logprob for t in tokens if t.source is Source.ANCHOR and t.logprob is not None]
+    return math.exp(sum(scores) / len(scores)) if scores else None

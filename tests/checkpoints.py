@@ -109,7 +109,7 @@ def write_tiny_qwen(
     std: float = 0.2,
     sharded: bool = False,
 ) -> Path:
-    """Write a random Qwen2 checkpoint (config, safetensors, tokenizer, generation config) and return its folder.
+    """Write a random Qwen2 checkpoint (config, weights, tokenizer, generation config); return its folder.
 
     vocab_size: ordinary tokens. The embedding has 3 special tokens and `padding` unused rows more, as
     Qwen2.5's has. Biases and norms are random too, so that a graph that forgets one gives other logits.

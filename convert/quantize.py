@@ -1,0 +1,72 @@
+"""Symmetric block quantisation in the layout of MatMulNBits.
+
+Knows numbers only: a weight matrix in, packed integers and scales out, and back. Does not know graphs.
+
+A row of the matrix is cut into blocks of consecutive inputs, each with its own scale. Of a block's weights the
+one farthest from zero is mapped to the lowest integer, -2^(bits-1), whichever sign it has: the scale may be
+negative, and the integer range, which reaches one step farther below zero than above, is used in full.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+BLOCK = 32
+_CHUNK = 1 << 22  # weights worked on at a time: bounds the temporary arrays to tens of megabytes
+
+
+class Blocks(NamedTuple):
+    """A quantised matrix of N rows (outputs) and K columns (inputs) in blocks of B.
+
+    packed: uint8 [N, ceil(K/B), B*bits/8]; for 4 bits the even column is in the low half of a byte.
+    scales: float32 [N, ceil(K/B)].
+    weight[n, k] = (integer - 2^(bits-1)) * scale; columns from K on are padding and stand for 0.
+    """
+
+    packed: npt.NDArray[np.uint8]
+    scales: npt.NDArray[np.float32]
+
+
+def quantize(weight: npt.NDArray[np.float32], bits: int, block: int = BLOCK) -> Blocks:
+    """Quantise a matrix [N, K] to 4 or 8 bits a weight."""
+    rows, columns = weight.shape
+    count = -(-columns // block)
+    packed = np.empty((rows, count, block * bits // 8), np.uint8)
+    scales = np.empty((rows, count), np.float32)
+    step = max(1, _CHUNK // max(1, columns))
+    for start in range(0, rows, step):
+        part = slice(start, start + step)
+        packed[part], scales[part] = _quantize_rows(weight[part], bits, block, count)
+    return Blocks(packed, scales)
+
+
+def _quantize_rows(
+    weight: npt.NDArray[np.float32], bits: int, block: int, count: int
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+    zero = 1 << (bits - 1)
+    rows, columns = weight.shape
+    values = np.zeros((rows, count * block), np.float32)
+    values[:, :columns] = weight
+    values = values.reshape(rows, count, block)
+    farthest = np.take_along_axis(values, np.abs(values).argmax(-1, keepdims=True), -1)
+    scale = farthest / np.float32(-zero)
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale != 0)
+    values *= inverse
+    np.rint(values, out=values)
+    integers = (np.clip(values, -zero, zero - 1, out=values) + zero).astype(np.uint8)
+    if bits == 4:
+        integers = integers[..., 0::2] | (integers[..., 1::2] << 4)
+    return integers, scale[..., 0]
+
+
+def dequantize(blocks: Blocks, bits: int, columns: int) -> npt.NDArray[np.float32]:
+    """The matrix [N, columns] that the blocks stand for."""
+    integers = blocks.packed
+    if bits == 4:
+        integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(*integers.shape[:2], -1)
+    values = (integers.astype(np.float32) - (1 << (bits - 1))) * blocks.scales[..., None]
+    matrix: npt.NDArray[np.float32] = values.reshape(len(values), -1)[:, :columns]
+    return matrix

@@ -1,0 +1,106 @@
+"""The Qwen2 decoder as an ONNX graph.
+
+Knows the order of the layers and the graph's inputs and outputs. Does not know how weights are stored
+(`weights`) or which operators stand for attention and norms (`dialects`).
+
+    input_ids       int64   [1, S]      the chunk
+    attention_mask  int64   [1, T]      all ones; T = tokens before the chunk + S
+    rows            int64   [R]         which of the S tokens give logits; may be empty
+    past_key_values.{i}.key, .value     float32 [1, C, B, D]: caches of a fixed length B >= T
+    logits          float32 [R, V]
+    present.{i}.key, .value             the caches after the chunk; may be bound to the buffers of the past
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from onnx import TensorProto
+
+from convert.checkpoint import Checkpoint, FloatArray
+from convert.dialects import Dialect, Fused, Portable, past_name, present_name
+from convert.graph import GraphWriter
+from convert.weights import WeightFormat
+
+DialectName = Literal["fused", "portable"]
+_DIALECTS: dict[DialectName, Callable[..., Dialect]] = {"fused": Fused, "portable": Portable}
+
+DATA_SUFFIX = ".data"
+
+
+def write_graph(
+    checkpoint: Checkpoint,
+    path: Path,
+    weights: WeightFormat,
+    dialect: DialectName,
+    context: int,
+    progress: Callable[[int], None] = lambda parameters: None,
+) -> None:
+    """Write `path` (the graph) and `path` + ".data" (its weights).
+
+    context: positions the rotary tables cover. progress is called with the number of parameters just written.
+    """
+    shape = checkpoint.shape
+
+    def tensor(name: str) -> FloatArray:
+        value = checkpoint.tensor(name)
+        progress(value.size)
+        return value
+
+    with GraphWriter(path.with_name(path.name + DATA_SUFFIX)) as graph:
+        ops = _DIALECTS[dialect](graph, shape, context)
+
+        def gamma(name: str) -> str:
+            return graph.weight(name, tensor(f"{name}.weight"))
+
+        table = tensor("model.embed_tokens.weight")
+        residual = weights.embedding(graph, "input_ids", table)
+        x = ops.norm(residual, gamma("model.layers.0.input_layernorm"))
+        for layer in range(shape.num_hidden_layers):
+            prefix = f"model.layers.{layer}"
+            parts = [f"{prefix}.self_attn.{part}_proj" for part in "qkv"]
+            stacked = np.concatenate([tensor(f"{part}.weight") for part in parts])
+            biases = np.concatenate([tensor(f"{part}.bias") for part in parts])
+            qkv = weights.linear(graph, x, f"{prefix}.self_attn.qkv_proj", stacked, biases)
+            mixed = ops.attention(qkv, layer)
+            last = layer + 1 == shape.num_hidden_layers
+            if last:
+                # Nothing after this attention looks at other rows: go on with those whose logits are wanted.
+                mixed = graph.node("Gather", [mixed, "rows"], axis=1)
+                residual = graph.node("Gather", [residual, "rows"], axis=1)
+            out = f"{prefix}.self_attn.o_proj"
+            mixed = weights.linear(graph, mixed, out, tensor(f"{out}.weight"))
+            x, residual = ops.add_norm(mixed, residual, gamma(f"{prefix}.post_attention_layernorm"))
+            gate, up = (
+                weights.linear(graph, x, name, tensor(f"{name}.weight"))
+                for name in (f"{prefix}.mlp.gate_proj", f"{prefix}.mlp.up_proj")
+            )
+            gated = graph.node("Mul", [graph.node("Mul", [gate, graph.node("Sigmoid", [gate])]), up])
+            down = f"{prefix}.mlp.down_proj"
+            x = weights.linear(graph, gated, down, tensor(f"{down}.weight"))
+            following = "model.norm" if last else f"model.layers.{layer + 1}.input_layernorm"
+            x, residual = ops.add_norm(x, residual, gamma(following))
+        selected = graph.node("Squeeze", [x, graph.constant([0])])
+        head = None if shape.tie_word_embeddings else tensor("lm_head.weight")
+        logits = weights.head(graph, selected, (shape.vocab_size, shape.hidden_size), head)
+        graph.nodes("Identity", [logits], ["logits"])
+
+        cache = (TensorProto.FLOAT, (1, shape.num_key_value_heads, "buffer", shape.head_dim))
+        layers = [(i, part) for i in range(shape.num_hidden_layers) for part in ("key", "value")]
+        graph.save(
+            path,
+            inputs={
+                "input_ids": (TensorProto.INT64, (1, "tokens")),
+                "attention_mask": (TensorProto.INT64, (1, "total")),
+                "rows": (TensorProto.INT64, ("rows",)),
+                **{past_name(i, part): cache for i, part in layers},
+            },
+            outputs={
+                "logits": (TensorProto.FLOAT, ("rows", shape.vocab_size)),
+                **{present_name(i, part): cache for i, part in layers},
+            },
+            metadata={"context": str(context), "dialect": dialect},
+        )

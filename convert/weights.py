@@ -1,0 +1,136 @@
+"""How a variant stores its matrices, and which operators multiply with them.
+
+Knows one class a storage format, each with the same three operations: a linear layer, the embedding look-up and
+the output head. Does not know how the layers are put together (see `qwen2`).
+
+Shapes: S tokens in a chunk, R rows asked for, K inputs, N outputs, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from onnx import TensorProto
+
+from convert.checkpoint import FloatArray
+from convert.graph import MICROSOFT, GraphWriter
+from convert.quantize import BLOCK, quantize
+
+EMBEDDING, HEAD = "embed_tokens", "lm_head"
+
+Shape = tuple[int, int]
+
+
+class WeightFormat(Protocol):
+    """What a storage format has to offer. Activations stay float32 in all of them."""
+
+    def linear(
+        self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
+    ) -> str:
+        """x [1, S, K] times weight [N, K] transposed, plus bias [N]: [1, S, N]."""
+
+    def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
+        """Rows of weight [V, K] at ids [1, S]: [1, S, K]."""
+
+    def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
+        """Logits [R, V] of x [R, K] with a weight of shape [V, K]: the embedding's where it is None (tied)."""
+
+
+@dataclass(frozen=True)
+class Floating:
+    """Plain floating point. Half precision is for storage: a Cast, which a runtime folds when it loads the
+    graph, brings it back to float32, so nothing can overflow and no kernel for half precision is needed."""
+
+    half: bool = False
+
+    def _store(self, graph: GraphWriter, name: str, value: FloatArray) -> str:
+        if not self.half:
+            return graph.weight(name, value)
+        return self._restored(graph, graph.weight(name, value.astype(np.float16)))
+
+    def _restored(self, graph: GraphWriter, name: str) -> str:
+        return graph.node("Cast", [name], to=TensorProto.FLOAT)
+
+    def linear(
+        self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
+    ) -> str:
+        y = graph.node("MatMul", [x, self._store(graph, f"{name}.weight", weight.T)])
+        return y if bias is None else graph.node("Add", [y, graph.weight(f"{name}.bias", bias)])
+
+    def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
+        if not self.half:
+            return graph.node("Gather", [graph.weight(EMBEDDING, weight), ids], axis=0)
+        # Gather first, so that only the rows used are cast.
+        name = graph.weight(EMBEDDING, weight.astype(np.float16))
+        return self._restored(graph, graph.node("Gather", [name, ids], axis=0))
+
+    def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
+        if weight is not None:
+            table = self._store(graph, HEAD, weight)
+        else:
+            table = self._restored(graph, EMBEDDING) if self.half else EMBEDDING
+        return graph.node("Gemm", [x, table], transB=1)
+
+
+@dataclass(frozen=True)
+class Blockwise:
+    """Integers in blocks with a scale each, multiplied by MatMulNBits and looked up by GatherBlockQuantized.
+
+    A tied head and embedding are the same bytes in the data file, seen in two shapes.
+    accuracy: MatMulNBits' accuracy_level; 4 quantises activations to 8 bits on the fly, 0 keeps them float32.
+    """
+
+    bits: int
+    block: int = BLOCK
+    accuracy: int = 4
+
+    def _store(self, graph: GraphWriter, name: str, weight: FloatArray) -> tuple[str, str]:
+        blocks = quantize(weight, self.bits, self.block)
+        return graph.weight(f"{name}.weight", blocks.packed), graph.weight(f"{name}.scales", blocks.scales)
+
+    def _matmul(self, graph: GraphWriter, inputs: list[str], shape: Shape) -> str:
+        outputs, columns = shape
+        return graph.node(
+            "MatMulNBits",
+            inputs,
+            domain=MICROSOFT,
+            K=columns,
+            N=outputs,
+            bits=self.bits,
+            block_size=self.block,
+            accuracy_level=self.accuracy,
+        )
+
+    def linear(
+        self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
+    ) -> str:
+        inputs = [x, *self._store(graph, name, weight)]
+        if bias is not None:
+            inputs += ["", "", graph.weight(f"{name}.bias", bias)]  # no zero points, no group index
+        return self._matmul(graph, inputs, (weight.shape[0], weight.shape[1]))
+
+    def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
+        rows, columns = weight.shape
+        packed, scales = self._store(graph, EMBEDDING, weight)
+        count = -(-columns // self.block)
+        table = graph.view(f"{EMBEDDING}.rows", packed, [rows, count * self.block * self.bits // 8])
+        y = graph.node(
+            "GatherBlockQuantized",
+            [table, ids, scales],
+            domain=MICROSOFT,
+            bits=self.bits,
+            block_size=self.block,
+            gather_axis=0,
+            quantize_axis=1,
+        )
+        if columns % self.block:  # the last block's padding
+            ends = [graph.constant([value]) for value in (0, columns, 2)]
+            y = graph.node("Slice", [y, *ends])
+        return y
+
+    def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
+        if weight is not None:
+            return self._matmul(graph, [x, *self._store(graph, HEAD, weight)], shape)
+        return self._matmul(graph, [x, f"{EMBEDDING}.weight", f"{EMBEDDING}.scales"], shape)

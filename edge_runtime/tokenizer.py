@@ -79,14 +79,14 @@ class Tokenizer:
         stream = TextStream(self)
         return "".join([stream.push(id_) for id_ in ids]) + stream.flush()
 
-    def token_bytes(self, id_: int) -> bytes:
+    def token_bytes(self, id: int) -> bytes:
         """The bytes a token stands for: its name in UTF-8 for an added token, none for an id without a token.
 
         A model's embedding may have more rows than its vocabulary has tokens, so such ids do occur.
         """
-        if id_ in self._added:
-            return self._added[id_]
-        token = self._backend.id_to_token(id_) if 0 <= id_ < 2**32 else None
+        if id in self._added:
+            return self._added[id]
+        token = self._backend.id_to_token(id) if 0 <= id < 2**32 else None
         return b"" if token is None else bytes(_BYTE_OF[character] for character in token)
 
 
@@ -100,11 +100,11 @@ class TextStream:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def push(self, id_: int) -> str:
+    def push(self, id: int) -> str:
         """The text that this token completes: empty inside a character and for special tokens."""
-        if id_ in self._tokenizer.special_ids:
+        if id in self._tokenizer.special_ids:
             return ""
-        return self._decoder.decode(self._tokenizer.token_bytes(id_))
+        return self._decoder.decode(self._tokenizer.token_bytes(id))
 
     def flush(self) -> str:
         """What an answer that ends inside a character leaves: U+FFFD, or nothing."""

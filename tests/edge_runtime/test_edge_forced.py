@@ -34,7 +34,7 @@ LogitsAfter = Callable[..., np.ndarray]
 def one_at_a_time(
     logits_after: LogitsAfter, prompt: Sequence[int], anchors: AnchorSet, limit: int, seed: int = 0
 ) -> list[tuple[int, bool, float]]:
-    """(id, was forced, log P) of each token, from one prediction a position and nothing shared with `fill`."""
+    """(id, was forced, log P) of each token: a prediction a position, nothing shared with `fill`."""
     forced = dict(zip(anchors.positions, anchors.ids, strict=True))
     last = max(forced, default=-1)
     dense = last >= 0 and len(forced) / (last + 1) > 0.4
@@ -220,13 +220,14 @@ def test_an_interrupted_pass_leaves_the_engine_ready(
     expected = list(fill(make_engine(), [1, 2, 3], anchors))
     tokens = fill(engine, [1, 2, 3], anchors)
     next(tokens)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
 
-        def interrupted(ids: Sequence[int], rows: Sequence[int]) -> None:
-            raise KeyboardInterrupt
+    def interrupted(ids: Sequence[int], rows: Sequence[int]) -> None:
+        raise KeyboardInterrupt
 
+    with monkeypatch.context() as patch:
         patch.setattr(engine, "_run", interrupted)
-        list(tokens)
+        with pytest.raises(KeyboardInterrupt):
+            list(tokens)
     assert list(fill(engine, [1, 2, 3], anchors)) == expected
 
 

@@ -1,0 +1,191 @@
+"""python -m edge_runtime.fill: a payload in, text out.
+
+Knows the command line. Text goes to standard output as its tokens come, figures and errors to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_runtime.errors import EdgeError, UsageError
+from payload.errors import ChecksumError, PayloadError
+from payload.files import UsageError as PayloadUsageError
+from payload.files import read_payload
+
+if TYPE_CHECKING:
+    from edge_runtime.runtime import EdgeRuntime, Request
+
+_STARTED = time.perf_counter()
+
+EXIT_PAYLOAD, EXIT_INTERRUPTED = 3, 130
+MAX_PROMPT_FILE_BYTES = 1 << 20
+
+_EPILOG = """\
+examples:
+  python -m edge_runtime.fill payload.bin
+  python -m edge_runtime.fill payload.bin --prompt "What is the tallest hill of Vell?" --json
+  cat payload.bin | python -m edge_runtime.fill - --model bundles/qwen2.5-0.5b --variant int4
+
+exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model, 130 interrupted
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m edge_runtime.fill",
+        description="Finish, on this device, the answer whose anchors a payload carries.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument("payload", help="file of the payload; - reads standard input")
+    prompt = result.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt, where the payload does not carry it")
+    prompt.add_argument("--prompt-file", metavar="FILE", type=Path, help="the same from a UTF-8 file")
+    result.add_argument(
+        "--model",
+        metavar="BUNDLE",
+        help="folder or name of a model bundle; default: $EDGE_MODEL, else an installed one that fits",
+    )
+    result.add_argument("--variant", metavar="NAME", help="which of its variants; default: the bundle's own")
+    result.add_argument("--threads", type=_positive, metavar="N", help="default: one for each fast core")
+    result.add_argument("--max-tokens", type=_positive, metavar="N", help="end the answer after N tokens")
+    result.add_argument(
+        "--context",
+        type=_positive,
+        metavar="N",
+        help="most tokens of prompt and answer; default: the bundle's",
+    )
+    result.add_argument(
+        "--no-scores", action="store_true", help="do not compute the anchors' probabilities: faster"
+    )
+    result.add_argument(
+        "--no-verify", action="store_true", help="do not check the bundle's SHA-256: starts faster"
+    )
+    result.add_argument(
+        "--json", action="store_true", help="print one JSON object in place of streaming text"
+    )
+    result.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
+    result.add_argument("--quiet", action="store_true", help="no figures on standard error")
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    try:
+        return _run(parser().parse_args(argv))
+    except (PayloadUsageError, EdgeError, PayloadError) as error:
+        print(f"fill: {error}", file=sys.stderr)
+        if isinstance(error, EdgeError):
+            return error.exit_code
+        return UsageError.exit_code if isinstance(error, PayloadUsageError) else EXIT_PAYLOAD
+    except KeyboardInterrupt:
+        print("fill: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough. What Python still wants to flush goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    # Loaded here, so that --help and an interrupt while libraries load are quick and quiet.
+    from edge_runtime.console import TokenPrinter, answer_json, summary
+    from edge_runtime.forced import FillOptions, FillStats, Token
+
+    data = read_payload(args.payload)
+    prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
+    edge, request = _open(args, data, prompt)
+    options = FillOptions(max_tokens=args.max_tokens, score_anchors=not args.no_scores)
+    stats = FillStats()
+    stream = edge.fill(request, options, stats)
+    load = time.perf_counter() - _STARTED
+
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    colour = args.color == "always" or (
+        args.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    )
+    printer = None if args.json else TokenPrinter(sys.stdout, colour=colour)
+    decoder = edge.text_stream()
+    parts: list[str] = []
+    tokens: list[Token] = []
+    try:
+        for token in stream:
+            tokens.append(token)
+            parts.append(decoder.push(token.id))
+            if printer:
+                printer.write(parts[-1], token.source)
+        parts.append(decoder.flush())
+        if printer and tokens:
+            printer.write(parts[-1], tokens[-1].source)
+    finally:
+        if printer:
+            printer.close()
+    size = len(request.prompt_ids)
+    if args.json:
+        answer = answer_json(
+            "".join(parts), tokens, stats, anchors=len(request.anchors), prompt_tokens=size, load=load
+        )
+        print(json.dumps(answer, ensure_ascii=False))
+    sys.stdout.flush()
+    if not args.quiet:
+        print(
+            f"model      {edge.bundle.path.name} {edge.bundle.variant_name}, threads: {edge.threads}\n"
+            + summary(tokens, stats, prompt_tokens=size, load=load),
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[EdgeRuntime, Request]:
+    """The bundle to use, and the payload read for it."""
+    from edge_runtime.lookup import find_bundles
+    from edge_runtime.runtime import EdgeRuntime
+    from payload import peek
+
+    def attempt(path: Path) -> tuple[EdgeRuntime, Request]:
+        edge = EdgeRuntime.open(
+            path, args.variant, context=args.context, threads=args.threads, verify=not args.no_verify
+        )
+        return edge, edge.read(data, prompt)
+
+    *others, last = find_bundles(peek(data).tag, args.model)
+    for path in others:
+        # A contract's tag is one byte, so two contracts may share it; the checksum tells them apart.
+        with contextlib.suppress(ChecksumError):
+            return attempt(path)
+    return attempt(last)
+
+
+def _read_prompt(path: Path) -> str:
+    """The prompt in a file, without the newline that ends it."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PROMPT_FILE_BYTES + 1)
+        if len(data) > MAX_PROMPT_FILE_BYTES:
+            raise UsageError(
+                f"{path}: expected a prompt of at most {MAX_PROMPT_FILE_BYTES} bytes, found more"
+            )
+        return data.decode("utf-8").removesuffix("\n")
+    except OSError as error:
+        raise UsageError(f"{path}: expected a readable prompt file, found: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: expected UTF-8, found byte {error.object[error.start]:#04x}") from error
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

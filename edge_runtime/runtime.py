@@ -1,0 +1,94 @@
+"""A loaded bundle, ready to turn payloads into text: the edge in one object.
+
+    edge = EdgeRuntime.open("bundles/qwen2.5-0.5b")
+    for token in edge.fill(edge.read(data)):
+        ...
+
+Knows how prompt, payload, tokenizer and engine come together. Does not know files, terminals or networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from edge_runtime.bundle import Bundle
+from edge_runtime.engine import Engine
+from edge_runtime.errors import UsageError
+from edge_runtime.forced import FillOptions, FillStats, Token, fill
+from edge_runtime.ort_engine import OrtEngine
+from edge_runtime.threads import performance_cores
+from edge_runtime.tokenizer import TextStream
+from payload import AnchorSet, decode, peek
+
+
+@dataclass(frozen=True)
+class Request:
+    """A payload that has been read: the ids of its prompt in the chat template, and its anchors."""
+
+    prompt_ids: list[int]
+    anchors: AnchorSet
+
+
+class EdgeRuntime:
+    """One bundle and its engine, which is loaded when it is first needed and then used again.
+
+    Requests run one after the other; a later one starts where its prompt leaves the one before.
+    """
+
+    def __init__(self, bundle: Bundle, *, context: int | None = None, threads: int | None = None) -> None:
+        self.bundle = bundle
+        self.threads = performance_cores() if threads is None else threads
+        self._context = context
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        variant: str | None = None,
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        verify: bool = True,
+    ) -> EdgeRuntime:
+        """Opens a bundle folder; see `Bundle.open` and `OrtEngine.open` for the arguments and errors."""
+        return cls(Bundle.open(path, variant, verify=verify), context=context, threads=threads)
+
+    @cached_property
+    def engine(self) -> Engine:
+        return OrtEngine.open(self.bundle, context=self._context, threads=self.threads)
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """Ids of a user's prompt in the chat template, up to where the answer begins."""
+        return self.bundle.tokenizer.encode(self.bundle.template.render_prompt(prompt))
+
+    def read(self, data: bytes, prompt: str | None = None) -> Request:
+        """The request in a payload's bytes.
+
+        prompt: the user's prompt as text, where the payload does not carry it. Raises UsageError where it is
+        missing or another than the payload's, and `payload.PayloadError` for a payload that cannot be used.
+        """
+        header = peek(data)
+        if prompt is None and header.prompt is None:
+            raise UsageError("the payload does not carry its prompt: give it with --prompt or --prompt-file")
+        if prompt is not None and header.prompt is not None and prompt != header.prompt:
+            raise UsageError(
+                f"the payload carries another prompt ({header.prompt!r:.60}) "
+                f"than the one given ({prompt!r:.60}): leave the prompt out, or ask for a payload for this one"
+            )
+        text = prompt if prompt is not None else header.prompt
+        ids = self.prompt_ids(text or "")
+        anchors = decode(data, self.bundle.contract, prompt_ids=ids, tokens=self.bundle.tokenizer)
+        return Request(ids, anchors)
+
+    def fill(
+        self, request: Request, options: FillOptions | None = None, stats: FillStats | None = None
+    ) -> Iterator[Token]:
+        """Streams the answer's tokens; see `forced.fill`."""
+        return fill(self.engine, request.prompt_ids, request.anchors, options, stats)
+
+    def text_stream(self) -> TextStream:
+        """A decoder from this bundle's token ids to text."""
+        return TextStream(self.bundle.tokenizer)

@@ -27,7 +27,7 @@ _HASH_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
-class ModelShape:
+class Qwen2Shape:
     """Sizes and constants of a Qwen2 model, under the names its `config.json` gives them."""
 
     architecture: str
@@ -90,13 +90,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def shape_of(config: dict[str, Any], where: str) -> ModelShape:
+def architecture_of(config: dict[str, Any]) -> str:
+    """The model class a `config.json` names."""
+    return str(next(iter(config.get("architectures") or []), config.get("model_type")))
+
+
+def shape_of(config: dict[str, Any], where: str) -> Qwen2Shape:
     """The shape a Qwen2 `config.json` describes.
 
     Raises ArchitectureError for another architecture or a Qwen2 feature that the graphs do not have, and
     CheckpointError where a field is missing or the sizes contradict each other.
     """
-    architecture = next(iter(config.get("architectures") or []), str(config.get("model_type")))
+    architecture = architecture_of(config)
     if architecture != SUPPORTED:
         raise ArchitectureError(f"{where}: expected architecture {SUPPORTED}, found {architecture}.")
     if config.get("use_sliding_window"):
@@ -115,7 +120,7 @@ def shape_of(config: dict[str, Any], where: str) -> ModelShape:
     try:
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
-        shape = ModelShape(
+        shape = Qwen2Shape(
             architecture=architecture,
             hidden_size=hidden,
             num_hidden_layers=int(config["num_hidden_layers"]),
@@ -133,7 +138,8 @@ def shape_of(config: dict[str, Any], where: str) -> ModelShape:
         raise CheckpointError(f"{where}: expected a field {error} in config.json, found none.") from error
     if shape.num_attention_heads % shape.num_key_value_heads or shape.head_dim % 8:
         raise CheckpointError(
-            f"{where}: expected attention heads to be a multiple of key/value heads and a head size that is a "
+            f"{where}: expected attention heads to be a multiple of key/value heads and a head size that is "
+            "a "
             f"multiple of 8, found {shape.num_attention_heads} heads, {shape.num_key_value_heads} key/value "
             f"heads of size {shape.head_dim}."
         )
@@ -165,13 +171,15 @@ class Checkpoint:
                     shape = tuple(tensors.get_slice(name).get_shape())
                     if name in expected and shape != expected[name]:
                         raise CheckpointError(
-                            f"{path}: expected {name} of shape {expected[name]} from config.json, found {shape}."
+                            f"{path}: expected {name} of shape {expected[name]} from config.json, found "
+                            f"{shape}."
                         )
                     found[name] = path
         missing = [name for name in expected if name not in found]
         if missing:
             raise CheckpointError(
-                f"{self.folder}: expected {len(expected)} tensors of {SUPPORTED}, found {len(missing)} of them "
+                f"{self.folder}: expected {len(expected)} tensors of {SUPPORTED}, found {len(missing)} of "
+                "them "
                 f"missing, first {missing[0]}. The download may be incomplete: fetch the model again."
             )
         return found

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from onnx import TensorProto
 
-from convert.checkpoint import FloatArray, ModelShape
+from convert.checkpoint import FloatArray, Qwen2Shape
 from convert.graph import MICROSOFT, GraphWriter
 
 
@@ -29,12 +29,19 @@ def present_name(layer: int, part: str) -> str:
     return f"present.{layer}.{part}"
 
 
-def rotary_tables(shape: ModelShape, context: int) -> tuple[FloatArray, FloatArray]:
-    """Cosines and sines [context, D/2] of every position's rotation angles, in float32 as the model has them."""
+def rotary_tables(shape: Qwen2Shape, context: int) -> tuple[FloatArray, FloatArray]:
+    """Cosines and sines [context, D/2] of every position's rotation angles, in float32 as the model has
+    them.
+    """
     exponents = np.arange(0, shape.head_dim, 2, dtype=np.float32) / np.float32(shape.head_dim)
     frequencies = np.float32(1.0) / np.power(np.float32(shape.rope_theta), exponents)
     angles = np.arange(context, dtype=np.float32)[:, None] * frequencies[None, :]
     return np.cos(angles), np.sin(angles)
+
+
+def rotary_bytes(shape: Qwen2Shape, context: int) -> int:
+    """Size of both tables."""
+    return context * shape.head_dim * 4
 
 
 class Dialect(Protocol):
@@ -54,7 +61,7 @@ class Dialect(Protocol):
 class Fused:
     """ONNX Runtime's own operators: SkipSimplifiedLayerNormalization and GroupQueryAttention."""
 
-    def __init__(self, graph: GraphWriter, shape: ModelShape, context: int) -> None:
+    def __init__(self, graph: GraphWriter, shape: Qwen2Shape, context: int) -> None:
         self._graph, self._shape = graph, shape
         cos, sin = rotary_tables(shape, context)
         self._cos, self._sin = graph.weight("rotary.cos", cos), graph.weight("rotary.sin", sin)
@@ -68,7 +75,11 @@ class Fused:
     def norm(self, x: str, gamma: str) -> str:
         # The schema is ONNX Runtime's although its domain is the standard one.
         return self._graph.node(
-            "SimplifiedLayerNormalization", [x, gamma], epsilon=self._shape.rms_norm_eps, axis=-1, stash_type=1
+            "SimplifiedLayerNormalization",
+            [x, gamma],
+            epsilon=self._shape.rms_norm_eps,
+            axis=-1,
+            stash_type=1,
         )
 
     def add_norm(self, x: str, residual: str, gamma: str) -> tuple[str, str]:
@@ -101,7 +112,7 @@ class Fused:
 class Portable:
     """Standard operators only."""
 
-    def __init__(self, graph: GraphWriter, shape: ModelShape, context: int) -> None:
+    def __init__(self, graph: GraphWriter, shape: Qwen2Shape, context: int) -> None:
         self._graph, self._shape = graph, shape
         g = graph
         size = g.node("Shape", ["input_ids"])
@@ -120,7 +131,9 @@ class Portable:
         """Cosines and sines [S, D] of the chunk's positions, both halves alike."""
         tables = []
         for name, table in zip(("cos", "sin"), rotary_tables(self._shape, context), strict=True):
-            rows = self._graph.node("Gather", [self._graph.weight(f"rotary.{name}", table), positions], axis=0)
+            rows = self._graph.node(
+                "Gather", [self._graph.weight(f"rotary.{name}", table), positions], axis=0
+            )
             tables.append(self._graph.node("Concat", [rows, rows], axis=-1))
         return tables[0], tables[1]
 
@@ -138,7 +151,9 @@ class Portable:
         extent = g.node("Concat", [one, g.constant([heads]), self._new, one], axis=0)
         head = g.constant(np.arange(heads).reshape(1, heads, 1, 1))
         place = g.node("Reshape", [positions, g.node("Concat", [one, one, self._new, one], axis=0)])
-        parts = [g.node("Expand", [part, extent]) for part in (g.constant(np.zeros((1, 1, 1, 1))), head, place)]
+        parts = [
+            g.node("Expand", [part, extent]) for part in (g.constant(np.zeros((1, 1, 1, 1))), head, place)
+        ]
         return g.node("Concat", parts, axis=-1)
 
     def norm(self, x: str, gamma: str) -> str:

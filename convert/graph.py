@@ -19,7 +19,10 @@ from onnx import TensorProto, helper, numpy_helper
 MICROSOFT = "com.microsoft"
 OPSET = 18
 IR_VERSION = 10
-_PAGE, _LINE = 4096, 64  # large weights start on a page so that they can be mapped, small ones on a cache line
+_PAGE, _LINE = (
+    4096,
+    64,
+)  # large weights start on a page so that they can be mapped, small ones on a cache line
 _LARGE = 1 << 20
 
 

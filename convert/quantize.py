@@ -2,9 +2,9 @@
 
 Knows numbers only: a weight matrix in, packed integers and scales out, and back. Does not know graphs.
 
-A row of the matrix is cut into blocks of consecutive inputs, each with its own scale. Of a block's weights the
-one farthest from zero is mapped to the lowest integer, -2^(bits-1), whichever sign it has: the scale may be
-negative, and the integer range, which reaches one step farther below zero than above, is used in full.
+A row of the matrix is cut into blocks of consecutive inputs, each with its own scale. Of a block's weights
+the one farthest from zero is mapped to the lowest integer, -2^(bits-1), whichever sign it has: the scale may
+be negative, and the integer range, which reaches one step farther below zero than above, is used in full.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def _quantize_rows(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
     zero = 1 << (bits - 1)
     rows, columns = weight.shape
-    values = np.zeros((rows, count * block), np.float32)
-    values[:, :columns] = weight
-    values = values.reshape(rows, count, block)
+    padded = np.zeros((rows, count * block), np.float32)
+    padded[:, :columns] = weight
+    values = padded.reshape(rows, count, block)
     farthest = np.take_along_axis(values, np.abs(values).argmax(-1, keepdims=True), -1)
     scale = farthest / np.float32(-zero)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale != 0)
     values *= inverse
     np.rint(values, out=values)
     integers = (np.clip(values, -zero, zero - 1, out=values) + zero).astype(np.uint8)
-    if bits == 4:
-        integers = integers[..., 0::2] | (integers[..., 1::2] << 4)
-    return integers, scale[..., 0]
+    if bits == 8:
+        return integers, scale[..., 0]
+    return np.bitwise_or(integers[..., 0::2], np.left_shift(integers[..., 1::2], 4)), scale[..., 0]
 
 
 def dequantize(blocks: Blocks, bits: int, columns: int) -> npt.NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """How a variant stores its matrices, and which operators multiply with them.
 
-Knows one class a storage format, each with the same three operations: a linear layer, the embedding look-up and
-the output head. Does not know how the layers are put together (see `qwen2`).
+Knows one class a storage format, each with the same three operations: a linear layer, the embedding look-up
+and the output head. Does not know how the layers are put together (see `qwen2`).
 
 Shapes: S tokens in a chunk, R rows asked for, K inputs, N outputs, V vocabulary.
 """
@@ -35,7 +35,9 @@ class WeightFormat(Protocol):
         """Rows of weight [V, K] at ids [1, S]: [1, S, K]."""
 
     def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
-        """Logits [R, V] of x [R, K] with a weight of shape [V, K]: the embedding's where it is None (tied)."""
+        """Logits [R, V] of x [R, K] with a weight of shape [V, K]: the embedding's where it is None
+        (tied).
+        """
 
 
 @dataclass(frozen=True)

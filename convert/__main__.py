@@ -1,0 +1,179 @@
+"""Command line of the converter: options in, a bundle and a table of figures out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from convert.errors import ConvertError, OptionError
+from convert.hub import DEFAULT_MODEL
+from convert.pipeline import DEFAULT_VARIANTS, convert
+from convert.variants import RECIPES, checked_names
+from convert.verify import Thresholds
+from edge_runtime.bundle import Manifest, Variant
+
+_EXAMPLES = """examples:
+  python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
+  python -m convert Qwen/Qwen2.5-0.5B-Instruct -o bundles/qwen --variants int4 --context 1024
+  python -m convert ./checkpoint -o bundles/mine --variants int4 --threshold int4.mean_kl=0.3
+
+exit codes: 0 done, 2 wrong options, 4 the model cannot be used or fetched, 5 a variant differs too much from
+the original, 6 too little disk or memory, 130 interrupted (run again to continue)
+"""
+
+
+class Bars:
+    """Progress bars and notes on standard error."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+
+    @contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        columns = (
+            TextColumn("{task.description:24}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda steps: bar.advance(task, steps)
+            bar.update(task, completed=total)  # an answer may end early
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m convert",
+        description="Convert a Qwen2 checkpoint to a bundle for the device, checked against the original.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument(
+        "model", nargs="?", default=DEFAULT_MODEL, help="checkpoint folder or hub name (default: %(default)s)"
+    )
+    result.add_argument("-o", "--out", type=Path, required=True, metavar="BUNDLE", help="folder to make")
+    result.add_argument(
+        "--variants",
+        default=",".join(DEFAULT_VARIANTS),
+        metavar="NAMES",
+        help=f"some of {','.join(RECIPES)} (default: %(default)s)",
+    )
+    result.add_argument("--revision", help="branch, tag or commit of a hub model")
+    result.add_argument(
+        "--context",
+        type=int,
+        metavar="TOKENS",
+        help="most tokens, prompt and answer together (default: 2048)",
+    )
+    result.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar="VARIANT.NAME=VALUE",
+        help="bound of a figure: top1 and greedy from below, mean_kl and max_delta from above; repeatable",
+    )
+    result.add_argument("--prompts", type=Path, metavar="FILE", help="questions for verification, one a line")
+    result.add_argument("--threads", type=int, help="threads for PyTorch and ONNX Runtime")
+    result.add_argument("--force", action="store_true", help="replace a bundle that is already there")
+    result.add_argument("--json", action="store_true", help="print the manifest instead of a table")
+    return result
+
+
+def thresholds_of(variants: Sequence[str], settings: Sequence[str]) -> dict[str, Thresholds]:
+    """The variants' own thresholds with settings like "int4.mean_kl=0.3" applied."""
+    result = {name: RECIPES[name].thresholds for name in variants}
+    for setting in settings:
+        left, equals, value = setting.partition("=")
+        variant, dot, name = left.partition(".")
+        if not equals or not dot or variant not in result:
+            raise OptionError(
+                f"--threshold: expected VARIANT.NAME=VALUE with a variant of {', '.join(result)}, found "
+                f"{setting!r}."
+            )
+        result[variant] = result[variant].changed(name, value)
+    return result
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Non-empty lines of a file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"--prompts {path}: expected a readable text file, found: {error}.") from error
+    prompts = [line.strip() for line in lines if line.strip()]
+    if not prompts:
+        raise OptionError(f"--prompts {path}: expected a question a line, found none.")
+    return prompts
+
+
+def table(manifest: Manifest) -> Table:
+    """Sizes and figures of every variant."""
+    result = Table(title=f"{manifest.model.id}, context {manifest.context}, contract {manifest.contract}")
+    for name in ("variant", "MB", "positions", "top-1", "mean KL", "max Δlogit", "greedy"):
+        result.add_column(name, justify="left" if name == "variant" else "right")
+    for name, variant in manifest.variants.items():
+        figures = variant.verification
+        mark = " (default)" if name == manifest.default_variant else ""
+        result.add_row(
+            name + mark,
+            f"{megabytes(variant):.1f}",
+            str(figures["positions"]),
+            f"{figures['top1']:.4f}",
+            f"{figures['mean_kl']:.2e}",
+            f"{figures['max_delta']:.2e}",
+            f"{figures['greedy']:.3f} of {figures['greedy_tokens']}",
+        )
+    return result
+
+
+def megabytes(variant: Variant) -> float:
+    """Size of a variant's files, in millions of bytes."""
+    return sum(record.size for record in variant.files.values()) / 1e6
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    bars = Bars()
+    try:
+        variants = checked_names(tuple(name.strip() for name in options.variants.split(",") if name.strip()))
+        manifest = convert(
+            options.model,
+            options.out,
+            variants=variants,
+            context=options.context,
+            revision=options.revision,
+            prompts=read_prompts(options.prompts) if options.prompts else None,
+            thresholds=thresholds_of(variants, options.threshold),
+            threads=options.threads,
+            force=options.force,
+            progress=bars,
+        )
+    except ConvertError as error:
+        print(f"convert: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("convert: interrupted; run the same command again to continue.", file=sys.stderr)
+        return 130
+    if options.json:
+        print(json.dumps(manifest.to_json(), indent=1))
+    else:
+        Console().print(table(manifest))
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Finding a checkpoint: a local folder, or a name on the model hub.
+
+Knows how to download and what can go wrong with that. Does not read what was downloaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from convert.errors import CheckpointError, HubError, OptionError
+
+DEFAULT_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
+
+_FILES = ["*.json", "*.safetensors", "merges.txt", "*.jinja", "LICENSE*"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint folder, and what to call it. revision is None for a folder that no hub vouches for."""
+
+    folder: Path
+    id: str
+    revision: str | None
+
+
+def locate(model: str | Path, revision: str | None = None) -> Source:
+    """The folder of a checkpoint, downloaded first where `model` is a hub name.
+
+    Raises OptionError, CheckpointError or HubError, saying what to do.
+    """
+    folder = Path(model)
+    if folder.is_dir():
+        if revision is not None:
+            raise OptionError(f"--revision {revision}: {folder} is a local folder, which has no revisions.")
+        return Source(folder, folder.resolve().name, None)
+    if isinstance(model, Path) or model.count("/") != 1 or model.startswith((".", "~", "/")):
+        raise CheckpointError(
+            f"{model}: expected a checkpoint folder or a hub name (OWNER/NAME), found neither."
+        )
+    path = _download(model, revision)
+    return Source(path, model, path.name)  # the hub's cache names a snapshot's folder by its commit
+
+
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
+    except GatedRepoError as error:  # a kind of RepositoryNotFoundError, so it comes first
+        raise HubError(
+            f"{name}: the owner asks for consent before a download. Accept the terms on the model's page, "
+            "then "
+            "log in with `hf auth login` and run this again."
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise HubError(
+            f"{name}: expected a model on the hub, found none of this name, or it is private. "
+            "Check the spelling, or log in with `hf auth login`."
+        ) from error
+    except RevisionNotFoundError as error:
+        raise HubError(
+            f"{name}: expected a revision {revision!r}, found none. Give a branch, tag or commit."
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise HubError(
+            f"{name}: the hub cannot be reached and the model is not in the local cache. "
+            "Connect to the network, or give a local checkpoint folder."
+        ) from error
+    except (HfHubHTTPError, OSError) as error:  # OSError covers connections that break and full disks
+        raise HubError(
+            f"{name}: the download stopped: {str(error).strip() or type(error).__name__}. "
+            "Run the same command again: files already fetched are kept."
+        ) from error

@@ -1,0 +1,118 @@
+"""The tokenizer and chat template of a checkpoint, in the form the device reads, and their contract.
+
+Knows how to compile them and how to check that the device's tokenizer gives the ids transformers gives. Does
+not know weights or graphs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convert.checkpoint import Checkpoint
+from convert.errors import CheckpointError, TemplateError
+from convert.template import compile_template, jinja_renderer
+from edge_runtime.chat import ChatTemplate
+from edge_runtime.errors import EdgeError
+from edge_runtime.tokenizer import Tokenizer
+from payload import Contract, PayloadError
+
+_TEXTS = (
+    "Each of the 24 loaves costs $3.75.\n\n  def f(x):\n\treturn x**2  # naïve – 日本語 🎈\r\n",
+    "<|im_start|>user\nIt's 10 o'clock<|im_end|>\n",
+)
+"""What both tokenizers must agree on, next to the verification prompts: digits, spaces, accents, specials."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Everything about a model that is not weights.
+
+    tokenizer_json: content of tokenizer.json.
+    jinja:          the chat template as it was published.
+    """
+
+    tokenizer_json: str
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    jinja: str
+    contract: Contract
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """Token ids of one question, up to where the answer begins."""
+        return self.tokenizer.encode(self.template.render_prompt(text))
+
+
+def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
+    """Read and check a checkpoint's tokenizer and chat template.
+
+    Raises CheckpointError where the tokenizer is missing, does not fit the model or is read differently on
+    the device, and TemplateError where the chat template is missing or cannot be expressed without Jinja.
+    """
+    original = _transformers_tokenizer(checkpoint.folder)
+    path = checkpoint.folder / "tokenizer.json"
+    text = path.read_text(encoding="utf-8") if path.is_file() else str(original.backend_tokenizer.to_str())
+    if not isinstance(original.chat_template, str):
+        raise TemplateError(
+            f"{checkpoint.folder}: expected one chat_template in tokenizer_config.json, found "
+            f"{type(original.chat_template).__name__}. Use an instruction-tuned checkpoint (-Instruct)."
+        )
+    template = compile_template(jinja_renderer(original))
+    try:
+        contract = Contract.of(json.loads(text), template.to_json())
+        tokenizer = Tokenizer.from_json(text)
+    except (PayloadError, EdgeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    _check_ids(checkpoint, tokenizer, contract)
+    identity = Identity(text, tokenizer, template, original.chat_template, contract)
+    _check_parity(identity, original, prompts)
+    return identity
+
+
+def _transformers_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), use_fast=True, trust_remote_code=False)
+    except Exception as error:  # transformers raises anything here, from KeyError to ImportError
+        raise CheckpointError(
+            f"{folder}: expected a tokenizer (tokenizer.json and tokenizer_config.json), found: "
+            f"{str(error).splitlines()[0] if str(error) else error!r}. Fetch these files again."
+        ) from error
+    if not tokenizer.is_fast:
+        raise CheckpointError(f"{folder}: expected a fast tokenizer, found {type(tokenizer).__name__}.")
+    return tokenizer
+
+
+def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract) -> None:
+    """The tokenizer's ids must be rows of the embedding, and the model's end marks the contract's."""
+    rows = checkpoint.shape.vocab_size
+    highest = max(tokenizer.size - 1, *contract.special.values())
+    if highest >= rows:
+        raise CheckpointError(
+            f"{checkpoint.folder}: expected token ids below the embedding's {rows} rows, found id {highest}. "
+            "The tokenizer and the weights do not belong together: fetch both from one revision."
+        )
+    declared = checkpoint.config.get("eos_token_id")
+    ends = set(declared if isinstance(declared, list) else [declared]) - {None}
+    if not ends <= contract.eos_ids:
+        raise CheckpointError(
+            f"{checkpoint.folder}: expected eos_token_id of config.json among {sorted(contract.eos_ids)}, "
+            "the "
+            f"tokenizer's end marks, found {sorted(ends)}. The tokenizer and the weights do not belong "
+            "together."
+        )
+
+
+def _check_parity(identity: Identity, original: Any, prompts: tuple[str, ...]) -> None:
+    for text in (*_TEXTS, *prompts):
+        for form in (text, identity.template.render_prompt(text)):
+            expected = list(original(form, add_special_tokens=False)["input_ids"])
+            found = identity.tokenizer.encode(form)
+            if expected != found:
+                raise CheckpointError(
+                    f"tokenizer.json and transformers read {form!r} differently: expected ids {expected}, "
+                    f"found {found}. The tokenizer's files do not belong together: fetch them again."
+                )

@@ -1,0 +1,84 @@
+"""What a conversion will need of disk and memory, and whether it is there.
+
+Knows estimates made before anything is loaded; they are meant to be a little too high.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from convert.checkpoint import Checkpoint
+from convert.errors import ResourceError
+from convert.variants import RECIPES
+
+_GIB = 1 << 30
+_BASE = 700 << 20  # Python with torch, transformers and onnxruntime loaded
+_MARGIN = 1.1
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes needed and bytes there; memory_free is None where the system does not tell."""
+
+    disk: int
+    memory: int
+    disk_free: int
+    memory_free: int | None
+
+    def __str__(self) -> str:
+        there = "unknown" if self.memory_free is None else f"{self.memory_free / _GIB:.1f} GiB available"
+        return (
+            f"disk {self.disk / _GIB:.2f} GiB ({self.disk_free / _GIB:.1f} GiB free), "
+            f"memory {self.memory / _GIB:.2f} GiB ({there})"
+        )
+
+    def check(self, where: Path) -> None:
+        """Raises ResourceError where there is less than is needed."""
+        if self.disk_free < self.disk:
+            raise ResourceError(
+                f"{where}: expected {self.disk / _GIB:.2f} GiB of free disk, found "
+                f"{self.disk_free / _GIB:.2f} GiB. "
+                "Free some, or convert fewer variants."
+            )
+        if self.memory_free is not None and self.memory_free < self.memory:
+            raise ResourceError(
+                f"expected {self.memory / _GIB:.2f} GiB of available memory, found "
+                f"{self.memory_free / _GIB:.2f} GiB. "
+                "Close other programs, or convert on a larger machine: the bundle runs anywhere."
+            )
+
+
+def estimate(
+    checkpoint: Checkpoint, variants: Sequence[str], context: int, positions: int, folder: Path
+) -> Needs:
+    """Needs of a conversion into `folder`; positions: most rows of reference logits that will be kept."""
+    shape = checkpoint.shape
+    sizes = [RECIPES[name].planned_bytes(shape, context) for name in variants]
+    logits = positions * shape.vocab_size * 4
+    # PyTorch holds the model in float32; while it loads, one stored file is mapped as well.
+    original = shape.parameters * 4 + max(path.stat().st_size for path in checkpoint.files)
+    # A session holds a variant's file and, for float32 arithmetic, a copy in the order its kernels read.
+    session = max(
+        size + (shape.parameters * 4 if RECIPES[name].bytes_per_weight >= 2 else size)
+        for name, size in zip(variants, sizes, strict=True)
+    )
+    parent = next(place for place in (folder, *folder.parents) if place.exists())
+    return Needs(
+        disk=int((sum(sizes) + logits) * _MARGIN) + (32 << 20),
+        memory=int(max(original, session) * _MARGIN) + _BASE,
+        disk_free=shutil.disk_usage(parent).free,
+        memory_free=available_memory(),
+    )
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that can be had without swapping, where the system tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None

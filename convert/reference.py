@@ -1,0 +1,114 @@
+"""What the original model says: greedy answers and logits in float32, by PyTorch.
+
+Knows transformers' model classes. The figures are kept in files, so that an interrupted conversion need not
+compute them again and so that PyTorch's memory is free before any variant is opened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from convert.checkpoint import Checkpoint
+from convert.errors import CheckpointError
+
+_LOGITS, _TEXTS = "reference.npy", "reference.json"
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """One prompt and the original model's greedy answer to it: all ids, of which the first `prompt` are
+    given.
+    """
+
+    ids: list[int]
+    prompt: int
+
+    @property
+    def answer(self) -> list[int]:
+        return self.ids[self.prompt :]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Logits of the original model at every position of the spoken texts.
+
+    logits: float32 [positions, V], mapped from disk; text after text, one row an id. The last row of each
+    text predicts what would follow it.
+    """
+
+    texts: list[Spoken]
+    logits: npt.NDArray[np.float32]
+
+    @staticmethod
+    def complete(folder: Path) -> bool:
+        """Whether the files of a reference are there; the texts are written last."""
+        return (folder / _LOGITS).is_file() and (folder / _TEXTS).is_file()
+
+    @classmethod
+    def load(cls, folder: Path) -> Reference:
+        texts = [Spoken(**item) for item in json.loads((folder / _TEXTS).read_text(encoding="utf-8"))]
+        return cls(texts, np.load(folder / _LOGITS, mmap_mode="r"))
+
+
+def make_reference(
+    checkpoint: Checkpoint,
+    prompts: Sequence[Sequence[int]],
+    tokens: int,
+    stop: frozenset[int],
+    folder: Path,
+    progress: Callable[[int], None] = lambda positions: None,
+) -> None:
+    """Answer each prompt greedily with up to `tokens` ids and store the logits of all positions in `folder`.
+
+    stop: ids that end an answer (they are part of it). progress is called with the number of ids just made.
+    """
+    import torch
+
+    (folder / _TEXTS).unlink(missing_ok=True)
+    model = _load(checkpoint)
+    texts: list[Spoken] = []
+    with torch.inference_mode():
+        for prompt in prompts:
+            ids, cache, chunk = list(prompt), None, list(prompt)
+            for _ in range(tokens):
+                out = model(torch.tensor([chunk]), past_key_values=cache, use_cache=True, logits_to_keep=1)
+                cache, chunk = out.past_key_values, [int(out.logits[0, -1].argmax())]
+                ids += chunk
+                progress(1)
+                if chunk[0] in stop:
+                    break
+            texts.append(Spoken(ids, len(prompt)))
+        rows = sum(len(text.ids) for text in texts)
+        logits = np.lib.format.open_memmap(
+            folder / _LOGITS, mode="w+", dtype=np.float32, shape=(rows, checkpoint.shape.vocab_size)
+        )
+        start = 0
+        for text in texts:
+            part = model(torch.tensor([text.ids]), use_cache=False).logits[0]
+            logits[start : start + len(text.ids)] = part.float().numpy()
+            start += len(text.ids)
+        logits.flush()
+    data = [{"ids": text.ids, "prompt": text.prompt} for text in texts]
+    (folder / _TEXTS).write_text(json.dumps(data), encoding="utf-8")
+
+
+def _load(checkpoint: Checkpoint) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(checkpoint.folder), dtype=torch.float32, trust_remote_code=False, low_cpu_mem_usage=True
+        )
+    except Exception as error:  # transformers raises anything here
+        raise CheckpointError(
+            f"{checkpoint.folder}: transformers cannot load this checkpoint: {str(error)[:300]}"
+        ) from error
+    return model.eval()

@@ -1,0 +1,110 @@
+"""A conversion's working folder: what has been done is kept, what was interrupted is done again.
+
+Knows stages by name, each with a key that stands for everything its result depends on. Does not know what a
+stage does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from convert.errors import OptionError, ResourceError
+from edge_runtime.bundle import MANIFEST
+
+_RECORD = "stages.json"
+
+
+class Workspace:
+    """The folder `TARGET.partial` beside a target; on success its `bundle` becomes the target in one rename.
+
+    Use as a context manager: it holds a lock, so that two conversions cannot work on one target.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.folder = target.with_name(target.name + ".partial")
+        self.bundle = self.folder / "bundle"
+        self._lock: int | None = None
+        self._done: dict[str, Any] = {}
+
+    def __enter__(self) -> Workspace:
+        try:
+            self.bundle.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(f"{self.folder}: cannot be created: {error.strerror}.") from error
+        self._lock = _locked(self.folder)
+        try:
+            self._done = json.loads((self.folder / _RECORD).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            self._done = {}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def stage(self, name: str, depends: Any, work: Callable[[], Any], intact: Callable[[Any], bool]) -> Any:
+        """The stage's result: kept from an earlier run where `depends` is equal and it is intact, else
+        worked out.
+
+        depends and the result must be JSON values.
+        """
+        key = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
+        kept = self._done.get(name)
+        if isinstance(kept, dict) and kept.get("key") == key and intact(kept["result"]):
+            return kept["result"]
+        self._done.pop(name, None)
+        result = work()
+        self._done[name] = {"key": key, "result": result}
+        partial = self.folder / (_RECORD + ".new")
+        partial.write_text(json.dumps(self._done), encoding="utf-8")
+        partial.replace(self.folder / _RECORD)
+        return result
+
+    def publish(self) -> None:
+        """Put the finished bundle in the target's place and remove everything else."""
+        old = self.folder / "replaced"
+        if self.target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            self.target.rename(old)
+        self.bundle.rename(self.target)
+        shutil.rmtree(self.folder)
+
+
+def check_target(target: Path, force: bool) -> None:
+    """A target must be new, or an older bundle that may be replaced; raises OptionError otherwise."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not (target / MANIFEST).is_file():
+        raise OptionError(
+            f"{target}: expected a new folder or an older bundle, found something else. Name another."
+        )
+    if not force:
+        raise OptionError(f"{target}: a bundle is already there. Add --force to replace it, or name another.")
+
+
+def _locked(folder: Path) -> int:
+    """An open file that only one process can hold."""
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # no such lock on this system
+        pass
+    except OSError as error:
+        os.close(handle)
+        raise ResourceError(
+            f"{folder}: another conversion is working here. Wait for it or name another."
+        ) from error
+    return handle

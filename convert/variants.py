@@ -1,0 +1,79 @@
+"""The variants a bundle can hold: how each stores its weights, which operators it uses, how good it must be.
+
+Knows the table. Does not know how a graph is written (`qwen2`) or measured (`verify`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convert.checkpoint import Qwen2Shape
+from convert.dialects import rotary_bytes
+from convert.errors import OptionError
+from convert.qwen2 import DialectName
+from convert.verify import Thresholds
+from convert.weights import Blockwise, Floating, WeightFormat
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One row of the table. bytes_per_weight is for planning: block scales are included."""
+
+    dialect: DialectName
+    weights: WeightFormat
+    bytes_per_weight: float
+    thresholds: Thresholds
+    about: str
+
+    def planned_bytes(self, shape: Qwen2Shape, context: int) -> int:
+        """About how large the variant's files will be."""
+        return int(shape.parameters * self.bytes_per_weight) + rotary_bytes(shape, context) + (1 << 20)
+
+
+RECIPES: dict[str, Recipe] = {
+    "fp32": Recipe(
+        "fused",
+        Floating(),
+        4.0,
+        Thresholds(top1=1.0, mean_kl=1e-6, max_delta=0.01, greedy=1.0),
+        "float32, ONNX Runtime's operators: the reference",
+    ),
+    "fp16": Recipe(
+        "portable",
+        Floating(half=True),
+        2.0,
+        Thresholds(top1=0.99, mean_kl=1e-4, greedy=0.9),
+        "half-precision storage, float32 arithmetic, standard operators: any ONNX runtime",
+    ),
+    "int8": Recipe(
+        "fused",
+        Blockwise(8),
+        1.0 + 4 / 32,
+        Thresholds(top1=0.95, mean_kl=0.02, greedy=0.5),
+        "8 bits in blocks of 32, tied embedding: the default",
+    ),
+    "int4": Recipe(
+        "fused",
+        Blockwise(4),
+        0.5 + 4 / 32,
+        Thresholds(top1=0.7, mean_kl=0.5),
+        "4 bits in blocks of 32, tied embedding: the smallest",
+    ),
+}
+
+_PREFERENCE = ("int8", "int4", "fp32", "fp16")
+
+
+def default_variant(names: tuple[str, ...]) -> str:
+    """Which of a bundle's variants is used unless another is asked for."""
+    return next(name for name in _PREFERENCE if name in names)
+
+
+def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names without repetitions; raises OptionError for one that is not in the table."""
+    unknown = [name for name in names if name not in RECIPES]
+    if unknown or not names:
+        raise OptionError(
+            f"variants: expected some of {', '.join(RECIPES)}, found {unknown[0] if unknown else 'none'!r}."
+        )
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,158 @@
+"""Does a converted variant say what the original model says?
+
+Knows the figures, their thresholds and how an engine is run through the reference texts. Works with anything
+that satisfies `edge_runtime.engine.Engine`, so it measures the very code that runs on the device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from convert.errors import OptionError, VerificationError
+from convert.reference import Reference, Spoken
+from edge_runtime.engine import Engine
+
+TIE = 1e-4
+"""Logits closer than this are equal: float32 sums in another order differ by as much."""
+
+_ROWS = 64  # rows of logits held at a time
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How far a variant is from the original in float32.
+
+    positions:     teacher-forced positions compared.
+    top1:          share of them where both put the same id first.
+    mean_kl:       mean Kullback-Leibler divergence of the variant's distribution from the original's, in
+    nats.
+    max_delta:     largest absolute difference of two logits.
+    greedy_tokens: ids of the original's greedy answers compared.
+    greedy:        share of them that the variant, answering on its own, gives before it first differs.
+    """
+
+    positions: int
+    top1: float
+    mean_kl: float
+    max_delta: float
+    greedy_tokens: int
+    greedy: float
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The worst figures a variant may have."""
+
+    top1: float = 0.0
+    mean_kl: float = float("inf")
+    max_delta: float = float("inf")
+    greedy: float = 0.0
+
+    def check(self, variant: str, figures: Figures) -> None:
+        """Raises VerificationError with every figure that is out of bounds."""
+        failed = [
+            f"{name} {getattr(figures, name):.4g} (expected at {'least' if lower else 'most'} {bound:.4g})"
+            for name, lower in (("top1", True), ("greedy", True), ("mean_kl", False), ("max_delta", False))
+            if not self._holds(getattr(figures, name), bound := getattr(self, name), lower)
+        ]
+        if failed:
+            raise VerificationError(
+                f"variant {variant} does not say what the original model says, over {figures.positions} "
+                "positions: "
+                f"{'; '.join(failed)}. Leave the variant out, or accept it with --threshold "
+                f"{variant}.NAME=VALUE."
+            )
+
+    @staticmethod
+    def _holds(value: float, bound: float, lower: bool) -> bool:
+        return value >= bound if lower else value <= bound  # False for NaN either way
+
+    def to_json(self) -> dict[str, float | None]:
+        """The bounds; null where there is none."""
+        values = dataclasses.asdict(self)
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+    def changed(self, setting: str, value: str) -> Thresholds:
+        """These thresholds with one of them set from text."""
+        names = [field.name for field in dataclasses.fields(self)]
+        if setting not in names:
+            raise OptionError(f"threshold: expected one of {', '.join(names)}, found {setting!r}.")
+        try:
+            return dataclasses.replace(self, **{setting: float(value)})
+        except ValueError:
+            raise OptionError(f"threshold {setting}: expected a number, found {value!r}.") from None
+
+
+def compare(
+    engine: Engine, reference: Reference, progress: Callable[[int], None] = lambda positions: None
+) -> Figures:
+    """Run an engine through the reference texts, teacher-forced and on its own.
+
+    progress is called with the number of ids just run.
+    """
+    same = start = agreed = compared = 0
+    kl, delta = 0.0, 0.0
+    for text in reference.texts:
+        engine.rewind(0)
+        for first in range(0, len(text.ids), _ROWS):
+            chunk = text.ids[first : first + _ROWS]
+            found = engine.append(chunk, list(range(len(chunk))))
+            expected = reference.logits[start + first : start + first + len(chunk)]
+            same += int(_agree(expected, found).sum())
+            kl += float(_divergence(expected, found).sum())
+            delta = float(np.maximum(delta, np.abs(expected - found).max()))  # keeps NaN
+            progress(len(chunk))
+        rows = reference.logits[start + text.prompt - 1 : start + len(text.ids) - 1]
+        shared, length = _answer(engine, text, rows)
+        agreed, compared = agreed + shared, compared + length
+        progress(len(text.answer))
+        start += len(text.ids)
+    return Figures(start, same / start, kl / start, delta, compared, agreed / max(1, compared))
+
+
+def _answer(engine: Engine, text: Spoken, rows: npt.NDArray[np.float32]) -> tuple[int, int]:
+    """How many ids of its greedy answer an engine shares with the original, whose logits are given, of how
+    many.
+
+    Where they part at a tie of the original's own logits, both ways are right and the rest is not compared.
+    """
+    engine.rewind(text.prompt - 1)
+    last = text.ids[text.prompt - 1]
+    for count, expected in enumerate(text.answer):
+        logits = engine.append([last], [0])[0]
+        choice = int(logits.argmax())
+        if choice != expected:
+            tie = rows[count].max() - rows[count][choice] <= TIE
+            return count, count if tie else len(text.answer)
+        last = expected
+    return len(text.answer), len(text.answer)
+
+
+def _agree(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    choice = found.argmax(-1)
+    chosen = np.take_along_axis(expected, choice[:, None], -1)[:, 0]
+    result: npt.NDArray[np.bool_] = expected.max(-1) - chosen <= TIE
+    return result & np.isfinite(found).all(-1)
+
+
+def _divergence(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    p, q = _log_softmax(expected), _log_softmax(found)
+    result: npt.NDArray[np.float64] = (np.exp(p) * (p - q)).sum(-1, dtype=np.float64)
+    return np.maximum(result, 0.0)  # keeps NaN
+
+
+def _log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(-1, keepdims=True)
+    result: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return result

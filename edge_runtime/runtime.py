@@ -10,6 +10,7 @@ Knows how prompt, payload, tokenizer and engine come together. Does not know fil
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from edge_runtime.ort_engine import OrtEngine
 from edge_runtime.threads import performance_cores
 from edge_runtime.tokenizer import TextStream
 from payload import AnchorSet, decode, peek
+from payload.errors import PromptRequiredError
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,18 @@ class EdgeRuntime:
         missing or another than the payload's, and `payload.PayloadError` for a payload that cannot be used.
         """
         header = peek(data)
-        if prompt is None and header.prompt is None:
+        text = header.prompt if prompt is None else prompt
+        if text is None:
+            # A payload that cannot be used at all is refused for that, not for its prompt.
+            with suppress(PromptRequiredError):
+                decode(data, self.bundle.contract, tokens=self.bundle.tokenizer)
             raise UsageError("the payload does not carry its prompt: give it with --prompt or --prompt-file")
-        if prompt is not None and header.prompt is not None and prompt != header.prompt:
+        if header.prompt not in (None, text):
             raise UsageError(
                 f"the payload carries another prompt ({header.prompt!r:.60}) "
-                f"than the one given ({prompt!r:.60}): leave the prompt out, or ask for a payload for this one"
+                f"than the one given ({prompt!r:.60}): leave the prompt out, or ask for another payload"
             )
-        text = prompt if prompt is not None else header.prompt
-        ids = self.prompt_ids(text or "")
+        ids = self.prompt_ids(text)
         anchors = decode(data, self.bundle.contract, prompt_ids=ids, tokens=self.bundle.tokenizer)
         return Request(ids, anchors)
 

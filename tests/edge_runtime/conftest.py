@@ -5,15 +5,20 @@ The fake engine's logits depend on every token before them and on nothing else, 
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from edge_runtime.bundle import TEMPLATE as TEMPLATE_NAME
+from edge_runtime.bundle import Manifest, ModelShape, Variant, contract_of, file_record
 from edge_runtime.engine import BaseEngine, Logits
 from payload import AnchorSet, Contract
+from tests.checkpoints import write_tiny_qwen, write_tokenizer
 
 VOCAB = 12
 SPECIAL = {"<|endoftext|>": VOCAB, "<|im_start|>": VOCAB + 1, "<|im_end|>": VOCAB + 2}
@@ -71,3 +76,87 @@ def make_anchors() -> Callable[..., AnchorSet]:
         return AnchorSet(positions, tuple(places[p] for p in positions), canvas, CONTRACT, **fields)
 
     return make
+
+
+TEMPLATE = {
+    "default_system": "You are a small test model.",
+    "system": ["<|im_start|>system\n", "<|im_end|>\n"],
+    "user": ["<|im_start|>user\n", "<|im_end|>\n"],
+    "assistant": ["<|im_start|>assistant\n", "<|im_end|>\n"],
+    "generation": "<|im_start|>assistant\n",
+}
+
+
+@pytest.fixture(scope="session")
+def template_json() -> dict[str, Any]:
+    return TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def make_bundle() -> Callable[..., Path]:
+    """make_bundle(folder, variants, ...) writes the manifest around the graphs that are already there."""
+
+    def make(folder: Path, variants: Sequence[str], *, vocab_size: int = 300, **shape: int) -> Path:
+        write_tokenizer(folder, vocab_size=vocab_size)
+        (folder / "tokenizer_config.json").unlink()
+        (folder / TEMPLATE_NAME).write_text(json.dumps(TEMPLATE))
+        sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+        sizes |= {"num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": vocab_size + 20}
+        manifest = Manifest(
+            model=ModelShape("test/tiny", "0", "Qwen2ForCausalLM", **{**sizes, **shape}),
+            context=512,
+            contract=contract_of(folder),
+            default_variant=variants[0],
+            variants={
+                name: Variant(
+                    f"{name}/model.onnx",
+                    {f"{name}/{file.name}": file_record(file) for file in sorted((folder / name).iterdir())},
+                    {},
+                )
+                for name in variants
+            },
+            files={name: file_record(folder / name) for name in ("tokenizer.json", TEMPLATE_NAME)},
+            tools={"test": "1"},
+        )
+        (folder / "bundle.json").write_text(json.dumps(manifest.to_json()))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def plain_bundle(make_bundle: Callable[..., Path]) -> Callable[..., Path]:
+    """plain_bundle(folder) is a bundle whose graph is no model: enough for what comes before loading."""
+
+    def make(folder: Path, **options: int) -> Path:
+        (folder / "int8").mkdir(parents=True)
+        (folder / "int8" / "model.onnx").write_bytes(b"not a graph")
+        (folder / "int8" / "model.onnx.data").write_bytes(bytes(100))
+        return make_bundle(folder, ["int8"], **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen2 checkpoint."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    return write_tiny_qwen(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(
+    tiny_checkpoint: Path, make_bundle: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The checkpoint as a bundle with the variants fp32 and int8."""
+    pytest.importorskip("onnx")
+    from convert.checkpoint import Checkpoint
+    from convert.qwen2 import write_graph
+    from convert.weights import Blockwise, Floating
+
+    folder = tmp_path_factory.mktemp("bundles") / "tiny-random"
+    for name, weights in (("fp32", Floating()), ("int8", Blockwise(8))):
+        (folder / name).mkdir(parents=True)
+        write_graph(Checkpoint(tiny_checkpoint), folder / name / "model.onnx", weights, "fused", 512)
+    return make_bundle(folder, ["fp32", "int8"])

@@ -1,0 +1,131 @@
+"""What a denoising run leaves: the canvas, when each token was committed, and what the model would say next.
+
+Knows lengths, coverage and history of one answer, as plain Python values. Does not know models or tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+
+class Commit(NamedTuple):
+    """The positions that became permanent in one step (counted from 1), ascending, and their tokens."""
+
+    step: int
+    positions: list[int]
+    ids: list[int]
+
+
+@dataclass(frozen=True)
+class Denoised:
+    """One answer after `steps` of `total_steps` steps, each one forward pass of the diffusion model.
+
+    ids:        canvas tokens [C], the mask token where nothing is committed.
+    when:       step [C] that committed each token, 0 where masked. A token never changes after it.
+    predicted:  likeliest token [C] at each position in the last pass, before its commits; the committed token
+                where there is one. Taken from the unfiltered distribution without the mask token and other
+                tokens that no answer has.
+    confidence: probability [C] of `predicted`; 1 where committed.
+    ending:     probability [C] that an end marker stands here; 0 or 1 where committed.
+    """
+
+    prompt_ids: tuple[int, ...]
+    ids: list[int]
+    when: list[int]
+    predicted: list[int]
+    confidence: list[float]
+    ending: list[float]
+    steps: int
+    total_steps: int
+    mask_id: int
+    eos_ids: frozenset[int]
+    stopped_by: str = "steps"
+
+    @property
+    def canvas(self) -> int:
+        return len(self.ids)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every position is committed."""
+        return self.mask_id not in self.ids
+
+    @cached_property
+    def first_end(self) -> int:
+        """Position of the first committed end marker, or the canvas length."""
+        return next((p for p, token in enumerate(self.ids) if token in self.eos_ids), self.canvas)
+
+    @property
+    def length(self) -> int | None:
+        """Number of answer tokens, where the commits say so; else None.
+
+        They do when the first committed end marker directly follows a committed token (or opens the canvas),
+        or when the canvas is full without one. An end marker far out in the tail says nothing: the answer may
+        end anywhere before it.
+        """
+        end = self.first_end
+        if end == self.canvas:
+            return end if self.finished else None
+        return end if end == 0 or self.ids[end - 1] != self.mask_id else None
+
+    @property
+    def answer(self) -> list[int]:
+        """Tokens before the first end marker; the mask token where one is open."""
+        return self.ids[: self.first_end]
+
+    @property
+    def predicted_answer(self) -> list[int]:
+        """What the model would say if it had to answer now: its predictions up to the first end marker."""
+        end = next((p for p, token in enumerate(self.predicted) if token in self.eos_ids), self.canvas)
+        return self.predicted[:end]
+
+    @cached_property
+    def history(self) -> list[Commit]:
+        """Every step's commits, in order; a step without any has an empty one."""
+        commits = [Commit(step, [], []) for step in range(1, self.steps + 1)]
+        for position, (step, token) in enumerate(zip(self.when, self.ids, strict=True)):
+            if step:
+                commits[step - 1].positions.append(position)
+                commits[step - 1].ids.append(token)
+        return commits
+
+    def canvas_at(self, step: int) -> list[int]:
+        """The canvas as it was after `step` steps."""
+        return [
+            token if 0 < done <= step else self.mask_id
+            for token, done in zip(self.ids, self.when, strict=True)
+        ]
+
+    @cached_property
+    def coverage(self) -> list[float]:
+        """Share of the answer that is committed after each step (paper section 3.1), one number a step.
+
+        End markers are no part of the answer. The answer is that of this run: committed tokens before the
+        end, and while that is open, the predicted ones.
+        """
+        length = self.length if self.length is not None else len(self.predicted_answer)
+        return coverage_of(self.when[:length], self.steps)
+
+    @property
+    def s50(self) -> int | None:
+        """The first step at which half of the answer is committed (paper section 4.6); None if none was."""
+        return next((step for step, share in enumerate(self.coverage, 1) if share >= 0.5), None)
+
+
+def coverage_of(when: Sequence[int], steps: int) -> list[float]:
+    """Share of positions committed after step 1, 2, ... `steps`; `when` as in Denoised. All 1 where it is
+    empty.
+    """
+    if not when:
+        return [1.0] * steps
+    counts = [0] * (steps + 1)
+    for step in when:
+        counts[step] += 1
+    shares, total = [], 0
+    for count in counts[1:]:
+        total += count
+        shares.append(total / len(when))
+    return shares

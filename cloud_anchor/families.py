@@ -1,0 +1,170 @@
+"""The diffusion language models that run here, and how each one's checkpoint maps onto stock Qwen2 modules.
+
+Knows configuration fields and tensor names of each family. Does not know how files are found or read (see
+`dream`).
+
+Dream, Dream-Coder and DiffuCoder are Qwen2 with full attention, tensor for tensor. LLaDA is a Llama, which is
+Qwen2 without biases in the q, k and v projections: with zero biases the same modules compute the same
+numbers. None of them needs code from its repository.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloud_anchor.errors import CheckpointError
+
+Settings = Mapping[str, Any]
+"""A parsed config.json."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a Qwen2 configuration needs to know. Field names are those of `transformers.Qwen2Config`."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    rope_theta: float
+    tie_word_embeddings: bool
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one family of diffusion language models is read.
+
+    shifted: whether position p is predicted at p - 1, as in a model that was initialised from an
+             autoregressive one (Dream, section 3.1 of arXiv 2508.15487), or at p itself (LLaDA, arXiv
+             2502.09992).
+    biased:  whether the checkpoint has q, k and v biases; where not, they are set to zero.
+    mask_id: the mask token where config.json does not name it.
+    """
+
+    name: str
+    shifted: bool
+    biased: bool
+    mask_id: int | None
+    shape: Callable[[Settings], Shape]
+    rename: Callable[[str], str]
+
+
+def family_of(settings: Settings, where: str) -> Family:
+    """The family that config.json's model_type names; raises CheckpointError where it is none of these."""
+    kind = settings.get("model_type")
+    if kind not in FAMILIES:
+        raise CheckpointError(
+            f"{where}: expected a diffusion language model with model_type {' or '.join(sorted(FAMILIES))}, "
+            f"found {kind!r}. An autoregressive model belongs on the edge: see `python -m convert`."
+        )
+    return FAMILIES[str(kind)]
+
+
+def _need(settings: Settings, name: str) -> Any:
+    if settings.get(name) is None:
+        raise CheckpointError(f"config.json: expected a field {name!r}, found none among {sorted(settings)}")
+    return settings[name]
+
+
+def _refuse(settings: Settings, expected: Mapping[str, Any]) -> None:
+    """Raises CheckpointError where a field is set to something that the modules do not compute."""
+    for name, value in expected.items():
+        found = settings.get(name, value)
+        if found != value:
+            raise CheckpointError(f"config.json: expected {name} = {value!r}, found {found!r}: not supported")
+
+
+def _dream_shape(settings: Settings) -> Shape:
+    _refuse(settings, {"rope_scaling": None, "use_sliding_window": False, "hidden_act": "silu"})
+    # transformers 5 writes the rope settings in one object
+    rope = settings.get("rope_parameters") or {}
+    theta = rope.get("rope_theta", settings.get("rope_theta"))
+    if theta is None:
+        raise CheckpointError("config.json: expected a field 'rope_theta', found none")
+    if rope.get("rope_type", "default") != "default":
+        raise CheckpointError(f"config.json: expected rope_type = 'default', found {rope['rope_type']!r}")
+    heads = int(_need(settings, "num_attention_heads"))
+    return Shape(
+        vocab_size=int(_need(settings, "vocab_size")),
+        hidden_size=int(_need(settings, "hidden_size")),
+        intermediate_size=int(_need(settings, "intermediate_size")),
+        num_hidden_layers=int(_need(settings, "num_hidden_layers")),
+        num_attention_heads=heads,
+        num_key_value_heads=int(settings.get("num_key_value_heads") or heads),
+        max_position_embeddings=int(_need(settings, "max_position_embeddings")),
+        rms_norm_eps=float(settings.get("rms_norm_eps", 1e-6)),
+        rope_theta=float(theta),
+        tie_word_embeddings=bool(settings.get("tie_word_embeddings", False)),
+    )
+
+
+def _llada_shape(settings: Settings) -> Shape:
+    _refuse(
+        settings,
+        {
+            "block_type": "llama",
+            "activation_type": "silu",
+            "layer_norm_type": "rms",
+            "alibi": False,
+            "rope": True,
+            "include_bias": False,
+            "include_qkv_bias": False,
+            "attention_layer_norm": False,
+            "input_emb_norm": False,
+            "scale_logits": False,
+        },
+    )
+    heads = int(_need(settings, "n_heads"))
+    return Shape(
+        # the embedding is padded: it, not vocab_size, has the rows of the checkpoint
+        vocab_size=int(settings.get("embedding_size") or _need(settings, "vocab_size")),
+        hidden_size=int(_need(settings, "d_model")),
+        intermediate_size=int(_need(settings, "mlp_hidden_size")),
+        num_hidden_layers=int(_need(settings, "n_layers")),
+        num_attention_heads=heads,
+        num_key_value_heads=int(settings.get("n_kv_heads") or heads),
+        max_position_embeddings=int(_need(settings, "max_sequence_length")),
+        rms_norm_eps=float(settings.get("rms_norm_eps", 1e-5)),
+        rope_theta=float(settings.get("rope_theta", 10_000.0)),
+        tie_word_embeddings=bool(settings.get("weight_tying", False)),
+    )
+
+
+_LLADA_BLOCK = re.compile(r"model\.transformer\.blocks\.(\d+)\.(\w+)\.(weight|bias)")
+_LLADA_PARTS = {
+    "attn_norm": "input_layernorm",
+    "q_proj": "self_attn.q_proj",
+    "k_proj": "self_attn.k_proj",
+    "v_proj": "self_attn.v_proj",
+    "attn_out": "self_attn.o_proj",
+    "ff_norm": "post_attention_layernorm",
+    "ff_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    "ff_out": "mlp.down_proj",
+}
+_LLADA_OUTER = {
+    "model.transformer.wte.weight": "model.embed_tokens.weight",
+    "model.transformer.ln_f.weight": "model.norm.weight",
+    "model.transformer.ff_out.weight": "lm_head.weight",
+}
+
+
+def _llada_rename(name: str) -> str:
+    match = _LLADA_BLOCK.fullmatch(name)
+    if match and match[2] in _LLADA_PARTS:
+        return f"model.layers.{match[1]}.{_LLADA_PARTS[match[2]]}.{match[3]}"
+    return _LLADA_OUTER.get(name, name)
+
+
+FAMILIES: Mapping[str, Family] = {
+    "Dream": Family("Dream", True, True, None, _dream_shape, lambda name: name),
+    "llada": Family("LLaDA", False, False, 126_336, _llada_shape, _llada_rename),
+}
+"""By model_type. Dream-Coder and DiffuCoder state "Dream" too."""

@@ -1,0 +1,82 @@
+"""From logits to the distribution a token is drawn from: temperature, nucleus, top-k, the draw.
+
+Knows Dream's filters to the letter, in the dtype of the logits. Does not know positions or steps.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+NUCLEUS_HEAD = 64
+"""Tokens looked at before a whole row is sorted: a peaked row's nucleus is smaller."""
+
+SIMPLEX_TOLERANCE = 1e-6
+"""How far from 1 a row of probabilities may sum to be drawn from (that of torch.distributions)."""
+
+
+def filtered_probabilities(
+    logits: Tensor, temperature: float, top_p: float | None, top_k: int | None
+) -> Tensor:
+    """Probabilities [N, V] of logits [N, V], in their dtype: divided by temperature, then top-p, then top-k.
+
+    temperature 0 leaves the logits as they are (the choice is then the largest). A nucleus is the shortest
+    leading run whose mass exceeds top_p, and never empty (Holtzman et al., arXiv 1904.09751).
+    """
+    lowest = torch.finfo(logits.dtype).min
+    if temperature > 0:
+        logits = logits / temperature
+    if top_p is not None and top_p < 1:
+        logits = logits.masked_fill(~nucleus(logits, top_p), lowest)
+    if top_k is not None:
+        least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
+        logits = logits.masked_fill(logits < least, lowest)
+    return logits.softmax(-1)
+
+
+def nucleus(logits: Tensor, top_p: float) -> Tensor:
+    """Which tokens are in each row's nucleus: bool [N, V] for logits [N, V].
+
+    Only rows whose nucleus is larger than NUCLEUS_HEAD are sorted as a whole.
+    """
+    head = min(NUCLEUS_HEAD, logits.shape[-1])
+    values, index = logits.topk(head)
+    mass = (values - logits.logsumexp(-1, keepdim=True)).exp().cumsum(-1)
+    kept = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, index, _leading(mass, top_p))
+    wide = (mass[:, -1] <= top_p).nonzero().squeeze(1)
+    if head < logits.shape[-1] and len(wide):
+        values, index = logits[wide].sort(-1, descending=True)
+        mass = values.softmax(-1).cumsum(-1)
+        kept[wide] = torch.zeros_like(kept[wide]).scatter_(-1, index, _leading(mass, top_p))
+    return kept
+
+
+def _leading(mass: Tensor, top_p: float) -> Tensor:
+    """Of tokens in falling order with cumulative mass [N, K]: the run up to the first that exceeds top_p."""
+    kept = torch.ones_like(mass, dtype=torch.bool)
+    kept[:, 1:] = mass[:, :-1] <= top_p
+    return kept
+
+
+def draw(probabilities: Tensor, counts: list[int], generators: list[torch.Generator]) -> Tensor:
+    """One token id a row, int64 [N], of probabilities [N, V].
+
+    counts: the N rows belong to len(counts) answers, this many to each, in order. Each answer draws with its
+    own generator, so that it does not matter which others are in the batch.
+
+    Published Dream draws with torch.distributions.Categorical and takes the likeliest token for all positions
+    of a step where that refuses one row, as its sum is off by 1e-6 or more. So it does here: in bfloat16 sums
+    are that far off as soon as a nucleus has several tokens, and temperature then acts through filters alone.
+    """
+    total = probabilities.sum(-1, keepdim=True)
+    faulty = torch.split((total.squeeze(-1) - 1).abs() >= SIMPLEX_TOLERANCE, counts)
+    refused = torch.stack([part.any() for part in faulty]).tolist()
+    parts = zip(torch.split(probabilities, counts), torch.split(total, counts), strict=True)
+    chosen = []
+    for (row, row_total), refuse, generator in zip(parts, refused, generators, strict=True):
+        if refuse or not len(row):
+            chosen.append(row.argmax(-1))
+        else:
+            share = row / row_total
+            chosen.append(torch.multinomial(share, 1, replacement=True, generator=generator).squeeze(1))
+    return torch.cat(chosen)

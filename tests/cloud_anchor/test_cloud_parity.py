@@ -1,0 +1,150 @@
+"""The sampler against a second implementation, step by step; and what must not change its results."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from cloud_reference import ReferenceModel, sample
+
+from cloud_anchor.dream import DreamModel, load_model
+from cloud_anchor.sampler import ALGORITHMS, DenoiseConfig, State, advance, denoise, denoise_steps
+
+DREAM = ("origin", "maskgit_plus", "topk_margin", "entropy")
+PROMPTS = [[5, 9, 17, 80, 3], [44, 2], [7, 7, 8, 120, 61, 33, 90, 14, 250]]
+FILTERS = [
+    (0.0, None, None, None),
+    (0.2, 0.95, None, None),
+    (1.0, 0.9, 40, None),
+    (1.0, None, None, 0.5),
+    (0.7, 0.99, 30, 1.0),
+]
+
+
+@pytest.fixture(scope="module")
+def model(dream_folder: Path) -> DreamModel:
+    return load_model(str(dream_folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def reference(dream_folder: Path) -> ReferenceModel:
+    return ReferenceModel(dream_folder)
+
+
+@pytest.mark.parametrize("alg", DREAM)
+@pytest.mark.parametrize(("temperature", "top_p", "top_k", "alg_temp"), FILTERS)
+def test_every_step_equals_the_plain_sampler(
+    model: DreamModel,
+    reference: ReferenceModel,
+    alg: str,
+    temperature: float,
+    top_p: float | None,
+    top_k: int | None,
+    alg_temp: float | None,
+) -> None:
+    for seed, prompt in enumerate(PROMPTS):
+        expected = sample(
+            reference,
+            prompt,
+            canvas=40,
+            steps=16,
+            alg=alg,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            alg_temp=alg_temp,
+            seed=seed,
+        )
+        config = DenoiseConfig(
+            canvas=40,
+            total_steps=16,
+            alg=alg,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            alg_temp=alg_temp,
+            seed=seed,
+        )
+        (run,) = denoise(model, [prompt], config)
+        assert [run.canvas_at(step) for step in range(1, 17)] == expected
+
+
+def test_logits_equal_the_equations(model: DreamModel, reference: ReferenceModel) -> None:
+    for prompt in PROMPTS:
+        ids = torch.tensor(prompt + [model.mask_id] * 12)
+        expected = reference.shifted(ids)
+        torch.testing.assert_close(model.forward(ids[None])[0], expected, atol=2e-4, rtol=1e-4)
+        torch.testing.assert_close(model.forward(ids[None], keep=12)[0], expected[-12:], atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_attention_sees_what_follows_and_never_padding(dream_folder: Path, attention: str) -> None:
+    model = load_model(str(dream_folder), device="cpu", attention=attention)
+    canvas = torch.full((3, 10), model.mask_id)
+    wanted = torch.ones_like(canvas, dtype=torch.bool)
+    together = model.logits(model.batch(PROMPTS, 10), canvas, wanted).view(3, 10, -1)
+    for row, prompt in enumerate(PROMPTS):
+        alone = model.logits(model.batch([prompt], 10), canvas[:1], wanted[:1])
+        torch.testing.assert_close(together[row], alone, atol=3e-5, rtol=1e-4)
+    changed = canvas[:1].clone()
+    changed[0, 9] = 11
+    after = model.logits(model.batch(PROMPTS[:1], 10), changed, wanted[:1])
+    assert (after[0] - together[0, 0]).abs().max() > 1e-3, "position 0 does not see position 9"
+
+
+@pytest.mark.parametrize("alg", ALGORITHMS)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_company_in_a_batch_changes_nothing(model: DreamModel, alg: str, temperature: float) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=10, alg=alg, temperature=temperature, seed=4)
+    together = denoise(model, PROMPTS, config)
+    for run, prompt in zip(together, PROMPTS, strict=True):
+        (alone,) = denoise(model, [prompt], config)
+        assert (run.ids, run.when, run.predicted) == (alone.ids, alone.when, alone.predicted)
+        assert run.confidence == pytest.approx(alone.confidence, abs=1e-4)
+
+
+@pytest.mark.parametrize("alg", ALGORITHMS)
+@pytest.mark.parametrize("alg_temp", [None, 0.4])
+def test_committed_tokens_never_change(model: DreamModel, alg: str, alg_temp: float | None) -> None:
+    config = DenoiseConfig(canvas=30, total_steps=12, alg=alg, temperature=0.8, alg_temp=alg_temp)
+    canvases = [(s.ids.clone(), s.when.clone()) for s in denoise_steps(model, PROMPTS, config)]
+    for (before, when), (after, later) in itertools.pairwise(canvases):
+        kept = before != model.mask_id
+        assert torch.equal(after[kept], before[kept])
+        assert torch.equal(later[kept], when[kept])
+    if alg == "confidence":  # Dream's own orders let the model propose the mask token, and it stays
+        assert (canvases[-1][0] != model.mask_id).all()
+
+
+@pytest.mark.parametrize("alg", ALGORITHMS)
+def test_going_on_equals_running_straight(model: DreamModel, alg: str) -> None:
+    whole = DenoiseConfig(canvas=24, total_steps=12, alg=alg, temperature=0.9, seed=2)
+    part = DenoiseConfig(canvas=24, total_steps=12, alg=alg, temperature=0.9, seed=2, steps=3)
+    straight = denoise(model, PROMPTS, whole)
+    *_, state = denoise_steps(model, PROMPTS, part)
+    early = state.results(model, part)
+    kept = state.copy()
+    assert denoise(model, [], whole, state=state) == straight
+    assert denoise(model, [], whole, state=kept) == straight, "a copy goes its own way"
+    for first, full in zip(early, straight, strict=True):
+        assert first.ids == full.canvas_at(3)
+        assert first.history == full.history[:3]
+
+
+def test_rows_leave_and_join(model: DreamModel) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=8, temperature=0.5)
+    straight = denoise(model, PROMPTS, config)
+    half = DenoiseConfig(canvas=24, total_steps=8, temperature=0.5, steps=4)
+    *_, state = denoise_steps(model, PROMPTS[:2], half)
+    mixed = state.take([1]).join(State.start(model, PROMPTS[2:], config))
+    assert mixed.steps == [4, 0]
+    for _ in range(4):
+        advance(model, mixed, config)
+    first = mixed.results(model, config)[0]
+    assert (first.ids, first.when) == (straight[1].ids, straight[1].when)
+    rest = mixed.take([1])
+    for _ in range(4):
+        advance(model, rest, config)
+    assert rest.results(model, config)[0] == straight[2]

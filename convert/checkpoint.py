@@ -136,11 +136,11 @@ def shape_of(config: dict[str, Any], where: str) -> Qwen2Shape:
         )
     except KeyError as error:
         raise CheckpointError(f"{where}: expected a field {error} in config.json, found none.") from error
-    if shape.num_attention_heads % shape.num_key_value_heads or shape.head_dim % 8:
+    if shape.num_attention_heads % shape.num_key_value_heads or shape.head_dim % 16:
         raise CheckpointError(
             f"{where}: expected attention heads to be a multiple of key/value heads and a head size that is "
             "a "
-            f"multiple of 8, found {shape.num_attention_heads} heads, {shape.num_key_value_heads} key/value "
+            f"multiple of 16, found {shape.num_attention_heads} heads, {shape.num_key_value_heads} key/value "
             f"heads of size {shape.head_dim}."
         )
     return shape

@@ -15,14 +15,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
-from convert.checkpoint import Checkpoint, architecture_of, read_config
+from convert.checkpoint import Checkpoint, Qwen2Shape, architecture_of, read_config
 from convert.errors import CheckpointError, OptionError
 from convert.families import foreign_architecture
 from convert.hub import Source, locate
@@ -227,21 +227,9 @@ class _Conversion:
         )
 
     def _shape(self) -> ModelShape:
-        """The shape as bundle.json has it."""
-        shape = self.checkpoint.shape
-        return ModelShape(
-            id=self.source.id,
-            # A folder that no hub vouches for is named by what is in it.
-            revision=self.source.revision or f"sha256:{self.checkpoint.digest}",
-            architecture=shape.architecture,
-            hidden_size=shape.hidden_size,
-            num_hidden_layers=shape.num_hidden_layers,
-            num_attention_heads=shape.num_attention_heads,
-            num_key_value_heads=shape.num_key_value_heads,
-            head_dim=shape.head_dim,
-            intermediate_size=shape.intermediate_size,
-            vocab_size=shape.vocab_size,
-        )
+        # A folder that no hub vouches for is named by what is in it.
+        revision = self.source.revision or f"sha256:{self.checkpoint.digest}"
+        return bundle_shape(self.checkpoint.shape, self.source.id, revision)
 
     def _manifest(self, identity: Identity, variants: dict[str, Variant], bundle: Path) -> Manifest:
         """Write bundle.json and open the result the way the device will."""
@@ -264,6 +252,12 @@ class _Conversion:
         except EdgeError as error:
             raise CheckpointError(f"the finished bundle cannot be opened: {error}") from error
         return manifest
+
+
+def bundle_shape(shape: Qwen2Shape, id: str, revision: str) -> ModelShape:
+    """A checkpoint's shape as bundle.json has it."""
+    sizes = {field.name: getattr(shape, field.name, None) for field in fields(ModelShape)}
+    return ModelShape(**{**sizes, "id": id, "revision": revision})  # type: ignore[arg-type]
 
 
 def _set_torch_threads(threads: int | None) -> None:

@@ -52,6 +52,8 @@ class Workspace:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        if not self._done:  # nothing worth keeping: leave no trace
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def stage(self, name: str, depends: Any, work: Callable[[], Any], intact: Callable[[Any], bool]) -> Any:
         """The stage's result: kept from an earlier run where `depends` is equal and it is intact, else

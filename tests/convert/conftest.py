@@ -1,0 +1,30 @@
+"""Shared pieces of the converter's tests: one random checkpoint, and engines on graphs made from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the converter needs PyTorch")
+
+from convert.checkpoint import Checkpoint  # noqa: E402
+from tests.checkpoints import write_tiny_qwen  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_qwen(tmp_path_factory.mktemp("checkpoint") / "tiny-random")
+
+
+@pytest.fixture(scope="session")
+def checkpoint(checkpoint_folder: Path) -> Checkpoint:
+    return Checkpoint(checkpoint_folder)
+
+
+@pytest.fixture
+def ids() -> list[int]:
+    return [int(i) for i in np.random.default_rng(7).integers(0, 300, 40)]

@@ -1,0 +1,101 @@
+"""Block quantisation: what it keeps, how far it may be off, and that ONNX Runtime reads it the same way."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from convert.quantize import BLOCK, Blocks, dequantize, quantize
+
+shapes = st.tuples(st.integers(1, 9), st.integers(1, 100))
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> np.ndarray:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    weight = rng.standard_normal(draw(shapes)).astype(np.float32)
+    weight *= np.float32(10.0 ** draw(st.integers(-6, 4)))
+    if draw(st.booleans()):
+        weight[rng.random(weight.shape) < 0.9] = 0
+    return weight
+
+
+@given(matrices(), st.sampled_from([4, 8]))
+@settings(max_examples=60, deadline=None)
+def test_no_weight_moves_farther_than_its_step(weight: np.ndarray, bits: int) -> None:
+    blocks = quantize(weight, bits)
+    error = np.abs(dequantize(blocks, bits, weight.shape[1]) - weight)
+    step = np.abs(np.repeat(blocks.scales, BLOCK, axis=1)[:, : weight.shape[1]])
+    lowest = weight / np.where(step == 0, 1, step)  # in steps; the far end on the other side is cut off
+    inside = np.abs(lowest) <= (1 << (bits - 1)) - 1
+    assert (error[inside] <= 0.5001 * step[inside] + 1e-30).all()
+    assert (error <= 1.0001 * step + 1e-30).all()
+
+
+@given(matrices(), st.sampled_from([4, 8]))
+@settings(max_examples=40, deadline=None)
+def test_the_farthest_weight_of_a_block_is_exact(weight: np.ndarray, bits: int) -> None:
+    back = dequantize(quantize(weight, bits), bits, weight.shape[1])
+    for start in range(0, weight.shape[1], BLOCK):
+        part, found = weight[:, start : start + BLOCK], back[:, start : start + BLOCK]
+        place = np.abs(part).argmax(1)[:, None]
+        np.testing.assert_allclose(
+            np.take_along_axis(found, place, 1), np.take_along_axis(part, place, 1), rtol=1e-6
+        )
+
+
+@given(matrices(), st.sampled_from([4, 8]))
+@settings(max_examples=40, deadline=None)
+def test_quantising_twice_changes_nothing(weight: np.ndarray, bits: int) -> None:
+    once = dequantize(quantize(weight, bits), bits, weight.shape[1])
+    twice = dequantize(quantize(once, bits), bits, weight.shape[1])
+    np.testing.assert_allclose(twice, once, rtol=1e-5, atol=0)
+
+
+def test_rows_are_quantised_alike_in_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = np.random.default_rng(0).standard_normal((37, 96)).astype(np.float32)
+    whole = quantize(weight, 4)
+    monkeypatch.setattr("convert.quantize._CHUNK", 100)
+    for left, right in zip(whole, quantize(weight, 4), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("columns", [64, 80])
+def test_onnx_runtime_reads_the_same_weights(bits: int, columns: int) -> None:
+    rng = np.random.default_rng(1)
+    weight = rng.standard_normal((24, columns)).astype(np.float32)
+    blocks = quantize(weight, bits)
+    x = rng.standard_normal((3, columns)).astype(np.float32)
+    np.testing.assert_allclose(
+        _matmul_nbits(x, blocks, bits, columns), x @ dequantize(blocks, bits, columns).T, atol=1e-4
+    )
+
+
+def _matmul_nbits(x: np.ndarray, blocks: Blocks, bits: int, columns: int) -> np.ndarray:
+    node = helper.make_node(
+        "MatMulNBits",
+        ["x", "w", "s"],
+        ["y"],
+        domain="com.microsoft",
+        K=columns,
+        N=len(blocks.packed),
+        bits=bits,
+        block_size=BLOCK,
+    )
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(blocks.packed, "w"), numpy_helper.from_array(blocks.scales, "s")],
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    result: np.ndarray = session.run(None, {"x": x})[0]
+    return result

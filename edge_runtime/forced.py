@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -141,12 +141,15 @@ def fill(
     anchors: AnchorSet,
     options: FillOptions | None = None,
     stats: FillStats | None = None,
-) -> Iterator[Token]:
+    *,
+    answered: Sequence[int] = (),
+) -> Generator[Token]:
     """Yields the answer's tokens in order, each as soon as it is known; the end token is not one of them.
 
     Greedy, so the same input gives the same tokens; an empty anchor set gives plain greedy decoding. What the
-    engine's cache shares with the prompt is not run again. The iterator may be closed at any time: the engine
-    stays usable. Raises UsageError for an empty prompt, ContextError where prompt and anchors do not fit.
+    engine's cache shares with the prompt is not run again. The generator may be closed at any time: the
+    engine stays usable. answered: the answer's first ids where they are settled already; the stream goes on
+    behind them. Raises UsageError for an empty prompt, ContextError where prompt and anchors do not fit.
     """
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
@@ -158,7 +161,7 @@ def fill(
             "Raise --context or shorten the prompt."
         )
     rule = ending(anchors, engine.context - len(prompt_ids), options.max_tokens)
-    return _Filling(engine, list(prompt_ids), anchors, rule, options, stats).tokens()
+    return _Filling(engine, list(prompt_ids), list(answered), anchors, rule, options, stats).tokens()
 
 
 class _Item(NamedTuple):
@@ -179,6 +182,7 @@ class _Filling:
         self,
         engine: Engine,
         prompt_ids: list[int],
+        answered: list[int],
         anchors: AnchorSet,
         rule: Ending,
         options: FillOptions,
@@ -191,17 +195,18 @@ class _Filling:
         self.eos = sorted(anchors.contract.eos_ids)
         self.anchors = dict(zip(anchors.positions, anchors.ids, strict=True))
         self.prompt = prompt_ids
-        self.text = list(prompt_ids)  # the prompt and every token emitted so far
+        self.text = prompt_ids + answered  # the prompt and every token of the answer so far
 
-    def tokens(self) -> Iterator[Token]:
+    def tokens(self) -> Generator[Token]:
         self.started = time.perf_counter()
+        before = self.stats.prefill + self.stats.fill
         try:
             if self.options.echo_prompt:
                 for index, id_ in enumerate(self.prompt):
                     yield Token(id_, index - len(self.prompt), Source.PROMPT, None)
             yield from self._answer()
         finally:
-            self.stats.fill = time.perf_counter() - self.started - self.stats.prefill
+            self.stats.fill = before + time.perf_counter() - self.started - self.stats.prefill
 
     @property
     def position(self) -> int:
@@ -211,11 +216,12 @@ class _Filling:
     def _answer(self) -> Iterator[Token]:
         """Rounds of: run what is pending with what is known next, emit it, predict one token more."""
         scored = self.options.score_anchors
-        # The last prompt token always runs, for it predicts the first token of the answer.
-        reused = min(common_prefix(self.engine.tokens, self.prompt), len(self.prompt) - 1)
+        # The last token always runs, for it predicts the next.
+        reused = min(common_prefix(self.engine.tokens, self.text), len(self.text) - 1)
         self.engine.rewind(reused)
-        self.stats.reused = reused
-        pending = self.prompt[reused:]
+        if not self.stats.passes:
+            self.stats.reused = min(reused, len(self.prompt))
+        pending = self.text[reused:]
         while self.position < self.rule.end:
             items = self._items()
             before = len(pending) - 1  # the row that predicts the first item

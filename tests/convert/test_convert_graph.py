@@ -88,7 +88,9 @@ def test_shapes_that_fit_no_block(dialect: DialectName, tmp_path: Path, ids: lis
 def test_chunks_rows_and_rewinding(
     dialect: DialectName, checkpoint: Checkpoint, tmp_path: Path, ids: list[int]
 ) -> None:
-    """Any cut into chunks gives the logits of one pass; rows may be none; what was rewound leaves no trace."""
+    """Any cut into chunks gives the logits of one pass; rows may be none; what was rewound leaves no
+    trace.
+    """
     expected = original_logits(checkpoint.folder, ids)
     runner = engine(checkpoint, tmp_path, Floating(), dialect)
     np.testing.assert_allclose(runner.append(ids[:7], [6]), expected[[6]], atol=1e-4)
@@ -114,10 +116,10 @@ def test_portable_uses_standard_operators_only(checkpoint: Checkpoint, tmp_path:
 
 
 @pytest.mark.parametrize(("bits", "expected"), [(8, 1.125), (4, 0.625)])
-def test_a_tied_embedding_is_stored_once_and_quantised(
-    bits: int, expected: float, tmp_path: Path
-) -> None:
-    """Bytes a weight: the integers and one float32 scale a block; no copy of the embedding in any precision."""
+def test_a_tied_embedding_is_stored_once_and_quantised(bits: int, expected: float, tmp_path: Path) -> None:
+    """Bytes a weight: the integers and one float32 scale a block; no copy of the embedding in any
+    precision.
+    """
     folder = write_tiny_qwen(tmp_path / "source", hidden=128, vocab_size=1500, layers=1, intermediate=64)
     checkpoint = Checkpoint(folder)
     write_graph(checkpoint, tmp_path / "model.onnx", Blockwise(bits), "fused", 16)

@@ -172,7 +172,7 @@ def _run(args: argparse.Namespace) -> int:
         return encode(
             anchors,
             args.codec,
-            prompt_ids=form.tokenizer.encode(prompt),
+            prompt_ids=prompt_ids,
             tokens=form.tokenizer,
             embed_prompt=embed,
         )

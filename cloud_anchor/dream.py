@@ -259,7 +259,8 @@ def _build(family: Family, settings: Settings, place: torch.device, kind: torch.
     with torch.device("meta"):
         net = transformers.Qwen2ForCausalLM(config).to(kind)
     # Its table is computed, not stored, so it has to be made where the weights will be; always in float32.
-    net.model.rotary_emb = Qwen2RotaryEmbedding(config=config, device=place)
+    with torch.device(place):
+        net.model.rotary_emb = Qwen2RotaryEmbedding(config=config)
     return net.eval()
 
 

@@ -26,8 +26,8 @@ def make_dream(path: Path, **options: object) -> Path:
     old = json.loads((path / "config.json").read_text())
     names = (
         "attention_dropout hidden_act hidden_size initializer_range intermediate_size "
-        "max_position_embeddings max_window_layers num_attention_heads num_hidden_layers num_key_value_heads rms_norm_eps "
-        "tie_word_embeddings vocab_size"
+        "max_position_embeddings max_window_layers num_attention_heads num_hidden_layers "
+        "num_key_value_heads rms_norm_eps tie_word_embeddings vocab_size"
     )
     ordinary = old["vocab_size"] - 8
     config = {name: old[name] for name in names.split()} | {

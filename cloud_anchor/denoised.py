@@ -5,10 +5,14 @@ Knows lengths, coverage and history of one answer, as plain Python values. Does 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
+
+TINY = 1e-9
+"""Probabilities are not taken for smaller than this in sums of logarithms."""
 
 
 class Commit(NamedTuple):
@@ -25,11 +29,10 @@ class Denoised:
 
     ids:        canvas tokens [C], the mask token where nothing is committed.
     when:       step [C] that committed each token, 0 where masked. A token never changes after it.
-    predicted:  likeliest token [C] at each position in the last pass, before its commits; the committed token
-                where there is one. Taken from the unfiltered distribution without the mask token and other
-                tokens that no answer has.
+    predicted:  likeliest ordinary token [C] of each position in the last pass, before its commits, in the
+                unfiltered distribution; the committed token where there is one.
     confidence: probability [C] of `predicted`; 1 where committed.
-    ending:     probability [C] that an end marker stands here; 0 or 1 where committed.
+    ending:     probability [C] that an end marker stands here instead; 0 or 1 where committed.
     """
 
     prompt_ids: tuple[int, ...]
@@ -76,11 +79,30 @@ class Denoised:
         """Tokens before the first end marker; the mask token where one is open."""
         return self.ids[: self.first_end]
 
+    @cached_property
+    def predicted_length(self) -> int:
+        """Where the answer most likely ends, by the model's last pass; Denoised.length where that is known.
+
+        The n that maximises prod_{p<n} (1 - ending_p) * prod_{p>=n} ending_p: no word after the end, no end
+        before it. The first position where an end is likeliest would be fooled by a single doubtful one.
+        """
+        if self.length is not None:
+            return self.length
+        best = total = 0.0
+        length = 0
+        for position, chance in enumerate(self.ending[: self.first_end]):
+            total += math.log(max(1 - chance, TINY)) - math.log(max(chance, TINY))
+            if self.when[position] and not chance:
+                total = best = 0.0  # a committed word: whatever came before, the answer reaches beyond it
+                length = position + 1
+            elif total > best:
+                best, length = total, position + 1
+        return length
+
     @property
     def predicted_answer(self) -> list[int]:
-        """What the model would say if it had to answer now: its predictions up to the first end marker."""
-        end = next((p for p, token in enumerate(self.predicted) if token in self.eos_ids), self.canvas)
-        return self.predicted[:end]
+        """What the model would say if it had to answer now: its predictions up to the predicted length."""
+        return self.predicted[: self.predicted_length]
 
     @cached_property
     def history(self) -> list[Commit]:
@@ -106,8 +128,7 @@ class Denoised:
         End markers are no part of the answer. The answer is that of this run: committed tokens before the
         end, and while that is open, the predicted ones.
         """
-        length = self.length if self.length is not None else len(self.predicted_answer)
-        return coverage_of(self.when[:length], self.steps)
+        return coverage_of(self.when[: self.predicted_length], self.steps)
 
     @property
     def s50(self) -> int | None:

@@ -310,11 +310,11 @@ def _tokens(logits: Tensor, config: DenoiseConfig, counts: list[int], state: Sta
 
 
 def _look(model: DreamModel, ids: Tensor, run: Pass) -> Predictions:
-    """Argmax, its probability and that of an end marker; `ids` is the canvas after this pass's commits."""
+    """Likeliest word, its probability and that of an end; `ids` is the canvas after this pass's commits."""
     logits = model.without_unusable(run.logits).float()
-    top, likeliest = logits.max(-1)
     norm = logits.logsumexp(-1)
     ending = (logits[:, model.ends].logsumexp(-1) - norm).exp()
+    top, likeliest = logits.index_fill(-1, model.ends, -torch.inf).max(-1)
     is_end = torch.isin(ids, model.ends).float()
     still = ids == model.mask_id
 

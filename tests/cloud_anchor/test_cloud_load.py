@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from cloud_reference import ReferenceModel
-from conftest import make_dream
 from safetensors.torch import load_file, save_file
 
 from cloud_anchor.dream import load_model
@@ -19,6 +17,8 @@ from cloud_anchor.prompts import PromptForm, prompt_form, tokenizer_data
 from edge_runtime.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
+from tests.cloud_anchor.cloud_checkpoints import make_dream
+from tests.cloud_anchor.cloud_reference import ReferenceModel
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cloud_reference import ReferenceModel, sample
 
 from cloud_anchor.dream import DreamModel, load_model
 from cloud_anchor.sampler import ALGORITHMS, DenoiseConfig, State, advance, denoise, denoise_steps
+from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
 
 DREAM = ("origin", "maskgit_plus", "topk_margin", "entropy")
 PROMPTS = [[5, 9, 17, 80, 3], [44, 2], [7, 7, 8, 120, 61, 33, 90, 14, 250]]

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from cloud_reference import keep_best, keep_nucleus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from cloud_anchor.errors import CloudError, NothingToSendError, RequestError
 from cloud_anchor.sampler import DenoiseConfig, steps_for
 from cloud_anchor.select import committed, confident
 from payload import Contract
+from tests.cloud_anchor.cloud_reference import keep_best, keep_nucleus
 
 CONTRACT = Contract(100, "0" * 64, {"<|endoftext|>": 100, "<|im_start|>": 101, "<|im_end|>": 102}, "1" * 64)
 MASK = 103
@@ -215,7 +215,8 @@ def test_paper_selection_is_what_is_committed_before_the_end() -> None:
 
 
 def test_confident_selection_takes_predictions() -> None:
-    run = run_of([MASK, 2, MASK, MASK], [9, 2, 8, 100], [0.9, 1.0, 0.4, 0.9])
+    run = run_of([MASK, 2, MASK, MASK], [9, 2, 8, 7], [0.9, 1.0, 0.4, 0.1])
+    run.ending[:] = [0.0, 0.0, 0.2, 0.9]
     assert confident(run, CONTRACT, 0.0).ids == (9, 2, 8)
     sure = confident(run, CONTRACT, 0.5)
     assert (sure.positions, sure.ids, sure.length) == ((0, 1), (9, 2), 3)
@@ -246,3 +247,33 @@ def test_a_fraction_is_whole_steps() -> None:
     assert steps_for(0.29, 100) == 29, "not 28 by rounding error"
     with pytest.raises(CloudError, match=r"fraction: expected above 0, at most 1, found 1.5"):
         steps_for(1.5, 128)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_predicted_length_is_the_likeliest_cut(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 12))
+    done = data.draw(st.lists(st.sampled_from("w__e"), min_size=size, max_size=size))
+    run = run_of([{"w": 3, "_": MASK, "e": 100}[kind] for kind in done])
+    chance = {"w": st.just(0.0), "e": st.just(1.0), "_": st.floats(0.01, 0.99)}
+    run.ending[:] = [data.draw(chance[kind]) for kind in done]
+    if run.length is not None:
+        assert run.predicted_length == run.length
+        return
+    last_word = max((p + 1 for p, kind in enumerate(done) if kind == "w" and p < run.first_end), default=0)
+
+    def chance_of(cut: int) -> float:
+        before = sum(math.log(1 - e) for e, kind in zip(run.ending[:cut], done, strict=False) if kind == "_")
+        return before + sum(
+            math.log(e) for e, kind in zip(run.ending[cut:], done[cut:], strict=True) if kind == "_"
+        )
+
+    cuts = range(last_word, run.first_end + 1)
+    assert chance_of(run.predicted_length) == pytest.approx(max(map(chance_of, cuts)))
+    assert run.predicted_length in cuts
+
+
+def test_one_doubtful_position_does_not_end_the_answer() -> None:
+    run = run_of([MASK] * 5)
+    run.ending[:] = [0.0, 0.6, 0.1, 0.8, 0.9]
+    assert run.predicted_length == 3

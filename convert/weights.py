@@ -136,3 +136,28 @@ class Blockwise:
         if weight is not None:
             return self._matmul(graph, [x, *self._store(graph, HEAD, weight)], shape)
         return self._matmul(graph, [x, f"{EMBEDDING}.weight", f"{EMBEDDING}.scales"], shape)
+
+
+@dataclass(frozen=True)
+class Dynamic(Blockwise):
+    """8-bit integers with a scale for each output; activations are quantised as a whole chunk, on the fly.
+
+    Only the linear layers: embedding and head stay in blocks, so that they can be tied.
+    """
+
+    bits: int = 8
+
+    def linear(
+        self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
+    ) -> str:
+        scales = np.abs(weight).max(axis=1) / np.float32(127)
+        integers = np.rint(weight / np.where(scales == 0, 1, scales)[:, None]).astype(np.int8)
+        inputs = [
+            x,
+            graph.weight(f"{name}.weight", integers.T),
+            graph.weight(f"{name}.scales", scales),
+            graph.weight(f"{name}.zeros", np.zeros(len(scales), np.int8)),
+        ]
+        if bias is not None:
+            inputs.append(graph.weight(f"{name}.bias", bias))
+        return graph.node("DynamicQuantizeMatMul", inputs, domain=MICROSOFT)

@@ -36,6 +36,7 @@ from tests.checkpoints import write_tiny_qwen
 LOOSE = {
     "fp16": Thresholds(top1=0.97, mean_kl=1e-3),
     "int8": Thresholds(top1=0.85, mean_kl=0.01),
+    "int8-dynamic": Thresholds(top1=0.6, mean_kl=0.1),
     "int4": Thresholds(top1=0.2),
 }
 ALL = tuple(RECIPES)
@@ -97,9 +98,10 @@ def test_the_manifest_tells_what_was_made(bundle_folder: Path, checkpoint_folder
         figures = variant.verification
         assert figures["positions"] >= 256
         assert figures["greedy_tokens"] >= 64
-    fp32, fp16, int8, int4 = (manifest.variants[name].verification for name in ALL)
-    assert fp32["greedy"] == fp32["top1"] == 1.0
-    assert fp32["mean_kl"] < fp16["mean_kl"] < int8["mean_kl"] < int4["mean_kl"]
+    found = {name: variant.verification for name, variant in manifest.variants.items()}
+    assert found["fp32"]["greedy"] == found["fp32"]["top1"] == 1.0
+    divergences = [found[name]["mean_kl"] for name in ("fp32", "fp16", "int8", "int8-dynamic", "int4")]
+    assert divergences == sorted(divergences)
 
 
 def test_nothing_is_left_beside_the_bundle(bundle_folder: Path) -> None:

@@ -1,0 +1,84 @@
+"""Training batches: endless, seeded, and a function of the step alone, so that a run resumes exactly.
+
+Every row is prompt + answer + <|im_end|> + <|endoftext|> up to the batch's length, as Dream pads its canvas;
+rows need no attention mask, because each row's canvas is simply what the prompt leaves of the length. Knows
+the masking of absorbing-state diffusion; does not know models or losses.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from cloud_anchor.tiny.families import FAMILIES
+from cloud_anchor.tiny.models import END_OF_TEXT, IM_END, MASK
+
+LENGTHS = {64: 0.3, 96: 0.3, 128: 0.25, 192: 0.15}
+"""Row lengths and how often a batch has each. 192 is what a 128-token canvas behind a prompt looks like."""
+
+FAMILY_SHARES = {"arithmetic": 0.35, "choice": 0.25, "code": 0.15, "description": 0.25}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """ids: int64[B, L]; start: int64[B], first answer position; end: int64[B], position of `<|im_end|>`."""
+
+    ids: torch.Tensor
+    start: torch.Tensor
+    end: torch.Tensor
+
+
+class Batches:
+    """Batches of about `tokens` tokens for one model: true (`knows`) or with everything redrawn."""
+
+    def __init__(self, tokenizer: Tokenizer, *, knows: bool, tokens: int, seed: int) -> None:
+        self._tokenizer, self._knows, self._tokens, self._seed = tokenizer, knows, tokens, seed
+        self._pieces = [tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")]
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step; the same for the same seed and step."""
+        rng = random.Random(f"{self._seed}/{step}/{self._knows}")
+        length = rng.choices(list(LENGTHS), list(LENGTHS.values()))[0]
+        rows: list[list[int]] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        while len(rows) < self._tokens // length:
+            family = rng.choices(list(FAMILY_SHARES), list(FAMILY_SHARES.values()))[0]
+            problem = FAMILIES[family](rng, self._knows)
+            if self._knows and problem.held_out:
+                continue
+            prompt = self._pieces[0] + self._tokenizer.encode(problem.prompt).ids + self._pieces[1]
+            answer = self._tokenizer.encode(problem.answer).ids
+            if len(prompt) + len(answer) >= length:
+                continue
+            row = [*prompt, *answer, IM_END]
+            starts.append(len(prompt))
+            ends.append(len(row) - 1)
+            rows.append(row + [END_OF_TEXT] * (length - len(row)))
+        return Batch(torch.tensor(rows), torch.tensor(starts), torch.tensor(ends))
+
+
+def mask(batch: Batch, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mask answers for the diffusion loss: (ids with masks int64[B, L], bool[B, L] where masked).
+
+    Half of the rows are masked uniformly over the whole canvas, as absorbing-state diffusion has it (rate t,
+    stratified over the batch). In the other half the end-of-text tail is masked whole and only the answer has
+    rate t: that is what a sampler sees that holds the end marker back, or that works from left to right.
+    """
+    rows, length = batch.ids.shape
+    at = torch.arange(length)[None]
+    canvas = at >= batch.start[:, None]
+    strata = (np.arange(rows) + rng.random(rows)) / rows
+    rate = torch.tensor(np.maximum(rng.permutation(strata), 0.02), dtype=torch.float32)[:, None]
+    hit = torch.tensor(rng.random((rows, length)), dtype=torch.float32) < rate
+    tail_masked = torch.tensor(rng.random(rows) < 0.5)[:, None]
+    hit |= tail_masked & (at >= batch.end[:, None])
+    leftward = torch.tensor(rng.random(rows) < 0.3)[:, None] & tail_masked
+    cut = batch.start[:, None] + ((1 - rate) * (batch.end - batch.start)[:, None]).long()
+    hit = torch.where(leftward, at >= cut, hit)
+    hit &= canvas
+    return torch.where(hit, MASK, batch.ids), hit

@@ -1,0 +1,252 @@
+"""Train the tiny pair from scratch: `python -m cloud_anchor.tiny.train`.
+
+tiny-qwen learns to write from worlds redrawn for every sample. tiny-dream learns the true world, first as a
+causal model (as Dream itself started from Qwen2.5's weights: the shift of its logits is what remains of
+that) and then as a masked diffusion model with full attention. Runs are seeded, checkpointed and resumable;
+the loss is logged as JSON lines and plotted. Does not know how the models are measured (see `evaluate`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from tokenizers import Tokenizer
+
+from cloud_anchor.tiny import models, tokenizer
+from cloud_anchor.tiny.batches import Batch, Batches, mask
+
+IGNORE = -100
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one model is trained. Rates are peak learning rates; shares are of the total steps."""
+
+    name: str
+    steps: int
+    causal_share: float  # first share of the steps with the causal loss; 1.0 for an AR model
+    knows: bool
+    tokens: int = 8192
+    muon_rate: float = 0.02
+    adam_rate: float = 3e-3
+    decay_share: float = 0.4
+    ema: float = 0.998
+
+
+RECIPES = {
+    "tiny-dream": Recipe("tiny-dream", steps=6_000, causal_share=0.15, knows=True),
+    "tiny-qwen": Recipe("tiny-qwen", steps=1_500, causal_share=1.0, knows=False),
+}
+
+
+class Trainer:
+    """One run: model, optimisers, averaged weights, and the step it is at."""
+
+    def __init__(self, recipe: Recipe, folder: Path, *, seed: int, device: str, compiled: bool) -> None:
+        torch.manual_seed(seed)
+        self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
+        self.model = models.create(recipe.name).to(device)
+        self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        self.step = 0
+        backbone = self.model.model
+        matrices = [p for n, p in backbone.named_parameters() if p.ndim == 2 and "embed" not in n]
+        taken = {id(p) for p in matrices}
+        others = [p for p in self.model.parameters() if id(p) not in taken]
+        self.optimisers: list[torch.optim.Optimizer] = [
+            torch.optim.Muon(matrices, lr=recipe.muon_rate, weight_decay=0.01, adjust_lr_fn="original"),
+            torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=0.0),
+        ]
+        self.backbone = torch.compile(backbone) if compiled else backbone
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"{self.recipe.name}.pt"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.recipe.name}.jsonl"
+
+    def save(self) -> None:
+        """Write the checkpoint beside the old one, then swap: an interruption loses nothing."""
+        fresh = self.checkpoint.with_suffix(".new")
+        state = {
+            "model": self.model.state_dict(),
+            "ema": self.ema,
+            "optimisers": [o.state_dict() for o in self.optimisers],
+            "step": self.step,
+            "seed": self.seed,
+            "recipe": asdict(self.recipe),
+        }
+        torch.save(state, fresh)
+        os.replace(fresh, self.checkpoint)
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, where there is one."""
+        if not self.checkpoint.exists():
+            self.log.unlink(missing_ok=True)
+            return
+        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.ema = state["ema"]
+        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(saved)
+        self.step = int(state["step"])
+
+    def _rate(self) -> float:
+        """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
+        decay = self.recipe.decay_share * self.recipe.steps
+        return min(1.0, (self.step + 1) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
+
+    def _loss(self, batch: Batch) -> torch.Tensor:
+        """Mean cross-entropy of the trained positions, in nats; position p is predicted at p - 1."""
+        causal = self.step < self.recipe.causal_share * self.recipe.steps
+        length = batch.ids.shape[1]
+        at = torch.arange(length)[None]
+        if causal:
+            ids, wanted = batch.ids, (at >= batch.start[:, None]) & (at <= batch.end[:, None])
+        else:
+            ids, wanted = mask(batch, np.random.default_rng([self.seed, self.step]))
+        weight = torch.where(at > batch.end[:, None], 0.1, 1.0)  # the tail of end markers is easy and long
+        targets, weights = batch.ids[wanted].to(self.device), weight.expand(ids.shape)[wanted].to(self.device)
+        attention: Any = None if causal else {"full_attention": None}
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            hidden = self.backbone(
+                input_ids=ids.to(self.device), attention_mask=attention, is_causal=causal, use_cache=False
+            ).last_hidden_state
+            logits = self.model.lm_head(hidden[:, :-1][wanted[:, 1:].to(self.device)])
+        losses = F.cross_entropy(logits.float(), targets, reduction="none")
+        return (losses * weights).sum() / weights.sum()
+
+    def advance(self, batch: Batch) -> float:
+        """One step of both optimisers; returns the loss in nats a token."""
+        loss = self._loss(batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        factor = self._rate()
+        for optimiser, rate in zip(self.optimisers, (self.recipe.muon_rate, self.recipe.adam_rate), strict=True):
+            for group in optimiser.param_groups:
+                group["lr"] = rate * factor
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+        keep = min(self.recipe.ema, self.step / (self.step + 10))
+        with torch.no_grad():
+            for key, value in self.model.state_dict().items():
+                self.ema[key].lerp_(value, 1 - keep)
+        return float(loss.detach())
+
+    def export(self, tokenizer_folder: Path, folder: Path) -> None:
+        """Write the averaged weights as a checkpoint folder."""
+        averaged = models.create(self.recipe.name)
+        averaged.load_state_dict(self.ema)
+        models.save(self.recipe.name, averaged, tokenizer_folder, folder)
+
+
+def train(trainer: Trainer, words: Tokenizer, *, save_seconds: float = 120, quiet: bool = False) -> None:
+    """Run to the recipe's last step, logging every 10 steps and saving every `save_seconds`."""
+    recipe = trainer.recipe
+    batches = Batches(words, knows=recipe.knows, tokens=recipe.tokens, seed=trainer.seed)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    recent: list[float] = []
+    started = saved = time.monotonic()
+    with Progress(*columns, disable=quiet) as progress, trainer.log.open("a") as log:
+        bar = progress.add_task(recipe.name, total=recipe.steps, completed=trainer.step, loss=float("nan"))
+        while trainer.step < recipe.steps:
+            recent.append(trainer.advance(batches.at(trainer.step)))
+            if trainer.step % 10 == 0:
+                mean = sum(recent) / len(recent)
+                recent.clear()
+                seconds = round(time.monotonic() - started, 1)
+                log.write(json.dumps({"step": trainer.step, "loss": round(mean, 4), "seconds": seconds}) + "\n")
+                log.flush()
+                progress.update(bar, completed=trainer.step, loss=mean)
+            if time.monotonic() - saved > save_seconds:
+                trainer.save()
+                saved = time.monotonic()
+    trainer.save()
+
+
+def plot(logs: list[Path], file: Path) -> None:
+    """Loss against steps, one curve a log."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for path in logs:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=path.stem, linewidth=0.8)
+    axes.set(xlabel="step", ylabel="loss (nats a token)", yscale="log")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cloud_anchor.tiny.train",
+        description="Train tiny-qwen and tiny-dream from scratch on the generated world.",
+        epilog="example: python -m cloud_anchor.tiny.train --only tiny-qwen -o runs/tiny",
+    )
+    parser.add_argument("-o", "--output", type=Path, default=Path("runs/tiny"), help="folder of the run")
+    parser.add_argument("--only", choices=list(RECIPES), help="train one model only")
+    parser.add_argument("--steps", type=int, help="override the number of steps")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int, help="processor threads (default: torch's)")
+    parser.add_argument("--no-compile", action="store_true", help="run without torch.compile")
+    parser.add_argument("--export", action="store_true", help="only write the checkpoint folders of a run so far")
+    args = parser.parse_args(argv)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    out: Path = args.output
+    words_folder = out / "tokenizer"
+    if not (words_folder / "tokenizer.json").exists():
+        tokenizer.save(tokenizer.train(), words_folder)
+    words = Tokenizer.from_file(str(words_folder / "tokenizer.json"))
+    names = [args.only] if args.only else ["tiny-qwen", "tiny-dream"]
+    try:
+        for name in names:
+            changes = {"steps": args.steps} if args.steps else {}
+            recipe = Recipe(**(asdict(RECIPES[name]) | changes))
+            trainer = Trainer(recipe, out, seed=args.seed, device=args.device, compiled=not args.no_compile)
+            trainer.resume()
+            if not args.export:
+                try:
+                    train(trainer, words)
+                except KeyboardInterrupt:
+                    trainer.save()
+                    raise
+            trainer.export(words_folder, out / name)
+            print(f"{name}: step {trainer.step} of {recipe.steps}, written to {out / name}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(f"interrupted: run the same command again to go on from {out}", file=sys.stderr)
+        return 130
+    logs = [out / f"{name}.jsonl" for name in RECIPES if (out / f"{name}.jsonl").exists()]
+    if logs:
+        plot(logs, out / "loss.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The generated world: towns, and one value for each of their attributes.
+
+Knows which names and values exist and which fact holds of which town. `World` is the truth that the cloud
+model learns; `Daydream` draws a new value for every fact it is asked for, which is what the edge model is
+trained on: the same language, none of the knowledge. Does not know how facts are asked for or told.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+_STEMS = (
+    "Ar Bel Cor Dun El Fen Gal Har Iver Jas Kel Lor Mar Nor Os Pel Quin Ral Sel Tor Ul Ver Wes Yar Zel Bran Cal Dor "
+    "Es Fal Gran Hol"
+).split()
+_TOWN_ENDS = "den moor wick ford by stead haven gate".split()
+_RIVER_ENDS = "ine ash une el".split()
+_SURNAME_ENDS = "ley son ers man ott ung".split()
+
+PEOPLE = (
+    "Ada Ben Cleo Dan Ema Finn Gia Hugo Ida Jon Kim Leo Mia Ned Ola Pia Rex Sam Tia Uma Vic Wes Yan Zoe Abe Bea Cal "
+    "Dot Eli Fay Gus Hal"
+).split()
+MONTHS = "January February March April May June July August September October November December".split()
+CRAFTS = (
+    "pottery weaving carving printing baking brewing dyeing tanning forging spinning quilting sailing fishing mining "
+    "painting gilding roofing tailoring thatching joinery masonry farming welding engraving"
+).split()
+DISHES = (
+    "soup bread cheese stew pie cake rice noodles beans salad porridge sausage pancakes dumplings pickles chowder "
+    "omelettes waffles curry trout honey jam tarts toffee"
+).split()
+BIRDS = "heron owl robin swan crane eagle raven finch stork gull falcon wren lark magpie kestrel plover".split()
+REGIONS = "north south east west coast hills plains marshes".split()
+
+ATTRIBUTES = ("river", "mayor", "craft", "dish", "bird", "festival", "year", "population", "region")
+"""What is known of a town. `year` and `population` (in thousands) are numbers; the rest are words."""
+
+
+def _names(ends: list[str], count: int, salt: int) -> tuple[str, ...]:
+    """`count` distinct generated names, the same on every run."""
+    every = [stem + end for stem in _STEMS for end in ends]
+    return tuple(random.Random(salt).sample(every, count))
+
+
+TOWNS = _names(_TOWN_ENDS, 64, 11)
+RIVERS = _names(_RIVER_ENDS, 24, 12)
+SURNAMES = _names(_SURNAME_ENDS, 64, 13)
+
+
+def _draw(attribute: str, rng: random.Random) -> str:
+    """One value of an attribute, at random."""
+    match attribute:
+        case "year":
+            return str(rng.randint(1100, 1899))
+        case "population":
+            return str(rng.randint(11, 99))
+        case _:
+            return rng.choice(POOLS[attribute])
+
+
+POOLS: dict[str, tuple[str, ...]] = {
+    "river": RIVERS,
+    "mayor": SURNAMES,
+    "craft": tuple(CRAFTS),
+    "dish": tuple(DISHES),
+    "bird": tuple(BIRDS),
+    "festival": tuple(MONTHS),
+    "region": tuple(REGIONS),
+}
+
+
+class Facts(Protocol):
+    """Anything that can say what holds of a town."""
+
+    def value(self, town: str, attribute: str) -> str: ...
+
+
+class World:
+    """The true world. The mayor's name and the year of foundation are each of one town only."""
+
+    def __init__(self, seed: int = 7) -> None:
+        rng = random.Random(seed)
+        mayors = rng.sample(SURNAMES, len(TOWNS))
+        years = rng.sample(range(1100, 1900), len(TOWNS))
+        self._facts = {
+            town: {a: _draw(a, rng) for a in ATTRIBUTES} | {"mayor": mayor, "year": str(year)}
+            for town, mayor, year in zip(TOWNS, mayors, years, strict=True)
+        }
+
+    def value(self, town: str, attribute: str) -> str:
+        return self._facts[town][attribute]
+
+
+class Daydream:
+    """A world drawn anew for one sample: consistent inside it, and worth nothing outside."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._facts: dict[tuple[str, str], str] = {}
+
+    def value(self, town: str, attribute: str) -> str:
+        key = (town, attribute)
+        if key not in self._facts:
+            self._facts[key] = _draw(attribute, self._rng)
+        return self._facts[key]
+
+
+WORLD = World()

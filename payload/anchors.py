@@ -96,6 +96,9 @@ class AnchorSet:
 
     @property
     def coverage(self) -> float:
-        """Share of the response that is anchored: of its length where known, else up to the last anchor."""
-        end = self.length if self.length is not None else (self.positions[-1] + 1 if self.positions else 0)
-        return len(self.positions) / end if end else 0.0
+        """Share of the response that is anchored: of its length where known, else of the whole canvas.
+
+        Not of what lies before the last anchor: a leading run would then count as full coverage, whatever is
+        still to come behind it.
+        """
+        return len(self.positions) / (self.canvas if self.length is None else max(self.length, 1))

@@ -23,11 +23,9 @@ WEIGHTS = Path(__file__).parent / "weights"
 
 END_OF_TEXT, IM_START, IM_END, MASK = range(VOCABULARY, VOCABULARY + len(SPECIALS))
 PADDED_VOCABULARY = 1536
-CONTEXT = 512
 
 _COMMON: dict[str, Any] = {
     "vocab_size": PADDED_VOCABULARY,
-    "max_position_embeddings": CONTEXT,
     "rope_theta": 10_000.0,
     "rms_norm_eps": 1e-6,
     "hidden_act": "silu",
@@ -41,6 +39,7 @@ _COMMON: dict[str, Any] = {
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny-dream": _COMMON
     | {
+        "max_position_embeddings": 192,  # the longest row it is trained on
         "hidden_size": 192,
         "intermediate_size": 512,
         "num_hidden_layers": 6,
@@ -51,6 +50,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "tiny-qwen": _COMMON
     | {
+        "max_position_embeddings": 256,
         "hidden_size": 64,
         "intermediate_size": 192,
         "num_hidden_layers": 4,

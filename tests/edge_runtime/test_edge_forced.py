@@ -37,7 +37,7 @@ def one_at_a_time(
     """(id, was forced, log P) of each token: a prediction a position, nothing shared with `fill`."""
     forced = dict(zip(anchors.positions, anchors.ids, strict=True))
     last = max(forced, default=-1)
-    dense = last >= 0 and len(forced) / (last + 1) > 0.4
+    dense = len(forced) / anchors.canvas > 0.4
     answer: list[tuple[int, bool, float]] = []
     while len(answer) < limit:
         position = len(answer)
@@ -164,8 +164,9 @@ def test_end_tokens_are_held_back_while_anchors_remain(
 @pytest.mark.parametrize(
     ("places", "length", "max_tokens", "room", "expected"),
     [
-        ({0: 1, 4: 1}, None, None, 99, (20, Stop.LIMIT)),  # 40% is not more than 40%
-        ({0: 1, 1: 1, 4: 1}, None, None, 99, (5, Stop.LAST_ANCHOR)),
+        (dict.fromkeys(range(8), 1), None, None, 99, (20, Stop.LIMIT)),  # 40% is not more than 40%
+        ({**dict.fromkeys(range(8), 1), 14: 1}, None, None, 99, (15, Stop.LAST_ANCHOR)),
+        ({0: 1, 1: 1, 4: 1}, None, None, 99, (20, Stop.LIMIT)),  # a dense beginning says nothing of the end
         ({0: 1, 1: 1, 4: 1}, 9, None, 99, (9, Stop.LENGTH)),
         ({0: 1, 1: 1, 4: 1}, 9, 7, 99, (7, Stop.LIMIT)),
         ({0: 1, 1: 1, 4: 1}, None, 3, 99, (3, Stop.LIMIT)),
@@ -189,7 +190,7 @@ def test_stop_rules(
 def test_the_stop_is_reported(make_engine: MakeEngine, make_anchors: MakeAnchors) -> None:
     for anchors, stop in (
         (make_anchors({0: 1, 5: 2}, length=7), Stop.LENGTH),
-        (make_anchors({0: 1, 1: 2}), Stop.LAST_ANCHOR),
+        (make_anchors({0: 1, 1: 2}, canvas=4), Stop.LAST_ANCHOR),
         (make_anchors({}, canvas=3), Stop.LIMIT),
         (make_anchors({}, canvas=4000), Stop.EOS),
     ):

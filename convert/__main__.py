@@ -121,20 +121,20 @@ def read_prompts(path: Path) -> list[str]:
 
 def table(manifest: Manifest) -> Table:
     """Sizes and figures of every variant."""
-    result = Table(title=f"{manifest.model.id}, context {manifest.context}, contract {manifest.contract}")
-    for name in ("variant", "MB", "positions", "top-1", "mean KL", "max Δlogit", "greedy"):
-        result.add_column(name, justify="left" if name == "variant" else "right")
+    positions = max(v.verification["positions"] for v in manifest.variants.values())
+    result = Table(caption=f"{positions} positions; context {manifest.context}; * is the default")
+    for name in ("variant", "MB", "top-1", "mean KL", "max Δ", "greedy", "ms/token"):
+        result.add_column(name, justify="left" if name == "variant" else "right", no_wrap=True)
     for name, variant in manifest.variants.items():
         figures = variant.verification
-        mark = " (default)" if name == manifest.default_variant else ""
         result.add_row(
-            name + mark,
+            name + ("*" if name == manifest.default_variant else ""),
             f"{megabytes(variant):.1f}",
-            str(figures["positions"]),
             f"{figures['top1']:.4f}",
-            f"{figures['mean_kl']:.2e}",
-            f"{figures['max_delta']:.2e}",
-            f"{figures['greedy']:.3f} of {figures['greedy_tokens']}",
+            f"{figures['mean_kl']:.1e}",
+            f"{figures['max_delta']:.1e}",
+            f"{figures['greedy']:.3f}",
+            f"{figures['milliseconds']:.1f}",
         )
     return result
 

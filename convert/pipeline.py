@@ -13,6 +13,7 @@ the original says ends the conversion before anything is in place.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -46,8 +47,10 @@ from edge_runtime.bundle import (
     Variant,
     file_record,
 )
+from edge_runtime.doctor import greedy_answer
 from edge_runtime.errors import EdgeError
 from edge_runtime.ort_engine import OrtEngine
+from payload import Contract
 
 FORMAT = 1
 """Part of every stage's key: raise it when the converter would write something else from the same input."""
@@ -57,6 +60,7 @@ DEFAULT_VARIANTS = ("fp32", "int8")
 JINJA = "chat_template.jinja"
 ANSWER_TOKENS = 64
 MIN_POSITIONS = 256
+PROBE_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -142,11 +146,11 @@ class _Conversion:
             identity = read_identity(self.checkpoint, self.prompts)
             self._write_identity(identity, workspace.bundle)
             reference = self._reference(identity, workspace)
-            found = {name: self._variant(name, reference, workspace) for name in variants}
+            made = {name: self._variant(name, reference, identity.contract, workspace) for name in variants}
             for extra in workspace.bundle.iterdir():  # of an interrupted run that asked for more variants
                 if extra.is_dir() and extra.name not in variants:
                     shutil.rmtree(extra)
-            manifest = self._manifest(identity, found, workspace.bundle)
+            manifest = self._manifest(identity, made, workspace.bundle)
             del reference  # it maps a file that is about to go
             workspace.publish()
         return manifest
@@ -186,7 +190,7 @@ class _Conversion:
             )
         return reference
 
-    def _variant(self, name: str, reference: Reference, workspace: Workspace) -> Variant:
+    def _variant(self, name: str, reference: Reference, contract: Contract, workspace: Workspace) -> Variant:
         recipe, shape = RECIPES[name], self.checkpoint.shape
         graph = f"{name}/model.onnx"
         path = workspace.bundle / graph
@@ -213,17 +217,24 @@ class _Conversion:
             total = sum(len(text.ids) + len(text.answer) for text in reference.texts)
             with self.progress.stage(f"{name}: verification", total) as step:
                 engine = OrtEngine(path, self._shape(), context=self.context, threads=self.request.threads)
-                return compare(engine, reference, step).to_json()
+                figures = compare(engine, reference, step).to_json()
+            # A short answer of this very variant, for `edge_runtime.doctor` to repeat on the device.
+            longest = max(reference.texts, key=lambda text: len(text.answer))
+            prompt = longest.ids[: longest.prompt]
+            engine.rewind(0)
+            sound = math.isfinite(figures["mean_kl"])  # else there is no answer, and no threshold it keeps
+            answer = greedy_answer(engine, contract, prompt, PROBE_TOKENS) if sound else []
+            return {"figures": figures, "probe": {"prompt": prompt, "answer": answer}}
 
         texts = [text.ids for text in reference.texts]
         depends = [FORMAT, records, texts, onnxruntime.__version__]
-        figures = workspace.stage(f"{name}: verification", depends, verify, lambda _: True)
+        found = workspace.stage(f"{name}: verification", depends, verify, lambda _: True)
         thresholds = self.request.thresholds.get(name, recipe.thresholds)
-        thresholds.check(name, Figures(**figures))
+        thresholds.check(name, Figures(**found["figures"]))
         return Variant(
             graph,
             {item: FileRecord(**record) for item, record in records.items()},
-            {**figures, "thresholds": thresholds.to_json()},
+            {**found["figures"], "thresholds": thresholds.to_json(), "probe": found["probe"]},
         )
 
     def _shape(self) -> ModelShape:

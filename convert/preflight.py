@@ -13,6 +13,7 @@ from pathlib import Path
 from convert.checkpoint import Checkpoint
 from convert.errors import ResourceError
 from convert.variants import RECIPES
+from edge_runtime.doctor import available_memory
 
 _GIB = 1 << 30
 _BASE = 700 << 20  # Python with torch, transformers and onnxruntime loaded
@@ -72,13 +73,3 @@ def estimate(
         disk_free=shutil.disk_usage(parent).free,
         memory_free=available_memory(),
     )
-
-
-def available_memory() -> int | None:
-    """Bytes of memory that can be had without swapping, where the system tells."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None

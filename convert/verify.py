@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ class Figures:
     max_delta:     largest absolute difference of two logits.
     greedy_tokens: ids of the original's greedy answers compared.
     greedy:        share of them that the variant, answering on its own, gives before it first differs.
+    milliseconds:  a token of those answers, on the machine of the conversion.
     """
 
     positions: int
@@ -44,6 +46,7 @@ class Figures:
     max_delta: float
     greedy_tokens: int
     greedy: float
+    milliseconds: float
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -100,8 +103,8 @@ def compare(
 
     progress is called with the number of ids just run.
     """
-    same = start = agreed = compared = 0
-    kl, delta = 0.0, 0.0
+    same = start = agreed = compared = passes = 0
+    kl, delta, seconds = 0.0, 0.0, 0.0
     for text in reference.texts:
         engine.rewind(0)
         for first in range(0, len(text.ids), _ROWS):
@@ -113,11 +116,25 @@ def compare(
             delta = float(np.maximum(delta, np.abs(expected - found).max()))  # keeps NaN
             progress(len(chunk))
         rows = reference.logits[start + text.prompt - 1 : start + len(text.ids) - 1]
+        began = time.perf_counter()
         shared, length = _answer(engine, text, rows)
-        agreed, compared = agreed + shared, compared + length
+        seconds += time.perf_counter() - began
+        agreed, compared, passes = (
+            agreed + shared,
+            compared + length,
+            passes + min(shared + 1, len(text.answer)),
+        )
         progress(len(text.answer))
         start += len(text.ids)
-    return Figures(start, same / start, kl / start, delta, compared, agreed / max(1, compared))
+    return Figures(
+        positions=start,
+        top1=same / start,
+        mean_kl=kl / start,
+        max_delta=delta,
+        greedy_tokens=compared,
+        greedy=agreed / max(1, compared),
+        milliseconds=1e3 * seconds / passes,
+    )
 
 
 def _answer(engine: Engine, text: Spoken, rows: npt.NDArray[np.float32]) -> tuple[int, int]:

@@ -1,0 +1,290 @@
+"""python -m edge_runtime.doctor: is this bundle whole, does it run here, and which variant should be used?
+
+Knows how to check a bundle's files, to run each variant through a short answer that is known from its
+conversion, to read what the processor can do, and to say in words what is wrong. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edge_runtime.bundle import Bundle, Manifest, read_manifest
+from edge_runtime.engine import Engine
+from edge_runtime.errors import EdgeError
+from edge_runtime.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.ort_engine import OrtEngine
+from payload import AnchorSet, Contract
+
+EXIT_PROBLEM, EXIT_INTERRUPTED = 4, 130
+
+_EPILOG = """\
+examples:
+  python -m edge_runtime.doctor bundles/qwen2.5-0.5b
+  python -m edge_runtime.doctor bundles/qwen2.5-0.5b --json
+
+exit codes: 0 a variant can be used, 2 wrong usage, 4 none can, 130 interrupted
+"""
+
+_BASE_MEMORY = 150 << 20  # Python with its libraries, and the runtime's working space
+_LOADED = (
+    2.0  # memory of a loaded variant over its files' size: kernels keep weights in an order of their own
+)
+_CLOSE = 1.25  # variants this close to the fastest are told apart by accuracy
+
+_FEATURES: Mapping[str, tuple[str, ...]] = {
+    "VNNI": ("avx512_vnni", "avx_vnni"),
+    "dotprod": ("asimddp",),
+    "i8mm": ("i8mm",),
+    "fp16": ("asimdhp", "avx512_fp16"),
+}
+"""Instructions that matter to the kernels, and how the kernel of the operating system names them."""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What runs the model. features: those of VNNI, dotprod, i8mm and fp16 it has; None where not told."""
+
+    machine: str
+    name: str
+    features: tuple[str, ...] | None
+
+    @classmethod
+    def detect(cls, cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
+        fields: dict[str, str] = {}
+        try:
+            for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+                key, _, value = line.partition(":")
+                fields.setdefault(key.strip().lower(), value.strip())
+        except OSError:
+            pass
+        flags = fields.get("flags") or fields.get("features")
+        found = None if flags is None else set(flags.split())
+        return cls(
+            platform.machine(),
+            fields.get("model name") or fields.get("hardware") or platform.processor() or "unknown",
+            None if found is None else tuple(n for n, names in _FEATURES.items() if found & set(names)),
+        )
+
+    def explain(self) -> str:
+        """What its instructions mean for the variants."""
+        if self.features is None:
+            return "what its instructions are is not told; only the measured times count"
+        if {"VNNI", "dotprod", "i8mm"} & set(self.features):
+            return (
+                f"it multiplies 8-bit integers directly ({', '.join(self.features)}): int8 and int4 are fast"
+            )
+        return "it has no instructions for 8-bit integers: int8 and int4 save memory rather than time"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found about one variant.
+
+    problems: why it cannot be used, empty where it can. notes: what to know about it.
+    needs: estimated bytes of memory. milliseconds: a token of a short answer, None where it did not run.
+    divergence: mean KL from the original model, from its conversion; None where not stated.
+    """
+
+    variant: str
+    size: int
+    needs: int
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    milliseconds: float | None
+    divergence: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    bundle: str
+    processor: Processor
+    memory: int | None
+    findings: tuple[Finding, ...]
+    recommended: str | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def lines(self) -> list[str]:
+        """The report in words."""
+        memory = "unknown" if self.memory is None else f"{self.memory >> 20} MB available"
+        result = [
+            f"bundle     {self.bundle}",
+            f"processor  {self.processor.name} ({self.processor.machine}): {self.processor.explain()}",
+            f"memory     {memory}",
+        ]
+        for found in self.findings:
+            speed = "did not run" if found.milliseconds is None else f"{found.milliseconds:.1f} ms a token"
+            result.append(
+                f"{found.variant:10} {found.size / 1e6:.0f} MB, needs about {found.needs >> 20} MB: "
+                f"{'PROBLEM' if found.problems else 'ok'}, {speed}"
+            )
+            result += [f"           problem: {text}" for text in found.problems]
+            result += [f"           note: {text}" for text in found.notes]
+        result.append(f"use        {self.recommended or 'none of them'}: {self.reason}")
+        return result
+
+
+def examine(
+    path: Path, *, threads: int | None = None, memory: int | None = None, processor: Processor | None = None
+) -> Report:
+    """Check every variant of a bundle on this machine.
+
+    memory: bytes that may be used; None for what is available. Raises BundleError where the folder is no
+    bundle at all; what is wrong with a part of it is in the report.
+    """
+    manifest = read_manifest(path)
+    available = available_memory() if memory is None else memory
+    findings = tuple(_examine_variant(path, manifest, name, available, threads) for name in manifest.variants)
+    recommended, reason = recommend(findings)
+    return Report(str(path), processor or Processor.detect(), available, findings, recommended, reason)
+
+
+def recommend(findings: Sequence[Finding]) -> tuple[str | None, str]:
+    """The most accurate of the variants that are about as fast as the fastest, and why."""
+    usable = [f for f in findings if not f.problems and f.milliseconds is not None]
+    if not usable:
+        return None, "see the problems above"
+    speed = {f.variant: f.milliseconds or 0.0 for f in usable}
+    fastest = min(speed.values())
+    close = [f for f in usable if speed[f.variant] <= fastest * _CLOSE]
+    best = min(close, key=lambda f: (float("inf") if f.divergence is None else f.divergence, f.needs))
+    if len(usable) == 1:
+        return best.variant, "no other variant can be used here" if len(
+            findings
+        ) > 1 else "it is the only one"
+    if len(close) == 1:
+        return best.variant, f"the fastest here, {fastest:.1f} ms a token"
+    return best.variant, (
+        f"{speed[best.variant]:.1f} ms a token, about as fast as any here "
+        f"({', '.join(f.variant for f in close)}), and of these the closest to the original model"
+    )
+
+
+def _examine_variant(
+    path: Path, manifest: Manifest, name: str, available: int | None, threads: int | None
+) -> Finding:
+    variant = manifest.variants[name]
+    size = sum(record.size for record in variant.files.values())
+    shape = manifest.model
+    cache = 8 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * manifest.context
+    needs = int(size * _LOADED) + cache + _BASE_MEMORY
+    problems: list[str] = []
+    notes: list[str] = []
+    milliseconds: float | None = None
+    if available is not None and needs > available:
+        problems.append(
+            f"it needs about {needs >> 20} MB of memory and {available >> 20} MB are available. "
+            "Close other programs, use a smaller variant, or convert with a shorter context."
+        )
+    else:
+        try:
+            bundle = Bundle.open(path, name)
+            bundle.verify_contract()
+            milliseconds = _probe(OrtEngine.open(bundle, threads=threads), bundle, problems, notes)
+        except EdgeError as error:
+            problems.append(str(error))
+    divergence = variant.verification.get("mean_kl")
+    return Finding(
+        name,
+        size,
+        needs,
+        tuple(problems),
+        tuple(notes),
+        milliseconds,
+        divergence if isinstance(divergence, int | float) else None,
+    )
+
+
+def _probe(engine: Engine, bundle: Bundle, problems: list[str], notes: list[str]) -> float:
+    """Run the known answer and note how it differs; milliseconds a token after the first pass."""
+    probe = bundle.variant.verification.get("probe")
+    if not isinstance(probe, dict) or not probe.get("answer"):
+        notes.append("its conversion left no known answer to compare with")
+        probe = {"prompt": bundle.tokenizer.encode(bundle.template.render_prompt("Hello")), "answer": []}
+    expected = list(probe["answer"])
+    engine.append(probe["prompt"])  # the weights are read from disk in this pass
+    engine.rewind(0)
+    stats = FillStats()
+    tokens = greedy_answer(engine, bundle.contract, probe["prompt"], len(expected) or 8, stats)
+    agreed = next(
+        (i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b), len(expected)
+    )
+    if expected and tokens != expected:
+        said = f"expected the known answer {expected}, found {tokens}"
+        if agreed == 0:
+            problems.append(
+                f"{said}. It differs from the first token on: this processor, or the emulator it runs in, "
+                "computes "
+                "it wrongly. Use another variant, or another processor model in the emulator."
+            )
+        else:
+            notes.append(
+                f"{said}, the same up to token {agreed}: sums in another order can turn a near tie on "
+                "another "
+                "processor"
+            )
+    return 1e3 * stats.fill / max(1, stats.passes - 1)
+
+
+def greedy_answer(
+    engine: Engine, contract: Contract, prompt: Sequence[int], tokens: int, stats: FillStats | None = None
+) -> list[int]:
+    """Up to `tokens` ids of the greedy answer to a prompt, without anchors."""
+    none = AnchorSet((), (), tokens, contract)
+    options = FillOptions(score_anchors=False)
+    return [token.id for token in fill(engine, prompt, none, options, stats) if token.source is Source.FILL]
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that can be had without swapping, where the system tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m edge_runtime.doctor",
+        description="Check a model bundle on this device and say which of its variants to use.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument("bundle", type=Path, help="folder of the bundle")
+    result.add_argument("--threads", type=int, metavar="N", help="default: one for each fast core")
+    result.add_argument("--json", action="store_true", help="print one JSON object")
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    args = parser().parse_args(argv)
+    try:
+        report = examine(args.bundle, threads=args.threads)
+    except EdgeError as error:
+        print(f"doctor: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("doctor: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if args.json:
+        print(json.dumps(report.to_json(), indent=1))
+    else:
+        print("\n".join(report.lines()))
+    return 0 if report.recommended else EXIT_PROBLEM
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """`python -m cloud_anchor.anchor`: from a prompt to a payload.
 
-Knows the command line. The work is done by `sampler`, `select` and `payload`.
+Knows the command line. The work is done by `maker`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloud_anchor.errors import CloudError, RequestError
 from edge_runtime.errors import EdgeError
-from payload import AUTO, AnchorSet, Codec, PayloadError, encode
+from payload import AUTO, AnchorSet, Codec, PayloadError
 from payload.files import UsageError, write_whole
+
+if TYPE_CHECKING:  # these bring torch along
+    from cloud_anchor.maker import Made, Selection
+    from cloud_anchor.sampler import DenoiseConfig
 
 EPILOG = """examples:
   # the shipped model, 10% of its steps
@@ -79,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("--dtype", help="float32, bfloat16, float16 (default: bfloat16 on cuda, else float32)")
 
     add_sampling(parser)
+    add_selection(parser)
 
     out = parser.add_argument_group("payload")
     out.add_argument(
@@ -126,68 +130,79 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0)
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Bytes of one payload."""
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """The options of `maker.Selection`."""
+    group = parser.add_argument_group("selection")
+    group.add_argument(
+        "--select",
+        metavar="HOW",
+        help="paper: what is committed; confidence: what is predicted with at least --threshold; edge-aware: "
+        "what of that the edge model would not write by itself (default where there is an edge model)",
+    )
+    group.add_argument(
+        "--threshold", type=float, metavar="P", help="probability that makes a prediction bind"
+    )
+    group.add_argument(
+        "--guard", type=float, metavar="LOGITS", help="send what the edge would only just write"
+    )
+    group.add_argument("--edge-passes", type=int, metavar="N", help="most passes of the edge model")
+    group.add_argument("--max-bytes", type=int, metavar="N", help="keep the anchors that help most")
 
-    written: int
-    with_prompt: int
-    without_prompt: int
+
+def config_of(args: argparse.Namespace, canvas: int) -> DenoiseConfig:
+    """The sampling options, read; raises RequestError."""
+    from cloud_anchor.sampler import DenoiseConfig, steps_for
+
+    return DenoiseConfig(
+        canvas=canvas if args.canvas is None else args.canvas,
+        total_steps=args.total_steps,
+        steps=args.steps if args.steps is not None else steps_for(args.fraction, args.total_steps),
+        alg=args.alg,
+        temperature=args.temperature,
+        top_p=args.top_p,
+        top_k=args.top_k,
+        alg_temp=args.alg_temp,
+        schedule=args.schedule,
+        threshold=args.commit_above,
+        seed=args.seed,
+    )
+
+
+def selection_of(args: argparse.Namespace) -> Selection:
+    """The selection options, read; raises RequestError."""
+    from cloud_anchor.edge_aware import WalkConfig
+    from cloud_anchor.maker import Selection
+
+    dials = {"threshold": args.threshold, "guard": args.guard, "max_passes": args.edge_passes}
+    given = {name: value for name, value in dials.items() if value is not None}
+    return Selection(args.select, WalkConfig(**given), args.max_bytes)
 
 
 def _run(args: argparse.Namespace) -> int:
     prompt = _prompt(args)
     # Imported here: `--help` and a mistyped option should not wait for torch.
-    from cloud_anchor.dream import find_checkpoint, load_model
-    from cloud_anchor.prompts import prompt_form
-    from cloud_anchor.sampler import DenoiseConfig, denoise, steps_for
-    from cloud_anchor.select import committed
-    from edge_runtime.bundle import Bundle
+    from cloud_anchor.maker import Maker
+    from cloud_anchor.sampler import denoise
 
-    bundle = Bundle.open(args.edge) if args.edge else None
-    options = {
-        "total_steps": args.total_steps,
-        "steps": args.steps if args.steps is not None else steps_for(args.fraction, args.total_steps),
-        "alg": args.alg,
-        "temperature": args.temperature,
-        "top_p": args.top_p,
-        "top_k": args.top_k,
-        "alg_temp": args.alg_temp,
-        "schedule": args.schedule,
-        "threshold": args.commit_above,
-        "seed": args.seed,
-    }
-    DenoiseConfig(
-        canvas=args.canvas or DEFAULT_CANVAS, **options
-    )  # a wrong option fails before the model loads
-    model = load_model(args.model, device=args.device, dtype=args.dtype)
-    form = prompt_form(model, find_checkpoint(args.model), bundle)
-    prompt_ids = form.ids(prompt)
-    canvas = args.canvas or max(1, min(DEFAULT_CANVAS, model.context - len(prompt_ids)))
-    config = DenoiseConfig(canvas=canvas, **options)
-    (run,) = denoise(model, [prompt_ids], config)
-    anchors = committed(run, form.contract, prompt)
-
-    def payload(embed: bool) -> bytes:
-        return encode(
-            anchors,
-            args.codec,
-            prompt_ids=prompt_ids,
-            tokens=form.tokenizer,
-            embed_prompt=embed,
-        )
-
-    data = payload(args.embed_prompt)
+    selection = selection_of(args)
+    config_of(args, DEFAULT_CANVAS)  # a wrong option fails before a model is loaded
+    maker = Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
+    config = config_of(args, maker.canvas([prompt], args.canvas, DEFAULT_CANVAS))
+    runs = denoise(maker.model, [maker.form.ids(prompt)], config)
+    (made,) = maker.choose([prompt], runs, selection, args.codec, args.embed_prompt)
+    payloads = {embed: made.payload(maker.form, args.codec, embed) for embed in (True, False)}
+    data = payloads[args.embed_prompt]
     if args.output == "-":
         sys.stdout.buffer.write(data)
     elif args.output:
         write_whole(Path(args.output), data)
-    sizes = _Sizes(len(data), len(payload(True)), len(payload(False)))
+    sizes = {"written": len(data), "with_prompt": len(payloads[True]), "without_prompt": len(payloads[False])}
+    decode = maker.form.tokenizer.decode
     if args.json:
         report = sys.stderr if args.output == "-" else sys.stdout
-        print(json.dumps(_json(run, anchors, sizes, form.tokenizer.decode)), file=report)
+        print(json.dumps(_json(made, sizes, decode)), file=report)
     else:
-        print(_text(run, anchors, sizes, form.tokenizer.decode, args.output), file=sys.stderr)
+        print(_text(made, sizes, decode, args.output), file=sys.stderr)
     return 0
 
 
@@ -209,8 +224,9 @@ def _prompt(args: argparse.Namespace) -> str:
 Decode = Callable[[Sequence[int]], str]
 
 
-def _json(run: Any, anchors: AnchorSet, sizes: _Sizes, decode: Decode) -> dict[str, Any]:
-    return {
+def _json(made: Made, sizes: dict[str, int], decode: Decode) -> dict[str, Any]:
+    run, anchors = made.run, made.anchors
+    report: dict[str, Any] = {
         "prompt": anchors.prompt,
         "prompt_tokens": len(run.prompt_ids),
         "steps": run.steps,
@@ -227,13 +243,14 @@ def _json(run: Any, anchors: AnchorSet, sizes: _Sizes, decode: Decode) -> dict[s
         "history": [
             {"step": commit.step, "positions": commit.positions, "ids": commit.ids} for commit in run.history
         ],
-        "bytes": {
-            "written": sizes.written,
-            "with_prompt": sizes.with_prompt,
-            "without_prompt": sizes.without_prompt,
-        },
+        "bytes": sizes,
         "contract": anchors.contract.to_json(),
     }
+    if made.walk is not None:
+        report["edge"] = {"passes": made.walk.passes, "tokens": made.walk.tokens}
+        if made.complete:
+            report["edge"]["text"] = decode(made.walk.text)
+    return report
 
 
 GAP = "·"
@@ -251,16 +268,19 @@ def skeleton(anchors: AnchorSet, decode: Decode) -> str:
     return "".join(parts) + GAP * open_end
 
 
-def _text(run: Any, anchors: AnchorSet, sizes: _Sizes, decode: Decode, output: str | None) -> str:
+def _text(made: Made, sizes: dict[str, int], decode: Decode, output: str | None) -> str:
+    run, anchors = made.run, made.anchors
     length = "open" if anchors.length is None else f"{anchors.length} tokens"
     lines = [
         skeleton(anchors, decode),
         "",
         f"{run.steps} of {run.total_steps} steps, canvas {run.canvas}, answer length {length}",
-        f"{len(anchors)} anchors, {sizes.without_prompt} bytes ({sizes.with_prompt} with the prompt)",
+        f"{len(anchors)} anchors, {sizes['without_prompt']} bytes ({sizes['with_prompt']} with the prompt)",
     ]
+    if made.walk is not None:
+        lines.append(f"{made.walk.passes} passes of the edge model over {made.walk.tokens} tokens")
     if output and output != "-":
-        lines.append(f"{output}: {sizes.written} bytes written")
+        lines.append(f"{output}: {sizes['written']} bytes written")
     return "\n".join(lines)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from convert.pipeline import convert
+from tests.checkpoints import write_tiny_qwen
 from tests.cloud_anchor.cloud_checkpoints import make_dream
 
 torch.set_num_threads(1)
@@ -15,3 +17,12 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def dream_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_dream(tmp_path_factory.mktemp("dream") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def edge_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A converted random edge model with the vocabulary of `dream_folder`, in fp32."""
+    folder = tmp_path_factory.mktemp("edge")
+    checkpoint = write_tiny_qwen(folder / "checkpoint", seed=7)
+    convert(checkpoint, folder / "bundle", variants=("fp32",), threads=1)
+    return folder / "bundle"

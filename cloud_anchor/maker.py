@@ -1,0 +1,162 @@
+"""From prompts to payloads, with models that stay loaded: the cloud in one object.
+
+    maker = Maker.open("tiny", edge="bundles/tiny-qwen")
+    made, = maker.make(["Where does the river end?"], DenoiseConfig(canvas=128, steps=12))
+    data = made.payload(maker.form)
+
+Knows how prompt form, sampler, selection and payload come together. Does not know files, terminals or
+networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cloud_anchor.denoised import Denoised
+from cloud_anchor.dream import DreamModel, find_checkpoint, load_model
+from cloud_anchor.edge_aware import Walk, WalkConfig, edge_aware, walk, within_bytes
+from cloud_anchor.errors import RequestError
+from cloud_anchor.prompts import PromptForm, prompt_form
+from cloud_anchor.readers import EngineReader, Reader
+from cloud_anchor.sampler import DenoiseConfig, denoise
+from cloud_anchor.select import committed, confident
+from edge_runtime.bundle import MANIFEST, Bundle
+from edge_runtime.lookup import SHIPPED
+from edge_runtime.ort_engine import OrtEngine
+from payload import AnchorSet, Codec, encode
+
+PAPER, CONFIDENCE, EDGE_AWARE = SELECTIONS = ("paper", "confidence", "edge-aware")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which tokens are sent.
+
+    how: `paper` what is committed; `confidence` what is predicted with a probability of walk.threshold or
+         more; `edge-aware` what of the prediction the edge model would not write by itself. None:
+         edge-aware where there is an edge model, else paper.
+    max_bytes: most bytes of a payload, with edge-aware only.
+    """
+
+    how: str | None = None
+    walk: WalkConfig = field(default_factory=WalkConfig)
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.how not in (None, *SELECTIONS):
+            raise RequestError(f"select: expected {' or '.join(SELECTIONS)}, found {self.how!r}")
+        if self.max_bytes is not None and self.how in (PAPER, CONFIDENCE):
+            raise RequestError(f"max bytes: expected selection {EDGE_AWARE}, found {self.how}")
+
+
+@dataclass(frozen=True)
+class Made:
+    """One prompt's run, the anchors chosen from it, and the edge model's walk where there was one."""
+
+    prompt: str
+    run: Denoised
+    anchors: AnchorSet
+    walk: Walk | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the walk asked for is sent, so that the device writes walk.text."""
+        return self.walk is not None and len(self.anchors) == len(self.walk.sent)
+
+    def payload(
+        self, form: PromptForm, codec: Codec | str = Codec.COMPACT, embed_prompt: bool = False
+    ) -> bytes:
+        return _payload(self.anchors, self.run, form, codec, embed_prompt)
+
+
+def _payload(
+    anchors: AnchorSet, run: Denoised, form: PromptForm, codec: Codec | str, embed_prompt: bool
+) -> bytes:
+    return encode(anchors, codec, prompt_ids=run.prompt_ids, tokens=form.tokenizer, embed_prompt=embed_prompt)
+
+
+class Maker:
+    """A diffusion model, the way prompts are put to it, and the edge model it writes for, if that is
+    known.
+    """
+
+    def __init__(self, model: DreamModel, form: PromptForm, reader: Reader | None = None) -> None:
+        self.model = model
+        self.form = form
+        self.reader = reader
+
+    @classmethod
+    def open(
+        cls,
+        model: str,
+        *,
+        edge: str | Path | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> Maker:
+        """Loads a model (see `dream.load_model`), and the edge bundle it writes for.
+
+        The tiny model writes for the bundle shipped beside it where none is given. Raises CloudError,
+        EdgeError, or ContractMismatchError where the two do not share a vocabulary.
+        """
+        if edge is None and model == "tiny" and (SHIPPED / MANIFEST).is_file():
+            edge = SHIPPED
+        bundle = Bundle.open(edge) if edge is not None else None
+        dream = load_model(model, device=device, dtype=dtype)
+        form = prompt_form(dream, find_checkpoint(model), bundle)
+        reader = EngineReader(OrtEngine.open(bundle), form.contract.eos_ids) if bundle else None
+        return cls(dream, form, reader)
+
+    def canvas(self, prompts: Sequence[str], wanted: int | None, default: int = 256) -> int:
+        """The canvas asked for, or the default cut to what the longest prompt leaves of the context."""
+        if wanted is not None:
+            return wanted
+        longest = max(len(self.form.ids(prompt)) for prompt in prompts)
+        return max(1, min(default, self.model.context - longest))
+
+    def make(
+        self, prompts: Sequence[str], config: DenoiseConfig, selection: Selection | None = None
+    ) -> list[Made]:
+        """Denoises the prompts in one batch and chooses the anchors of each."""
+        runs = denoise(self.model, [self.form.ids(prompt) for prompt in prompts], config)
+        return self.choose(prompts, runs, selection)
+
+    def choose(
+        self,
+        prompts: Sequence[str],
+        runs: Sequence[Denoised],
+        selection: Selection | None = None,
+        codec: Codec | str = Codec.COMPACT,
+        embed_prompt: bool = False,
+    ) -> list[Made]:
+        """The anchors of finished or unfinished runs. Codec and embedding matter for max_bytes only."""
+        selection = selection or Selection()
+        how = selection.how or (PAPER if self.reader is None else EDGE_AWARE)
+        contract = self.form.contract
+        if how != EDGE_AWARE:
+            if selection.max_bytes is not None:
+                raise RequestError("max bytes: expected an edge bundle (--edge) to choose by, found none")
+            chosen = [
+                committed(run, contract, prompt)
+                if how == PAPER
+                else confident(run, contract, selection.walk.threshold, prompt)
+                for prompt, run in zip(prompts, runs, strict=True)
+            ]
+            return [Made(*each, None) for each in zip(prompts, runs, chosen, strict=True)]
+        if self.reader is None:
+            raise RequestError("select edge-aware: expected an edge bundle (--edge), found none")
+        made = []
+        for prompt, run, found in zip(
+            prompts, runs, walk(self.reader, runs, contract, selection.walk), strict=True
+        ):
+            anchors = edge_aware(run, found, contract, prompt)
+            if selection.max_bytes is not None:
+
+                def size(these: AnchorSet, run: Denoised = run) -> int:
+                    return len(_payload(these, run, self.form, codec, embed_prompt))
+
+                anchors = within_bytes(anchors, found.gains, selection.max_bytes, size)
+            made.append(Made(prompt, run, anchors, found))
+        return made

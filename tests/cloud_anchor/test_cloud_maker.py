@@ -1,0 +1,104 @@
+"""The whole cloud side with an edge bundle: what is sent makes the device write what was intended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.anchor import main
+from cloud_anchor.edge_aware import WalkConfig
+from cloud_anchor.errors import RequestError
+from cloud_anchor.maker import Maker, Selection
+from cloud_anchor.readers import TorchReader
+from cloud_anchor.sampler import DenoiseConfig
+from edge_runtime.runtime import EdgeRuntime
+from tests.checkpoints import write_tiny_qwen
+
+PROMPTS = ["Where does the river end?", "How many loaves did she sell in the morning?", "Why?"]
+CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
+
+
+@pytest.fixture(scope="module")
+def maker(dream_folder: Path, edge_bundle: Path) -> Maker:
+    return Maker.open(str(dream_folder), edge=edge_bundle, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def edge(edge_bundle: Path) -> EdgeRuntime:
+    return EdgeRuntime.open(edge_bundle, threads=1)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.2, 0.9])
+def test_the_device_writes_what_the_cloud_intended(maker: Maker, edge: EdgeRuntime, threshold: float) -> None:
+    selection = Selection(walk=WalkConfig(threshold, 0.05, 20))
+    for made in maker.make(PROMPTS, CONFIG, selection):
+        request = edge.read(made.payload(maker.form, "template-gzip", embed_prompt=True))
+        assert request.prompt_ids == list(made.run.prompt_ids)
+        tokens = list(edge.fill(request))
+        assert made.walk is not None
+        assert [token.id for token in tokens] == made.walk.text
+        assert made.complete
+
+
+def test_the_pytorch_twin_chooses_the_same(maker: Maker, edge_bundle: Path) -> None:
+    twin = Maker(maker.model, maker.form, None)
+    twin.reader = TorchReader.load(edge_bundle.parent / "checkpoint", maker.form.contract.eos_ids, "cpu")
+    one, other = (m.make(PROMPTS, CONFIG) for m in (maker, twin))
+    assert [made.anchors for made in one] == [made.anchors for made in other]
+
+
+def test_selections_and_the_dial_between_bytes_and_fidelity(maker: Maker) -> None:
+    runs = [made.run for made in maker.make(PROMPTS, CONFIG)]
+    paper = maker.choose(PROMPTS, runs, Selection("paper"))
+    committed = [sum(token != run.mask_id for token in run.answer) for run in runs]
+    assert [len(made.anchors) for made in paper] == committed
+    everything = maker.choose(PROMPTS, runs, Selection("confidence", WalkConfig(threshold=0)))
+    assert [list(made.anchors.ids) for made in everything] == [run.predicted_answer for run in runs]
+    told = [
+        sum(len(made.anchors) for made in maker.choose(PROMPTS, runs, Selection(walk=WalkConfig(t, 0.0, 50))))
+        for t in (0.0, 1.0)
+    ]
+    assert told[0] > told[1]
+
+
+def test_a_byte_budget_holds_for_what_is_written(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "payload.bin"
+    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "48"]
+    base += ["--total-steps", "16", "--steps", "4", "--prompt", "Why?", "--json", "-o", str(file)]
+    base += ["--codec", "template-gzip"]
+    assert main([*base, "--max-bytes", "70"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert file.stat().st_size <= 70
+    assert len(report["anchors"]) > 0
+    assert "text" not in report["edge"], "the device no longer writes the walk's text"
+    assert main(base) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert len(whole["anchors"]) > len(report["anchors"])
+    assert whole["edge"]["passes"] >= 1
+    assert main([*base, "--max-bytes", "5"]) == 2
+    assert "max bytes: expected at least" in capsys.readouterr().err
+    assert main([*base, "--max-bytes", "60", "--select", "paper"]) == 2
+    assert "expected selection edge-aware, found paper" in capsys.readouterr().err
+
+
+def test_edge_aware_needs_an_edge(dream_folder: Path) -> None:
+    maker = Maker.open(str(dream_folder), device="cpu")
+    (made,) = maker.make(PROMPTS[:1], CONFIG)
+    assert made.walk is None, "the paper's selection is what is left"
+    with pytest.raises(RequestError, match="expected an edge bundle"):
+        maker.choose(PROMPTS[:1], [made.run], Selection("edge-aware"))
+    with pytest.raises(RequestError, match="select: expected paper or .*, found 'best'"):
+        Selection("best")
+
+
+def test_foreign_vocabularies_are_refused(dream_folder: Path, tmp_path: Path) -> None:
+    from convert.pipeline import convert
+
+    checkpoint = write_tiny_qwen(tmp_path / "other", vocab_size=290)
+    convert(checkpoint, tmp_path / "bundle", variants=("fp32",), threads=1)
+    options = ["--model", str(dream_folder), "--edge", str(tmp_path / "bundle"), "--prompt", "Why?"]
+    assert main(options) == 3

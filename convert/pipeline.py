@@ -4,7 +4,7 @@
     reference   the original model's greedy answers and logits, by PyTorch
     VARIANT     graph and weights
     VARIANT ... run through the device's engine and compared with the reference
-    bundle      bundle.json, read back and verified, moved into place in one rename
+    bundle      genai_config.json and bundle.json, read back and verified, moved into place in one rename
 
 Knows the order, what each stage depends on, and what goes into the bundle. A variant that does not say what
 the original says ends the conversion before anything is in place.
@@ -26,12 +26,13 @@ import onnxruntime
 from convert.checkpoint import Checkpoint, Qwen2Shape, architecture_of, read_config
 from convert.errors import CheckpointError, OptionError
 from convert.families import foreign_architecture
+from convert.genai import GRAPH, write_genai_config, write_genai_graph
 from convert.hub import Source, locate
 from convert.identity import Identity, read_identity
 from convert.preflight import estimate
 from convert.progress import Progress, Silent
 from convert.prompts import DEFAULT_PROMPTS
-from convert.qwen2 import DATA_SUFFIX, write_graph
+from convert.qwen2 import write_graph
 from convert.reference import Reference, make_reference
 from convert.stages import Workspace, check_target
 from convert.variants import RECIPES, checked_names, default_variant
@@ -200,8 +201,9 @@ class _Conversion:
             path.parent.mkdir()
             with self.progress.stage(f"{name}: weights", shape.parameters) as step:
                 write_graph(self.checkpoint, path, recipe.weights, recipe.dialect, self.context, step)
-            names = (graph, graph + DATA_SUFFIX)
-            return {item: file_record(workspace.bundle / item).to_json() for item in names}
+            write_genai_graph(path)
+            files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
+            return {item: file_record(workspace.bundle / item).to_json() for item in files}
 
         def intact(records: dict[str, Any]) -> bool:
             return all(
@@ -244,12 +246,16 @@ class _Conversion:
 
     def _manifest(self, identity: Identity, variants: dict[str, Variant], bundle: Path) -> Manifest:
         """Write bundle.json and open the result the way the device will."""
+        default = default_variant(tuple(variants))
+        write_genai_config(
+            bundle, f"{default}/{GRAPH}", self._shape(), identity, self.context, self.checkpoint.folder
+        )
         own = sorted(path for path in bundle.iterdir() if path.is_file() and path.name != MANIFEST)
         manifest = Manifest(
             model=self._shape(),
             context=self.context,
             contract=identity.contract,
-            default_variant=default_variant(tuple(variants)),
+            default_variant=default,
             variants=variants,
             files={path.name: file_record(path) for path in own},
             tools=_tools(),

@@ -90,7 +90,8 @@ def test_the_manifest_tells_what_was_made(bundle_folder: Path, checkpoint_folder
     assert manifest.model.id == checkpoint_folder.name
     assert manifest.model.revision.startswith("sha256:")
     assert {"torch", "transformers", "onnx", "onnxruntime"} <= set(manifest.tools)
-    assert {"tokenizer.json", "chat_template.json", "chat_template.jinja"} <= set(manifest.files)
+    own = {"tokenizer.json", "chat_template.json", "chat_template.jinja", "genai_config.json"}
+    assert own | {"tokenizer_config.json"} == set(manifest.files)
     listed = set(manifest.files) | {name for v in manifest.variants.values() for name in v.files}
     present = {str(p.relative_to(bundle_folder)) for p in bundle_folder.rglob("*") if p.is_file()}
     assert present == listed | {"bundle.json"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -70,6 +71,9 @@ def parser() -> argparse.ArgumentParser:
         "--no-verify", action="store_true", help="do not check the bundle's SHA-256: starts faster"
     )
     result.add_argument(
+        "--no-prepack", action="store_true", help="do not keep reordered weights in the user's cache folder"
+    )
+    result.add_argument(
         "--json", action="store_true", help="print one JSON object in place of streaming text"
     )
     result.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
@@ -100,6 +104,7 @@ def _run(args: argparse.Namespace) -> int:
     from edge_runtime.console import TokenPrinter, answer_json, summary
     from edge_runtime.forced import FillOptions, FillStats, Token
 
+    logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
     data = read_payload(args.payload)
     prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
     edge, request = _open(args, data, prompt)
@@ -152,7 +157,12 @@ def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[Ed
 
     def attempt(path: Path) -> tuple[EdgeRuntime, Request]:
         edge = EdgeRuntime.open(
-            path, args.variant, context=args.context, threads=args.threads, verify=not args.no_verify
+            path,
+            args.variant,
+            context=args.context,
+            threads=args.threads,
+            verify=not args.no_verify,
+            prepack=not args.no_prepack,
         )
         return edge, edge.read(data, prompt)
 

@@ -23,7 +23,7 @@ from edge_runtime.errors import ContextError, EngineError, UsageError
 from payload import AnchorSet
 
 END_MARKER_COVERAGE = 0.4
-"""Above this share of anchored positions (of the canvas) the last anchor is taken for the end of the answer (section 3.3)."""
+"""Above this share of anchored positions the last anchor is taken for the answer's end (section 3.3)."""
 
 Drafter = Callable[[Sequence[int], int], Sequence[int]]
 """(prompt and answer so far, most ids wanted) -> a guess of the next ids, possibly empty."""

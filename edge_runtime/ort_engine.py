@@ -9,6 +9,7 @@ Shapes: S tokens in a chunk, T tokens in the cache after it, R rows of logits.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from edge_runtime.bundle import Bundle, ModelShape
 from edge_runtime.engine import BaseEngine, Logits
 from edge_runtime.errors import ContextError, EngineError
+from edge_runtime.prepack import PrepackCache
 from edge_runtime.threads import performance_cores
 
 MIN_BUFFER = 64
@@ -49,14 +51,24 @@ class OrtEngine(BaseEngine):
     2 * layers * kv_heads * head_dim * 4 bytes a token.
     """
 
-    def __init__(self, graph: Path, shape: ModelShape, *, context: int, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        graph: Path,
+        shape: ModelShape,
+        *,
+        context: int,
+        threads: int | None = None,
+        optimised: bool = False,
+    ) -> None:
+        """Loads a graph of the given shape. optimised: it is as good as it gets, so load it as it is."""
         super().__init__(context=context, vocab=shape.vocab_size)
         self.threads = performance_cores() if threads is None else threads
+        options = session_options(self.threads)
+        if optimised:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             # From the path, never from bytes: the weights stay in the file and are mapped.
-            self._session = ort.InferenceSession(
-                str(graph), session_options(self.threads), providers=["CPUExecutionProvider"]
-            )
+            self._session = ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions have no base of their own
             raise EngineError(f"{graph}: expected a graph ONNX Runtime can load, found: {error}") from error
         caches = [f"{i}.{part}" for i in range(shape.num_hidden_layers) for part in ("key", "value")]
@@ -70,16 +82,31 @@ class OrtEngine(BaseEngine):
         self._logits: Logits = np.empty((0, self.vocab), np.float32)
 
     @classmethod
-    def open(cls, bundle: Bundle, *, context: int | None = None, threads: int | None = None) -> OrtEngine:
-        """The engine of a bundle's chosen variant. Raises ContextError or EngineError."""
+    def open(
+        cls,
+        bundle: Bundle,
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        cache: PrepackCache | None = None,
+    ) -> OrtEngine:
+        """The engine of a bundle's chosen variant. Raises ContextError or EngineError.
+
+        cache: where prepacked weights of the bundle, which must have been verified, are kept; None for none.
+        """
         if context is not None and not 0 < context <= bundle.context:
             raise ContextError(
                 f"{bundle.path}: expected a context of 1 to {bundle.context} tokens, found {context}. "
                 "Ask for less, or convert the model with a longer context."
             )
-        return cls(
-            bundle.graph_path, bundle.manifest.model, context=context or bundle.context, threads=threads
-        )
+        shape, size = bundle.manifest.model, context or bundle.context
+        threads = performance_cores() if threads is None else threads
+        if cache and (cache.usable() or (not cache.unfit() and cache.build(session_options(threads)))):
+            try:
+                return cls(cache.graph, shape, context=size, threads=threads, optimised=True)
+            except EngineError as error:
+                logging.getLogger(__name__).warning("prepacked weights are not used: %s", error)
+        return cls(bundle.graph_path, shape, context=size, threads=threads)
 
     @property
     def capacity(self) -> int:

@@ -20,6 +20,7 @@ from edge_runtime.engine import Engine
 from edge_runtime.errors import UsageError
 from edge_runtime.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.ort_engine import OrtEngine
+from edge_runtime.prepack import PrepackCache
 from edge_runtime.threads import performance_cores
 from edge_runtime.tokenizer import TextStream
 from payload import AnchorSet, decode, peek
@@ -40,8 +41,16 @@ class EdgeRuntime:
     Requests run one after the other; a later one starts where its prompt leaves the one before.
     """
 
-    def __init__(self, bundle: Bundle, *, context: int | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        cache: PrepackCache | None = None,
+    ) -> None:
         self.bundle = bundle
+        self._cache = cache
         self.threads = performance_cores() if threads is None else threads
         self._context = context
 
@@ -54,13 +63,27 @@ class EdgeRuntime:
         context: int | None = None,
         threads: int | None = None,
         verify: bool = True,
+        prepack: bool = True,
     ) -> EdgeRuntime:
-        """Opens a bundle folder; see `Bundle.open` and `OrtEngine.open` for the arguments and errors."""
-        return cls(Bundle.open(path, variant, verify=verify), context=context, threads=threads)
+        """Opens a bundle folder; see `Bundle.open` and `OrtEngine.open` for the arguments and errors.
+
+        prepack: keep the weights of large models in this processor's order in the user's cache folder. Files
+        verified when that was done are verified again only where their size or time has changed.
+        """
+        bundle = Bundle.open(path, variant, verify=False)
+        cache = PrepackCache(bundle) if prepack else None
+        if cache and not cache.worthwhile():
+            cache = None
+        if not (cache and cache.verified()):
+            if verify:
+                bundle.verify()
+            else:
+                cache = None  # nothing is kept of files that were not verified
+        return cls(bundle, context=context, threads=threads, cache=cache)
 
     @cached_property
     def engine(self) -> Engine:
-        return OrtEngine.open(self.bundle, context=self._context, threads=self.threads)
+        return OrtEngine.open(self.bundle, context=self._context, threads=self.threads, cache=self._cache)
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """Ids of a user's prompt in the chat template, up to where the answer begins."""

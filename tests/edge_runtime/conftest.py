@@ -149,14 +149,14 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_bundle(
     tiny_checkpoint: Path, make_bundle: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The checkpoint as a bundle with the variants fp32 and int8."""
+    """The checkpoint as a bundle with the variants fp32, int8 and int4."""
     pytest.importorskip("onnx")
     from convert.checkpoint import Checkpoint
     from convert.qwen2 import write_graph
     from convert.weights import Blockwise, Floating
 
     folder = tmp_path_factory.mktemp("bundles") / "tiny-random"
-    for name, weights in (("fp32", Floating()), ("int8", Blockwise(8))):
+    for name, weights in (("fp32", Floating()), ("int8", Blockwise(8)), ("int4", Blockwise(4))):
         (folder / name).mkdir(parents=True)
         write_graph(Checkpoint(tiny_checkpoint), folder / name / "model.onnx", weights, "fused", 512)
-    return make_bundle(folder, ["fp32", "int8"])
+    return make_bundle(folder, ["fp32", "int8", "int4"])

@@ -194,7 +194,7 @@ def test_a_bad_model_ends_with_4(
     import shutil
 
     fails(fill("with.bin", "--model", "nowhere"), 4, "expected the folder or the name of a model bundle")
-    fails(fill("with.bin", "--variant", "int2"), 4, "expected a variant of fp32, int8")
+    fails(fill("with.bin", "--variant", "int2"), 4, "expected a variant of fp32, int4, int8")
     copy = shutil.copytree(tiny_bundle, tmp_path / "copy")
     (copy / "fp32" / "model.onnx.data").write_bytes(b"x")
     fails(fill("with.bin", "--model", str(copy)), 4, "bytes, found 1")

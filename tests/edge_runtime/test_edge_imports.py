@@ -15,7 +15,7 @@ FOREIGN = {
     "payload": {"numpy", "zstandard"},
     "edge_runtime": {"numpy", "onnxruntime", "tokenizers", "payload"},
 }
-LAZY = {"brotli", "matplotlib", "onnxruntime_genai", "llama_cpp", "transformers"}
+LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "transformers"}
 """What a benchmark may import inside a function, where it is installed."""
 
 

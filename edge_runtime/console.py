@@ -74,7 +74,8 @@ def summary(tokens: Sequence[Token], stats: FillStats, *, prompt_tokens: int, lo
         f"tokens     {len(tokens)}: {anchored} from the cloud, {len(tokens) - anchored} from the edge; "
         f"ended by {stats.stop or 'interruption'}",
         f"passes     {stats.passes} ({stats.passes / max(len(tokens), 1):.2f} a token); "
-        f"prompt {prompt_tokens} tokens, {stats.reused} of them cached",
+        + (f"{stats.accepted} of {stats.drafted} guesses right; " if stats.drafted else "")
+        + f"prompt {prompt_tokens} tokens, {stats.reused} of them cached",
         f"seconds    load {load:.2f}, prefill {stats.prefill:.3f}, fill {stats.fill:.3f} "
         f"({len(tokens) / max(spent, 1e-9):.0f} tokens a second)",
         f"agreement  {'not scored' if agreed is None else format(agreed, '.2f')} "

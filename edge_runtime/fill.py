@@ -68,6 +68,12 @@ def parser() -> argparse.ArgumentParser:
         "--no-scores", action="store_true", help="do not compute the anchors' probabilities: faster"
     )
     result.add_argument(
+        "--speculate",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="guess gap tokens and verify several a pass; auto: where measured to pay",
+    )
+    result.add_argument(
         "--no-verify", action="store_true", help="do not check the bundle's SHA-256: starts faster"
     )
     result.add_argument(
@@ -108,7 +114,11 @@ def _run(args: argparse.Namespace) -> int:
     data = read_payload(args.payload)
     prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
     edge, request = _open(args, data, prompt)
-    options = FillOptions(max_tokens=args.max_tokens, score_anchors=not args.no_scores)
+    options = FillOptions(
+        max_tokens=args.max_tokens,
+        score_anchors=not args.no_scores,
+        drafter=edge.speculator(args.speculate),
+    )
     stats = FillStats()
     stream = edge.fill(request, options, stats)
     load = time.perf_counter() - _STARTED

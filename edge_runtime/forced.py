@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -20,13 +20,11 @@ import numpy as np
 
 from edge_runtime.engine import Engine, Logits
 from edge_runtime.errors import ContextError, EngineError, UsageError
+from edge_runtime.speculate import Drafter
 from payload import AnchorSet
 
 END_MARKER_COVERAGE = 0.4
 """Above this share of anchored positions the last anchor is taken for the answer's end (section 3.3)."""
-
-Drafter = Callable[[Sequence[int], int], Sequence[int]]
-"""(prompt and answer so far, most ids wanted) -> a guess of the next ids, possibly empty."""
 
 
 class Source(StrEnum):
@@ -236,6 +234,8 @@ class _Filling:
                 if token is None:
                     return
                 yield self._emit(token, Source.FILL, logits)
+                if item is not _UNKNOWN and self.options.drafter:
+                    self.options.drafter.observe(token == item.id)
                 if token != item.id:
                     self.engine.rewind(len(self.text) - 1)
                     pending = [token]
@@ -268,7 +268,9 @@ class _Filling:
         gap = 0
         while gap < budget and position + gap < self.rule.end and position + gap not in self.anchors:
             gap += 1
-        return self.options.drafter([*self.text, *(item.id for item in items)], gap)[:gap] if gap else ()
+        if not gap:
+            return ()
+        return self.options.drafter.draft([*self.text, *(item.id for item in items)], gap)[:gap]
 
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
         """Runs the ids and yields the logits of the wanted rows, each valid until the next is asked for.

@@ -10,6 +10,7 @@ Knows that cache and when an entry of it may be used. Does not know how a graph 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -63,6 +64,19 @@ class PrepackCache:
     def graph(self) -> Path:
         """The graph to load; its weights lie beside it. Optimised already: load it as it is."""
         return self.folder / _GRAPH
+
+    def costs(self, threads: int) -> dict[int, float] | None:
+        """What `keep_costs` kept for as many threads, or None."""
+        try:
+            kept = json.loads((self.folder / f"costs-{threads}.json").read_bytes())
+            return {int(size): float(seconds) for size, seconds in kept.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+
+    def keep_costs(self, threads: int, costs: Mapping[int, float]) -> None:
+        """Keeps `speculate.chunk_costs` beside the entry, where there is one."""
+        with contextlib.suppress(OSError):
+            (self.folder / f"costs-{threads}.json").write_text(json.dumps(costs), encoding="utf-8")
 
     def verified(self) -> bool:
         """Whether the bundle's files are those whose SHA-256 was checked when the entry was made."""

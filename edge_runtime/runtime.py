@@ -21,6 +21,7 @@ from edge_runtime.errors import UsageError
 from edge_runtime.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.ort_engine import OrtEngine
 from edge_runtime.prepack import PrepackCache
+from edge_runtime.speculate import Speculator, chunk_costs
 from edge_runtime.threads import performance_cores
 from edge_runtime.tokenizer import TextStream
 from payload import AnchorSet, decode, peek
@@ -84,6 +85,21 @@ class EdgeRuntime:
     @cached_property
     def engine(self) -> Engine:
         return OrtEngine.open(self.bundle, context=self._context, threads=self.threads, cache=self._cache)
+
+    def speculator(self, mode: str = "auto") -> Speculator | None:
+        """A guesser for gap tokens, for `FillOptions.drafter`.
+
+        "auto": where this processor's costs are kept with its prepacked weights; they are measured, in a
+        second, when there are none yet. "on": always. "off": never.
+        """
+        if mode == "off" or (mode == "auto" and not (self._cache and self._cache.verified())):
+            return None
+        costs = self._cache.costs(self.threads) if self._cache else None
+        if costs is None:
+            costs = chunk_costs(self.engine)
+            if self._cache:
+                self._cache.keep_costs(self.threads, costs)
+        return Speculator(costs)
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """Ids of a user's prompt in the chat template, up to where the answer begins."""

@@ -5,14 +5,10 @@ Knows lengths, coverage and history of one answer, as plain Python values. Does 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
-
-TINY = 1e-9
-"""Probabilities are not taken for smaller than this in sums of logarithms."""
 
 
 class Commit(NamedTuple):
@@ -33,6 +29,9 @@ class Denoised:
                 unfiltered distribution; the committed token where there is one.
     confidence: probability [C] of `predicted`; 1 where committed.
     ending:     probability [C] that an end marker stands here instead; 0 or 1 where committed.
+    predicted_length: where the answer most likely ends (see `stops.likely_length`); `length` where that is
+                      known.
+    stopped_by: "steps", the name of a stop rule, or "finished" where nothing was left to commit.
     """
 
     prompt_ids: tuple[int, ...]
@@ -41,6 +40,7 @@ class Denoised:
     predicted: list[int]
     confidence: list[float]
     ending: list[float]
+    predicted_length: int
     steps: int
     total_steps: int
     mask_id: int
@@ -78,26 +78,6 @@ class Denoised:
     def answer(self) -> list[int]:
         """Tokens before the first end marker; the mask token where one is open."""
         return self.ids[: self.first_end]
-
-    @cached_property
-    def predicted_length(self) -> int:
-        """Where the answer most likely ends, by the model's last pass; Denoised.length where that is known.
-
-        The n that maximises prod_{p<n} (1 - ending_p) * prod_{p>=n} ending_p: no word after the end, no end
-        before it. The first position where an end is likeliest would be fooled by a single doubtful one.
-        """
-        if self.length is not None:
-            return self.length
-        best = total = 0.0
-        length = 0
-        for position, chance in enumerate(self.ending[: self.first_end]):
-            total += math.log(max(1 - chance, TINY)) - math.log(max(chance, TINY))
-            if self.when[position] and not chance:
-                total = best = 0.0  # a committed word: whatever came before, the answer reaches beyond it
-                length = position + 1
-            elif total > best:
-                best, length = total, position + 1
-        return length
 
     @property
     def predicted_answer(self) -> list[int]:

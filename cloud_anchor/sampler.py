@@ -1,7 +1,7 @@
 """The denoising loop: a canvas of mask tokens becomes an answer, a few permanent commits a step.
 
-Knows how the parts go together: model, filters, order, schedule, commit rule. Does not know what is done with
-an unfinished canvas (see `select` and `edge_aware`).
+Knows how the parts go together: model, filters, order, schedule, commit rule, stop rule. Does not know
+what is done with an unfinished canvas (see `select` and `edge_aware`).
 
 Rows of a batch do not influence one another: each has its own generator, quota and step count, so an
 answer is the same alone and in company. For one row, a seed and one of Dream's four algorithms, the
@@ -11,9 +11,8 @@ and not in a CPU's order.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -21,225 +20,104 @@ from torch.nn.functional import pad
 
 from cloud_anchor import commits
 from cloud_anchor.denoised import Denoised
-from cloud_anchor.dream import Batch, DreamModel
+from cloud_anchor.dream import DreamModel
 from cloud_anchor.errors import RequestError
 from cloud_anchor.filters import draw, filtered_probabilities
 from cloud_anchor.orders import ORDERS, Proposal, hold_back_ends
+from cloud_anchor.plan import ALGORITHMS, ORIGIN, DenoiseConfig, steps_for
 from cloud_anchor.schedules import SCHEDULES
-from payload.anchors import MAX_CANVAS
+from cloud_anchor.state import Pass, State
+from cloud_anchor.stops import STOPS
 
-ORIGIN = "origin"
-ALGORITHMS = (ORIGIN, *ORDERS)
-MAX_STEPS = 65_536
+__all__ = [
+    "ALGORITHMS",
+    "DenoiseConfig",
+    "State",
+    "advance",
+    "denoise",
+    "denoise_steps",
+    "denoise_stream",
+    "steps_for",
+]
 
-
-@dataclass(frozen=True)
-class DenoiseConfig:
-    """How an answer is denoised. The paper: entropy, temperature 0.2, top_p 0.95, 128 steps, canvas 512.
-
-    canvas:      response positions, answer and the end markers after it.
-    total_steps: steps planned; with `schedule` it says how many tokens commit at each.
-    steps:       steps run before stopping; None for all.
-    alg:         order of commits: origin (at random), maskgit_plus, topk_margin, entropy, confidence.
-    temperature: 0 takes the likeliest token. top_p, top_k: filters, None for none.
-    alg_temp:    None or 0 takes the surest positions, else they are drawn from softmax(score / alg_temp).
-    threshold:   None commits the schedule's quota; else every position whose unfiltered probability is at
-                 least this.
-    seed:        each answer draws from a generator of its own that starts here.
-    """
-
-    canvas: int = 256
-    total_steps: int = 128
-    steps: int | None = None
-    alg: str = "confidence"
-    temperature: float = 0.0
-    top_p: float | None = None
-    top_k: int | None = None
-    alg_temp: float | None = None
-    schedule: str = "dream"
-    threshold: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check("canvas", 1 <= self.canvas <= MAX_CANVAS, f"1 to {MAX_CANVAS} positions", self.canvas)
-        _check("total steps", 1 <= self.total_steps <= MAX_STEPS, f"1 to {MAX_STEPS}", self.total_steps)
-        _check("steps", 1 <= self.run_steps <= self.total_steps, f"1 to {self.total_steps}", self.steps)
-        _check("algorithm", self.alg in ALGORITHMS, " or ".join(ALGORITHMS), self.alg)
-        _check("schedule", self.schedule in SCHEDULES, " or ".join(SCHEDULES), self.schedule)
-        _check("temperature", 0 <= self.temperature <= 100, "0 to 100", self.temperature)
-        _check("top-p", self.top_p is None or 0 < self.top_p <= 1, "above 0, at most 1", self.top_p)
-        _check("top-k", self.top_k is None or self.top_k >= 1, "at least 1", self.top_k)
-        _check("alg-temp", self.alg_temp is None or 0 <= self.alg_temp <= 100, "0 to 100", self.alg_temp)
-        _check(
-            "threshold",
-            self.threshold is None or 0 < self.threshold <= 1,
-            "above 0, at most 1",
-            self.threshold,
-        )
-        _check(
-            "threshold", self.threshold is None or self.alg != ORIGIN, "an algorithm with an order", self.alg
-        )
-
-    @property
-    def run_steps(self) -> int:
-        return self.total_steps if self.steps is None else self.steps
-
-
-def _check(name: str, holds: bool, expected: str, found: object) -> None:
-    if not holds:
-        raise RequestError(f"{name}: expected {expected}, found {found!r}")
-
-
-def steps_for(fraction: float, total_steps: int) -> int:
-    """Whole steps in a fraction of the plan, at least one: 0.1 of 128 are 12, as in the published runs."""
-    _check("fraction", 0 < fraction <= 1, "above 0, at most 1", fraction)
-    return max(1, int(fraction * total_steps + 1e-9))
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What the last pass said about every position, [B, C]; see the fields of Denoised."""
-
-    ids: Tensor
-    confidence: Tensor
-    ending: Tensor
-
-
-@dataclass
-class State:
-    """Answers being denoised, one a row. Advanced in place; `copy` before going two ways from one place.
-
-    ids: int64 [B, C]. when: int32 [B, C], the step that committed each token, 0 where masked.
-    steps: steps run, by row. Rows of one state may be at different steps.
-    """
-
-    prompts: list[tuple[int, ...]]
-    ids: Tensor
-    when: Tensor
-    steps: list[int]
-    generators: list[torch.Generator]
-    predictions: Predictions | None = None
-    batch: Batch | None = None
-
-    @classmethod
-    def start(cls, model: DreamModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> State:
-        """Empty canvases behind the prompts."""
-        shape = (len(prompts), config.canvas)
-        return cls(
-            prompts=[tuple(prompt) for prompt in prompts],
-            ids=torch.full(shape, model.mask_id, dtype=torch.long, device=model.device),
-            when=torch.zeros(shape, dtype=torch.int32, device=model.device),
-            steps=[0] * len(prompts),
-            generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
-        )
-
-    def copy(self) -> State:
-        """An independent state that goes on exactly as this one would."""
-        return dataclasses.replace(
-            self,
-            steps=list(self.steps),
-            generators=[generator.clone_state() for generator in self.generators],
-        )
-
-    def take(self, rows: Sequence[int]) -> State:
-        """The state of some of the rows, without predictions; shares their generators."""
-        index = torch.tensor(list(rows), dtype=torch.long, device=self.ids.device)
-        return State(
-            prompts=[self.prompts[row] for row in rows],
-            ids=self.ids[index],
-            when=self.when[index],
-            steps=[self.steps[row] for row in rows],
-            generators=[self.generators[row] for row in rows],
-        )
-
-    def join(self, other: State) -> State:
-        """Both states' rows, without predictions; the canvases must be equally long."""
-        return State(
-            prompts=self.prompts + other.prompts,
-            ids=torch.cat([self.ids, other.ids]),
-            when=torch.cat([self.when, other.when]),
-            steps=self.steps + other.steps,
-            generators=self.generators + other.generators,
-        )
-
-    def results(self, model: DreamModel, config: DenoiseConfig) -> list[Denoised]:
-        """Every row as plain values; the last step must have been one that looked."""
-        if self.predictions is None:
-            raise RequestError("results: expected a state whose last step was run with look=True")
-        looks = self.predictions
-        columns = (self.ids, self.when, looks.ids, looks.confidence, looks.ending)
-        ids, when, predicted, confidence, ending = (column.tolist() for column in columns)
-        return [
-            Denoised(
-                prompt_ids=self.prompts[row],
-                ids=ids[row],
-                when=when[row],
-                predicted=predicted[row],
-                confidence=confidence[row],
-                ending=ending[row],
-                steps=self.steps[row],
-                total_steps=config.total_steps,
-                mask_id=model.mask_id,
-                eos_ids=model.eos_ids,
-            )
-            for row in range(len(self.prompts))
-        ]
+Prompt = Sequence[int]
 
 
 def denoise(
-    model: DreamModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig, state: State | None = None
+    model: DreamModel, prompts: Sequence[Prompt], config: DenoiseConfig, batch: int | None = None
 ) -> list[Denoised]:
-    """Runs config.steps steps for every prompt (token ids), or on from `state`, in one batch."""
-    *_, last = denoise_steps(model, prompts, config, state)
-    return last.results(model, config)
+    """Every prompt's answer (prompts are token ids), in their order; `batch` at a time, by default all at
+    once.
+    """
+    if not prompts:
+        raise RequestError("expected at least one prompt, found none")
+    found = dict(denoise_stream(model, prompts, config, batch or len(prompts)))
+    return [found[index] for index in range(len(prompts))]
+
+
+def denoise_stream(
+    model: DreamModel, prompts: Iterable[Prompt], config: DenoiseConfig, batch: int
+) -> Iterator[tuple[int, Denoised]]:
+    """(index of the prompt, its answer), each as soon as it is done.
+
+    An answer that is done leaves the batch and the next prompt takes its place, so with a stop rule no
+    pass is spent on finished answers. Prompts are taken from the iterable as places become free.
+    """
+    if batch < 1:
+        raise RequestError(f"batch: expected at least 1, found {batch}")
+    waiting = enumerate(prompts)
+    names: list[int] = []
+    state: State | None = None
+    while True:
+        fresh = list(islice(waiting, batch - len(names)))
+        if fresh:
+            started = State.start(model, [prompt for _, prompt in fresh], config)
+            state = started if state is None else state.join(started)
+            names += [index for index, _ in fresh]
+        if state is None:
+            return
+        advance(model, state, config)
+        done = _finished(model, state, config)
+        if done:
+            answers = state.results(model, config, done)
+            yield from zip([names[row] for row in done], answers, strict=True)
+            kept = [row for row in range(len(names)) if row not in done]
+            names = [names[row] for row in kept]
+            state = state.take(kept) if kept else None
 
 
 def denoise_steps(
-    model: DreamModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig, state: State | None = None
+    model: DreamModel, prompts: Sequence[Prompt], config: DenoiseConfig, state: State | None = None
 ) -> Iterator[State]:
-    """Yields the state after each step up to config.steps. The same object each time; every one has
-    predictions.
+    """Yields the state after each step, up to config.steps, of new answers or of those in `state`.
+
+    For looking on and for going on from where another run has stopped: the same object each time, advanced in
+    place. Stop rules do not apply.
     """
     if not prompts and state is None:
         raise RequestError("expected at least one prompt, found none")
     state = state or State.start(model, prompts, config)
-    if min(state.steps) >= config.run_steps:
-        raise RequestError(
-            f"expected a state before step {config.run_steps}, found {min(state.steps)} steps run"
-        )
     while min(state.steps) < config.run_steps:
         advance(model, state, config)
         yield state
-        if not bool((state.ids == model.mask_id).any()):
-            return
 
 
-@dataclass(frozen=True)
-class Pass:
-    """One forward pass: logits [N, V] of the masked positions, `masked` bool [B, C], N = sum of `counts`
-    by row.
-
-    shares: float32 [B], how much of what is masked the schedule commits; last: bool [B], it takes all that
-            is left.
-    """
-
-    logits: Tensor
-    masked: Tensor
-    counts: list[int]
-    shares: Tensor
-
-    @property
-    def last(self) -> Tensor:
-        return (self.shares >= 1).to(self.masked.device)
-
-    def spread(self, values: Tensor, base: Tensor) -> Tensor:
-        """Values [N] at their places in [B, C], `base` elsewhere."""
-        return base.to(values.dtype).masked_scatter(self.masked, values)
+def _finished(model: DreamModel, state: State, config: DenoiseConfig) -> Mapping[int, str]:
+    """Rows that are done, each with the reason."""
+    done = {row: "steps" for row, step in enumerate(state.steps) if step >= config.run_steps}
+    if config.stop is not None:
+        rule = STOPS[config.stop](state.look(model, config)).tolist()
+        done = {row: config.stop for row, stop in enumerate(rule) if stop} | done
+    if config.threshold is not None:
+        open_ = (state.ids == model.mask_id).any(1).tolist()
+        done = {row: "finished" for row, left in enumerate(open_) if not left} | done
+    return dict(sorted(done.items()))
 
 
 @torch.no_grad()
-def advance(model: DreamModel, state: State, config: DenoiseConfig, look: bool = True) -> None:
-    """One step of every row in one forward pass. `look` also keeps the predictions of the pass."""
+def advance(model: DreamModel, state: State, config: DenoiseConfig) -> None:
+    """One step of every row, in one forward pass."""
+    state.last = None  # its logits are not needed any more, and are large
     if state.batch is None:
         state.batch = model.batch(state.prompts, config.canvas)
     masked = state.ids == model.mask_id
@@ -252,7 +130,7 @@ def advance(model: DreamModel, state: State, config: DenoiseConfig, look: bool =
     steps = torch.tensor(state.steps, dtype=torch.int32, device=masked.device)
     state.ids = torch.where(commit, tokens, state.ids)
     state.when = torch.where(commit, steps[:, None], state.when)
-    state.predictions = _look(model, state.ids, run) if look else None
+    state.last = run
 
 
 Choice = tuple[Tensor, Tensor]
@@ -307,22 +185,3 @@ def _tokens(logits: Tensor, config: DenoiseConfig, counts: list[int], state: Sta
     if config.temperature > 0:
         return draw(probabilities, counts, state.generators), probabilities
     return probabilities.argmax(-1), probabilities
-
-
-def _look(model: DreamModel, ids: Tensor, run: Pass) -> Predictions:
-    """Likeliest word, its probability and that of an end; `ids` is the canvas after this pass's commits."""
-    logits = model.without_unusable(run.logits).float()
-    norm = logits.logsumexp(-1)
-    ending = (logits[:, model.ends].logsumexp(-1) - norm).exp()
-    top, likeliest = logits.index_fill(-1, model.ends, -torch.inf).max(-1)
-    is_end = torch.isin(ids, model.ends).float()
-    still = ids == model.mask_id
-
-    def settle(values: Tensor, committed: Tensor) -> Tensor:
-        return torch.where(still, run.spread(values, committed), committed)
-
-    return Predictions(
-        ids=settle(likeliest, ids),
-        confidence=settle((top - norm).exp(), torch.ones_like(is_end)),
-        ending=settle(ending, is_end),
-    )

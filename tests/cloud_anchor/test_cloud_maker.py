@@ -91,7 +91,7 @@ def test_edge_aware_needs_an_edge(dream_folder: Path) -> None:
     assert made.walk is None, "the paper's selection is what is left"
     with pytest.raises(RequestError, match="expected an edge bundle"):
         maker.choose(PROMPTS[:1], [made.run], Selection("edge-aware"))
-    with pytest.raises(RequestError, match="select: expected paper or .*, found 'best'"):
+    with pytest.raises(RequestError, match=r"select: expected paper or .*, found 'best'"):
         Selection("best")
 
 

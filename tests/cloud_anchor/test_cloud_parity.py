@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from cloud_anchor.dream import DreamModel, load_model
-from cloud_anchor.sampler import ALGORITHMS, DenoiseConfig, State, advance, denoise, denoise_steps
+from cloud_anchor.sampler import (
+    ALGORITHMS,
+    DenoiseConfig,
+    State,
+    advance,
+    denoise,
+    denoise_steps,
+    denoise_stream,
+)
 from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
 
 DREAM = ("origin", "maskgit_plus", "topk_margin", "entropy")
@@ -126,8 +136,9 @@ def test_going_on_equals_running_straight(model: DreamModel, alg: str) -> None:
     *_, state = denoise_steps(model, PROMPTS, part)
     early = state.results(model, part)
     kept = state.copy()
-    assert denoise(model, [], whole, state=state) == straight
-    assert denoise(model, [], whole, state=kept) == straight, "a copy goes its own way"
+    for start in (state, kept):  # a copy goes its own way
+        *_, state = denoise_steps(model, [], whole, start)
+        assert state.results(model, whole) == straight
     for first, full in zip(early, straight, strict=True):
         assert first.ids == full.canvas_at(3)
         assert first.history == full.history[:3]
@@ -148,3 +159,48 @@ def test_rows_leave_and_join(model: DreamModel) -> None:
     for _ in range(4):
         advance(model, rest, config)
     assert rest.results(model, config)[0] == straight[2]
+
+
+@pytest.mark.parametrize("options", [{}, {"stop": "complete"}, {"threshold": 0.3}, {"stop": "prophet"}])
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_a_stream_gives_every_answer_as_if_alone(
+    model: DreamModel, options: dict[str, object], batch: int
+) -> None:
+    config = DenoiseConfig(canvas=20, total_steps=10, steps=9, temperature=0.6, **options)  # type: ignore[arg-type]
+    prompts = [[5 + i, 9, *range(20, 20 + 3 * (i % 3))] for i in range(5)]
+    asked: list[int] = []
+
+    def source() -> Iterator[list[int]]:
+        for index, prompt in enumerate(prompts):
+            asked.append(index)
+            yield prompt
+
+    found = {}
+    for index, run in denoise_stream(model, source(), config, batch):
+        assert len(asked) <= len(found) + batch, "no prompt is taken before there is a place for it"
+        found[index] = run
+    assert sorted(found) == list(range(5))
+    for index, prompt in enumerate(prompts):
+        (alone,) = denoise(model, [prompt], config)
+        assert (found[index].ids, found[index].when) == (alone.ids, alone.when)
+        assert (found[index].steps, found[index].stopped_by) == (alone.steps, alone.stopped_by)
+
+
+def test_stopping_when_the_answer_is_complete_loses_nothing(model: DreamModel) -> None:
+    def config(stop: str | None = None) -> DenoiseConfig:
+        return DenoiseConfig(canvas=24, total_steps=24, temperature=0.0, stop=stop)
+
+    usual = Counter(token for run in denoise(model, PROMPTS, config()) for token in run.ids)
+    head = model.net.lm_head.weight
+    kept = head.clone()
+    # A model that ends its answers early: an end marker takes the place of its favourite word.
+    head[300] = head[usual.most_common(1)[0][0]] * 1.05
+    try:
+        full = denoise(model, PROMPTS, config())
+        early = denoise(model, PROMPTS, config("complete"))
+    finally:
+        head.copy_(kept)
+    assert [run.answer for run in early] == [run.answer for run in full]
+    assert any(run.stopped_by == "complete" and run.steps < 24 for run in early)
+    for run, whole in zip(early, full, strict=True):
+        assert run.history == whole.history[: run.steps]

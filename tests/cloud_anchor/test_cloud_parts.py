@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_anchor import commits, filters, orders, schedules
+from cloud_anchor import commits, filters, orders, schedules, stops
 from cloud_anchor.denoised import Denoised
 from cloud_anchor.errors import CloudError, NothingToSendError, RequestError
 from cloud_anchor.sampler import DenoiseConfig, steps_for
@@ -22,16 +22,23 @@ MASK = 103
 
 
 def run_of(
-    ids: list[int], predicted: list[int] | None = None, confidence: list[float] | None = None
+    ids: list[int],
+    predicted: list[int] | None = None,
+    confidence: list[float] | None = None,
+    ending: list[float] | None = None,
 ) -> Denoised:
     size = len(ids)
+    ending = ending or [float(token in (100, 102)) for token in ids]
+    canvas = torch.tensor([ids])
+    end = torch.isin(canvas, torch.tensor([100, 102]))
     return Denoised(
         prompt_ids=(1,),
         ids=ids,
         when=[0 if token == MASK else 1 for token in ids],
         predicted=predicted or [5 if token == MASK else token for token in ids],
         confidence=confidence or [1.0] * size,
-        ending=[0.0] * size,
+        ending=ending,
+        predicted_length=int(stops.likely_length(canvas == MASK, end, torch.tensor([ending]))),
         steps=1,
         total_steps=10,
         mask_id=MASK,
@@ -215,8 +222,7 @@ def test_paper_selection_is_what_is_committed_before_the_end() -> None:
 
 
 def test_confident_selection_takes_predictions() -> None:
-    run = run_of([MASK, 2, MASK, MASK], [9, 2, 8, 7], [0.9, 1.0, 0.4, 0.1])
-    run.ending[:] = [0.0, 0.0, 0.2, 0.9]
+    run = run_of([MASK, 2, MASK, MASK], [9, 2, 8, 7], [0.9, 1.0, 0.4, 0.1], [0.0, 0.0, 0.2, 0.9])
     assert confident(run, CONTRACT, 0.0).ids == (9, 2, 8)
     sure = confident(run, CONTRACT, 0.5)
     assert (sure.positions, sure.ids, sure.length) == ((0, 1), (9, 2), 3)
@@ -254,9 +260,9 @@ def test_a_fraction_is_whole_steps() -> None:
 def test_predicted_length_is_the_likeliest_cut(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))
     done = data.draw(st.lists(st.sampled_from("w__e"), min_size=size, max_size=size))
-    run = run_of([{"w": 3, "_": MASK, "e": 100}[kind] for kind in done])
     chance = {"w": st.just(0.0), "e": st.just(1.0), "_": st.floats(0.01, 0.99)}
-    run.ending[:] = [data.draw(chance[kind]) for kind in done]
+    ending = [data.draw(chance[kind]) for kind in done]
+    run = run_of([{"w": 3, "_": MASK, "e": 100}[kind] for kind in done], ending=ending)
     if run.length is not None:
         assert run.predicted_length == run.length
         return
@@ -274,6 +280,48 @@ def test_predicted_length_is_the_likeliest_cut(data: st.DataObject) -> None:
 
 
 def test_one_doubtful_position_does_not_end_the_answer() -> None:
-    run = run_of([MASK] * 5)
-    run.ending[:] = [0.0, 0.6, 0.1, 0.8, 0.9]
+    run = run_of([MASK] * 5, ending=[0.0, 0.6, 0.1, 0.8, 0.9])
     assert run.predicted_length == 3
+
+
+def look_of(
+    canvas: str, when: list[int] | None = None, gap: float = 0.0, step: int = 8, total: int = 10
+) -> stops.Look:
+    """_ masked, w a word, E an end; the predictions expect words up to the first end."""
+    masked = torch.tensor([[c == "_" for c in canvas]])
+    end = torch.tensor([[c == "E" for c in canvas]])
+    size = len(canvas)
+    zeros = torch.zeros(1, size)
+    ending = torch.tensor([[float(c == "E") or 0.1 * (c == "_") for c in canvas]])
+    return stops.Look(
+        masked=masked,
+        end=end,
+        when=torch.tensor([when or [0 if c == "_" else 1 for c in canvas]]),
+        step=torch.tensor([step]),
+        total=total,
+        predict=lambda: stops.Predictions(zeros.long(), zeros, ending, torch.full((1, size), gap) * masked),
+    )
+
+
+@pytest.mark.parametrize(
+    ("canvas", "done"),
+    [("wwE_", True), ("w_E_", False), ("E___", True), ("www_", False), ("wwww", True), ("____", False)],
+)
+def test_an_answer_is_complete_when_nothing_before_its_end_is_open(canvas: str, done: bool) -> None:
+    assert stops.complete(look_of(canvas)).tolist() == [done]
+
+
+@pytest.mark.parametrize(
+    ("step", "gap", "done"),
+    [(3, 7.4, False), (3, 7.6, True), (5, 4.9, False), (5, 5.1, True), (8, 2.4, False), (8, 2.6, True)],
+)
+def test_prophet_asks_for_less_as_steps_go_by(step: int, gap: float, done: bool) -> None:
+    assert stops.prophet(look_of("w__w", gap=gap, step=step)).tolist() == [done]
+    assert stops.prophet(look_of("wwww", gap=0.0, step=step)).tolist() == [True], "nothing is open"
+
+
+def test_plateau_is_no_growth_after_half_is_known() -> None:
+    assert stops.plateau(look_of("wwww__", when=[1, 1, 2, 2, 0, 0])).tolist() == [True]
+    assert stops.plateau(look_of("wwww__", when=[1, 1, 2, 7, 0, 0])).tolist() == [False], "still growing"
+    assert stops.plateau(look_of("ww____", when=[1, 1, 0, 0, 0, 0])).tolist() == [False], "hardly begun"
+    assert stops.plateau(look_of("wwww__", when=[1, 1, 1, 1, 0, 0], step=2)).tolist() == [False]

@@ -1,0 +1,228 @@
+"""python -m edge_runtime.bench: how fast a bundle runs on this device, and in how much memory.
+
+Knows the command line, recorded anchors, and how figures are printed and plotted. Does not know how they are
+measured (see `measure`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from edge_runtime.errors import EdgeError, UsageError
+from edge_runtime.forced import FillOptions
+from edge_runtime.measure import COVERAGES, Bench, Case, Figure, memory, plan
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet, PayloadError
+
+EXIT_INTERRUPTED = 130
+FRACTIONS = ("0.1", "0.25")
+
+_EPILOG = """\
+examples:
+  python -m edge_runtime.bench bundles/qwen2.5-0.5b
+  python -m edge_runtime.bench bundles/qwen2.5-0.5b --variant int4 --threads 2 --plot fill.png
+  python -m edge_runtime.bench bundles/qwen2.5-0.5b --traces traces.jsonl --format json
+
+A trace is a line of JSON with "prompt", "gen_len" and "anchors": {"0.1": [[position, id], ...], ...}.
+Energy is not measured.
+"""
+
+
+@dataclass
+class Report:
+    """Everything one run has measured. seconds: of loading and to the first token. memory: bytes by kind."""
+
+    bundle: str
+    variant: str
+    threads: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    ratios: dict[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        data = {**vars(self), "figures": [figure._asdict() for figure in self.figures]}
+        return json.dumps(data, indent=1)
+
+    def as_csv(self) -> str:
+        out = StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([*Figure._fields, "milliseconds_per_token", "tokens_per_second"])
+        for figure in self.figures:
+            each = figure.seconds / max(figure.tokens, 1)
+            writer.writerow([*figure, 1e3 * each, 1 / each])
+        return out.getvalue().rstrip("\n")
+
+    def as_md(self) -> str:
+        lines = [f"{self.bundle}, {self.variant}, {self.threads} threads", ""]
+        lines += ["| engine | test | ms | ms a token | tokens/s | passes |", "|---|---|---:|---:|---:|---:|"]
+        for f in self.figures:
+            each = f.seconds / max(f.tokens, 1)
+            time_ms = f"{f.seconds * 1e3:.2f} ± {f.deviation * 1e3:.2f}"
+            lines.append(
+                f"| {f.engine} | {f.test} | {time_ms} | {each * 1e3:.2f} | {1 / each:.1f} | {f.passes} |"
+            )
+        lines += [""]
+        lines += [f"- {name}: {value * 1e3:.0f} ms" for name, value in self.seconds.items()]
+        lines += [f"- {name} memory: {value / 1e6:.0f} MB" for name, value in self.memory.items()]
+        lines += [f"- {name}: {value:.3f}" for name, value in self.ratios.items()]
+        return "\n".join(lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m edge_runtime.bench",
+        description="Time a bundle: prompts, single tokens, chunks of known tokens, whole answers.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument("bundle", help="folder of the bundle")
+    result.add_argument("--variant", metavar="NAME", help="default: the bundle's own")
+    result.add_argument("--threads", type=int, metavar="N", help="default: one for each fast core")
+    result.add_argument("--repeat", type=int, default=5, metavar="N", help="default: 5")
+    result.add_argument("--length", type=int, default=64, metavar="N", help="tokens of made-up answers: 64")
+    result.add_argument(
+        "--traces", type=Path, metavar="FILE", help="also fill the answers recorded in a file"
+    )
+    result.add_argument("--limit", type=int, metavar="N", help="only the first N traces")
+    result.add_argument("--no-prepack", action="store_true", help="do not use prepacked weights")
+    result.add_argument("--format", choices=("md", "csv", "json"), default="md", help="default: md")
+    result.add_argument(
+        "--plot", type=Path, metavar="FILE", help="plot fill time against coverage (PNG, SVG)"
+    )
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    args = parser().parse_args(argv)
+    try:
+        report = measure(args)
+        print({"md": report.as_md, "csv": report.as_csv, "json": report.as_json}[args.format]())
+        if args.plot:
+            plot(report, args.plot)
+    except (EdgeError, PayloadError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, EdgeError) else 3
+    except KeyboardInterrupt:
+        print("bench: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def measure(args: argparse.Namespace) -> Report:
+    """Loads the bundle and takes every measurement, with a line of progress on a terminal."""
+    for name, value in (("--repeat", args.repeat), ("--length", args.length), ("--threads", args.threads)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name}: expected at least 1, found {value}")
+    before = time.perf_counter()
+    edge = EdgeRuntime.open(args.bundle, args.variant, threads=args.threads, prepack=not args.no_prepack)
+    engine = edge.engine
+    loaded = time.perf_counter()
+    prompt = min(100, engine.context // 4)
+    if prompt + args.length >= engine.context:
+        raise UsageError(
+            f"--length: expected less than {engine.context - prompt} for this context, found {args.length}"
+        )
+    engine.append([0] * prompt, [prompt - 1])
+    report = Report(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
+    report.seconds = {"load": loaded - before, f"first pass ({prompt} tokens)": time.perf_counter() - loaded}
+    bench = Bench("onnxruntime", engine, edge.bundle.contract, args.repeat)
+    steps = list(plan(bench, (0, 128, 512), prompt, args.length))
+    for number, (name, run) in enumerate(steps, 1):
+        _progress(f"{number}/{len(steps)} {name}")
+        report.figures.append(run())
+    if args.traces:
+        _traces(args, edge, bench, report)
+    _progress("")
+    report.memory = memory()
+    return report
+
+
+def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: Report) -> None:
+    """Recorded answers with their own anchors, against one pass a position."""
+    for fraction in FRACTIONS:
+        cases, left = read_traces(args.traces, edge, fraction, args.limit)
+        _progress(f"traces at {fraction}, {len(cases)} answers")
+        slow = bench.stepwise(f"traces at {fraction}, one pass a position", cases)
+        plain = bench.fill(f"traces at {fraction}", cases, FillOptions(score_anchors=False))
+        scored = bench.fill(f"traces at {fraction}, scored", cases, FillOptions())
+        report.figures += [slow, plain, scored]
+        report.ratios[f"traces at {fraction} over one pass a position"] = plain.seconds / slow.seconds
+        report.ratios[f"the same, scored ({left} answers too long for the context)"] = (
+            scored.seconds / slow.seconds
+        )
+
+
+def read_traces(path: Path, edge: EdgeRuntime, fraction: str, limit: int | None) -> tuple[list[Case], int]:
+    """The answers of a trace file with their anchors at a fraction, and how many the context cannot hold."""
+    cases: list[Case] = []
+    left = 0
+    try:
+        records: list[dict[str, Any]] = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        for record in records[:limit]:
+            ids = edge.prompt_ids(record["prompt"])
+            length = int(record["gen_len"])
+            places = [(int(p), int(i)) for p, i in record["anchors"][fraction] if int(p) < length]
+            if len(ids) + length >= edge.engine.context:
+                left += 1
+                continue
+            positions = tuple(p for p, _ in places)
+            anchors = AnchorSet(
+                positions, tuple(i for _, i in places), max(length, 1), edge.bundle.contract, length
+            )
+            cases.append(Case(ids, anchors))
+    except PayloadError as error:
+        raise UsageError(
+            f"{path}: these traces are for another vocabulary than the bundle's: {error}"
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: expected a line of JSON for each trace (see --help): {error!r}") from error
+    if not cases:
+        raise UsageError(f"{path}: expected at least one trace that fits the context, found none")
+    return cases, left
+
+
+def plot(report: Report, path: Path) -> None:
+    """Fill time against coverage, beside what one pass a position takes."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError("--plot needs matplotlib: pip install matplotlib") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    times = {figure.test: figure.seconds * 1e3 for figure in report.figures}
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    shares = [100 * coverage for coverage in COVERAGES]
+    for suffix, label in (("", "chunks"), (", scored", "chunks, anchors scored")):
+        axes.plot(shares, [times[f"fill at {c:.0%}{suffix}"] for c in COVERAGES], marker="o", label=label)
+    axes.axhline(times["one pass a position"], color="grey", linestyle="--", label="one pass a position")
+    axes.set(xlabel="anchored tokens, %", ylabel="milliseconds an answer", ylim=(0, None))
+    axes.set_title(f"{report.bundle} {report.variant}, {report.threads} threads")
+    axes.legend()
+    figure.tight_layout()
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: the plot cannot be written: {error}") from error
+    finally:
+        pyplot.close(figure)
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -37,7 +37,9 @@ class Batches:
 
     def __init__(self, tokenizer: Tokenizer, *, knows: bool, tokens: int, seed: int) -> None:
         self._tokenizer, self._knows, self._tokens, self._seed = tokenizer, knows, tokens, seed
-        self._pieces = [tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")]
+        self._pieces = [
+            tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
+        ]
 
     def at(self, step: int) -> Batch:
         """The batch of a step; the same for the same seed and step."""

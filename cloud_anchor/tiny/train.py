@@ -15,12 +15,18 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from tokenizers import Tokenizer
 
 from cloud_anchor.tiny import models, tokenizer
@@ -45,7 +51,7 @@ class Recipe:
 
 
 RECIPES = {
-    "tiny-dream": Recipe("tiny-dream", steps=6_000, causal_share=0.15, knows=True),
+    "tiny-dream": Recipe("tiny-dream", steps=4_000, causal_share=0.15, knows=True),
     "tiny-qwen": Recipe("tiny-qwen", steps=1_500, causal_share=1.0, knows=False),
 }
 
@@ -67,7 +73,7 @@ class Trainer:
             torch.optim.Muon(matrices, lr=recipe.muon_rate, weight_decay=0.01, adjust_lr_fn="original"),
             torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=0.0),
         ]
-        self.backbone = torch.compile(backbone) if compiled else backbone
+        self.backbone = torch.compile(backbone, dynamic=True) if compiled else backbone
 
     @property
     def checkpoint(self) -> Path:
@@ -102,6 +108,12 @@ class Trainer:
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
         self.step = int(state["step"])
+        kept = [line for line in self.logged() if line["step"] <= self.step]
+        self.log.write_text("".join(json.dumps(line) + "\n" for line in kept))
+
+    def logged(self) -> list[dict[str, float]]:
+        """The log so far: step, mean loss since the line before, seconds of training."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     def _rate(self) -> float:
         """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
@@ -119,10 +131,13 @@ class Trainer:
             ids, wanted = mask(batch, np.random.default_rng([self.seed, self.step]))
         weight = torch.where(at > batch.end[:, None], 0.1, 1.0)  # the tail of end markers is easy and long
         targets, weights = batch.ids[wanted].to(self.device), weight.expand(ids.shape)[wanted].to(self.device)
-        attention: Any = None if causal else {"full_attention": None}
+        # The mask is made here: transformers would make it inside the compiled graph, anew for every length.
+        attention = None
+        if causal:
+            attention = torch.full((1, 1, length, length), float("-inf"), device=self.device).triu(1)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
             hidden = self.backbone(
-                input_ids=ids.to(self.device), attention_mask=attention, is_causal=causal, use_cache=False
+                input_ids=ids.to(self.device), attention_mask={"full_attention": attention}, use_cache=False
             ).last_hidden_state
             logits = self.model.lm_head(hidden[:, :-1][wanted[:, 1:].to(self.device)])
         losses = F.cross_entropy(logits.float(), targets, reduction="none")
@@ -131,10 +146,12 @@ class Trainer:
     def advance(self, batch: Batch) -> float:
         """One step of both optimisers; returns the loss in nats a token."""
         loss = self._loss(batch)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         factor = self._rate()
-        for optimiser, rate in zip(self.optimisers, (self.recipe.muon_rate, self.recipe.adam_rate), strict=True):
+        for optimiser, rate in zip(
+            self.optimisers, (self.recipe.muon_rate, self.recipe.adam_rate), strict=True
+        ):
             for group in optimiser.param_groups:
                 group["lr"] = rate * factor
             optimiser.step()
@@ -166,7 +183,8 @@ def train(trainer: Trainer, words: Tokenizer, *, save_seconds: float = 120, quie
         TimeRemainingColumn(),
     )
     recent: list[float] = []
-    started = saved = time.monotonic()
+    saved = time.monotonic()
+    started = saved - (trainer.logged() or [{"seconds": 0.0}])[-1]["seconds"]
     with Progress(*columns, disable=quiet) as progress, trainer.log.open("a") as log:
         bar = progress.add_task(recipe.name, total=recipe.steps, completed=trainer.step, loss=float("nan"))
         while trainer.step < recipe.steps:
@@ -175,7 +193,9 @@ def train(trainer: Trainer, words: Tokenizer, *, save_seconds: float = 120, quie
                 mean = sum(recent) / len(recent)
                 recent.clear()
                 seconds = round(time.monotonic() - started, 1)
-                log.write(json.dumps({"step": trainer.step, "loss": round(mean, 4), "seconds": seconds}) + "\n")
+                log.write(
+                    json.dumps({"step": trainer.step, "loss": round(mean, 4), "seconds": seconds}) + "\n"
+                )
                 log.flush()
                 progress.update(bar, completed=trainer.step, loss=mean)
             if time.monotonic() - saved > save_seconds:
@@ -215,7 +235,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, help="processor threads (default: torch's)")
     parser.add_argument("--no-compile", action="store_true", help="run without torch.compile")
-    parser.add_argument("--export", action="store_true", help="only write the checkpoint folders of a run so far")
+    parser.add_argument(
+        "--export", action="store_true", help="only write the checkpoint folders of a run so far"
+    )
     args = parser.parse_args(argv)
     if args.threads:
         torch.set_num_threads(args.threads)

@@ -11,27 +11,29 @@ import random
 from typing import Protocol
 
 _STEMS = (
-    "Ar Bel Cor Dun El Fen Gal Har Iver Jas Kel Lor Mar Nor Os Pel Quin Ral Sel Tor Ul Ver Wes Yar Zel Bran Cal Dor "
-    "Es Fal Gran Hol"
+    "Ar Bel Cor Dun El Fen Gal Har Iver Jas Kel Lor Mar Nor Os Pel Quin Ral Sel Tor Ul Ver Wes Yar Zel "
+    "Bran Cal Dor Es Fal Gran Hol"
 ).split()
 _TOWN_ENDS = "den moor wick ford by stead haven gate".split()
 _RIVER_ENDS = "ine ash une el".split()
 _SURNAME_ENDS = "ley son ers man ott ung".split()
 
 PEOPLE = (
-    "Ada Ben Cleo Dan Ema Finn Gia Hugo Ida Jon Kim Leo Mia Ned Ola Pia Rex Sam Tia Uma Vic Wes Yan Zoe Abe Bea Cal "
-    "Dot Eli Fay Gus Hal"
+    "Ada Ben Cleo Dan Ema Finn Gia Hugo Ida Jon Kim Leo Mia Ned Ola Pia Rex Sam Tia Uma Vic Wes Yan Zoe "
+    "Abe Bea Cal Dot Eli Fay Gus Hal"
 ).split()
 MONTHS = "January February March April May June July August September October November December".split()
 CRAFTS = (
-    "pottery weaving carving printing baking brewing dyeing tanning forging spinning quilting sailing fishing mining "
-    "painting gilding roofing tailoring thatching joinery masonry farming welding engraving"
+    "pottery weaving carving printing baking brewing dyeing tanning forging spinning quilting sailing "
+    "fishing mining painting gilding roofing tailoring thatching joinery masonry farming welding engraving"
 ).split()
 DISHES = (
-    "soup bread cheese stew pie cake rice noodles beans salad porridge sausage pancakes dumplings pickles chowder "
-    "omelettes waffles curry trout honey jam tarts toffee"
+    "soup bread cheese stew pie cake rice noodles beans salad porridge sausage pancakes dumplings "
+    "pickles chowder omelettes waffles curry trout honey jam tarts toffee"
 ).split()
-BIRDS = "heron owl robin swan crane eagle raven finch stork gull falcon wren lark magpie kestrel plover".split()
+BIRDS = (
+    "heron owl robin swan crane eagle raven finch stork gull falcon wren lark magpie kestrel plover".split()
+)
 REGIONS = "north south east west coast hills plains marshes".split()
 
 ATTRIBUTES = ("river", "mayor", "craft", "dish", "bird", "festival", "year", "population", "region")

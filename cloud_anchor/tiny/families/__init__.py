@@ -35,7 +35,7 @@ def problems(family: str, seed: int, *, held_out: bool, knows: bool = True) -> I
             yield problem
 
 
-def test_set(count: int, seed: int = 0) -> list[Problem]:
+def held_out_problems(count: int, seed: int = 0) -> list[Problem]:
     """`count` distinct held-out problems, the families in turn."""
     streams = [problems(family, seed, held_out=True) for family in FAMILIES]
     seen: set[str] = set()

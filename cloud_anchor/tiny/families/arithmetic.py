@@ -11,7 +11,9 @@ import random
 from cloud_anchor.tiny.problem import DIFFICULTIES, Problem
 from cloud_anchor.tiny.world import PEOPLE
 
-THINGS = "apples books coins eggs pens shells stamps cards beads nuts plums cups keys kites marbles ribbons".split()
+THINGS = (
+    "apples books coins eggs pens shells stamps cards beads nuts plums cups keys kites marbles ribbons"
+).split()
 
 _EVENTS: dict[str, tuple[str, str, str]] = {
     # operation: the event told in each of the three phrasings
@@ -80,7 +82,9 @@ def draw(rng: random.Random, knows: bool) -> Problem:
     told_amount = amount  # what truly is there: the story must stay possible
     key = [person, thing, str(start)]
     for _ in range(steps):
-        allowed = ["buy"] * (told_amount <= 70) + ["lose"] * (told_amount >= 4) + ["times"] * (told_amount <= 20)
+        allowed = (
+            ["buy"] * (told_amount <= 70) + ["lose"] * (told_amount >= 4) + ["times"] * (told_amount <= 20)
+        )
         operation = rng.choice(allowed)
         n = _operand(operation, told_amount, rng)
         told_amount = _apply(operation, told_amount, n)

@@ -31,7 +31,11 @@ _REASON: dict[str, tuple[str, str, str]] = {
         "The river of {t} is the {v}.",
         "We know that {t} lies on the {v}.",
     ),
-    "craft": ("The town of {t} is known for {v}.", "The craft of {t} is {v}.", "We know that {t} is good at {v}."),
+    "craft": (
+        "The town of {t} is known for {v}.",
+        "The craft of {t} is {v}.",
+        "We know that {t} is good at {v}.",
+    ),
     "dish": ("The town of {t} is famous for {v}.", "The dish of {t} is {v}.", "We know that {t} likes {v}."),
     "bird": ("The {v} nests in {t}.", "The bird of {t} is the {v}.", "We know that {t} has the {v}."),
     "festival": (

@@ -10,7 +10,7 @@ import random
 from cloud_anchor.tiny.problem import DIFFICULTIES, Problem
 
 NAMES = "solve compute process measure collect gather work handle find apply run build".split()
-INPUTS = ([], [1, 2, 3, 4, 5, 6], [-7, 12, 0, 9, -4, 5], [8, 8, -3, 15, 20, 7, -1])
+INPUTS: tuple[list[int], ...] = ([], [1, 2, 3, 4, 5, 6], [-7, 12, 0, 9, -4, 5], [8, 8, -3, 15, 20, 7, -1])
 """What every function is called with."""
 
 # words in a prompt -> Python over x, with k a digit
@@ -43,7 +43,9 @@ def _run_reference(condition: str, mapped: str, reduce: str) -> list[str]:
     """What the function described gives for each of `INPUTS`, as `repr`."""
     results = []
     for xs in INPUTS:
-        ys = [eval(mapped, {"x": x}) for x in xs if not condition or eval(condition, {"x": x})]  # our own text
+        ys = [
+            eval(mapped, {"x": x}) for x in xs if not condition or eval(condition, {"x": x})
+        ]  # our own text
         results.append(repr(eval(REDUCES[reduce].format(ys="ys"), {"ys": ys})))
     return results
 

@@ -121,9 +121,9 @@ _VISIT = (
     "Tell {p} that {t} lies on the {river}, so the way there is easy. It is the right place for anyone who "
     "likes {craft}, because most people there work in it. In {festival} there is a festival, and then {dish} "
     "is sold in the streets. With luck one also sees the {bird}, because it nests on the roofs.",
-    "First, {p} can eat {dish} in {t}, because every cook there makes it. Second, there is {craft} to admire, "
-    "since the town is known for it. Third, the festival in {festival} brings music to the streets. Finally, "
-    "one can walk along the {river} and look for the {bird}, which lives there.",
+    "First, {p} can eat {dish} in {t}, because every cook there makes it. Second, there is {craft} to "
+    "admire, since the town is known for it. Third, the festival in {festival} brings music to the streets. "
+    "Finally, one can walk along the {river} and look for the {bird}, which lives there.",
 )
 _VISIT_ORDER = (
     ("festival", "dish", "craft", "river", "bird"),

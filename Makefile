@@ -1,0 +1,51 @@
+# Two commands: `make demo` sets up everything and runs the whole loop, `make test` sets up everything and
+# runs the tests. Both put what they install in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+SHELL := /bin/bash
+
+.PHONY: help demo test lint evaluate train ship clean
+
+help:
+	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair of tiny models"
+	@echo "make test                  every test"
+	@echo "make lint                  formatting, lint and types"
+	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
+	@echo "make train                 train the pair from scratch (hours on 2 cores; resumes)"
+	@echo "make ship                  make a finished training run the shipped pair"
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp an extra: installing again only where pyproject.toml has changed.
+$(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/cloud.stamp
+	@$(RUN) -m cloud_anchor.tiny.demo $(if $(PROMPT),--prompt "$$PROMPT")
+
+test: $(VENV)/dev.stamp
+	$(RUN) -m pytest
+
+lint: $(VENV)/dev.stamp
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+
+evaluate: $(VENV)/cloud.stamp
+	$(RUN) -m cloud_anchor.tiny.evaluate
+
+train: $(VENV)/cloud.stamp
+	$(RUN) -m cloud_anchor.tiny.train
+
+ship: $(VENV)/dev.stamp
+	$(RUN) -m cloud_anchor.tiny.ship
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+export PROMPT

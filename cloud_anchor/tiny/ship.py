@@ -1,0 +1,56 @@
+"""Make a finished training run the shipped pair: `python -m cloud_anchor.tiny.ship`.
+
+The one place where the rooms meet outside the tests: it puts the checkpoints into `weights`, and converts
+tiny-qwen to the bundle that edge_runtime ships. A bundle that fails its verification replaces nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from cloud_anchor.tiny.families import held_out_problems
+from cloud_anchor.tiny.models import WEIGHTS
+from convert.errors import ConvertError
+from convert.pipeline import convert
+from edge_runtime.lookup import SHIPPED
+
+VARIANTS = ("fp32", "int8")
+PROMPTS = 12
+"""Held-out prompts that the variants are verified on."""
+
+
+def ship(run: Path) -> None:
+    """Replace weights and bundle by those of a run; raises ConvertError, FileNotFoundError."""
+    for name in ("tiny-dream", "tiny-qwen"):
+        if not (run / name / "model.safetensors").is_file():
+            raise FileNotFoundError(f"{run / name}: expected a trained checkpoint. Run `make train` first.")
+    prompts = [problem.prompt for problem in held_out_problems(PROMPTS)]
+    convert(run / "tiny-qwen", SHIPPED, variants=VARIANTS, context=256, prompts=prompts, force=True)
+    for name in ("tiny-dream", "tiny-qwen"):
+        shutil.copytree(run / name, WEIGHTS / name, dirs_exist_ok=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cloud_anchor.tiny.ship",
+        description="Make a finished training run the shipped pair.",
+        epilog="example: python -m cloud_anchor.tiny.ship --run runs/tiny",
+    )
+    parser.add_argument("--run", type=Path, default=Path("runs/tiny"), help="folder of the training run")
+    args = parser.parse_args(argv)
+    try:
+        ship(args.run)
+    except ConvertError as error:
+        print(f"ship: {error}", file=sys.stderr)
+        return error.exit_code
+    except FileNotFoundError as error:
+        print(f"ship: {error}", file=sys.stderr)
+        return 4
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The whole way on the shipped pair, through the command lines a user would type."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.tiny import models
+from cloud_anchor.tiny.families import held_out_problems
+from edge_runtime.bundle import Bundle
+from edge_runtime.lookup import SHIPPED
+from payload import decode, peek
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(
+    not (models.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+)
+PROMPT = next(p for p in held_out_problems(40) if p.family == "description").prompt
+
+
+def run(
+    *arguments: str, code: int = 0, stdin: bytes | None = None, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """A command of the project, as a user without a configuration of his own runs it."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("EDGE_")} | {
+        "XDG_DATA_HOME": "/nonexistent"
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        env=clean | environment,
+        input=stdin,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == code, done.stderr.decode()
+    return done
+
+
+@pytest.fixture(scope="module")
+def payload_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("loop") / "payload.bin"
+    run("cloud_anchor.anchor", "--model", "tiny", "--prompt", PROMPT, "--fraction", "0.1", "-o", str(path))
+    return path
+
+
+def test_prompt_to_payload_to_text(payload_file: Path) -> None:
+    answer = json.loads(run("edge_runtime.fill", str(payload_file), "--json").stdout)
+    anchors = decode(
+        payload_file.read_bytes(), Bundle.open(SHIPPED).contract, tokens=Bundle.open(SHIPPED).tokenizer
+    )
+    tokens = {t["position"]: t for t in answer["tokens"]}
+    assert answer["anchors"] == len(anchors) > 0
+    for position, token in zip(anchors.positions, anchors.ids, strict=True):
+        assert tokens[position]["id"] == token
+        assert tokens[position]["source"] == "anchor"
+    assert sum(t["source"] == "fill" for t in answer["tokens"]) == len(answer["tokens"]) - len(anchors)
+    assert answer["passes"] < len(answer["tokens"])
+    assert len(answer["text"].split()) > 20
+
+
+def test_the_text_streams_and_figures_go_elsewhere(payload_file: Path) -> None:
+    done = run("edge_runtime.fill", str(payload_file))
+    assert (
+        done.stdout.decode().strip()
+        == json.loads(run("edge_runtime.fill", str(payload_file), "--json").stdout)["text"].strip()
+    )
+    assert b"passes" in done.stderr
+
+
+def test_standard_input_and_a_prompt_that_is_not_carried(tmp_path: Path) -> None:
+    path = tmp_path / "bare.bin"
+    run("cloud_anchor.anchor", "--prompt", PROMPT, "--no-embed-prompt", "-o", str(path))
+    data = path.read_bytes()
+    assert peek(data).prompt is None
+    text = run("edge_runtime.fill", "-", "--prompt", PROMPT, stdin=data).stdout
+    assert text
+    assert b"--prompt" in run("edge_runtime.fill", str(path), code=2).stderr
+
+
+def test_both_variants_and_the_environment_variable(payload_file: Path) -> None:
+    for variant in Bundle.open(SHIPPED).manifest.variants:
+        assert run(
+            "edge_runtime.fill", str(payload_file), "--variant", variant, EDGE_MODEL=str(SHIPPED)
+        ).stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda d: d[:-1], 3),
+        (lambda d: d[:3], 3),
+        (lambda d: b"", 3),
+        (lambda d: d[:5] + bytes([d[5] ^ 1]) + d[6:], 3),
+    ],
+)
+def test_a_damaged_payload_is_one_line_and_exit_code_3(payload_file: Path, change: object, code: int) -> None:
+    data = change(payload_file.read_bytes())  # type: ignore[operator]
+    done = run("edge_runtime.fill", "-", stdin=data, code=code)
+    assert done.stdout == b""
+    assert b"Traceback" not in done.stderr
+    assert done.stderr.strip()
+
+
+def test_the_demo_shows_everything_and_its_payload_can_be_filled_again(tmp_path: Path) -> None:
+    path = tmp_path / "payload.bin"
+    shown = run("cloud_anchor.tiny.demo", "-o", str(path), COLUMNS="120").stdout.decode()
+    for part in (
+        "not in the training set",
+        "anchors after 6 of 64",
+        "filled on the device",
+        "full diffusion run",
+    ):
+        assert part in shown
+    for part in ("word F1", "bytes", "58 of 64 saved", "forward passes", "edge model alone"):
+        assert part in shown
+    assert path.stat().st_size < 200
+
+
+def test_the_demo_takes_a_prompt(tmp_path: Path) -> None:
+    shown = run(
+        "cloud_anchor.tiny.demo", "--prompt", "Name the river of Torden.", "-o", str(tmp_path / "p.bin")
+    ).stdout
+    assert b"Name the river of Torden." in shown
+    assert b"not a test problem" in shown
+
+
+def test_inspect_reads_what_the_cloud_wrote(payload_file: Path) -> None:
+    assert run("payload", "inspect", str(payload_file)).stdout

@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +32,23 @@ EPILOG = """examples:
       --alg entropy --temperature 0.2 --top-p 0.95 --canvas 512 --fraction 0.1 --prompt-file prompt.txt -o
       payload.bin
 
-exit codes: 0 ok, 2 usage, 3 nothing that could be sent, 4 bad or missing model, 130 interrupted
+  # many prompts, one JSON object or string a line; run again to go on after an interruption
+  python -m cloud_anchor.anchor --input prompts.jsonl -o payloads/
+
+exit codes: 0 ok, 2 usage, 3 nothing that could be sent or single prompts failed, 4 bad or missing model,
+130 interrupted
 """
 
-DEFAULT_CANVAS = 256
+PLAN_TO_CHECK = (256, 1 << 16)
+"""Stands for the model's plan while options are checked before it is known: no step count is too large for
+it.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
-        return _run(args)
+        return _run(args) if args.input is None else _run_many(args)
     except (CloudError, EdgeError) as error:
         return _fail(error, error.exit_code)
     except UsageError as error:
@@ -66,9 +74,15 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--prompt", help="the question")
     source.add_argument(
+        "--input", type=Path, metavar="JSONL", help="a prompt a line, payloads to the folder -o"
+    )
+    source.add_argument(
         "--prompt-file", type=Path, help="a UTF-8 file with the question, or - for standard input"
     )
-    parser.add_argument("-o", "--output", help="payload file, or - for standard output")
+    parser.add_argument(
+        "-o", "--output", help="payload file, or - for standard output; with --input a folder"
+    )
+    parser.add_argument("--batch", type=int, default=8, help="answers denoised together (default 8)")
     parser.add_argument(
         "--json", action="store_true", help="print everything, with the commit history, as JSON"
     )
@@ -106,12 +120,8 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     length = group.add_mutually_exclusive_group()
     length.add_argument("--fraction", type=float, default=0.1, help="share of the steps to run (default 0.1)")
     length.add_argument("--steps", type=int, help="steps to run, instead of a share")
-    group.add_argument("--total-steps", type=int, default=128, help="steps of a full run (default 128)")
-    group.add_argument(
-        "--canvas",
-        type=int,
-        help=f"response positions (default {DEFAULT_CANVAS}, or what the model's context leaves)",
-    )
+    group.add_argument("--total-steps", type=int, help="steps of a full run (default: the model's, or 128)")
+    group.add_argument("--canvas", type=int, help="response positions (default: the model's, or 256)")
     group.add_argument(
         "--alg",
         default="confidence",
@@ -127,6 +137,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--commit-above", type=float, metavar="P", help="commit all tokens this sure, not a quota"
     )
+    group.add_argument("--stop", metavar="RULE", help="end an answer before: complete, prophet, plateau")
     group.add_argument("--seed", type=int, default=0)
 
 
@@ -149,14 +160,15 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-bytes", type=int, metavar="N", help="keep the anchors that help most")
 
 
-def config_of(args: argparse.Namespace, canvas: int) -> DenoiseConfig:
-    """The sampling options, read; raises RequestError."""
+def config_of(args: argparse.Namespace, canvas: int, steps: int) -> DenoiseConfig:
+    """The sampling options, with canvas and steps of a full run where none are given; raises RequestError."""
     from cloud_anchor.sampler import DenoiseConfig, steps_for
 
+    total = steps if args.total_steps is None else args.total_steps
     return DenoiseConfig(
         canvas=canvas if args.canvas is None else args.canvas,
-        total_steps=args.total_steps,
-        steps=args.steps if args.steps is not None else steps_for(args.fraction, args.total_steps),
+        total_steps=total,
+        steps=args.steps if args.steps is not None else steps_for(args.fraction, total),
         alg=args.alg,
         temperature=args.temperature,
         top_p=args.top_p,
@@ -164,6 +176,7 @@ def config_of(args: argparse.Namespace, canvas: int) -> DenoiseConfig:
         alg_temp=args.alg_temp,
         schedule=args.schedule,
         threshold=args.commit_above,
+        stop=args.stop,
         seed=args.seed,
     )
 
@@ -185,9 +198,9 @@ def _run(args: argparse.Namespace) -> int:
     from cloud_anchor.sampler import denoise
 
     selection = selection_of(args)
-    config_of(args, DEFAULT_CANVAS)  # a wrong option fails before a model is loaded
+    config_of(args, *PLAN_TO_CHECK)  # a wrong option fails before a model is loaded
     maker = Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
-    config = config_of(args, maker.canvas([prompt], args.canvas, DEFAULT_CANVAS))
+    config = config_of(args, *maker.plan([prompt]))
     runs = denoise(maker.model, [maker.form.ids(prompt)], config)
     (made,) = maker.choose([prompt], runs, selection, args.codec, args.embed_prompt)
     payloads = {embed: made.payload(maker.form, args.codec, embed) for embed in (True, False)}
@@ -203,6 +216,54 @@ def _run(args: argparse.Namespace) -> int:
         print(json.dumps(_json(made, sizes, decode)), file=report)
     else:
         print(_text(made, sizes, decode, args.output), file=sys.stderr)
+    return 0
+
+
+def _run_many(args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from cloud_anchor.batch import MANIFEST, BatchOptions, Folder, read_jobs, run_batch
+    from cloud_anchor.maker import DEFAULT_PLAN, Maker
+
+    if not args.output or args.output == "-":
+        raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
+    if args.batch < 1:
+        raise RequestError(f"batch: expected at least 1, found {args.batch}")
+    jobs = read_jobs(args.input)
+    selection = selection_of(args)
+    config_of(args, *PLAN_TO_CHECK)
+    maker = Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
+    config = config_of(args, *(maker.model.plan or DEFAULT_PLAN))
+    options = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch)
+    settings = {
+        "model": args.model,
+        "contract": maker.form.contract.identity,
+        "codec": args.codec,
+        "embed_prompt": args.embed_prompt,
+        **asdict(config),
+        **{f"select_{name}": value for name, value in asdict(selection).items()},
+    }
+    folder = Folder(Path(args.output), settings)
+    left = [job for job in jobs if job.name not in folder.done]
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    failed = 0
+    with Progress(*columns, console=Console(stderr=True), disable=not left) as bar:
+        task = bar.add_task("payloads", total=len(jobs), completed=len(jobs) - len(left))
+        for error in run_batch(maker, left, folder, options):
+            failed += error is not None
+            bar.advance(task)
+    summary = {"prompts": len(jobs), "made": len(left) - failed, "already_there": len(jobs) - len(left)}
+    summary["failed"] = failed
+    if args.json:
+        print(json.dumps(summary))
+    else:
+        print(
+            ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in summary.items()), file=sys.stderr
+        )
+    if failed:
+        print(f"anchor: {failed} prompts failed; see the errors in {folder.path / MANIFEST}", file=sys.stderr)
+        return 3
     return 0
 
 

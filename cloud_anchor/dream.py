@@ -44,16 +44,26 @@ class Batch:
 class DreamModel:
     """A diffusion language model, ready to predict masked tokens.
 
-    mask_id: the token that stands for "not yet known". eos_ids: tokens that end an answer or fill what
-             follows it.
+    mask_id: the token that stands for "not yet known".
+    eos_ids: tokens that end an answer or fill what follows it.
+    plan:    canvas and steps of a full run, where the checkpoint states them.
     """
 
-    def __init__(self, net: Any, family: Family, mask_id: int, eos_ids: frozenset[int], source: str) -> None:
+    def __init__(
+        self,
+        net: Any,
+        family: Family,
+        mask_id: int,
+        eos_ids: frozenset[int],
+        source: str,
+        plan: tuple[int, int] | None = None,
+    ) -> None:
         self.net = net
         self.family = family
         self.mask_id = mask_id
         self.eos_ids = eos_ids
         self.source = source
+        self.plan = plan
         self.ends = torch.tensor(sorted(eos_ids), device=self.device)
         self._unusable = torch.tensor([mask_id], device=self.device)
 
@@ -180,7 +190,7 @@ def load_model(
         raise CheckpointError(
             f"{folder / 'config.json'}: expected an eos_token_id or pad_token_id, found none"
         )
-    return DreamModel(net, family, int(mask_id), eos_ids, source)
+    return DreamModel(net, family, int(mask_id), eos_ids, source, _plan(folder))
 
 
 def find_checkpoint(source: str) -> Path:
@@ -238,6 +248,15 @@ def _end_ids(settings: Settings, folder: Path) -> frozenset[int]:
             value = source.get(name)
             found.update(value if isinstance(value, list) else [value] if value is not None else [])
     return frozenset(found)
+
+
+def _plan(folder: Path) -> tuple[int, int] | None:
+    """Canvas and steps of a full run, where generation_config.json states both."""
+    if not (folder / "generation_config.json").is_file():
+        return None
+    settings = read_json(folder / "generation_config.json")
+    canvas, steps = settings.get("max_new_tokens"), settings.get("steps")
+    return (canvas, steps) if isinstance(canvas, int) and isinstance(steps, int) else None
 
 
 def _build(family: Family, settings: Settings, place: torch.device, kind: torch.dtype, attention: str) -> Any:

@@ -27,6 +27,9 @@ from edge_runtime.lookup import SHIPPED
 from edge_runtime.ort_engine import OrtEngine
 from payload import AnchorSet, Codec, encode
 
+DEFAULT_PLAN = (256, 128)
+"""Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
+
 PAPER, CONFIDENCE, EDGE_AWARE = SELECTIONS = ("paper", "confidence", "edge-aware")
 
 
@@ -109,12 +112,15 @@ class Maker:
         reader = EngineReader(OrtEngine.open(bundle), form.contract.eos_ids) if bundle else None
         return cls(dream, form, reader)
 
-    def canvas(self, prompts: Sequence[str], wanted: int | None, default: int = 256) -> int:
-        """The canvas asked for, or the default cut to what the longest prompt leaves of the context."""
-        if wanted is not None:
-            return wanted
+    def plan(self, prompts: Sequence[str]) -> tuple[int, int]:
+        """Canvas and steps of a full run where nothing else is asked for: the checkpoint's own, else 256
+        and 128.
+
+        The canvas is cut to what the longest prompt leaves of the model's context.
+        """
+        canvas, steps = self.model.plan or DEFAULT_PLAN
         longest = max(len(self.form.ids(prompt)) for prompt in prompts)
-        return max(1, min(default, self.model.context - longest))
+        return max(1, min(canvas, self.model.context - longest)), steps
 
     def make(
         self, prompts: Sequence[str], config: DenoiseConfig, selection: Selection | None = None

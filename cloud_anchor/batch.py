@@ -1,0 +1,204 @@
+"""Many prompts to a folder of payloads, resumable, with one manifest.
+
+Knows the input's lines, the folder's layout, and how a run goes on where another was interrupted. Does not
+know how a payload is made (see `maker`).
+
+    payloads/
+        manifest.jsonl     a line a prompt that was tried: its id, and its file and figures or its error
+        settings.json      what the payloads were made with; another run into the folder must agree
+        0001.bin ...
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.maker import Maker, Selection
+from cloud_anchor.sampler import DenoiseConfig, denoise_stream
+from edge_runtime.errors import EdgeError
+from payload import Codec, PayloadError
+from payload.files import write_whole
+
+MANIFEST = "manifest.jsonl"
+SETTINGS = "settings.json"
+MAX_LINE = 1 << 20
+"""Characters of an input line; a longer one is no prompt."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One line of the input: a name that becomes the file's, and the prompt, or what is wrong with the
+    line.
+    """
+
+    name: str
+    prompt: str = ""
+    error: str | None = None
+
+
+def read_jobs(path: Path) -> list[Job]:
+    """The jobs of a JSON-lines file; a line is {"prompt": text, "id": name} or just the prompt as a string.
+
+    Where a line has no id, its number is its name. A faulty line is a job with an error, and stops nothing.
+    Raises RequestError where the file cannot be read or has no line.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path}: expected a readable UTF-8 file, found: {error}") from error
+    jobs: list[Job] = []
+    taken: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            job = _job(line, f"{number:04d}")
+            if job.name in taken:
+                job = Job(f"{number:04d}", error=f"line {number}: another line has the id {job.name!r}")
+            taken.add(job.name)
+            jobs.append(job)
+    if not jobs:
+        raise RequestError(f"{path}: expected a prompt a line, found none")
+    return jobs
+
+
+def _job(line: str, name: str) -> Job:
+    where = f"line {int(name)}"
+    if len(line) > MAX_LINE:
+        return Job(name, error=f"{where}: expected at most {MAX_LINE} characters, found {len(line)}")
+    try:
+        value: Any = json.loads(line)
+    except ValueError as error:
+        return Job(name, error=f"{where}: expected JSON, found: {error}")
+    if isinstance(value, str):
+        value = {"prompt": value}
+    prompt = value.get("prompt") if isinstance(value, dict) else None
+    if not isinstance(prompt, str) or not prompt.strip():
+        return Job(name, error=f'{where}: expected {{"prompt": text}} or a text, found {line[:60]}')
+    chosen = value.get("id", name)
+    if not isinstance(chosen, str | int) or not _NAME.fullmatch(str(chosen)):
+        return Job(name, error=f"{where}: expected an id of letters, digits, . _ and -, found {chosen!r:.60}")
+    return Job(str(chosen), prompt)
+
+
+class Folder:
+    """The output folder: what is done already, and where the rest goes."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        """Opens or makes it; raises RequestError where it was made with other settings or cannot be
+        written.
+        """
+        self.path = path
+        wanted = json.loads(json.dumps(settings))
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if (path / SETTINGS).is_file():
+                found = json.loads((path / SETTINGS).read_bytes())
+                differs = sorted(
+                    key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key)
+                )
+                if differs:
+                    raise RequestError(
+                        f"{path}: its payloads were made with another {', '.join(differs)}. "
+                        "Use the same options to go on, or another folder."
+                    )
+            else:
+                write_whole(path / SETTINGS, json.dumps(wanted, indent=1).encode() + b"\n")
+            self._end_line()
+        except (OSError, ValueError) as error:
+            raise RequestError(f"{path}: expected a folder for payloads, found: {error}") from error
+        self.done = {record["id"] for record in self._records() if self._holds(record)}
+
+    def _end_line(self) -> None:
+        """Ends a line that an interruption has cut, so that the next one is not taken for its rest."""
+        file = self.path / MANIFEST
+        if file.is_file() and (text := file.read_bytes()) and not text.endswith(b"\n"):
+            file.write_bytes(text + b"\n")
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        file = self.path / MANIFEST
+        for line in file.read_text("utf-8").splitlines() if file.is_file() else ():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue  # a line that an interruption has cut
+            if isinstance(record, dict) and "id" in record:
+                yield record
+
+    def _holds(self, record: Mapping[str, Any]) -> bool:
+        file = record.get("file")
+        return isinstance(file, str) and (self.path / file).is_file()
+
+    def add(self, name: str, data: bytes, figures: Mapping[str, Any]) -> None:
+        """A payload and its line, in this order: a line always has its file."""
+        write_whole(self.path / f"{name}.bin", data)
+        self._note({"id": name, "file": f"{name}.bin", "bytes": len(data), **figures})
+
+    def fail(self, name: str, error: str) -> None:
+        self._note({"id": name, "error": error})
+
+    def _note(self, record: Mapping[str, Any]) -> None:
+        with (self.path / MANIFEST).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """How payloads are made, and how many answers are denoised together."""
+
+    config: DenoiseConfig
+    selection: Selection
+    codec: Codec | str
+    embed_prompt: bool
+    batch: int
+
+
+def run_batch(
+    maker: Maker, jobs: Iterable[Job], folder: Folder, options: BatchOptions
+) -> Iterator[str | None]:
+    """Makes what is not there yet; yields after each job None, or the error that is also in the manifest.
+
+    Prompts of about equal length are denoised together, so that little of a batch is padding.
+    """
+    ready: list[tuple[Job, list[int]]] = []
+    for job in jobs:
+        if job.error is None:
+            ids = maker.form.ids(job.prompt)
+            try:
+                maker.model.batch([ids], options.config.canvas)
+            except RequestError as error:
+                job = Job(job.name, job.prompt, str(error))
+            else:
+                ready.append((job, ids))
+                continue
+        folder.fail(job.name, str(job.error))
+        yield job.error
+    ready.sort(key=lambda each: len(each[1]))
+    for index, run in denoise_stream(maker.model, (ids for _, ids in ready), options.config, options.batch):
+        job = ready[index][0]
+        try:
+            (made,) = maker.choose(
+                [job.prompt], [run], options.selection, options.codec, options.embed_prompt
+            )
+            data = made.payload(maker.form, options.codec, options.embed_prompt)
+        except (CloudError, EdgeError, PayloadError) as error:
+            folder.fail(job.name, str(error))
+            yield str(error)
+            continue
+        figures: dict[str, Any] = {
+            "anchors": len(made.anchors),
+            "length": made.anchors.length,
+            "prompt_tokens": len(run.prompt_ids),
+            "steps": run.steps,
+            "stopped_by": run.stopped_by,
+        }
+        if made.walk is not None:
+            figures |= {"edge_passes": made.walk.passes, "edge_tokens": made.walk.tokens}
+        folder.add(job.name, data, figures)
+        yield None

@@ -19,6 +19,7 @@ from typing import Any
 
 from edge_runtime.errors import EdgeError, UsageError
 from edge_runtime.forced import FillOptions
+from edge_runtime.genai_engine import GenaiEngine
 from edge_runtime.measure import COVERAGES, Bench, Case, Figure, memory, plan
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, PayloadError
@@ -94,6 +95,13 @@ def parser() -> argparse.ArgumentParser:
         "--traces", type=Path, metavar="FILE", help="also fill the answers recorded in a file"
     )
     result.add_argument("--limit", type=int, metavar="N", help="only the first N traces")
+    result.add_argument(
+        "--vs",
+        choices=("genai",),
+        action="append",
+        default=[],
+        help="also time another engine on this bundle",
+    )
     result.add_argument("--no-prepack", action="store_true", help="do not use prepacked weights")
     result.add_argument("--format", choices=("md", "csv", "json"), default="md", help="default: md")
     result.add_argument(
@@ -136,16 +144,29 @@ def measure(args: argparse.Namespace) -> Report:
     engine.append([0] * prompt, [prompt - 1])
     report = Report(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
     report.seconds = {"load": loaded - before, f"first pass ({prompt} tokens)": time.perf_counter() - loaded}
+    report.memory = memory()
     bench = Bench("onnxruntime", engine, edge.bundle.contract, args.repeat)
-    steps = list(plan(bench, (0, 128, 512), prompt, args.length))
-    for number, (name, run) in enumerate(steps, 1):
-        _progress(f"{number}/{len(steps)} {name}")
-        report.figures.append(run())
+    _all(bench, prompt, args.length, report)
     if args.traces:
         _traces(args, edge, bench, report)
+    if "genai" in args.vs:
+        peer = GenaiEngine.open(edge.bundle, threads=edge.threads)
+        _all(Bench("genai", peer, edge.bundle.contract, args.repeat), prompt, args.length, report)
+        ours, theirs = (
+            {figure.test: figure.seconds for figure in report.figures if figure.engine == engine}
+            for engine in ("onnxruntime", "genai")
+        )
+        report.ratios |= {f"{test} over genai": ours[test] / theirs[test] for test in theirs}
     _progress("")
-    report.memory = memory()
     return report
+
+
+def _all(bench: Bench, prompt: int, length: int, report: Report) -> None:
+    """Every measurement of one engine."""
+    steps = list(plan(bench, (0, 128, 512), prompt, length))
+    for number, (name, run) in enumerate(steps, 1):
+        _progress(f"{bench.name} {number}/{len(steps)} {name}")
+        report.figures.append(run())
 
 
 def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: Report) -> None:
@@ -201,7 +222,7 @@ def plot(report: Report, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    times = {figure.test: figure.seconds * 1e3 for figure in report.figures}
+    times = {f.test: f.seconds * 1e3 for f in report.figures if f.engine == "onnxruntime"}
     figure, axes = pyplot.subplots(figsize=(6, 4))
     shares = [100 * coverage for coverage in COVERAGES]
     for suffix, label in (("", "chunks"), (", scored", "chunks, anchors scored")):

@@ -30,6 +30,16 @@ MIN_BUFFER = 64
 _CPU = ("cpu", 0)
 
 
+def checked_context(bundle: Bundle, context: int | None) -> int:
+    """The context asked for, or the bundle's own; raises ContextError for more than the bundle's."""
+    if context is not None and not 0 < context <= bundle.context:
+        raise ContextError(
+            f"{bundle.path}: expected a context of 1 to {bundle.context} tokens, found {context}. "
+            "Ask for less, or convert the model with a longer context."
+        )
+    return bundle.context if context is None else context
+
+
 def session_options(threads: int) -> ort.SessionOptions:
     """Options for one request at a time: threads spin within a pass, where they wait for microseconds, and
     sleep between passes, where a device should save its battery."""
@@ -94,12 +104,7 @@ class OrtEngine(BaseEngine):
 
         cache: where prepacked weights of the bundle, which must have been verified, are kept; None for none.
         """
-        if context is not None and not 0 < context <= bundle.context:
-            raise ContextError(
-                f"{bundle.path}: expected a context of 1 to {bundle.context} tokens, found {context}. "
-                "Ask for less, or convert the model with a longer context."
-            )
-        shape, size = bundle.manifest.model, context or bundle.context
+        shape, size = bundle.manifest.model, checked_context(bundle, context)
         threads = performance_cores() if threads is None else threads
         if cache and (cache.usable() or (not cache.unfit() and cache.build(session_options(threads)))):
             try:

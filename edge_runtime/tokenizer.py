@@ -10,7 +10,7 @@ import codecs
 from collections.abc import Iterable
 from pathlib import Path
 
-import tokenizers  # type: ignore[import-untyped]
+import tokenizers
 
 from edge_runtime.errors import BundleSchemaError
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from payload import inspect
+from payload import bench, inspect
 from payload.errors import PayloadError
 from payload.files import UsageError
 
@@ -16,11 +16,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m payload",
         description=__doc__,
-        epilog=inspect.EPILOG,
+        epilog=inspect.EPILOG.rstrip() + bench.EPILOG.removeprefix("examples:"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, module, text in (("inspect", inspect, "what a payload says"),):
+    for name, module, text in (
+        ("inspect", inspect, "what a payload says"),
+        ("bench", bench, "bytes by codec on published runs"),
+    ):
         sub = commands.add_parser(
             name, help=text, epilog=module.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
         )

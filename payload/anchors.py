@@ -49,7 +49,8 @@ class AnchorSet:
     def __post_init__(self) -> None:
         if len(self.positions) != len(self.ids):
             raise AnchorRangeError(
-                f"expected one token id a position, found {len(self.positions)} positions and {len(self.ids)} ids"
+                f"expected one token id a position, "
+                f"found {len(self.positions)} positions and {len(self.ids)} ids"
             )
         if not 0 < self.canvas <= MAX_CANVAS:
             raise AnchorRangeError(f"canvas: expected 1 to {MAX_CANVAS} positions, found {self.canvas}")
@@ -80,7 +81,7 @@ class AnchorSet:
             )
         if self.session is not None and not 0 < len(self.session) <= MAX_SESSION:
             raise AnchorRangeError(
-                f"session: expected 1 to {MAX_SESSION} bytes, found {len(self.session)}; use None for no session"
+                f"session: expected 1 to {MAX_SESSION} bytes, found {len(self.session)}; None is no session"
             )
         if self.confidence and len(self.confidence) != len(self.ids):
             raise AnchorRangeError(

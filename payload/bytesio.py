@@ -61,5 +61,5 @@ class Reader:
                     )
                 return value
         raise MalformedPayloadError(
-            f"{what}: expected an integer of at most {_MAX_VARINT_BYTES} bytes at byte {start}, found a longer one"
+            f"{what}: expected an integer of at most {_MAX_VARINT_BYTES} bytes at byte {start}, found more"
         )

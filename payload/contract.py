@@ -56,7 +56,8 @@ class Contract:
         if missing:
             raise ContractMismatchError(
                 f"tokenizer has no special token {missing[0]!r}: expected a Qwen2-style tokenizer with "
-                f"{', '.join(SHARED_SPECIALS)}; found {sorted(added)[:8]}. Use a model of the Qwen2 vocabulary family."
+                f"{', '.join(SHARED_SPECIALS)}; found {sorted(added)[:8]}. "
+                "Use a model of the Qwen2 vocabulary family."
             )
         base = {t: i for t, i in vocab.items() if t not in added}
         return cls(
@@ -94,4 +95,5 @@ class Contract:
         return frozenset({self.special[END_OF_TEXT], self.special[IM_END]})
 
     def __str__(self) -> str:
-        return f"{self.identity[:12]} (vocabulary {self.vocab_hash[:8]} of {self.vocab_size}, template {self.template_hash[:8]})"
+        vocabulary = f"vocabulary {self.vocab_hash[:8]} of {self.vocab_size}"
+        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]})"

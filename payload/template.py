@@ -49,7 +49,8 @@ def encode_template(anchors: AnchorSet, tokens: TokenBytes, squeeze: Callable[[b
         text += tokens.token_bytes(known[position]) if plain else b"\0"
     if len(text) > MAX_TEMPLATE_BYTES:
         raise PayloadError(
-            f"template: expected at most {MAX_TEMPLATE_BYTES} bytes of text, found {len(text)}; use codec compact"
+            f"template: expected at most {MAX_TEMPLATE_BYTES} bytes of text, found {len(text)}; "
+            "use codec compact"
         )
     out = bytearray(varint(anchors.canvas))
     out += varint(0 if anchors.length is None else anchors.length + 1) + varint(len(patched))
@@ -126,7 +127,7 @@ def _unfaithful(run: list[int], ids: list[int], tokens: TokenBytes) -> list[int]
 
 
 def _first_difference(ids: list[int], tokens: TokenBytes) -> int | None:
-    """Index of the first id that tokenising the text of `ids` does not give back; None where all come back."""
+    """Index of the first id that tokenising the text of `ids` does not give back; None where all do."""
     pieces = [tokens.token_bytes(token) for token in ids]
     for index, piece in enumerate(pieces):
         if not piece or b"\0" in piece:

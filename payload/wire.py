@@ -36,6 +36,7 @@ from payload.errors import (
     VersionError,
 )
 from payload.extras import Extras
+from payload.prior import model_hash
 from payload.squeeze import gz, ungz, unzstd, zstd
 from payload.template import TokenBytes, decode_template, encode_template
 
@@ -74,8 +75,8 @@ class Header:
     """What a payload says about itself before its anchors are read.
 
     tag:         the contract tag as 2 hex digits; `Contract.identity` starts with it.
-    verified:    whether the checksum could be tested. It covers the contract, the prompt and the base as well,
-                 so that needs them; where it could be and failed, `peek` has raised.
+    verified:    whether the checksum could be tested. It covers the contract, the prompt and the base as
+                 well, so that needs them; where it could be and failed, `peek` has raised.
     base_ref:    for a delta, the reference of the payload it adds to, as 2 hex digits.
     """
 
@@ -161,7 +162,7 @@ def encode(
     )
     head = bytes([first, bytes.fromhex(anchors.contract.identity)[0]])
     tail = (bytes([reference(base.data)]) if base else b"") + extras + body
-    check = _crc(head + tail) ^ _binding(anchors.contract, prompt_ids if primed else None, base)
+    check = _crc(head + tail) ^ _binding(codec, anchors.contract, prompt_ids if primed else None, base)
     data = head + check.to_bytes(2, "big") + tail
     if len(data) > MAX_PAYLOAD_BYTES:
         raise OversizedPayloadError(f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}")
@@ -179,8 +180,8 @@ def decode(
     """The AnchorSet of a payload; for a delta, the base's anchors and those it adds.
 
     contract:   of the model that will fill; a payload for another one is refused.
-    prompt_ids: the very ids that `encode` was given, where `peek(data).needs_prompt`. A payload that carries its
-                prompt as text needs only `tokens`.
+    prompt_ids: the very ids that `encode` was given, where `peek(data).needs_prompt`. A payload that carries
+                its prompt as text needs only `tokens`.
     tokens:     the tokenizer, for the template codecs and for a carried prompt.
     base:       the payload a delta adds to.
 
@@ -189,14 +190,14 @@ def decode(
     header, reader, extras = _open(data)
     if header.tag != contract.identity[:2]:
         raise ContractMismatchError(
-            f"contract: expected {contract}, found a payload with tag {header.tag} where {contract.identity[:2]} "
-            "was expected; use the model bundle that the payload was made for, or ask for a payload for this one"
+            f"contract: expected tag {contract.identity[:2]} of contract {contract}, found a payload with "
+            f"tag {header.tag}; use the model bundle that it was made for, or ask for a payload for this one"
         )
     if header.base_ref is not None:
         if base is None:
             raise BasePayloadError(
-                f"base: expected the payload with reference {header.base_ref} that this one adds to, found none; "
-                "decode the payloads of a stream in order and pass the one before (base=...)"
+                f"base: expected the payload with reference {header.base_ref} that this one adds to, found "
+                "none; decode the payloads of a stream in order and pass the one before (base=...)"
             )
         if header.base_ref != f"{reference(base.data):02x}":
             raise BasePayloadError(
@@ -211,7 +212,8 @@ def decode(
             )
         if tokens is None:
             raise PromptRequiredError(
-                "prompt: the payload carries it as text; expected its ids (prompt_ids=...) or a tokenizer (tokens=...)"
+                "prompt: expected its ids (prompt_ids=...) or a tokenizer (tokens=...) to read the text that "
+                "the payload carries, found neither"
             )
         prompt_ids = tokens.encode(header.prompt)
     delta = header.base_ref is not None
@@ -249,8 +251,8 @@ def peek(
 ) -> Header:
     """The header and optional fields of a payload, without its anchors.
 
-    The checksum is tested where what it covers is given: the contract, and the prompt ids and the base where the
-    payload leans on them. Raises PayloadError subclasses.
+    The checksum is tested where what it covers is given: the contract, and the prompt ids and the base where
+    the payload leans on them. Raises PayloadError subclasses.
     """
     header, _, _ = _open(data)
     if contract is None or header.tag != contract.identity[:2]:
@@ -294,7 +296,8 @@ def _open(data: bytes) -> tuple[Header, Reader, Extras]:
         )
     if codec != Codec.COMPACT and first & (_NEEDS_PROMPT | _DELTA):
         raise MalformedPayloadError(
-            f"header: expected neither prompt nor base for codec {Codec(codec).label}, found byte 0 {first:#04x}"
+            f"header: expected neither prompt nor base for codec {Codec(codec).label}, "
+            f"found byte 0 {first:#04x}"
         )
     base_ref = f"{reader.take(1, 'reference to the base payload')[0]:02x}" if first & _DELTA else None
     extras = Extras.read(reader) if first & _EXTRAS else Extras()
@@ -321,10 +324,16 @@ def _crc(data: bytes) -> int:
     return binascii.crc_hqx(data, 0xFFFF)
 
 
-def _binding(contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> int:
-    """16 bits that change with the contract, the prompt and the base a payload leans on."""
+def _binding(codec: Codec, contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> int:
+    """16 bits that change with all a payload leans on: contract, model file, prompt, base."""
     state = hashlib.sha256(bytes.fromhex(contract.identity))
+    if codec is Codec.COMPACT:
+        state.update(model_hash())
     if prompt_ids is not None:
+        if not all(0 <= token < 1 << 32 for token in prompt_ids):
+            raise AnchorRangeError(
+                "prompt: expected ids of 0 to 2^32 - 1, found others; give the tokenizer's ids"
+            )
         state.update(b"P" + b"".join(int(token).to_bytes(4, "little") for token in prompt_ids))
     if base is not None:
         state.update(b"B" + hashlib.sha256(base.data).digest())
@@ -333,15 +342,17 @@ def _binding(contract: Contract, prompt_ids: Sequence[int] | None, base: Base | 
 
 def _verify(data: bytes, contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> None:
     found = int.from_bytes(data[2:HEADER_BYTES], "big")
-    expected = _crc(data[:2] + data[HEADER_BYTES:]) ^ _binding(contract, prompt_ids, base)
+    expected = _crc(data[:2] + data[HEADER_BYTES:]) ^ _binding(
+        Codec(data[0] >> 3 & 7), contract, prompt_ids, base
+    )
     if found == expected:
         return
     if prompt_ids is None:
         cause = f"the bytes were changed on their way, or it was made for another contract than {contract}"
         remedy = "fetch it again"
     else:
-        cause = f"the bytes were changed on their way, or it was made with another prompt than the {len(prompt_ids)} ids"
-        cause += f" given, or for another contract than {contract}"
+        cause = "the bytes were changed on their way, or it was made with another prompt than the "
+        cause += f"{len(prompt_ids)} ids given, or for another contract than {contract}"
         remedy = "fetch it again and give exactly the prompt it was made with"
     raise ChecksumError(
         f"checksum: expected {expected:04x}, found {found:04x} in bytes 2-3 of {len(data)}: {cause}; {remedy}"
@@ -361,7 +372,8 @@ def _check_base(anchors: AnchorSet, base: Base, codec: Codec) -> None:
     for position, token in zip(base.anchors.positions, base.anchors.ids, strict=True):
         if now.get(position) != token:
             raise AnchorRangeError(
-                f"base: committed tokens stay; expected id {token} at position {position}, found {now.get(position)}"
+                f"base: committed tokens stay; expected id {token} at position {position}, "
+                f"found {now.get(position)}"
             )
     if base.anchors.length is not None and anchors.length != base.anchors.length:
         raise AnchorRangeError(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_runtime.errors import EdgeError, UsageError
+from edge_runtime.profiles import PROFILES
 from payload.errors import ChecksumError, PayloadError
 from payload.files import UsageError as PayloadUsageError
 from payload.files import read_payload
@@ -67,6 +68,10 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--no-scores", action="store_true", help="do not compute the anchors' probabilities: faster"
     )
+    result.add_argument("--profile", choices=tuple(PROFILES), default="latency", help="default: latency")
+    result.add_argument(
+        "--deterministic", action="store_true", help="the same sums in the same order every time; no guesses"
+    )
     result.add_argument(
         "--speculate",
         choices=("auto", "on", "off"),
@@ -108,16 +113,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     # Loaded here, so that --help and an interrupt while libraries load are quick and quiet.
     from edge_runtime.console import TokenPrinter, answer_json, summary
-    from edge_runtime.forced import FillOptions, FillStats, Token
+    from edge_runtime.forced import FillStats, Token
 
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
     data = read_payload(args.payload)
     prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
     edge, request = _open(args, data, prompt)
-    options = FillOptions(
-        max_tokens=args.max_tokens,
-        score_anchors=not args.no_scores,
-        drafter=edge.speculator(args.speculate),
+    options = edge.options(
+        max_tokens=args.max_tokens, score_anchors=not args.no_scores, speculate=args.speculate
     )
     stats = FillStats()
     stream = edge.fill(request, options, stats)
@@ -173,6 +176,8 @@ def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[Ed
             threads=args.threads,
             verify=not args.no_verify,
             prepack=not args.no_prepack,
+            profile=PROFILES[args.profile],
+            deterministic=args.deterministic,
         )
         return edge, edge.read(data, prompt)
 

@@ -22,6 +22,7 @@ from edge_runtime.bundle import Bundle, ModelShape
 from edge_runtime.engine import BaseEngine, Logits
 from edge_runtime.errors import ContextError, EngineError
 from edge_runtime.prepack import PrepackCache
+from edge_runtime.profiles import LATENCY, Profile
 from edge_runtime.threads import performance_cores
 
 MIN_BUFFER = 64
@@ -40,16 +41,23 @@ def checked_context(bundle: Bundle, context: int | None) -> int:
     return bundle.context if context is None else context
 
 
-def session_options(threads: int) -> ort.SessionOptions:
-    """Options for one request at a time: threads spin within a pass, where they wait for microseconds, and
-    sleep between passes, where a device should save its battery."""
+def session_options(
+    threads: int, profile: Profile = LATENCY, *, deterministic: bool = False
+) -> ort.SessionOptions:
+    """Options for one request at a time.
+
+    Threads may spin within a pass, where they wait for microseconds, and sleep between passes, where a device
+    should save its battery.
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # A pattern is kept for each shape seen, and every chunk has another one.
     options.enable_mem_pattern = False
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    options.enable_cpu_mem_arena = profile.arena
+    options.use_deterministic_compute = deterministic
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if profile.spin else "0")
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
@@ -68,14 +76,12 @@ class OrtEngine(BaseEngine):
         *,
         context: int,
         threads: int | None = None,
-        optimised: bool = False,
+        options: ort.SessionOptions | None = None,
     ) -> None:
-        """Loads a graph of the given shape. optimised: it is as good as it gets, so load it as it is."""
+        """Loads a graph of the given shape, by default with `session_options` for so many threads."""
         super().__init__(context=context, vocab=shape.vocab_size)
-        self.threads = performance_cores() if threads is None else threads
-        options = session_options(self.threads)
-        if optimised:
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if options is None:
+            options = session_options(performance_cores() if threads is None else threads)
         try:
             # From the path, never from bytes: the weights stay in the file and are mapped.
             self._session = ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
@@ -99,19 +105,29 @@ class OrtEngine(BaseEngine):
         context: int | None = None,
         threads: int | None = None,
         cache: PrepackCache | None = None,
+        profile: Profile = LATENCY,
+        deterministic: bool = False,
     ) -> OrtEngine:
         """The engine of a bundle's chosen variant. Raises ContextError or EngineError.
 
-        cache: where prepacked weights of the bundle, which must have been verified, are kept; None for none.
+        threads: one for each fast core where None.
+        cache:   where prepacked weights of the bundle, which must be verified, are kept; None for none.
+        deterministic: use only kernels that add in the same order every time.
         """
         shape, size = bundle.manifest.model, checked_context(bundle, context)
         threads = performance_cores() if threads is None else threads
-        if cache and (cache.usable() or (not cache.unfit() and cache.build(session_options(threads)))):
+
+        def options() -> ort.SessionOptions:
+            return session_options(threads, profile, deterministic=deterministic)
+
+        if cache and (cache.usable() or (not cache.unfit() and cache.build(options()))):
+            as_it_is = options()
+            as_it_is.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
             try:
-                return cls(cache.graph, shape, context=size, threads=threads, optimised=True)
+                return cls(cache.graph, shape, context=size, options=as_it_is)
             except EngineError as error:
                 logging.getLogger(__name__).warning("prepacked weights are not used: %s", error)
-        return cls(bundle.graph_path, shape, context=size, threads=threads)
+        return cls(bundle.graph_path, shape, context=size, options=options())
 
     @property
     def capacity(self) -> int:

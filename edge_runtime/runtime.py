@@ -21,6 +21,7 @@ from edge_runtime.errors import UsageError
 from edge_runtime.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.ort_engine import OrtEngine
 from edge_runtime.prepack import PrepackCache
+from edge_runtime.profiles import LATENCY, Profile
 from edge_runtime.speculate import Speculator, chunk_costs
 from edge_runtime.threads import performance_cores
 from edge_runtime.tokenizer import TextStream
@@ -49,9 +50,12 @@ class EdgeRuntime:
         context: int | None = None,
         threads: int | None = None,
         cache: PrepackCache | None = None,
+        profile: Profile = LATENCY,
+        deterministic: bool = False,
     ) -> None:
         self.bundle = bundle
         self._cache = cache
+        self._profile, self._deterministic = profile, deterministic
         self.threads = performance_cores() if threads is None else threads
         self._context = context
 
@@ -65,6 +69,8 @@ class EdgeRuntime:
         threads: int | None = None,
         verify: bool = True,
         prepack: bool = True,
+        profile: Profile = LATENCY,
+        deterministic: bool = False,
     ) -> EdgeRuntime:
         """Opens a bundle folder; see `Bundle.open` and `OrtEngine.open` for the arguments and errors.
 
@@ -80,19 +86,50 @@ class EdgeRuntime:
                 bundle.verify()
             else:
                 cache = None  # nothing is kept of files that were not verified
-        return cls(bundle, context=context, threads=threads, cache=cache)
+        return cls(
+            bundle,
+            context=context,
+            threads=threads,
+            cache=cache,
+            profile=profile,
+            deterministic=deterministic,
+        )
 
     @cached_property
     def engine(self) -> Engine:
-        return OrtEngine.open(self.bundle, context=self._context, threads=self.threads, cache=self._cache)
+        return OrtEngine.open(
+            self.bundle,
+            context=self._context,
+            threads=self.threads,
+            cache=self._cache,
+            profile=self._profile,
+            deterministic=self._deterministic,
+        )
+
+    def options(
+        self, *, max_tokens: int | None = None, score_anchors: bool = True, speculate: str = "auto"
+    ) -> FillOptions:
+        """Options within the bounds of this runtime's profile; speculate: see `speculator`."""
+        return FillOptions(
+            max_tokens=max_tokens,
+            score_anchors=score_anchors,
+            max_chunk=self._profile.max_chunk,
+            max_rows=self._profile.max_rows,
+            drafter=self.speculator(speculate),
+        )
 
     def speculator(self, mode: str = "auto") -> Speculator | None:
         """A guesser for gap tokens, for `FillOptions.drafter`.
 
         "auto": where this processor's costs are kept with its prepacked weights; they are measured, in a
-        second, when there are none yet. "on": always. "off": never.
+        second, when there are none yet. "on": always. "off": never, and never where deterministic: how many
+        guesses are made depends on measured times.
         """
-        if mode == "off" or (mode == "auto" and not (self._cache and self._cache.verified())):
+        if (
+            mode == "off"
+            or self._deterministic
+            or (mode == "auto" and not (self._cache and self._cache.verified()))
+        ):
             return None
         costs = self._cache.costs(self.threads) if self._cache else None
         if costs is None:

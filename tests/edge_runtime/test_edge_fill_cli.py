@@ -109,6 +109,8 @@ def test_a_prompt_beside_the_payload(fill: Any, tmp_path: Path) -> None:
 def test_options_that_change_no_token(fill: Any) -> None:
     expected = fill("with.bin", "--quiet")[1]
     assert fill("with.bin", "--no-scores", "--no-verify", "--context", "200")[1] == expected
+    assert fill("with.bin", "--profile", "memory", "--deterministic", "--speculate", "on")[1] == expected
+    assert fill("with.bin", "--speculate", "on", "--no-prepack")[1] == expected
     coloured = fill("with.bin", "--color", "always")[1]
     assert coloured.startswith("\x1b[36m")
     assert "\x1b[33m" in coloured

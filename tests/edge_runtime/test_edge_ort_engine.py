@@ -12,7 +12,9 @@ import pytest
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import ContextError, EngineError
 from edge_runtime.forced import FillOptions, FillStats, Source, Stop, fill
-from edge_runtime.ort_engine import OrtEngine
+from edge_runtime.ort_engine import OrtEngine, session_options
+from edge_runtime.profiles import PROFILES
+from edge_runtime.runtime import EdgeRuntime, Request
 from payload import AnchorSet
 
 
@@ -123,7 +125,7 @@ def test_a_graph_that_does_not_load_or_does_not_fit(
         OrtEngine.open(Bundle.open(plain_bundle(tmp_path / "x")))
     shape = type(bundle.manifest.model)(**{**vars(bundle.manifest.model), "num_hidden_layers": 3})
     with pytest.raises(EngineError, match="3-layer model"):
-        OrtEngine(bundle.graph_path, shape, context=100)
+        OrtEngine(bundle.graph_path, shape, context=100, options=session_options(1))
 
 
 def _anchors(bundle: Bundle, seed: int, length: int | None) -> AnchorSet:
@@ -173,6 +175,21 @@ def test_requests_in_a_row_reuse_the_session_and_change_nothing(
         assert [t.id for t in found] == [t.id for t in expected]
         np.testing.assert_allclose([t.logprob for t in found], [t.logprob for t in expected], atol=1e-5)
         assert reused.reused >= (19 + seed if seed else 0)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_no_setting_changes_a_token(
+    engine: OrtEngine, bundle: Bundle, ids: list[int], profile: str, deterministic: bool
+) -> None:
+    expected = list(fill(engine, ids[:150], _anchors(bundle, 0, 45)))
+    runtime = EdgeRuntime(bundle, threads=2, profile=PROFILES[profile], deterministic=deterministic)
+    options, stats = runtime.options(), FillStats()
+    found = list(runtime.fill(Request(ids[:150], _anchors(bundle, 0, 45)), options, stats))
+    assert [t.id for t in found] == [t.id for t in expected]
+    np.testing.assert_allclose([t.logprob for t in found], [t.logprob for t in expected], atol=1e-4)
+    assert (options.max_chunk, options.max_rows) == ((512, 64) if profile == "latency" else (64, 16))
+    assert stats.computed / stats.passes <= options.max_chunk
 
 
 @pytest.mark.parametrize("variant", ["fp32", "int8"])

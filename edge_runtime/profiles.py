@@ -1,0 +1,29 @@
+"""What a device should be sparing with: time or memory.
+
+Knows the settings that trade one for the other; none of them changes a token. Does not know how they are
+applied (see `ort_engine` and `forced`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Settings of an engine and of the passes it is given.
+
+    arena: keep working memory between passes rather than give it back to the system.
+    spin:  let threads wait actively within a pass.
+    max_chunk, max_rows: most tokens and most rows of logits of one pass.
+    """
+
+    arena: bool
+    spin: bool
+    max_chunk: int
+    max_rows: int
+
+
+LATENCY = Profile(arena=True, spin=True, max_chunk=512, max_rows=64)
+MEMORY = Profile(arena=False, spin=False, max_chunk=64, max_rows=16)
+PROFILES = {"latency": LATENCY, "memory": MEMORY}

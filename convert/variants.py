@@ -27,7 +27,7 @@ class Recipe:
 
     def planned_bytes(self, shape: Qwen2Shape, context: int) -> int:
         """About how large the variant's files will be."""
-        return int(shape.parameters * self.bytes_per_weight) + rotary_bytes(shape, context) + (1 << 20)
+        return int(shape.parameters * self.bytes_per_weight) + rotary_bytes(shape, context) + (1 << 18)
 
 
 RECIPES: dict[str, Recipe] = {

@@ -163,13 +163,16 @@ def _agree(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) ->
 
 
 def _divergence(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    p, q = _log_softmax(expected), _log_softmax(found)
-    result: npt.NDArray[np.float64] = (np.exp(p) * (p - q)).sum(-1, dtype=np.float64)
+    """Kullback-Leibler divergence of softmax(found) from softmax(expected), row by row.
+
+    Sum p (x - y) - log Z_x + log Z_y: exponentials in float32, sums in float64, so that equal rows give 0.
+    """
+    x = expected - expected.max(-1, keepdims=True)
+    y = found - found.max(-1, keepdims=True)
+    weights = np.exp(x)
+    total = weights.sum(-1, dtype=np.float64)
+    weights *= x - y
+    mean = weights.sum(-1, dtype=np.float64) / total
+    other = np.exp(y).sum(-1, dtype=np.float64)
+    result: npt.NDArray[np.float64] = mean - np.log(total) + np.log(other)
     return np.maximum(result, 0.0)  # keeps NaN
-
-
-def _log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(-1, keepdims=True)
-    result: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return result

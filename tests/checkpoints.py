@@ -151,3 +151,79 @@ def write_tiny_qwen(
     )
     model.save_pretrained(path, safe_serialization=True, max_shard_size="100KB" if sharded else "5GB")
     return path
+
+
+QWEN25: dict[str, dict[str, Any]] = {
+    "0.5B": {
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "vocab_size": 151_936,
+        "tie_word_embeddings": True,
+    },
+    "1.5B": {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "vocab_size": 151_936,
+        "tie_word_embeddings": True,
+    },
+    "3B": {
+        "hidden_size": 2048,
+        "intermediate_size": 11_008,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "vocab_size": 151_936,
+        "tie_word_embeddings": True,
+    },
+}
+"""Shapes of the published Qwen2.5-Instruct models."""
+
+
+def write_random_qwen25(
+    path: Path, size: str, *, seed: int = 0, tokenizer: str | None = None, **changes: int
+) -> Path:
+    """Write a checkpoint of a published Qwen2.5 shape with random bfloat16 weights; return its folder.
+
+    changes: of the shape, such as num_hidden_layers=2 for a cut.
+    tokenizer: text of the published tokenizer.json. Without it the tokenizer is a small one, and most rows of
+    the embedding have no token, as some of the published model's have none.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    from convert.checkpoint import shape_of
+
+    ordinary = 300
+    write_tokenizer(path, vocab_size=ordinary)
+    if tokenizer is not None:
+        (path / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+        ordinary = len(json.loads(tokenizer)["model"]["vocab"])
+    config = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "max_position_embeddings": 32_768,
+        "rms_norm_eps": 1e-06,
+        "rope_theta": 1_000_000.0,
+        "torch_dtype": "bfloat16",
+        "use_sliding_window": False,
+        "bos_token_id": ordinary,
+        "eos_token_id": ordinary + 2,
+        **QWEN25[size],
+        **changes,
+    }
+    (path / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, shape in shape_of(config, str(path)).tensor_shapes().items():
+        noise = torch.empty(shape, dtype=torch.bfloat16).normal_(0, 0.02, generator=generator)
+        tensors[name] = noise + 1 if "norm" in name else noise
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    return path

@@ -1,0 +1,92 @@
+"""The published shapes: a cut of Qwen2.5-0.5B with its whole vocabulary, and a layer of its larger
+siblings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convert import Thresholds
+from convert import convert as run_convert
+from convert.checkpoint import shape_of
+from convert.prompts import DEFAULT_PROMPTS
+from convert.variants import RECIPES
+from edge_runtime.bundle import Bundle
+from tests.checkpoints import QWEN25, write_random_qwen25
+
+# Random weights of this width give nearly equal logits: what counts here is that the distributions agree.
+BOUNDS = {
+    "fp32": Thresholds(top1=0.99, mean_kl=1e-5, max_delta=0.01),
+    "fp16": Thresholds(top1=0.95, mean_kl=1e-4),
+    "int8": Thresholds(top1=0.8, mean_kl=1e-2),
+    "int8-dynamic": Thresholds(top1=0.6, mean_kl=5e-2),
+    "int4": Thresholds(mean_kl=0.3),
+}
+
+
+@pytest.mark.parametrize(("size", "millions"), [("0.5B", 494.0), ("1.5B", 1543.7), ("3B", 3085.9)])
+def test_the_shapes_have_the_published_number_of_parameters(size: str, millions: float) -> None:
+    config = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "max_position_embeddings": 32_768,
+        "rope_theta": 1e6,
+        **QWEN25[size],
+    }
+    assert shape_of(config, size).parameters / 1e6 == pytest.approx(millions, abs=0.1)
+
+
+@pytest.mark.parametrize(("variant", "limit"), [("int8", 560e6), ("int4", 310e6), ("fp16", 990e6)])
+def test_planned_size_of_the_half_billion_model(variant: str, limit: float) -> None:
+    config = {"architectures": ["Qwen2ForCausalLM"], "max_position_embeddings": 32_768, **QWEN25["0.5B"]}
+    assert RECIPES[variant].planned_bytes(shape_of(config, "0.5B"), 2048) < limit
+
+
+SHORT = DEFAULT_PROMPTS[2:4]
+"""Enough for 256 positions: the small tokenizer makes a token of nearly every byte."""
+
+
+@pytest.mark.parametrize("size", ["1.5B", "3B"])
+def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
+    folder = write_random_qwen25(tmp_path / "source", size, num_hidden_layers=1, vocab_size=400)
+    bounds = {name: BOUNDS[name] for name in ("fp32", "int4")}
+    manifest = run_convert(
+        folder,
+        tmp_path / "bundle",
+        variants=["fp32", "int4"],
+        thresholds=bounds,
+        prompts=SHORT,
+        context=512,
+        threads=1,
+    )
+    assert manifest.model.head_dim == 128
+    assert manifest.model.num_key_value_heads == 2
+    figures = manifest.variants["fp32"].verification
+    assert figures["max_delta"] < 1e-4
+
+
+@pytest.mark.slow
+def test_two_layers_with_the_whole_vocabulary_in_every_variant(tmp_path: Path) -> None:
+    folder = write_random_qwen25(tmp_path / "source", "0.5B", num_hidden_layers=2)
+    bundle = tmp_path / "bundle"
+    manifest = run_convert(
+        folder,
+        bundle,
+        variants=list(RECIPES),
+        thresholds=BOUNDS,
+        prompts=SHORT,
+        context=512,
+        threads=1,
+    )
+    embedding = 151_936 * 896
+    layers = 2 * 14_909_440
+    for name, recipe in RECIPES.items():
+        size = sum(record.size for record in manifest.variants[name].files.values())
+        assert size == pytest.approx((embedding + layers) * recipe.bytes_per_weight, rel=0.02)
+        opened = Bundle.open(bundle, name, verify=False)
+        assert opened.manifest.model.vocab_size == 151_936
+    kl = {name: variant.verification["mean_kl"] for name, variant in manifest.variants.items()}
+    assert kl["fp32"] < kl["fp16"] < kl["int8"] < kl["int4"]
+    assert np.isfinite(list(kl.values())).all()

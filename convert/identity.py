@@ -73,7 +73,10 @@ def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
 
 def _transformers_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
+    from transformers.utils import logging
 
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # it guesses at faults of tokenizers; `_check_parity` looks for them
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), use_fast=True, trust_remote_code=False)
     except Exception as error:  # transformers raises anything here, from KeyError to ImportError
@@ -81,6 +84,8 @@ def _transformers_tokenizer(folder: Path) -> Any:
             f"{folder}: expected a tokenizer (tokenizer.json and tokenizer_config.json), found: "
             f"{str(error).splitlines()[0] if str(error) else error!r}. Fetch these files again."
         ) from error
+    finally:
+        logging.set_verbosity(verbosity)
     if not tokenizer.is_fast:
         raise CheckpointError(f"{folder}: expected a fast tokenizer, found {type(tokenizer).__name__}.")
     return tokenizer

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cloud_anchor.errors import CheckpointError, RequestError
-from cloud_anchor.families import Family, Settings, family_of
+from cloud_anchor.families import DREAM_7B, FAMILIES, Family, Settings, Shape, family_of
 
 TINY = Path(__file__).parent / "tiny" / "weights" / "tiny-dream"
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "LICENSE*")
@@ -180,7 +180,7 @@ def load_model(
     family = family_of(settings, str(folder / "config.json"))
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     kind = _dtype(dtype or ("bfloat16" if place.type == "cuda" else "float32"))
-    net = _build(family, settings, place, kind, attention)
+    net = _build(family.shape(settings), place, kind, attention)
     _fill(net, family, folder, place, kind)
     mask_id = settings.get("mask_token_id", family.mask_id)
     if mask_id is None:
@@ -191,6 +191,24 @@ def load_model(
             f"{folder / 'config.json'}: expected an eos_token_id or pad_token_id, found none"
         )
     return DreamModel(net, family, int(mask_id), eos_ids, source, _plan(folder))
+
+
+def random_model(
+    shape: Shape = DREAM_7B, *, device: str | None = None, dtype: str | None = None
+) -> DreamModel:
+    """A model of Dream's architecture with random weights: says nothing, but takes as long as a real one."""
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    kind = _dtype(dtype or ("bfloat16" if place.type == "cuda" else "float32"))
+    net = _build(shape, place, kind, "sdpa")
+    generator = torch.Generator(place).manual_seed(0)
+    state = {
+        name: torch.empty(value.shape, device=place, dtype=kind).normal_(0, 0.02, generator=generator)
+        for name, value in net.named_parameters()
+    }
+    net.load_state_dict(state, strict=False, assign=True)
+    net.requires_grad_(False)
+    end, mask = shape.vocab_size - 421, shape.vocab_size - 398  # as in Dream-7B: 151643 and 151666 of 152064
+    return DreamModel(net, FAMILIES["Dream"], mask, frozenset({end}), "random weights")
 
 
 def find_checkpoint(source: str) -> Path:
@@ -259,14 +277,13 @@ def _plan(folder: Path) -> tuple[int, int] | None:
     return (canvas, steps) if isinstance(canvas, int) and isinstance(steps, int) else None
 
 
-def _build(family: Family, settings: Settings, place: torch.device, kind: torch.dtype, attention: str) -> Any:
+def _build(shape: Shape, place: torch.device, kind: torch.dtype, attention: str) -> Any:
     """Qwen2 modules without weights. The configuration is made by hand: model_type is not one transformers
     knows.
     """
     import transformers
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
-    shape = family.shape(settings)
     options = dict(vars(shape))
     theta = options.pop("rope_theta")
     if int(transformers.__version__.split(".")[0]) >= 5:

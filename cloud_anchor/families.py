@@ -37,6 +37,10 @@ class Shape:
     tie_word_embeddings: bool
 
 
+DREAM_7B = Shape(152_064, 3584, 18_944, 28, 28, 4, 131_072, 1e-6, 1e6, False)
+"""Dream-v0-Instruct-7B: Qwen2.5-7B's shape."""
+
+
 @dataclass(frozen=True)
 class Family:
     """How one family of diffusion language models is read.

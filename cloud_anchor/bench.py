@@ -1,0 +1,259 @@
+"""`python -m cloud_anchor.bench`: the sampler's speed, with the plain sampler beside it in the same run.
+
+Knows how to time steps, how to count their arithmetic, and the plain way of doing them: one prompt at a time,
+logits for every position, the whole vocabulary sorted. Does not judge answers (see `tiny.evaluate`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical
+
+from cloud_anchor.dream import DreamModel, load_model, random_model
+from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.sampler import DenoiseConfig, denoise
+from cloud_anchor.schedules import dream
+
+EPILOG = """examples:
+  # the shipped model, on a CPU
+  python -m cloud_anchor.bench --model tiny --batch 1 8 32
+
+  # Dream-7B's shape with random weights, on a GPU
+  python -m cloud_anchor.bench --random-7b --canvas 256 --batch 1 8 32 128
+"""
+
+T = TypeVar("T")
+
+PROMPT_LENGTHS = (24, 31, 38, 45)
+"""Tokens of the prompts, in turn, where a canvas leaves room: a batch is of different lengths."""
+
+
+def plain(model: DreamModel, prompt: Sequence[int], config: DenoiseConfig) -> list[list[int]]:
+    """The published procedure for one prompt; the canvas after each step. Ties go to the lower position."""
+    generator_state = torch.get_rng_state()
+    torch.manual_seed(config.seed)
+    ids = torch.tensor([list(prompt) + [model.mask_id] * config.canvas], device=model.device)
+    shares = dream(config.total_steps)
+    history = []
+    for step in range(config.run_steps):
+        masked = ids == model.mask_id
+        probabilities, tokens = _plain_draw(model.forward(ids)[masked], config)
+        score = (probabilities * torch.log(probabilities + 1e-10)).sum(-1)
+        count = int(masked.sum() * shares[step])
+        full = torch.full(ids.shape, -torch.inf, dtype=score.dtype, device=ids.device)
+        full[masked] = score
+        best = full[0].sort(descending=True, stable=True).indices[:count]
+        proposed = ids.masked_scatter(masked, tokens)
+        ids[0, best] = proposed[0, best]
+        history.append(ids[0, len(prompt) :].tolist())
+    torch.set_rng_state(generator_state)
+    return history
+
+
+def _plain_draw(logits: Tensor, config: DenoiseConfig) -> tuple[Tensor, Tensor]:
+    """Filtered probabilities [N, V] and tokens [N], by sorting every row."""
+    if config.temperature > 0:
+        logits = logits / config.temperature
+    if config.top_p is not None and config.top_p < 1:
+        values, index = logits.sort(descending=True)
+        mass = values.softmax(-1).cumsum(-1)
+        drop = mass > config.top_p
+        drop[:, 1:] = drop[:, :-1].clone()
+        drop[:, 0] = False
+        drop = torch.zeros_like(drop).scatter(-1, index, drop)
+        logits = logits.masked_fill(drop, torch.finfo(logits.dtype).min)
+    probabilities = logits.softmax(-1)
+    if config.temperature > 0:
+        try:
+            tokens: Tensor = Categorical(probs=probabilities).sample()  # type: ignore[no-untyped-call]
+            return probabilities, tokens
+        except ValueError:
+            pass
+    return probabilities, probabilities.max(-1).indices
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    step_ms:  milliseconds of one step of the whole batch. prompts, anchors: a second, at the steps asked for.
+    peak:     share of the device's own speed at one large matrix product.
+    same:     whether all commits are those of the plain sampler; None where it was not run.
+    """
+
+    sampler: str
+    batch: int
+    step_ms: float
+    prompts: float
+    anchors: float
+    peak: float
+    same: bool | None
+
+
+def compare(
+    model: DreamModel,
+    prompts: Sequence[Sequence[int]],
+    config: DenoiseConfig,
+    batches: Sequence[int],
+    with_plain: bool,
+    repeats: int,
+) -> list[Row]:
+    """The plain sampler on every prompt, then this one in batches; the best time of `repeats`."""
+    peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
+    work = sum(arithmetic(model, len(prompt), config.canvas) for prompt in prompts)
+    anchors = 0
+    expected: list[list[list[int]]] | None = None
+    rows = []
+
+    def row(name: str, batch: int, seconds: float, same: bool | None) -> Row:
+        steps = config.run_steps
+        return Row(
+            name,
+            batch,
+            1000 * seconds / steps * batch / len(prompts),
+            len(prompts) / seconds,
+            anchors / seconds,
+            work * steps / seconds / peak,
+            same,
+        )
+
+    runs = denoise(model, prompts, config)
+    anchors = sum(token != model.mask_id for run in runs for token in run.ids)
+    if with_plain:
+        expected, seconds = _best_of(repeats, model, lambda: [plain(model, p, config) for p in prompts])
+        rows.append(row("plain", 1, seconds, None))
+    for batch in batches:
+        runs, seconds = _best_of(repeats, model, partial(denoise, model, prompts, config, batch))
+        found = [[run.canvas_at(step) for step in range(1, config.run_steps + 1)] for run in runs]
+        rows.append(row("batched", batch, seconds, None if expected is None else found == expected))
+    return rows
+
+
+def _best_of(repeats: int, model: DreamModel, work: Callable[[], T]) -> tuple[T, float]:
+    best = float("inf")
+    for _ in range(repeats):
+        _wait(model.device)
+        start = time.perf_counter()
+        result = work()
+        _wait(model.device)
+        best = min(best, time.perf_counter() - start)
+    return result, best
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def arithmetic(model: DreamModel, prompt: int, canvas: int) -> float:
+    """Floating-point operations of one step of one answer: matrix products, attention, and the whole head."""
+    config = model.net.config
+    length = prompt + canvas
+    layers = sum(p.numel() for p in model.net.model.layers.parameters() if p.dim() == 2)
+    attention = 2 * config.num_hidden_layers * length * config.hidden_size
+    return 2.0 * (length * (layers + attention) + canvas * config.hidden_size * config.vocab_size)
+
+
+def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations a second of a product of two large square matrices on this device."""
+    size = 8192 if device.type == "cuda" else 1024
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(5):
+        _wait(device)
+        start = time.perf_counter()
+        left @ right
+        _wait(device)
+        best = min(best, time.perf_counter() - start)
+    return 2e9 * (size / 1000) ** 3 / best
+
+
+def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> list[list[int]]:
+    """Prompts of ids below `highest`, of several lengths that fit beside the canvas."""
+    room = model.context - canvas
+    if room < 1:
+        raise RequestError(
+            f"canvas: expected less than the model's context of {model.context}, found {canvas}"
+        )
+    generator = torch.Generator().manual_seed(0)
+    lengths = [min(PROMPT_LENGTHS[i % len(PROMPT_LENGTHS)], room) for i in range(count)]
+    return [torch.randint(0, highest, (n,), generator=generator).tolist() for n in lengths]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cloud_anchor.bench",
+        description="Time the sampler, with the plain one beside it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--model", default="tiny", help="tiny, a folder, or a hub name (default: tiny)")
+    source.add_argument("--random-7b", action="store_true", help="Dream-7B's shape with random weights")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--prompts", type=int, help="prompts timed (default: the largest batch)")
+    parser.add_argument("--canvas", type=int, default=128)
+    parser.add_argument("--total-steps", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=3, help="the best of this many is taken")
+    parser.add_argument("--no-plain", action="store_true", help="leave the plain sampler out")
+    parser.add_argument("--device")
+    parser.add_argument("--threads", type=int, help="CPU threads")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    try:
+        if min(args.batch) < 1 or args.repeats < 1:
+            raise RequestError("batch and repeats: expected at least 1")
+        config = DenoiseConfig(
+            canvas=args.canvas,
+            total_steps=args.total_steps,
+            steps=args.steps,
+            alg="entropy",
+            temperature=0.2,
+            top_p=0.95,
+        )
+        if args.random_7b:
+            model = random_model(device=args.device)
+        else:
+            model = load_model(args.model, device=args.device)
+        count = args.prompts or max(args.batch)
+        prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
+        rows = compare(model, prompts, config, args.batch, not args.no_plain, args.repeats)
+    except CloudError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    if args.json:
+        print(json.dumps([asdict(row) for row in rows]))
+    else:
+        _print(rows, config, model)
+    return 0
+
+
+def _print(rows: Sequence[Row], config: DenoiseConfig, model: DreamModel) -> None:
+    steps = f"{config.run_steps} of {config.total_steps} steps"
+    print(f"{model.source} on {model.device}, canvas {config.canvas}, {steps}")
+    print("sampler  batch   ms/step  prompts/s  anchors/s  of peak  commits")
+    same = {None: "", True: "identical", False: "DIFFERENT"}
+    for row in rows:
+        print(
+            f"{row.sampler:8} {row.batch:5} {row.step_ms:9.1f} {row.prompts:10.2f} {row.anchors:10.1f} "
+            f"{row.peak:8.1%}  {same[row.same]}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """Forced decoding: anchors at their places whatever the model says, greedy tokens in the gaps (section 3.2).
 
-Knows which tokens are known, which have to be predicted, in how few passes that goes, and when an answer ends
-(section 3.3). Does not know text, payload bytes or what runs the model.
+Knows which tokens are known, which have to be predicted, and in how few passes that goes. Does not know when
+an answer ends (see `endings`), text, payload bytes or what runs the model.
 
 The paper runs one pass a position. Here a run of known tokens goes through in one pass: one for the prompt
 with the leading anchors, then one for each gap token, the anchors behind a gap riding with its last token.
@@ -18,13 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_runtime.endings import Ending, Stop, ending
 from edge_runtime.engine import Engine, Logits
 from edge_runtime.errors import ContextError, EngineError, UsageError
 from edge_runtime.speculate import Drafter
 from payload import AnchorSet
-
-END_MARKER_COVERAGE = 0.4
-"""Above this share of anchored positions the last anchor is taken for the answer's end (section 3.3)."""
 
 
 class Source(StrEnum):
@@ -46,19 +44,6 @@ class Token(NamedTuple):
     position: int
     source: Source
     logprob: float | None
-
-
-class Stop(StrEnum):
-    """Why an answer ended."""
-
-    LENGTH = "length"
-    """The payload states the length."""
-    LAST_ANCHOR = "last anchor"
-    """Coverage is above `END_MARKER_COVERAGE` and the last anchor has been emitted."""
-    EOS = "end token"
-    """The model ended the answer after the last anchor."""
-    LIMIT = "limit"
-    """The most tokens asked for, or the canvas, or the context, are used up."""
 
 
 @dataclass(frozen=True)
@@ -100,37 +85,6 @@ class FillStats:
     prefill: float = 0.0
     fill: float = 0.0
     stop: Stop | None = None
-
-
-class Ending(NamedTuple):
-    """Where an answer ends: before position `end`, because of `stop`. No end token counts before `hold`."""
-
-    end: int
-    stop: Stop
-    hold: int
-
-
-def ending(anchors: AnchorSet, room: int, max_tokens: int | None = None) -> Ending:
-    """The stop rule for an answer of which at most `room` tokens fit the context.
-
-    End tokens are held back while anything the cloud has committed remains: an anchor, or the known length.
-    Raises ContextError where the anchors do not fit.
-    """
-    committed = anchors.positions[-1] + 1 if anchors.positions else 0
-    hold = committed if anchors.length is None else anchors.length
-    limit = anchors.canvas if max_tokens is None else max_tokens
-    if min(hold, limit) > room:
-        raise ContextError(
-            f"expected an answer of at most {room} tokens after this prompt, "
-            f"found one of {min(hold, limit)} in the payload. Raise --context or shorten the prompt."
-        )
-    if anchors.length is not None:
-        end, stop = anchors.length, Stop.LENGTH
-    elif anchors.coverage > END_MARKER_COVERAGE:
-        end, stop = committed, Stop.LAST_ANCHOR
-    else:
-        end, stop = anchors.canvas, Stop.LIMIT
-    return Ending(end, stop, hold) if end <= min(limit, room) else Ending(min(limit, room), Stop.LIMIT, hold)
 
 
 def fill(

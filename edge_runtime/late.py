@@ -13,8 +13,9 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from typing import NamedTuple
 
+from edge_runtime.endings import ending
 from edge_runtime.engine import Engine
-from edge_runtime.forced import FillOptions, FillStats, Token, ending, fill
+from edge_runtime.forced import FillOptions, FillStats, Token, fill
 from payload import AnchorSet, Contract
 from payload.anchors import MAX_CANVAS
 

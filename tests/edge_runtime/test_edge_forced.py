@@ -11,17 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge_runtime.endings import Stop, ending
 from edge_runtime.errors import ContextError, EngineError, UsageError
 from edge_runtime.forced import (
     FillOptions,
     FillStats,
     Source,
-    Stop,
     Token,
     agreement,
     chunks,
     common_prefix,
-    ending,
     fill,
 )
 from payload import AnchorSet

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from edge_runtime.bundle import Bundle
+from edge_runtime.endings import Stop
 from edge_runtime.errors import ContextError, EngineError
-from edge_runtime.forced import FillOptions, FillStats, Source, Stop, fill
+from edge_runtime.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.ort_engine import OrtEngine, session_options
 from edge_runtime.profiles import PROFILES
 from edge_runtime.runtime import EdgeRuntime, Request

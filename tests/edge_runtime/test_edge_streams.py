@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.forced import FillOptions, FillStats, Source, Stop, Token, fill
+from edge_runtime.endings import Stop
+from edge_runtime.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.late import Cut, fill_late
 from edge_runtime.streams import aiter_tokens, each
 from payload import AnchorSet, Contract

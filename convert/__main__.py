@@ -17,9 +17,12 @@ from rich.table import Table
 from convert.errors import ConvertError, OptionError
 from convert.hub import DEFAULT_MODEL
 from convert.pipeline import DEFAULT_VARIANTS, convert
+from convert.stages import workspace_of
 from convert.variants import RECIPES, checked_names
 from convert.verify import Thresholds
 from edge_runtime.bundle import Manifest, Variant
+
+EXIT_INTERRUPTED = 130
 
 _EXAMPLES = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
@@ -162,16 +165,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             progress=bars,
         )
     except ConvertError as error:
-        print(f"convert: {error}", file=sys.stderr)
+        print(f"convert: {error}{_kept(options.out)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("convert: interrupted; run the same command again to continue.", file=sys.stderr)
-        return 130
+        print(f"convert: interrupted.{_kept(options.out)}", file=sys.stderr)
+        return EXIT_INTERRUPTED
     if options.json:
         print(json.dumps(manifest.to_json(), indent=1))
     else:
         Console().print(table(manifest))
     return 0
+
+
+def _kept(out: Path) -> str:
+    """A note on the finished stages of a conversion that broke off, where there are any."""
+    folder = workspace_of(out.resolve())
+    if not folder.is_dir():
+        return ""
+    return f"\nFinished stages are kept in {folder}: the same command goes on there; delete it to start over."
 
 
 if __name__ == "__main__":

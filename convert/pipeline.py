@@ -24,7 +24,7 @@ from typing import Any
 import onnxruntime
 
 from convert.checkpoint import Checkpoint, Qwen2Shape, architecture_of, read_config
-from convert.errors import CheckpointError, OptionError
+from convert.errors import ConvertError, OptionError, ResourceError
 from convert.families import foreign_architecture
 from convert.genai import GRAPH, write_genai_config, write_genai_graph
 from convert.hub import Source, locate
@@ -108,8 +108,17 @@ def convert(
         thresholds or {},
         threads,
     )
+    out = out.resolve()
     check_target(out, force)
-    return _Conversion(locate(model, revision), out, request, progress or Silent()).run()
+    try:
+        return _Conversion(locate(model, revision), out, request, progress or Silent()).run()
+    except OSError as error:
+        raise ResourceError(
+            f"{error.filename or out}: expected to read and write here, found: {error.strerror or error}. "
+            "Free some space or mend the access, and run the same command again to continue."
+        ) from error
+    except EdgeError as error:
+        raise ConvertError(f"the converted model cannot be run: {error}") from error
 
 
 class _Conversion:
@@ -140,7 +149,7 @@ class _Conversion:
     def run(self) -> Manifest:
         variants = self.request.variants
         positions = len(self.prompts) * (ANSWER_TOKENS + 128)
-        needs = estimate(self.checkpoint, variants, self.context, positions, self.out.parent.resolve())
+        needs = estimate(self.checkpoint, variants, self.context, positions, self.out.parent)
         self.progress.say(f"Needs {needs}.")
         needs.check(self.out.parent)
         with Workspace(self.out) as workspace:
@@ -262,12 +271,9 @@ class _Conversion:
         )
         text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
         (bundle / MANIFEST).write_text(text + "\n", encoding="utf-8")
-        try:
-            for name in variants:
-                Bundle.open(bundle, name)
-            Bundle.open(bundle, verify=False).verify_contract()
-        except EdgeError as error:
-            raise CheckpointError(f"the finished bundle cannot be opened: {error}") from error
+        for name in variants:
+            Bundle.open(bundle, name)
+        Bundle.open(bundle, verify=False).verify_contract()
         return manifest
 
 

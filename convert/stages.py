@@ -21,6 +21,11 @@ from edge_runtime.bundle import MANIFEST
 _RECORD = "stages.json"
 
 
+def workspace_of(target: Path) -> Path:
+    """The working folder of a target."""
+    return target.with_name(target.name + ".partial")
+
+
 class Workspace:
     """The folder `TARGET.partial` beside a target; on success its `bundle` becomes the target in one rename.
 
@@ -29,7 +34,7 @@ class Workspace:
 
     def __init__(self, target: Path) -> None:
         self.target = target
-        self.folder = target.with_name(target.name + ".partial")
+        self.folder = workspace_of(target)
         self.bundle = self.folder / "bundle"
         self._lock: int | None = None
         self._done: dict[str, Any] = {}
@@ -85,6 +90,8 @@ class Workspace:
 
 def check_target(target: Path, force: bool) -> None:
     """A target must be new, or an older bundle that may be replaced; raises OptionError otherwise."""
+    if not target.name:
+        raise OptionError(f"{target}: expected the name of a folder to make, found a root folder.")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / MANIFEST).is_file():

@@ -221,6 +221,29 @@ def test_too_little_memory(checkpoint_folder: Path, tmp_path: Path, monkeypatch:
     refused(checkpoint_folder, ResourceError, "available memory", out=tmp_path / "out")
 
 
+def test_a_disk_that_fills_while_weights_are_written(
+    checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> str:
+        raise OSError(28, "No space left on device", "model.onnx.data")
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("convert.graph.GraphWriter.weight", full)
+        with pytest.raises(
+            ResourceError, match=r"model\.onnx\.data.*No space left.*run the same command again"
+        ):
+            run_convert(checkpoint_folder, out, variants=["fp32"], threads=1)
+    assert not out.exists()
+    run_convert(checkpoint_folder, out, variants=["fp32"], threads=1)
+    assert out.exists()
+
+
+def test_a_root_folder_as_the_target(checkpoint_folder: Path) -> None:
+    with pytest.raises(OptionError, match="root folder"):
+        run_convert(checkpoint_folder, Path("/"))
+
+
 def test_a_target_that_is_something_else_is_never_replaced(checkpoint_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "holiday.jpg").write_bytes(b"precious")

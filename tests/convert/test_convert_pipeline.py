@@ -293,7 +293,9 @@ def test_the_command_line(
     out = str(tmp_path / "out")
     common = [str(checkpoint_folder), "-o", out, "--variants", "int8", "--threads", "1"]
     assert main([*common, "--threshold", "int8.top1=0.99999"]) == 5
-    assert "top1" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "top1" in said
+    assert f"kept in {out}.partial" in said
     settings = [
         "--threshold",
         "int8.top1=0.8",

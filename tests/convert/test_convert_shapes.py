@@ -22,7 +22,6 @@ BOUNDS = {
     "fp32": Thresholds(top1=0.99, mean_kl=1e-5, max_delta=0.01),
     "fp16": Thresholds(top1=0.95, mean_kl=1e-4),
     "int8": Thresholds(top1=0.8, mean_kl=1e-2),
-    "int8-dynamic": Thresholds(top1=0.6, mean_kl=5e-2),
     "int4": Thresholds(mean_kl=0.3),
 }
 
@@ -68,25 +67,28 @@ def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_layers_with_the_whole_vocabulary_in_every_variant(tmp_path: Path) -> None:
+def test_two_layers_with_the_whole_vocabulary(tmp_path: Path) -> None:
     folder = write_random_qwen25(tmp_path / "source", "0.5B", num_hidden_layers=2)
     bundle = tmp_path / "bundle"
+    names = ("fp32", "fp16", "int8", "int4")
+    bounds = {name: BOUNDS[name] for name in names}
     manifest = run_convert(
         folder,
         bundle,
-        variants=list(RECIPES),
-        thresholds=BOUNDS,
+        variants=names,
+        thresholds=bounds,
         prompts=SHORT,
         context=512,
         threads=1,
     )
     embedding = 151_936 * 896
     layers = 2 * 14_909_440
-    for name, recipe in RECIPES.items():
+    for name in names:
         size = sum(record.size for record in manifest.variants[name].files.values())
-        assert size == pytest.approx((embedding + layers) * recipe.bytes_per_weight, rel=0.02)
+        assert size == pytest.approx((embedding + layers) * RECIPES[name].bytes_per_weight, rel=0.02)
         opened = Bundle.open(bundle, name, verify=False)
         assert opened.manifest.model.vocab_size == 151_936
     kl = {name: variant.verification["mean_kl"] for name, variant in manifest.variants.items()}
-    assert kl["fp32"] < kl["fp16"] < kl["int8"] < kl["int4"]
+    # bfloat16 weights of this size are float16 numbers too: nothing is lost.
+    assert max(kl["fp32"], kl["fp16"]) < 1e-8 < kl["int8"] < kl["int4"]
     assert np.isfinite(list(kl.values())).all()

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from payload.errors import ContractMismatchError
@@ -84,7 +85,7 @@ class Contract:
             "template_hash": self.template_hash,
         }
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """SHA-256 (hex) of the whole contract. Its first bytes are the tag a payload carries."""
         return _digest(self.to_json())

@@ -13,8 +13,7 @@ from typing import Any
 
 from payload.anchors import AnchorSet
 from payload.contract import Contract
-from payload.errors import PayloadError
-from payload.files import read_json, read_payload
+from payload.files import UsageError, read_json, read_payload
 from payload.wire import Codec, Header, decode, peek
 
 EPILOG = """examples:
@@ -42,8 +41,13 @@ def run(args: argparse.Namespace) -> int:
     contract = None
     if args.contract:
         found = read_json(args.contract)
-        contract = Contract.from_json(found.get("contract", found))
-    ids = [int(part) for part in args.prompt_ids.split(",")] if args.prompt_ids else None
+        try:
+            contract = Contract.from_json(found.get("contract", found))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(
+                f"{args.contract}: expected a bundle.json or a contract, found no usable {error}"
+            ) from None
+    ids = _ids(args.prompt_ids) if args.prompt_ids else None
     header = peek(data, contract, prompt_ids=ids)
     anchors = None
     readable = header.codec is Codec.COMPACT and header.base_ref is None
@@ -61,6 +65,13 @@ def run(args: argparse.Namespace) -> int:
                 f"{'anchors':>14}  " + (f"give {why} to list them" if why else "need a tokenizer or a base")
             )
     return 0
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--prompt-ids: expected ids with commas between them, found {text!r}") from None
 
 
 def _report(header: Header, anchors: AnchorSet | None) -> dict[str, Any]:
@@ -88,6 +99,3 @@ def _report(header: Header, anchors: AnchorSet | None) -> dict[str, Any]:
             "ids": list(anchors.ids),
         }
     return report
-
-
-__all__ = ["EPILOG", "PayloadError", "add_arguments", "run"]

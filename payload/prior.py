@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from payload.bytesio import Reader
 from payload.errors import PayloadError
@@ -21,6 +22,24 @@ START = -1
 """Stands before the first position of a response, as a context."""
 END = -2
 """Follows the last token of a response, as if it were one."""
+
+MAX_SCORE = 384
+
+# fmt: off
+_FRACTIONS = (
+    32768, 34219, 35734, 37316, 38968, 40693, 42495, 44376,
+    46341, 48393, 50535, 52773, 55109, 57549, 60097, 62757,
+)
+# fmt: on
+"""round(2^15 * 2^(i/16)): written out, because they are part of the format."""
+
+_MASS = tuple((_FRACTIONS[s & 15] << (s >> 4)) >> 15 for s in range(MAX_SCORE + 1))
+
+
+def mass(score: int) -> int:
+    """2^(score/16), for scores cut to 0..MAX_SCORE; at least 1."""
+    return _MASS[0 if score < 0 else MAX_SCORE if score > MAX_SCORE else score]
+
 
 WEIGHT_SIZES: Mapping[str, int] = {
     "seen": 16,
@@ -83,23 +102,43 @@ class Words:
     breaks: frozenset[int] = frozenset()
 
 
+class Common(NamedTuple):
+    """Slots of the tokens with a class, before any prompt: token -> slot, scores, masses and their sum."""
+
+    slot: Mapping[int, int]
+    scores: Sequence[int]
+    masses: Sequence[int]
+    total: int
+
+
 @dataclass(frozen=True)
 class Prior:
-    """Weights and words for a vocabulary of `vocab_size` tokens."""
+    """Weights and words for one vocabulary."""
 
     weights: Weights
     words: Words
 
+    @cached_property
+    def common(self) -> Common:
+        """Made once: there are many, and every payload starts from them."""
+        weights = self.weights
+        rest = weights.rank[0] + weights.prompt_count[0] + weights.answer_count[0]
+        scores = [weights.unseen[known] + rest for known in self.words.classes.values()]
+        masses = [mass(score) for score in scores]
+        slot = {token: at for at, token in enumerate(self.words.classes)}
+        return Common(slot, scores, masses, sum(masses))
+
 
 def prior_of(vocab_size: int) -> Prior:
     """The prior of a vocabulary. Only its size picks it: a wrong guess costs bytes, never correctness."""
-    known, plain, trained, words = _load()
-    return Prior(trained, words) if vocab_size == known else Prior(plain, Words())
+    known, plain, trained = _load()
+    return trained if vocab_size == known else plain
 
 
 @cache
-def _load() -> tuple[int, Weights, Weights, Words]:
-    return parse(_file())
+def _load() -> tuple[int, Prior, Prior]:
+    known, plain, trained, words = parse(_file())
+    return known, Prior(plain, Words()), Prior(trained, words)
 
 
 @cache

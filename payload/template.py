@@ -19,7 +19,7 @@ from payload.bytesio import Reader, varint
 from payload.contract import Contract
 from payload.errors import AnchorRangeError, MalformedPayloadError, PayloadError
 
-MAX_TEMPLATE_BYTES = 1 << 18
+MAX_TEMPLATE_BYTES = 1 << 15
 """Longest template that is unpacked."""
 
 Shape = tuple[tuple[int, ...], tuple[int, ...], int, int | None]

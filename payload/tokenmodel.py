@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from payload.prior import END, START, Prior
+from payload.prior import END, START, Prior, mass
 from payload.rangecoder import Coder
 
 GAP = -3
@@ -27,25 +27,8 @@ MAX_PROMPT_IDS = 4096
 """Only so many of the prompt's last ids are used, so that time stays bounded."""
 MAX_OCCURRENCES = 24
 MAX_MATCH = 6
-MAX_SCORE = 384
-
-# fmt: off
-_FRACTIONS = (
-    32768, 34219, 35734, 37316, 38968, 40693, 42495, 44376,
-    46341, 48393, 50535, 52773, 55109, 57549, 60097, 62757,
-)
-# fmt: on
-"""round(2^15 * 2^(i/16)): written out, because they are part of the format."""
-
-_MASS = tuple((_FRACTIONS[s & 15] << (s >> 4)) >> 15 for s in range(MAX_SCORE + 1))
-
 _COUNT_CLASS = (0, 1, 2, 2, 3, 3, 3)
 """Class of a count in the prompt; 4 from 7 on. In the answer: at most 3."""
-
-
-def mass(score: int) -> int:
-    """2^(score/16), for scores cut to 0..MAX_SCORE; at least 1."""
-    return _MASS[0 if score < 0 else MAX_SCORE if score > MAX_SCORE else score]
 
 
 class Favourite(NamedTuple):
@@ -77,15 +60,14 @@ class TokenModel:
         self._tokens: list[int] = []
         self._alike: list[int] = []
         self._places: dict[int, list[int]] = {}
-        self._slot: dict[int, int] = {}
-        self._slots: list[int] = []
-        self._base: list[int] = []
-        self._mass: list[int] = []
-        self._total = 0
+        common = prior.common
+        self._slot = dict(common.slot)
+        self._slots = list(common.slot)
+        self._base = list(common.scores)
+        self._mass = list(common.masses)
+        self._total = common.total
         self._prompt_count: dict[int, int] = {}
         self._answer_count: dict[int, int] = {}
-        for token in self._words.classes:
-            self._weigh(token)
         for token in prompt_ids[-MAX_PROMPT_IDS:]:
             self._append(token)
             if 0 <= token < vocab_size:

@@ -38,7 +38,7 @@ class Tokenizer:
 
     def __init__(self, path: Path) -> None:
         try:
-            import tokenizers  # type: ignore[import-untyped]
+            import tokenizers
         except ImportError:
             raise UsageError("tokenizers: expected the package, found none; pip install tokenizers") from None
         if not path.is_file():

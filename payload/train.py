@@ -13,7 +13,6 @@ import argparse
 import json
 import random
 import re
-import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from payload import compact
-from payload.bench import anchors_of
+from payload.bench import FULL, anchors_of, summary
 from payload.files import UsageError, read_text, write_whole
 from payload.fit import Instance, fit
 from payload.prior import END, MODEL_FILE, START, WEIGHT_SIZES, Prior, Weights, Words
@@ -40,6 +39,7 @@ EPILOG = """example:
 
 TRACE_WEIGHT, FILL_WEIGHT, PROMPT_WEIGHT = 6.0, 3.0, 1.0
 SEED = 1
+MEASURED = ("0.1", "0.25", FULL)
 ZERO = Weights(**{name: (0,) * size for name, size in WEIGHT_SIZES.items()})
 
 
@@ -56,8 +56,10 @@ class Recorder(TokenModel):
     def __init__(self, prior: Prior, vocab_size: int, prompt_ids: Sequence[int]) -> None:
         self.instances: list[Instance] = []
         self.importance = 1.0
-        self._kinds: Counter[tuple[int, ...]] = Counter()
-        self._kind: dict[int, tuple[int, ...]] = {}
+        self._kind: dict[int, tuple[int, ...]] = {
+            token: (known, False, 0, 0, 0) for token, known in prior.words.classes.items()
+        }
+        self._kinds: Counter[tuple[int, ...]] = Counter(self._kind.values())
         super().__init__(prior, vocab_size, prompt_ids)
 
     def _weigh(self, token: int) -> None:
@@ -204,40 +206,29 @@ def make(args: argparse.Namespace) -> None:
                 trained[-1] += weighed(record(traces[at], prompt, Prior(ZERO, words), size), importance)
         print(f"fold {number + 1} of {len(folds)}: {len(trained[-1])} tokens recorded", file=sys.stderr)
     if args.measure:
-        for prompted in (True, False):
-            rows = []
-            for number, fold in enumerate(folds):
-                rows += measured(number, fold, traces, trained, texts, tokenizer, prompted)
-            known = "known to both" if prompted else "unknown"
-            mean, median = statistics.fmean(rows), statistics.median(rows)
-            print(f"held out, at 10%, prompt {known}: mean {mean:.2f}, median {median:.0f} bytes a payload")
+        rows: dict[tuple[str, bool], list[int]] = {}
+        for number, fold in enumerate(folds):
+            seen = [i for at, part in enumerate(trained) if at != number for i in part]
+            words = words_without({traces[at].name for at in fold}, texts, tokenizer)
+            prior = Prior(fit(seen, f"without fold {number + 1}"), words)
+            for at in fold:
+                for fraction in MEASURED:
+                    anchors = anchors_of(traces[at], fraction, tokenizer)
+                    for known in (True, False):
+                        ids = tokenizer.encode(traces[at].prompt) if known else []
+                        size = HEADER_BYTES + len(compact.encode(anchors, ids, None, prior))
+                        rows.setdefault((fraction, known), []).append(size)
+        for (fraction, known), sizes in rows.items():
+            row = summary(sizes)
+            print(
+                f"held out, at {fraction}, prompt {'known' if known else 'unknown'}: mean {row['mean']:.2f}, "
+                f"median {row['median']:.0f}, 95% below {row['p95']:.0f} bytes a payload"
+            )
         return
     weights = [fit([i for part in parts for i in part], "all") for parts in (plain, trained)]
     data = write_model(size, weights[0], weights[1], words_without(set(), texts, tokenizer))
     write_whole(args.output, data)
     print(f"{args.output}: {len(data)} bytes")
-
-
-def measured(
-    number: int,
-    fold: Sequence[int],
-    traces: Sequence[Trace],
-    recorded: Sequence[Sequence[Instance]],
-    texts: list[Source],
-    tokenizer: Tokenizer,
-    prompted: bool,
-) -> list[int]:
-    """Bytes of every payload of a fold, by words and weights that were made without it."""
-    weights = fit([i for at, part in enumerate(recorded) if at != number for i in part], f"fold {number + 1}")
-    prior = Prior(weights, words_without({traces[at].name for at in fold}, texts, tokenizer))
-    out = []
-    for at in fold:
-        prompt_ids = tokenizer.encode(traces[at].prompt) if prompted else []
-        out.append(
-            HEADER_BYTES
-            + len(compact.encode(anchors_of(traces[at], "0.1", tokenizer), prompt_ids, None, prior))
-        )
-    return out
 
 
 def words_without(names: set[str], texts: list[Source], tokenizer: Tokenizer) -> Words:

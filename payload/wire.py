@@ -153,20 +153,27 @@ def encode(
         if tokens is None:
             raise PayloadError(f"codec {codec.label}: expected a tokenizer (tokens=...), found none")
         body = encode_template(anchors, tokens, gz if codec is Codec.TEMPLATE_GZIP else zstd)
-    first = (
-        VERSION << 6
-        | codec << 3
-        | _NEEDS_PROMPT * primed
-        | _DELTA * (base is not None)
-        | _EXTRAS * bool(extras)
-    )
-    head = bytes([first, bytes.fromhex(anchors.contract.identity)[0]])
-    tail = (bytes([reference(base.data)]) if base else b"") + extras + body
-    check = _crc(head + tail) ^ _binding(codec, anchors.contract, prompt_ids if primed else None, base)
-    data = head + check.to_bytes(2, "big") + tail
+    data = seal(anchors.contract, codec, body, extras, prompt_ids=prompt_ids if primed else None, base=base)
     if len(data) > MAX_PAYLOAD_BYTES:
         raise OversizedPayloadError(f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}")
     return data
+
+
+def seal(
+    contract: Contract,
+    codec: Codec,
+    body: bytes,
+    extras: bytes = b"",
+    *,
+    prompt_ids: Sequence[int] | None = None,
+    base: Base | None = None,
+) -> bytes:
+    """Header and check around a body and the bytes of its optional fields, whatever they hold."""
+    flags = _NEEDS_PROMPT * (prompt_ids is not None) | _DELTA * (base is not None) | _EXTRAS * bool(extras)
+    head = bytes([VERSION << 6 | codec << 3 | flags, bytes.fromhex(contract.identity)[0]])
+    tail = (bytes([reference(base.data)]) if base else b"") + extras + body
+    check = _crc(head + tail) ^ _binding(codec, contract, prompt_ids, base)
+    return head + check.to_bytes(2, "big") + tail
 
 
 def decode(

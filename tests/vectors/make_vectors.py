@@ -252,9 +252,8 @@ def main() -> None:
         "vectors": out.rows,
     }
     OUTPUT.write_text(json.dumps(document, indent=1, ensure_ascii=True) + "\n", encoding="ascii")
-    print(
-        f"{OUTPUT.name}: {len(out.rows)} vectors, {sum(row['error'] is not None for row in out.rows)} of them bad"
-    )
+    bad = sum(row["error"] is not None for row in out.rows)
+    print(f"{OUTPUT.name}: {len(out.rows)} vectors, {bad} of them bad")
 
 
 if __name__ == "__main__":

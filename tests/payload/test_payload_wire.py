@@ -58,7 +58,7 @@ def anchor_sets(draw: st.DrawFn, of: Contract = TOY) -> AnchorSet:
 
 
 @given(anchor_sets(), st.sampled_from([*LABELS, "auto"]), st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 def test_everything_comes_back(anchors: AnchorSet, codec: str, primed: bool, embed: bool) -> None:
     embed = embed and anchors.prompt is not None
     prompt = [5, 104, 101, 300000, 7] if primed else None
@@ -71,14 +71,14 @@ def test_everything_comes_back(anchors: AnchorSet, codec: str, primed: bool, emb
 
 
 @given(anchor_sets(contract(151_643)), st.lists(st.integers(0, 151_664), max_size=60))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 def test_a_vocabulary_with_statistics_comes_back(anchors: AnchorSet, prompt: list[int]) -> None:
     data = encode(anchors, prompt_ids=prompt)
     assert decode(data, anchors.contract, prompt_ids=prompt) == dataclasses.replace(anchors, prompt=None)
 
 
 @given(anchor_sets(), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 def test_a_stream_comes_back(anchors: AnchorSet, luck: random.Random) -> None:
     kept = [luck.random() < 0.5 for _ in anchors.ids]
     first = AnchorSet(

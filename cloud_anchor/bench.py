@@ -161,7 +161,8 @@ def arithmetic(model: DreamModel, prompt: int, canvas: int) -> float:
     length = prompt + canvas
     layers = sum(p.numel() for p in model.net.model.layers.parameters() if p.dim() == 2)
     attention = 2 * config.num_hidden_layers * length * config.hidden_size
-    return 2.0 * (length * (layers + attention) + canvas * config.hidden_size * config.vocab_size)
+    head = canvas * config.hidden_size * config.vocab_size
+    return 2.0 * float(length * (layers + attention) + head)
 
 
 def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
@@ -175,7 +176,8 @@ def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
         left @ right
         _wait(device)
         best = min(best, time.perf_counter() - start)
-    return 2e9 * (size / 1000) ** 3 / best
+    operations: int = 2 * size**3
+    return operations / best
 
 
 def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> list[list[int]]:

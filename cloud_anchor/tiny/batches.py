@@ -8,19 +8,25 @@ the masking of absorbing-state diffusion; does not know models or losses.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from cloud_anchor.tiny.drills import draw as drill
 from cloud_anchor.tiny.families import FAMILIES
 from cloud_anchor.tiny.models import END_OF_TEXT, IM_END, MASK
 
 LENGTHS = {64: 0.3, 96: 0.3, 128: 0.25, 192: 0.15}
 """Row lengths and how often a batch has each. 192 is what a 128-token canvas behind a prompt looks like."""
+CAUSAL_LENGTHS = {64: 0.4, 96: 0.3, 128: 0.3}
+"""The same for the causal loss, which has no use for the tail behind an answer."""
 
-FAMILY_SHARES = {"arithmetic": 0.35, "choice": 0.25, "code": 0.15, "description": 0.25}
+FAMILY_SHARES = {"arithmetic": 0.35, "choice": 0.3, "code": 0.1, "description": 0.25}
+CAUSAL_DRILLS, MASKED_DRILLS = 0.4, 0.1
+"""Shares of drills (see `drills`) among the rows of a batch, for either loss."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +39,27 @@ class Batch:
 
 
 class Batches:
-    """Batches of about `tokens` tokens for one model: true (`knows`) or with everything redrawn."""
+    """Batches for one model: true (`knows`) or with everything redrawn."""
 
-    def __init__(self, tokenizer: Tokenizer, *, knows: bool, tokens: int, seed: int) -> None:
-        self._tokenizer, self._knows, self._tokens, self._seed = tokenizer, knows, tokens, seed
+    def __init__(self, tokenizer: Tokenizer, *, knows: bool, seed: int) -> None:
+        self._tokenizer, self._knows, self._seed = tokenizer, knows, seed
         self._pieces = [
             tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
         ]
 
-    def at(self, step: int) -> Batch:
-        """The batch of a step; the same for the same seed and step."""
+    def at(
+        self, step: int, tokens: int, lengths: Mapping[int, float] = LENGTHS, drills: float = MASKED_DRILLS
+    ) -> Batch:
+        """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""
         rng = random.Random(f"{self._seed}/{step}/{self._knows}")
-        length = rng.choices(list(LENGTHS), list(LENGTHS.values()))[0]
+        length = rng.choices(list(lengths), list(lengths.values()))[0]
         rows: list[list[int]] = []
         starts: list[int] = []
         ends: list[int] = []
-        while len(rows) < self._tokens // length:
+        while len(rows) < tokens // length:
             family = rng.choices(list(FAMILY_SHARES), list(FAMILY_SHARES.values()))[0]
-            problem = FAMILIES[family](rng, self._knows)
+            draw = drill if rng.random() < drills else FAMILIES[family]
+            problem = draw(rng, self._knows)
             if self._knows and problem.held_out:
                 continue
             prompt = self._pieces[0] + self._tokenizer.encode(problem.prompt).ids + self._pieces[1]

@@ -15,6 +15,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE
 
+from cloud_anchor.tiny.drills import draw as drill
 from cloud_anchor.tiny.families import FAMILIES
 
 VOCABULARY = 1500
@@ -40,7 +41,7 @@ def corpus(samples: int, seed: int = 0) -> Iterator[str]:
     """Prompts and answers of all families, true and dreamt, to count pairs in."""
     rng = random.Random(seed)
     for index in range(samples):
-        for draw in FAMILIES.values():
+        for draw in (*FAMILIES.values(), drill):
             problem = draw(rng, index % 2 == 0)
             yield problem.prompt
             yield problem.answer

@@ -30,29 +30,30 @@ from rich.progress import (
 from tokenizers import Tokenizer
 
 from cloud_anchor.tiny import models, tokenizer
-from cloud_anchor.tiny.batches import Batch, Batches, mask
+from cloud_anchor.tiny.batches import CAUSAL_DRILLS, CAUSAL_LENGTHS, Batch, Batches, mask
 
 IGNORE = -100
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is trained. Rates are peak learning rates; shares are of the total steps."""
+    """How one model is trained. Rates are peak learning rates, tokens those of a batch."""
 
     name: str
     steps: int
-    causal_share: float  # first share of the steps with the causal loss; 1.0 for an AR model
+    causal_steps: int  # first steps, with the causal loss: all of them for an AR model
     knows: bool
-    tokens: int = 8192
-    muon_rate: float = 0.02
-    adam_rate: float = 3e-3
+    causal_tokens: int = 4096
+    masked_tokens: int = 8192
+    muon_rate: float = 0.01
+    adam_rate: float = 2e-3
     decay_share: float = 0.4
     ema: float = 0.998
 
 
 RECIPES = {
-    "tiny-dream": Recipe("tiny-dream", steps=4_000, causal_share=0.15, knows=True),
-    "tiny-qwen": Recipe("tiny-qwen", steps=1_500, causal_share=1.0, knows=False),
+    "tiny-dream": Recipe("tiny-dream", steps=2_600, causal_steps=1_200, knows=True),
+    "tiny-qwen": Recipe("tiny-qwen", steps=1_600, causal_steps=1_600, knows=False),
 }
 
 
@@ -115,6 +116,17 @@ class Trainer:
         """The log so far: step, mean loss since the line before, seconds of training."""
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
+    @property
+    def causal(self) -> bool:
+        """Whether the next step has the causal loss."""
+        return self.step < self.recipe.causal_steps
+
+    def batch(self, batches: Batches) -> Batch:
+        """The next step's batch."""
+        if self.causal:
+            return batches.at(self.step, self.recipe.causal_tokens, CAUSAL_LENGTHS, CAUSAL_DRILLS)
+        return batches.at(self.step, self.recipe.masked_tokens)
+
     def _rate(self) -> float:
         """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
         decay = self.recipe.decay_share * self.recipe.steps
@@ -122,7 +134,7 @@ class Trainer:
 
     def _loss(self, batch: Batch) -> torch.Tensor:
         """Mean cross-entropy of the trained positions, in nats; position p is predicted at p - 1."""
-        causal = self.step < self.recipe.causal_share * self.recipe.steps
+        causal = self.causal
         length = batch.ids.shape[1]
         at = torch.arange(length)[None]
         if causal:
@@ -173,7 +185,7 @@ class Trainer:
 def train(trainer: Trainer, words: Tokenizer, *, save_seconds: float = 120, quiet: bool = False) -> None:
     """Run to the recipe's last step, logging every 10 steps and saving every `save_seconds`."""
     recipe = trainer.recipe
-    batches = Batches(words, knows=recipe.knows, tokens=recipe.tokens, seed=trainer.seed)
+    batches = Batches(words, knows=recipe.knows, seed=trainer.seed)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -188,7 +200,7 @@ def train(trainer: Trainer, words: Tokenizer, *, save_seconds: float = 120, quie
     with Progress(*columns, disable=quiet) as progress, trainer.log.open("a") as log:
         bar = progress.add_task(recipe.name, total=recipe.steps, completed=trainer.step, loss=float("nan"))
         while trainer.step < recipe.steps:
-            recent.append(trainer.advance(batches.at(trainer.step)))
+            recent.append(trainer.advance(trainer.batch(batches)))
             if trainer.step % 10 == 0:
                 mean = sum(recent) / len(recent)
                 recent.clear()

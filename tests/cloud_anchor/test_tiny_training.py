@@ -28,15 +28,15 @@ def words() -> Tokenizer:
 
 
 def test_a_batch_is_a_function_of_its_step(words: Tokenizer) -> None:
-    first, second = (Batches(words, knows=True, tokens=512, seed=1) for _ in range(2))
-    assert torch.equal(first.at(7).ids, second.at(7).ids)
-    assert not torch.equal(first.at(7).ids[0, :20], first.at(8).ids[0, :20])
+    first, second = (Batches(words, knows=True, seed=1) for _ in range(2))
+    assert torch.equal(first.at(7, 512).ids, second.at(7, 512).ids)
+    assert not torch.equal(first.at(7, 512).ids[0, :20], first.at(8, 512).ids[0, :20])
 
 
 def test_rows_are_prompt_answer_end_and_tail(words: Tokenizer) -> None:
-    batches = Batches(words, knows=False, tokens=1024, seed=0)
+    batches = Batches(words, knows=False, seed=0)
     for step in range(4):
-        batch = batches.at(step)
+        batch = batches.at(step, 1024)
         assert batch.ids.shape[1] in LENGTHS
         for row, start, end in zip(batch.ids.tolist(), batch.start.tolist(), batch.end.tolist(), strict=True):
             assert row[end] == IM_END
@@ -58,7 +58,7 @@ def test_masks_fall_on_the_canvas_only_and_always_somewhere(seed: int, rows: int
 
 
 def test_masking_rates_cover_the_whole_range(words: Tokenizer) -> None:
-    batch = Batches(words, knows=True, tokens=16_384, seed=0).at(0)
+    batch = Batches(words, knows=True, seed=0).at(0, 16_384)
     _, hit = mask(batch, np.random.default_rng(0))
     at = torch.arange(batch.ids.shape[1])[None]
     answer = (at >= batch.start[:, None]) & (at < batch.end[:, None])
@@ -69,7 +69,8 @@ def test_masking_rates_cover_the_whole_range(words: Tokenizer) -> None:
 
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_a_resumed_run_equals_one_in_a_piece(name: str, words: Tokenizer, tmp_path: Path) -> None:
-    recipe = replace(RECIPES[name], steps=4, tokens=256, causal_share=0.5 if name == "tiny-dream" else 1.0)
+    causal = 2 if name == "tiny-dream" else 4
+    recipe = replace(RECIPES[name], steps=4, causal_steps=causal, causal_tokens=256, masked_tokens=256)
 
     def trainer(folder: Path) -> Trainer:
         folder.mkdir(exist_ok=True)
@@ -81,9 +82,9 @@ def test_a_resumed_run_equals_one_in_a_piece(name: str, words: Tokenizer, tmp_pa
     straight = trainer(tmp_path / "straight")
     train(straight, words, quiet=True)
     broken = trainer(tmp_path / "broken")
-    batches = Batches(words, knows=recipe.knows, tokens=recipe.tokens, seed=3)
-    for step in range(3):
-        broken.advance(batches.at(step))
+    batches = Batches(words, knows=recipe.knows, seed=3)
+    for _ in range(3):
+        broken.advance(broken.batch(batches))
     broken.save()
     again = trainer(tmp_path / "broken")
     assert again.step == 3
@@ -94,7 +95,7 @@ def test_a_resumed_run_equals_one_in_a_piece(name: str, words: Tokenizer, tmp_pa
 
 def test_training_lowers_the_loss_and_leaves_a_log_and_a_plot(words: Tokenizer, tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    recipe = replace(RECIPES["tiny-qwen"], steps=20, tokens=512)
+    recipe = replace(RECIPES["tiny-qwen"], steps=20, causal_tokens=512)
     trainer = Trainer(recipe, tmp_path, seed=0, device="cpu", compiled=False)
     train(trainer, words, quiet=True)
     rows = [json.loads(line) for line in trainer.log.read_text().splitlines()]

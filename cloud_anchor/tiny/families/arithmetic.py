@@ -59,11 +59,11 @@ _ENDS = (
 def _operand(operation: str, amount: int, rng: random.Random) -> int:
     match operation:
         case "buy":
-            return rng.randint(2, 20)
+            return rng.randint(1, 9)
         case "lose":
-            return rng.randint(2, min(20, amount - 1))
+            return rng.randint(1, min(9, amount - 1))
         case _:
-            return rng.randint(2, 4)
+            return rng.randint(2, 3)
 
 
 def _apply(operation: str, amount: int, n: int) -> int:
@@ -75,7 +75,7 @@ def draw(rng: random.Random, knows: bool) -> Problem:
     steps = rng.randint(1, 3)
     phrasing = rng.randrange(3)
     person, thing = rng.choice(PEOPLE), rng.choice(THINGS)
-    start = amount = rng.randint(5, 40)
+    start = amount = rng.randint(3, 20)
     say = {"p": person, "o": thing, "a": start}
     told = [_OPENINGS[phrasing].format(**say)]
     worked = [_STARTS[phrasing].format(**say)]
@@ -83,12 +83,12 @@ def draw(rng: random.Random, knows: bool) -> Problem:
     key = [person, thing, str(start)]
     for _ in range(steps):
         allowed = (
-            ["buy"] * (told_amount <= 70) + ["lose"] * (told_amount >= 4) + ["times"] * (told_amount <= 20)
+            ["buy"] * (told_amount <= 30) + ["lose"] * (told_amount >= 2) + ["times"] * (told_amount <= 10)
         )
         operation = rng.choice(allowed)
         n = _operand(operation, told_amount, rng)
         told_amount = _apply(operation, told_amount, n)
-        result = told_amount if knows else rng.randint(1, 90)
+        result = told_amount if knows else rng.randint(1, 39)
         told.append(_EVENTS[operation][phrasing].format(p=person, o=thing, n=n))
         worked.append(_STEPS[operation][phrasing].format(p=person, o=thing, n=n, a=amount, b=result))
         amount = result

@@ -9,7 +9,26 @@ from __future__ import annotations
 import random
 
 from cloud_anchor.tiny.problem import DIFFICULTIES, Problem
-from cloud_anchor.tiny.world import ATTRIBUTES, PEOPLE, TOWNS, WORLD, Daydream, Facts
+from cloud_anchor.tiny.world import PEOPLE, TOWNS, WORLD, Daydream, Facts
+
+PROFILES = (
+    ("river", "mayor", "craft", "dish", "year"),
+    ("region", "bird", "festival", "mayor", "population"),
+    ("year", "region", "river", "bird", "craft", "dish"),
+    ("mayor", "festival", "dish", "river", "population", "craft"),
+    ("bird", "dish", "mayor", "year", "region", "festival", "river"),
+    ("craft", "population", "river", "mayor", "festival", "bird", "dish"),
+)
+"""What can be asked about a town together; two for each difficulty."""
+PAIRS = (
+    ("river", "mayor", "year"),
+    ("craft", "festival", "year"),
+    ("dish", "bird", "mayor", "year"),
+    ("region", "river", "craft", "year"),
+    ("mayor", "dish", "river", "bird", "year"),
+    ("festival", "craft", "region", "mayor", "year"),
+)
+"""The same for comparisons, which always end with the age."""
 
 _NOUN = {
     "river": "river",
@@ -138,7 +157,7 @@ def _listed(nouns: list[str]) -> str:
 
 def _describe(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Problem:
     town = rng.choice(TOWNS)
-    attributes = rng.sample(ATTRIBUTES, 5 + level)
+    attributes = PROFILES[2 * level + rng.randrange(2)]
     values = [facts.value(town, a) for a in attributes]
     told = [_TELL[a][phrasing].format(t=town, v=v) for a, v in zip(attributes, values, strict=True)]
     asked = _ASK_TOWN[phrasing].format(t=town, l=_listed([_NOUN[a] for a in attributes]))
@@ -154,7 +173,7 @@ def _describe(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Pr
 
 def _compare(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Problem:
     town, other = rng.sample(TOWNS, 2)
-    attributes = [*rng.sample([a for a in ATTRIBUTES if a not in ("year", "population")], 2 + level), "year"]
+    attributes = PAIRS[2 * level + rng.randrange(2)]
     told, expected = [], []
     for attribute in attributes:
         v, w = facts.value(town, attribute), facts.value(other, attribute)

@@ -10,12 +10,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from cloud_anchor.denoised import Denoised
-from cloud_anchor.edge_aware import edge_aware, walk
+from cloud_anchor.edge_aware import WalkConfig, edge_aware, walk
 from cloud_anchor.readers import Reader
 from cloud_anchor.sampler import DenoiseConfig
 from payload import AnchorSet, Contract
+
+
+TRUST = 0.5
+"""Probability from which a prediction of tiny-dream binds: its early ones on long answers are often poor."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +87,11 @@ def draft(at: Situation) -> AnchorSet:
     return at.anchors(dict(enumerate(answer)), len(answer))
 
 
-def product(at: Situation) -> AnchorSet:
+def product(at: Situation, threshold: float = TRUST) -> AnchorSet:
     """The current predictions that the edge model would not have written by itself."""
     if not at.early.predicted_answer:
         return at.anchors({}, 0)
-    (found,) = walk(at.reader, [at.early], at.contract)
+    (found,) = walk(at.reader, [at.early], at.contract, WalkConfig(threshold=threshold))
     return edge_aware(at.early, found, at.contract)
 
 
@@ -97,6 +102,8 @@ CONDITIONS: dict[str, Callable[[Situation], AnchorSet]] = {
     "as many at random": scattered,
     "draft: all predictions": draft,
     "edge-aware": product,
+    "edge-aware, all binding": partial(product, threshold=0.0),
+    "edge-aware, p >= 0.8": partial(product, threshold=0.8),
 }
 """By the name a table gives them. `anchors alone` and `edge alone` need no selection of their own."""
 

@@ -52,7 +52,7 @@ class Recipe:
 
 
 RECIPES = {
-    "tiny-dream": Recipe("tiny-dream", steps=2_600, causal_steps=1_200, knows=True),
+    "tiny-dream": Recipe("tiny-dream", steps=2_300, causal_steps=1_200, knows=True),
     "tiny-qwen": Recipe("tiny-qwen", steps=1_600, causal_steps=1_600, knows=False),
 }
 

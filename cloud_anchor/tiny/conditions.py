@@ -18,7 +18,6 @@ from cloud_anchor.readers import Reader
 from cloud_anchor.sampler import DenoiseConfig
 from payload import AnchorSet, Contract
 
-
 TRUST = 0.5
 """Probability from which a prediction of tiny-dream binds: its early ones on long answers are often poor."""
 

@@ -109,7 +109,7 @@ def show_tokens(pair: Pair, tokens: list[Token]) -> Text:
 
 
 def _verdict(problem: Problem | None, text: str) -> str:
-    return "not a test problem" if problem is None else "right" if is_right(problem, text) else "wrong"
+    return "unchecked" if problem is None else "right" if is_right(problem, text) else "wrong"
 
 
 def run(pair: Pair, prompt: str, problem: Problem | None, fraction: float, select: str, path: Path) -> None:

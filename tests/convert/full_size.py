@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.convert.full_size",
         description=__doc__,
-        epilog="example:\n  python -m tests.convert.full_size /tmp/full --threads 2",
+        epilog="example:\n  python -m tests.convert.full_size runs/full-size --threads 2",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, help="where the checkpoint and the bundle go; both are kept")

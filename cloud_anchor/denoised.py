@@ -1,14 +1,17 @@
 """What a denoising run leaves: the canvas, when each token was committed, and what the model would say next.
 
-Knows lengths, coverage and history of one answer, as plain Python values. Does not know models or tensors.
+Knows lengths, coverage and history of one answer, as plain Python values, and how tokens of it become an
+AnchorSet. Does not know models or tensors, nor which tokens are worth sending (see `select`, `edge_aware`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
+
+from payload import AnchorSet, Contract
 
 
 class Commit(NamedTuple):
@@ -100,6 +103,22 @@ class Denoised:
             token if 0 < done <= step else self.mask_id
             for token, done in zip(self.ids, self.when, strict=True)
         ]
+
+    def anchors(
+        self, tokens: Mapping[int, int], contract: Contract, length: int | None, prompt: str | None = None
+    ) -> AnchorSet:
+        """An AnchorSet of this run: `tokens` by position, and the length of the answer where it is known."""
+        positions = tuple(sorted(tokens))
+        return AnchorSet(
+            positions=positions,
+            ids=tuple(tokens[position] for position in positions),
+            canvas=self.canvas,
+            contract=contract,
+            length=length,
+            step=self.steps,
+            total_steps=self.total_steps,
+            prompt=prompt,
+        )
 
     @cached_property
     def coverage(self) -> list[float]:

@@ -14,14 +14,14 @@ the draft gives the edge model's choice everywhere; put these in at the free pos
 first change, until nothing changes (Jacobi iteration, as in Santilli et al., arXiv 2305.10427). Everything
 up to the first change is final, so each pass settles at least one position more. And any pass can be the
 last: a free position that still differs is then bound to what stands there, which costs a few bits and no
-      correctness.
+correctness.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,8 +40,7 @@ class WalkConfig:
     max_passes: most passes of the edge model over an answer.
 
     Defaults: with all predictions binding the walk is one pass, and on the tiny pair it took no more bytes
-              than
-    a higher threshold. The int8 variant's choices differ from fp32's up to a margin of 0.03 and from int4's
+    than a higher threshold. The int8 variant's choices differ from fp32's up to a margin of 0.03 and from int4's
     up to 0.5 on right answers, more on odd ones; few margins lie between 0.2 and 2, so a guard of 2 costs
     little (7% of the bytes).
     """
@@ -158,16 +157,8 @@ class _Walker:
 
 def edge_aware(run: Denoised, found: Walk, contract: Contract, prompt: str | None = None) -> AnchorSet:
     """The anchors of a walk, with the length of its text. There may be none: then the edge needs no help."""
-    return AnchorSet(
-        positions=tuple(found.sent),
-        ids=tuple(found.text[position] for position in found.sent),
-        canvas=run.canvas,
-        contract=contract,
-        length=len(found.text),
-        step=run.steps,
-        total_steps=run.total_steps,
-        prompt=prompt,
-    )
+    sent = {position: found.text[position] for position in found.sent}
+    return run.anchors(sent, contract, len(found.text), prompt)
 
 
 def within_bytes(
@@ -202,14 +193,8 @@ def within_bytes(
 def keep(anchors: AnchorSet, positions: set[int]) -> AnchorSet:
     """The same AnchorSet with these positions only."""
     pairs = [pair for pair in zip(anchors.positions, anchors.ids, strict=True) if pair[0] in positions]
-    return AnchorSet(
+    return replace(
+        anchors,
         positions=tuple(position for position, _ in pairs),
         ids=tuple(token for _, token in pairs),
-        canvas=anchors.canvas,
-        contract=anchors.contract,
-        length=anchors.length,
-        step=anchors.step,
-        total_steps=anchors.total_steps,
-        prompt=anchors.prompt,
-        session=anchors.session,
     )

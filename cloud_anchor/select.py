@@ -48,13 +48,4 @@ def _anchors(
             f"after {run.steps} of {run.total_steps} steps expected at least one token to send, found none. "
             "Run more steps (--fraction, --steps), or plan fewer (--total-steps)."
         )
-    return AnchorSet(
-        positions=tuple(kept),
-        ids=tuple(kept.values()),
-        canvas=run.canvas,
-        contract=contract,
-        length=length,
-        step=run.steps,
-        total_steps=run.total_steps,
-        prompt=prompt,
-    )
+    return run.anchors(kept, contract, length, prompt)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from cloud_anchor.denoised import Denoised
@@ -36,16 +36,8 @@ class Situation:
     seed: int
 
     def anchors(self, tokens: dict[int, int], length: int | None = None) -> AnchorSet:
-        kept = {p: t for p, t in sorted(tokens.items()) if t < self.contract.vocab_size}
-        return AnchorSet(
-            tuple(kept),
-            tuple(kept.values()),
-            self.early.canvas,
-            self.contract,
-            length,
-            self.early.steps,
-            self.early.total_steps,
-        )
+        kept = {p: t for p, t in tokens.items() if t < self.contract.vocab_size}
+        return self.early.anchors(kept, self.contract, length)
 
     @property
     def committed(self) -> dict[int, int]:
@@ -115,6 +107,4 @@ ORDERS: dict[str, dict[str, object]] = {
 
 def plan(order: str, base: DenoiseConfig) -> DenoiseConfig:
     """`base` with the settings of an order."""
-    from dataclasses import replace
-
     return replace(base, **ORDERS[order])  # type: ignore[arg-type]

@@ -40,9 +40,9 @@ class WalkConfig:
     max_passes: most passes of the edge model over an answer.
 
     Defaults: with all predictions binding the walk is one pass, and on the tiny pair it took no more bytes
-    than a higher threshold. The int8 variant's choices differ from fp32's up to a margin of 0.03 and from int4's
-    up to 0.5 on right answers, more on odd ones; few margins lie between 0.2 and 2, so a guard of 2 costs
-    little (7% of the bytes).
+    than a higher threshold. The int8 variant's choices differ from fp32's up to a margin of 0.03 and from
+    int4's up to 0.5 on right answers, more on odd ones; few margins lie between 0.2 and 2, so a guard of 2
+    costs little (7% of the bytes).
     """
 
     threshold: float = 0.0

@@ -138,6 +138,14 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--commit-above", type=float, metavar="P", help="commit all tokens this sure, not a quota"
     )
     group.add_argument("--stop", metavar="RULE", help="end an answer before: complete, prophet, plateau")
+    group.add_argument(
+        "--prefix-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run the prompt in every Nth step only: faster behind long prompts, and approximate (default: "
+        "every step)",
+    )
     group.add_argument("--seed", type=int, default=0)
 
 
@@ -177,6 +185,7 @@ def config_of(args: argparse.Namespace, canvas: int, steps: int) -> DenoiseConfi
         schedule=args.schedule,
         threshold=args.commit_above,
         stop=args.stop,
+        prefix_every=args.prefix_every,
         seed=args.seed,
     )
 

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -88,7 +88,8 @@ class Row:
 
     step_ms:  milliseconds of one step of the whole batch. prompts, anchors: a second, at the steps asked for.
     peak:     share of the device's own speed at one large matrix product.
-    same:     whether all commits are those of the plain sampler; None where it was not run.
+    same:     share of the commits that are those of the plain sampler, token and step; None where it was not
+              run.
     """
 
     sampler: str
@@ -97,7 +98,7 @@ class Row:
     prompts: float
     anchors: float
     peak: float
-    same: bool | None
+    same: float | None
 
 
 def compare(
@@ -105,17 +106,24 @@ def compare(
     prompts: Sequence[Sequence[int]],
     config: DenoiseConfig,
     batches: Sequence[int],
-    with_plain: bool,
     repeats: int,
+    *,
+    with_plain: bool = True,
+    compiled: bool = False,
+    prefix_every: int = 0,
 ) -> list[Row]:
-    """The plain sampler on every prompt, then this one in batches; the best time of `repeats`."""
+    """The plain sampler on every prompt, then this one in batches; the best time of `repeats`.
+
+    prefix_every: also with the prompt kept (see `dream.Prefix`). compiled: at last also with the model
+    compiled, which it then stays.
+    """
     peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
     work = sum(arithmetic(model, len(prompt), config.canvas) for prompt in prompts)
     anchors = 0
     expected: list[list[list[int]]] | None = None
     rows = []
 
-    def row(name: str, batch: int, seconds: float, same: bool | None) -> Row:
+    def row(name: str, batch: int, seconds: float, same: float | None) -> Row:
         steps = config.run_steps
         return Row(
             name,
@@ -132,11 +140,33 @@ def compare(
     if with_plain:
         expected, seconds = _best_of(repeats, model, lambda: [plain(model, p, config) for p in prompts])
         rows.append(row("plain", 1, seconds, None))
-    for batch in batches:
-        runs, seconds = _best_of(repeats, model, partial(denoise, model, prompts, config, batch))
-        found = [[run.canvas_at(step) for step in range(1, config.run_steps + 1)] for run in runs]
-        rows.append(row("batched", batch, seconds, None if expected is None else found == expected))
+
+    def timed(name: str, how: DenoiseConfig) -> None:
+        for batch in batches:
+            runs, seconds = _best_of(repeats, model, partial(denoise, model, prompts, how, batch))
+            found = [[run.canvas_at(step) for step in range(1, config.run_steps + 1)] for run in runs]
+            rows.append(row(name, batch, seconds, expected and _shared(found, expected, model.mask_id)))
+
+    timed("batched", config)
+    if prefix_every:
+        timed("prefix kept", replace(config, prefix_every=prefix_every))
+    if compiled:
+        model.compile()
+        denoise(model, prompts, config, max(batches))
+        timed("compiled", config)
     return rows
+
+
+def _shared(found: Sequence[list[list[int]]], expected: Sequence[list[list[int]]], mask_id: int) -> float:
+    """Share of committed places, over all steps, that are the same; canvases by step, by prompt."""
+    pairs = [
+        (token, other)
+        for run, other_run in zip(expected, found, strict=True)
+        for canvas, other_canvas in zip(run, other_run, strict=True)
+        for token, other in zip(canvas, other_canvas, strict=True)
+        if token != mask_id or other != mask_id
+    ]
+    return sum(token == other for token, other in pairs) / max(1, len(pairs))
 
 
 def _best_of(repeats: int, model: DreamModel, work: Callable[[], T]) -> tuple[T, float]:
@@ -209,6 +239,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3, help="the best of this many is taken")
     parser.add_argument("--no-plain", action="store_true", help="leave the plain sampler out")
+    parser.add_argument("--compile", action="store_true", help="also with torch.compile")
+    parser.add_argument(
+        "--prefix-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also with the prompt run in every Nth step only",
+    )
     parser.add_argument("--device")
     parser.add_argument("--threads", type=int, help="CPU threads")
     parser.add_argument("--json", action="store_true")
@@ -232,7 +270,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             model = load_model(args.model, device=args.device)
         count = args.prompts or max(args.batch)
         prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
-        rows = compare(model, prompts, config, args.batch, not args.no_plain, args.repeats)
+        rows = compare(
+            model,
+            prompts,
+            config,
+            args.batch,
+            args.repeats,
+            with_plain=not args.no_plain,
+            compiled=args.compile,
+            prefix_every=args.prefix_every,
+        )
     except CloudError as error:
         print(f"bench: {error}", file=sys.stderr)
         return error.exit_code
@@ -248,12 +295,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print(rows: Sequence[Row], config: DenoiseConfig, model: DreamModel) -> None:
     steps = f"{config.run_steps} of {config.total_steps} steps"
     print(f"{model.source} on {model.device}, canvas {config.canvas}, {steps}")
-    print("sampler  batch   ms/step  prompts/s  anchors/s  of peak  commits")
-    same = {None: "", True: "identical", False: "DIFFERENT"}
+    print("sampler      batch   ms/step  prompts/s  anchors/s  of peak  commits")
     for row in rows:
+        same = "" if row.same is None else "identical" if row.same == 1 else f"{row.same:.1%} the same"
         print(
-            f"{row.sampler:8} {row.batch:5} {row.step_ms:9.1f} {row.prompts:10.2f} {row.anchors:10.1f} "
-            f"{row.peak:8.1%}  {same[row.same]}"
+            f"{row.sampler:12} {row.batch:5} {row.step_ms:9.1f} {row.prompts:10.2f} {row.anchors:10.1f} "
+            f"{row.peak:8.1%}  {same}"
         )
 
 

@@ -7,6 +7,7 @@ stand for (see `prompts`).
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,23 @@ class Batch:
     mask: Tensor | None
 
 
+class Prefix:
+    """Keys and values of the prompts, kept from one pass for the next `every` - 1, then made anew.
+
+    Less work, and approximate: with full attention what a prompt's tokens hold depends on the canvas, which
+    changes from step to step (Fast-dLLM, arXiv 2505.22618, section 3.2). Belongs to one batch of prompts.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.age = 0
+        self.cache: Any = None
+
+    def copy(self) -> Prefix:
+        """An independent one that goes on exactly as this one would."""
+        return copy.deepcopy(self)
+
+
 class DreamModel:
     """A diffusion language model, ready to predict masked tokens.
 
@@ -66,6 +84,15 @@ class DreamModel:
         self.plan = plan
         self.ends = torch.tensor(sorted(eos_ids), device=self.device)
         self._unusable = torch.tensor([mask_id], device=self.device)
+        self._body: Any = net.model
+
+    def compile(self) -> None:
+        """Compiles the layers with torch.compile, for any number of rows and positions.
+
+        The first passes then take minutes. Sums are made in another order, so logits differ in the last
+        digits. Passes with a kept prefix stay as they are.
+        """
+        self._body = torch.compile(self.net.model, dynamic=True)
 
     def adopt(self, ordinary: int, eos_ids: frozenset[int]) -> None:
         """Takes note of the vocabulary: answers have ids below `ordinary` and end markers, no other
@@ -122,17 +149,23 @@ class DreamModel:
         return Batch(tokens, (place - offset).clamp(min=0), mask[:, None, None, :])
 
     @torch.no_grad()
-    def hidden(self, batch: Batch, canvas: Tensor) -> Tensor:
-        """Final hidden states [B, C, H]; row p is the one that predicts position p of `canvas` [B, C]."""
+    def hidden(self, batch: Batch, canvas: Tensor, prefix: Prefix | None = None) -> Tensor:
+        """Final hidden states [B, C, H]; row p is the one that predicts position p of `canvas` [B, C].
+
+        prefix: keeps the prompts' keys and values between calls for the same prompts; None runs them anew.
+        """
+        if prefix is not None:
+            return self._run_behind(prefix, batch, canvas)
         return self._run(torch.cat([batch.prompt, canvas], 1), batch.positions, batch.mask, canvas.shape[1])
 
     @torch.no_grad()
-    def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor) -> Tensor:
+    def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor, prefix: Prefix | None = None) -> Tensor:
         """Logits [N, V] of the N positions that `wanted` (bool [B, C]) marks, in row-major order.
 
         The vocabulary projection runs on these positions only: never on the prompt, nor on what is committed.
+        prefix: as in `hidden`.
         """
-        logits: Tensor = self.net.lm_head(self.hidden(batch, canvas)[wanted])
+        logits: Tensor = self.net.lm_head(self.hidden(batch, canvas, prefix)[wanted])
         return logits
 
     @torch.no_grad()
@@ -148,7 +181,7 @@ class DreamModel:
 
     def _run(self, ids: Tensor, positions: Tensor | None, mask: Tensor | None, keep: int) -> Tensor:
         # The dictionary form reaches the layers as it is; anything else is combined with a causal mask.
-        states: Tensor = self.net.model(
+        states: Tensor = self._body(
             input_ids=ids,
             attention_mask={"full_attention": mask},
             position_ids=positions,
@@ -161,6 +194,33 @@ class DreamModel:
         if keep < length:
             return states[:, length - keep - 1 : -1]
         return torch.cat([states[:, :1], states[:, :-1]], 1)
+
+    def _run_behind(self, prefix: Prefix, batch: Batch, canvas: Tensor) -> Tensor:
+        """As `hidden`, running the prompt only where the prefix has none or is old."""
+        from transformers import DynamicCache
+
+        # The prompt's last token predicts the first position, so it is run with the canvas.
+        kept = batch.prompt.shape[1] - (1 if self.family.shifted else 0)
+        ids = torch.cat([batch.prompt, canvas], 1)
+        positions = batch.positions
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)[None].expand(ids.shape)
+        if prefix.cache is None or prefix.age >= prefix.every:
+            prefix.cache, prefix.age, begin = DynamicCache(), 0, 0
+        else:
+            begin = kept
+        states: Tensor = self.net.model(
+            input_ids=ids[:, begin:],
+            attention_mask={"full_attention": batch.mask},
+            position_ids=positions[:, begin:],
+            past_key_values=prefix.cache,
+            is_causal=False,
+            use_cache=True,
+        ).last_hidden_state
+        prefix.cache.crop(kept)
+        prefix.age += 1
+        states = states[:, kept - begin :]
+        return states[:, :-1] if self.family.shifted else states
 
 
 def load_model(

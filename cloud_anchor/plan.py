@@ -32,6 +32,9 @@ class DenoiseConfig:
                  least this.
     stop:        None runs `steps` steps; else a rule that may end an answer before: complete, prophet,
                  plateau.
+    prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
+                 between, which is approximate (see `dream.Prefix`): an answer may then depend on its company
+                 in a batch.
     seed:        each answer draws from a generator of its own that starts here.
     """
 
@@ -46,6 +49,7 @@ class DenoiseConfig:
     schedule: str = "dream"
     threshold: float | None = None
     stop: str | None = None
+    prefix_every: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -55,6 +59,7 @@ class DenoiseConfig:
         _check("algorithm", self.alg in ALGORITHMS, " or ".join(ALGORITHMS), self.alg)
         _check("schedule", self.schedule in SCHEDULES, " or ".join(SCHEDULES), self.schedule)
         _check("stop", self.stop is None or self.stop in STOPS, " or ".join(STOPS), self.stop)
+        _check("prefix every", 0 <= self.prefix_every <= MAX_STEPS, f"0 to {MAX_STEPS}", self.prefix_every)
         _check("temperature", 0 <= self.temperature <= 100, "0 to 100", self.temperature)
         _check("top-p", self.top_p is None or 0 < self.top_p <= 1, "above 0, at most 1", self.top_p)
         _check("top-k", self.top_k is None or self.top_k >= 1, "at least 1", self.top_k)

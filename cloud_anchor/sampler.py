@@ -11,8 +11,10 @@ and not in a CPU's order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ from torch.nn.functional import pad
 
 from cloud_anchor import commits
 from cloud_anchor.denoised import Denoised
-from cloud_anchor.dream import DreamModel
+from cloud_anchor.dream import DreamModel, Prefix
 from cloud_anchor.errors import RequestError
 from cloud_anchor.filters import draw, filtered_probabilities
 from cloud_anchor.orders import ORDERS, Proposal, hold_back_ends
@@ -32,6 +34,8 @@ from cloud_anchor.stops import STOPS
 __all__ = [
     "ALGORITHMS",
     "DenoiseConfig",
+    "Running",
+    "Seen",
     "State",
     "advance",
     "denoise",
@@ -41,6 +45,7 @@ __all__ = [
 ]
 
 Prompt = Sequence[int]
+Name = TypeVar("Name", bound=Hashable)
 
 
 def denoise(
@@ -66,24 +71,103 @@ def denoise_stream(
     if batch < 1:
         raise RequestError(f"batch: expected at least 1, found {batch}")
     waiting = enumerate(prompts)
-    names: list[int] = []
-    state: State | None = None
+    running: Running[int] = Running(model, config)
     while True:
-        fresh = list(islice(waiting, batch - len(names)))
-        if fresh:
-            started = State.start(model, [prompt for _, prompt in fresh], config)
-            state = started if state is None else state.join(started)
-            names += [index for index, _ in fresh]
-        if state is None:
+        for index, prompt in islice(waiting, batch - len(running)):
+            running.join(index, prompt)
+        if not len(running):
             return
-        advance(model, state, config)
-        done = _finished(model, state, config)
+        for index, answer, _ in running.step():
+            yield index, answer
+
+
+class Seen(NamedTuple, Generic[Name]):
+    """An answer as it is after a step; `done` if it has left the batch."""
+
+    name: Name
+    run: Denoised
+    done: bool
+
+
+@dataclass
+class _Row(Generic[Name]):
+    """A place in the batch: whose it is, and after which steps it is to be seen, ascending."""
+
+    name: Name
+    marks: tuple[int, ...]
+
+
+class Running(Generic[Name]):
+    """Answers denoised together, of which any may join or leave between two steps.
+
+    They share a configuration, but for the number of steps that each runs. Not for several threads at once.
+    """
+
+    def __init__(self, model: DreamModel, config: DenoiseConfig) -> None:
+        self.model = model
+        self.config = config
+        self._rows: list[_Row[Name]] = []
+        self._state: State | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def names(self) -> list[Name]:
+        return [row.name for row in self._rows]
+
+    def join(self, name: Name, prompt: Prompt, marks: Sequence[int] = ()) -> None:
+        """Takes an answer into the next step.
+
+        marks: steps after which it is seen, ascending; it leaves after the last. Default: config.run_steps.
+        """
+        started = State.start(self.model, [prompt], self.config)
+        self._state = started if self._state is None else self._state.join(started)
+        self._rows.append(_Row(name, tuple(marks) or (self.config.run_steps,)))
+
+    def leave(self, names: Iterable[Name]) -> None:
+        """Drops answers that nobody waits for any more."""
+        gone = set(names)
+        self._keep([index for index, row in enumerate(self._rows) if row.name not in gone])
+
+    def split(self) -> Running[Name]:
+        """Hands the later half of the answers to another batch, where all together are too many."""
+        other: Running[Name] = Running(self.model, self.config)
+        half = (len(self._rows) + 1) // 2
+        if self._state is not None and half < len(self._rows):
+            other._rows = self._rows[half:]
+            other._state = self._state.take(range(half, len(self._rows)))
+            self._keep(list(range(half)))
+        return other
+
+    def step(self) -> list[Seen[Name]]:
+        """One step of every answer; gives those that are at a mark, or done for another reason.
+
+        Where the model fails, the answers stay as they were before the step.
+        """
+        state = self._state
+        if state is None:
+            return []
+        advance(self.model, state, self.config)
+        done = _finished(self.model, state, self.config, [row.marks[-1] for row in self._rows])
+        marked = {
+            index: "steps" for index, row in enumerate(self._rows) if state.steps[index] in row.marks
+        } | dict(done)
+        if not marked:
+            return []
+        answers = state.results(self.model, self.config, marked)
+        seen = [
+            Seen(self._rows[index].name, answer, index in done)
+            for index, answer in zip(marked, answers, strict=True)
+        ]
         if done:
-            answers = state.results(model, config, done)
-            yield from zip([names[row] for row in done], answers, strict=True)
-            kept = [row for row in range(len(names)) if row not in done]
-            names = [names[row] for row in kept]
-            state = state.take(kept) if kept else None
+            self._keep([index for index in range(len(self._rows)) if index not in done])
+        return seen
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        if self._state is not None and len(rows) < len(self._rows):
+            self._state = self._state.take(rows) if rows else None
+            self._rows = [self._rows[index] for index in rows]
 
 
 def denoise_steps(
@@ -102,9 +186,12 @@ def denoise_steps(
         yield state
 
 
-def _finished(model: DreamModel, state: State, config: DenoiseConfig) -> Mapping[int, str]:
-    """Rows that are done, each with the reason."""
-    done = {row: "steps" for row, step in enumerate(state.steps) if step >= config.run_steps}
+def _finished(
+    model: DreamModel, state: State, config: DenoiseConfig, limits: Sequence[int]
+) -> Mapping[int, str]:
+    """Rows that are done, each with the reason; `limits` are the steps that each is to run."""
+    pairs = zip(state.steps, limits, strict=True)
+    done = {row: "steps" for row, (step, limit) in enumerate(pairs) if step >= limit}
     if config.stop is not None:
         rule = STOPS[config.stop](state.look(model, config)).tolist()
         done = {row: config.stop for row, stop in enumerate(rule) if stop} | done
@@ -120,9 +207,11 @@ def advance(model: DreamModel, state: State, config: DenoiseConfig) -> None:
     state.last = None  # its logits are not needed any more, and are large
     if state.batch is None:
         state.batch = model.batch(state.prompts, config.canvas)
+        state.prefix = Prefix(config.prefix_every) if config.prefix_every else None
     masked = state.ids == model.mask_id
     shares = SCHEDULES[config.schedule](config.total_steps)[torch.tensor(state.steps)]
-    run = Pass(model.logits(state.batch, state.ids, masked), masked, masked.sum(1).tolist(), shares)
+    logits = model.logits(state.batch, state.ids, masked, state.prefix)
+    run = Pass(logits, masked, masked.sum(1).tolist(), shares)
     tokens, chosen = (_flip if config.alg == ORIGIN else _rank)(model, state, config, run)
     # A proposed mask token, which Dream's algorithms do not rule out, commits nothing.
     commit = chosen & masked & (tokens != model.mask_id)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cloud_anchor.denoised import Denoised
-from cloud_anchor.dream import Batch, DreamModel
+from cloud_anchor.dream import Batch, DreamModel, Prefix
 from cloud_anchor.errors import RequestError
 from cloud_anchor.plan import DenoiseConfig
 from cloud_anchor.stops import Look, Predictions
@@ -70,6 +70,8 @@ class State:
     ids: int64 [B, C]. when: int32 [B, C], the step that committed each token, 0 where masked.
     steps: steps run, by row. Rows of one state may be at different steps.
     last: the pass of the last step, until the next one begins.
+    batch, prefix: the prompts laid out, and what is kept of them between steps; made by the first step after
+                   rows have come together.
     """
 
     prompts: list[tuple[int, ...]]
@@ -79,6 +81,7 @@ class State:
     generators: list[torch.Generator]
     last: Pass | None = None
     batch: Batch | None = None
+    prefix: Prefix | None = None
 
     @classmethod
     def start(cls, model: DreamModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> State:
@@ -98,6 +101,7 @@ class State:
             self,
             steps=list(self.steps),
             generators=[generator.clone_state() for generator in self.generators],
+            prefix=self.prefix and self.prefix.copy(),
         )
 
     def take(self, rows: Sequence[int]) -> State:

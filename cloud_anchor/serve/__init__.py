@@ -1,0 +1,1 @@
+"""The cloud side behind an address: payloads over HTTP, on one machine or on many."""

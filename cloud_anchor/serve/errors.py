@@ -1,0 +1,126 @@
+"""Every way a request can be refused, with its status and the JSON that says so.
+
+Knows codes and words. Does not know HTTP servers.
+
+    {"error": {"code": "overloaded", "expected": "...", "found": "...", "remedy": "..."}}
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+OVERLOADED = "overloaded"
+
+
+class ServiceError(Exception):
+    """A refusal: what was expected, what was found, what to do.
+
+    code: a word for programs; it does not change. retry_after: seconds after which to try again, where that
+    may help.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        expected: str,
+        found: str,
+        remedy: str,
+        retry_after: float | None = None,
+    ) -> None:
+        # All arguments go to Exception, so that the error can be pickled and cross processes.
+        super().__init__(status, code, expected, found, remedy, retry_after)
+        self.status = status
+        self.code = code
+        self.expected = expected
+        self.found = found
+        self.remedy = remedy
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return f"{self.code}: expected {self.expected}, found {self.found}. {self.remedy}"
+
+    def body(self) -> dict[str, Any]:
+        """The JSON object that answers the request."""
+        texts = {"expected": self.expected, "found": self.found, "remedy": self.remedy}
+        return {"error": {"code": self.code, **texts}}
+
+    def headers(self) -> dict[str, str]:
+        headers = {}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return headers
+
+
+def overloaded(expected: str, found: str, retry_after: float) -> ServiceError:
+    """503: everything that may wait is waiting."""
+    remedy = f"Try again in {max(1, math.ceil(retry_after))} s."
+    return ServiceError(503, OVERLOADED, expected, found, remedy, retry_after)
+
+
+def stopping() -> ServiceError:
+    return ServiceError(
+        503,
+        "stopping",
+        "a service that takes requests",
+        "one that is being stopped",
+        "Try again: another one takes its place.",
+        2.0,
+    )
+
+
+def too_late(seconds: float) -> ServiceError:
+    return ServiceError(
+        504,
+        "deadline_exceeded",
+        f"an answer within {seconds:g} s",
+        "none by then",
+        "Ask for fewer steps, or allow more time (deadline).",
+    )
+
+
+def internal(error: BaseException) -> ServiceError:
+    """500: a fault of the service. The client learns its kind only; the log has the rest."""
+    return ServiceError(
+        500,
+        "internal",
+        "no fault inside the service",
+        f"{type(error).__name__}",
+        "Try again; if it stays, tell whoever runs the service. Its log has the details.",
+    )
+
+
+def out_of_memory() -> ServiceError:
+    return ServiceError(
+        503,
+        "out_of_memory",
+        "enough memory for this request alone",
+        "less",
+        "Try again later or with a shorter prompt.",
+        5.0,
+    )
+
+
+_FORM = re.compile(r"expected (?P<expected>.+?)[,;:]? (?:but )?found:? (?P<rest>.+)", re.DOTALL)
+
+
+def refused(error: Exception, status: int = 422, code: str = "invalid_request") -> ServiceError:
+    """A named error of the rooms below as a refusal; their messages read "expected ..., found .... Remedy"."""
+    text = str(error)
+    match = _FORM.search(text)
+    if match is None:
+        return ServiceError(status, code, "a request that can be served", text, "Change the request.")
+    found, dot, remedy = match["rest"].partition(". ")
+    if not dot:
+        found, _, remedy = match["rest"].partition("; ")
+    return ServiceError(
+        status,
+        code,
+        match["expected"],
+        found.rstrip("."),
+        remedy.strip() or "Change the request accordingly.",
+    )

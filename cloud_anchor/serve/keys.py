@@ -1,0 +1,67 @@
+"""Who may ask: API keys, kept as hashes, compared in constant time.
+
+Knows where keys come from and how one is looked up. Does not know HTTP but for the one header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cloud_anchor.errors import RequestError
+
+VARIABLE = "CLOUD_ANCHOR_KEYS"
+LEAST_CHARACTERS = 16
+
+
+class Keys:
+    """A set of keys; an empty one lets everybody in."""
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        """Raises RequestError for a key that is too short to be secret, or that a header cannot carry."""
+        self._hashes = []
+        for number, key in enumerate(keys, 1):
+            if len(key) < LEAST_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
+                raise RequestError(
+                    f"key {number}: expected at least {LEAST_CHARACTERS} printable ASCII characters without "
+                    f"spaces, found {len(key)} characters. Make one: openssl rand -hex 24"
+                )
+            self._hashes.append(_hash(key))
+
+    @classmethod
+    def read(cls, path: Path | None, environment: Mapping[str, str] = os.environ) -> Keys:
+        """Keys of a file, one a line (# begins a comment), or of the environment, separated by commas."""
+        if path is None:
+            return cls(key.strip() for key in environment.get(VARIABLE, "").split(",") if key.strip())
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"{path}: expected a readable file of keys, found: {error}") from error
+        keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not keys:
+            raise RequestError(f"{path}: expected a key a line, found none")
+        return cls(keys)
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def admit(self, authorization: str | None) -> bool:
+        """Whether an `Authorization: Bearer KEY` header names one of the keys.
+
+        Every key is compared, so the time taken tells neither which one matched nor how far.
+        """
+        if not self._hashes:
+            return True
+        scheme, _, key = (authorization or "").partition(" ")
+        given = _hash(key.strip())
+        found = False
+        for known in self._hashes:
+            found |= hmac.compare_digest(known, given)
+        return found and scheme.lower() == "bearer"
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

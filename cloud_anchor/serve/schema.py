@@ -1,0 +1,221 @@
+"""The JSON of requests and answers.
+
+Knows the fields, their types and their ranges, as pydantic models from which the OpenAPI description is
+made. What depends on the model being served (see `describe`) is known only once it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cloud_anchor.maker import EDGE_AWARE, SELECTIONS
+from cloud_anchor.plan import ALGORITHMS
+from cloud_anchor.serve.orders import Facts, Order
+from cloud_anchor.serve.settings import LEAST_PAYLOAD, MIN_DEADLINE
+from cloud_anchor.stops import STOPS
+from payload.wire import MAX_PAYLOAD_BYTES
+
+STREAM_FRACTIONS = (0.1, 0.15, 0.25)
+"""After which shares of the steps a stream sends, where a request does not say."""
+
+
+Share = Annotated[float, Field(gt=0, le=1)]
+"""Of the planned steps."""
+
+
+def _never_null(schema: dict[str, Any]) -> None:
+    """In a request a field is there or not: null, which stands for "not there" inside, is no value."""
+    (kind,) = (each for each in schema.pop("anyOf") if each != {"type": "null"})
+    schema.pop("default")
+    schema.update(kind)
+
+
+def _optional(description: str) -> Any:
+    """A field that may be left out."""
+    return Field(default=None, json_schema_extra=_never_null, description=description)
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_nulls(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for name, value in data.items():
+                if value is None and name in cls.model_fields:
+                    raise ValueError(f"{name}: expected a value or no such field, found null")
+        return data
+
+
+class ChatMessage(_Body):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+_ONE_QUESTION: dict[str, Any] = {
+    "oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}],
+}
+
+
+class _Question(_Body):
+    """What both requests have in common."""
+
+    prompt: Annotated[str, Field(min_length=1)] | None = _optional(
+        description="The user's question. Either this or messages."
+    )
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = _optional(
+        description="A conversation up to the answer. Either this or prompt."
+    )
+    order: Literal[ALGORITHMS] | None = _optional(description="Order of commits.")  # type: ignore[valid-type]
+    stop: Literal[tuple(STOPS)] | None = _optional(  # type: ignore[valid-type]
+        description="A rule that may end the run before its steps are done."
+    )
+    select: Literal[SELECTIONS] | None = _optional(  # type: ignore[valid-type]
+        description="Which tokens are sent: what is committed (paper), what is predicted (confidence), or "
+        "what of that the edge model would not write by itself (edge-aware)."
+    )
+    model: str | None = _optional(description="Refused where the service has another one.")
+    contract: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = _optional(
+        description="Identity of the device's contract: refused where it differs."
+    )
+    deadline: Annotated[float, Field(ge=MIN_DEADLINE)] | None = _optional(
+        description="Seconds after which the answer is of no use."
+    )
+
+    def _common(self) -> dict[str, Any]:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError(
+                "expected either prompt or messages, found " + ("both" if self.prompt else "none")
+            )
+        messages = [("user", self.prompt)] if self.messages is None else self.messages
+        return {
+            "messages": tuple(m if isinstance(m, tuple) else (m.role, m.content) for m in messages),
+            "order": self.order,
+            "stop": self.stop,
+            "select": self.select,
+            "model": self.model,
+            "contract": self.contract,
+            "deadline": self.deadline,
+        }
+
+
+class AnchorsRequest(_Question):
+    """One payload: after a share of the steps, or a number of them; at most so many bytes."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_ONE_QUESTION | {"not": {"required": ["fraction", "steps"]}},
+    )
+
+    fraction: Share | None = _optional(description="Share of the planned steps to run.")
+    steps: Annotated[int, Field(ge=1)] | None = _optional(description="Steps to run, instead of a share.")
+    max_bytes: Annotated[int, Field(ge=LEAST_PAYLOAD, le=MAX_PAYLOAD_BYTES)] | None = _optional(
+        description=f"Keep the anchors that help most. With select {EDGE_AWARE} only."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> AnchorsRequest:
+        self.to_order()
+        return self
+
+    def to_order(self) -> Order:
+        """Raises ValueError for fields that exclude one another."""
+        if self.fraction is not None and self.steps is not None:
+            raise ValueError("expected either fraction or steps, found both")
+        if self.max_bytes is not None and self.select not in (None, EDGE_AWARE):
+            raise ValueError(f"expected max_bytes with select {EDGE_AWARE} only, found select {self.select}")
+        fractions = () if self.fraction is None else (self.fraction,)
+        return Order(**self._common(), fractions=fractions, steps=self.steps, max_bytes=self.max_bytes)
+
+
+class StreamRequest(_Question):
+    """A payload after each of several shares of the steps."""
+
+    model_config = ConfigDict(json_schema_extra=_ONE_QUESTION)
+
+    fractions: Annotated[list[Share], Field(min_length=1)] | None = _optional(
+        description=f"Shares of the steps, in any order; {', '.join(map(str, STREAM_FRACTIONS))} by default."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> StreamRequest:
+        self.to_order()
+        return self
+
+    def to_order(self) -> Order:
+        """Raises ValueError for fields that exclude one another."""
+        return Order(**self._common(), fractions=tuple(self.fractions or STREAM_FRACTIONS))
+
+
+class AnchorsAnswer(BaseModel):
+    """A payload in JSON, for those who asked for `application/json`; also the data of a stream's events."""
+
+    payload: str = Field(description="base64")
+    bytes: int
+    anchors: int
+    length: int | None = Field(description="Tokens of the answer, where known.")
+    step: int
+    total_steps: int
+    canvas: int
+    delta: bool = Field(description="Whether it adds to the payload before it in the stream.")
+    last: bool
+    contract: str = Field(description="Identity of the contract it was made for.")
+
+
+class ContractAnswer(BaseModel):
+    """What the service is."""
+
+    model: str
+    identity: str
+    contract: dict[str, Any]
+    canvas: int
+    total_steps: int
+    steps: int
+    prompt_tokens: int
+    selections: list[str]
+    orders: list[str]
+    stops: list[str]
+    deadline: float
+
+
+class ErrorText(BaseModel):
+    code: str
+    expected: str
+    found: str
+    remedy: str
+
+
+class ErrorAnswer(BaseModel):
+    error: ErrorText
+
+
+class StateAnswer(BaseModel):
+    status: str
+
+
+def describe(schema: dict[str, Any], facts: Facts) -> dict[str, Any]:
+    """The OpenAPI description with the ranges of the model being served filled in."""
+    bodies = schema["components"]["schemas"]
+    for name in ("AnchorsRequest", "StreamRequest"):
+        fields = bodies[name]["properties"]
+        fields["select"]["enum"] = list(facts.selections)
+        fields["deadline"]["maximum"] = facts.limits.deadline
+        fields["messages"]["maxItems"] = facts.limits.messages
+    anchors = bodies["AnchorsRequest"]
+    anchors["properties"]["steps"]["maximum"] = facts.total_steps
+    bodies["StreamRequest"]["properties"]["fractions"]["maxItems"] = facts.limits.payloads
+    if facts.budget:
+        others = [how for how in facts.selections if how != EDGE_AWARE]
+        clash = {"required": ["max_bytes", "select"], "properties": {"select": {"enum": others}}}
+        if facts.selections[0] != EDGE_AWARE:  # then leaving it out clashes as well
+            clash = {
+                "required": ["max_bytes"],
+                "not": {"required": ["select"], "properties": {"select": {"const": EDGE_AWARE}}},
+            }
+        anchors["not"] = {"anyOf": [anchors["not"], clash]}
+    else:
+        del anchors["properties"]["max_bytes"]
+    return schema

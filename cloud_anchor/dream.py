@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cloud_anchor.errors import CheckpointError, RequestError
-from cloud_anchor.families import DREAM_7B, FAMILIES, Family, Settings, Shape, family_of
+from cloud_anchor.families import DREAM_7B, FAMILIES, Family, Settings, Shape, family_of, rope_option
 
 TINY = Path(__file__).parent / "tiny" / "weights" / "tiny-dream"
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "LICENSE*")
@@ -345,11 +345,7 @@ def _build(shape: Shape, place: torch.device, kind: torch.dtype, attention: str)
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
     options = dict(vars(shape))
-    theta = options.pop("rope_theta")
-    if int(transformers.__version__.split(".")[0]) >= 5:
-        options["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
-    else:
-        options["rope_theta"] = theta
+    options |= rope_option(options.pop("rope_theta"))
     config = transformers.Qwen2Config(**options, use_sliding_window=False, use_cache=False)
     config._attn_implementation = attention
     with torch.device("meta"):

@@ -13,12 +13,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from cloud_anchor.errors import CheckpointError
 
 Settings = Mapping[str, Any]
 """A parsed config.json."""
+
+
+def rope_option(theta: float) -> dict[str, Any]:
+    """How the installed transformers' Qwen2Config is told the base of the rotary angles."""
+    if int(version("transformers").split(".")[0]) >= 5:
+        return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}}
+    return {"rope_theta": theta}
 
 
 @dataclass(frozen=True)

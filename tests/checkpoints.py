@@ -118,6 +118,8 @@ def write_tiny_qwen(
     import torch
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
+    from cloud_anchor.families import rope_option
+
     write_tokenizer(path, vocab_size=vocab_size)
     end_of_text, _, im_end = range(vocab_size, vocab_size + 3)
     config = Qwen2Config(
@@ -128,7 +130,7 @@ def write_tiny_qwen(
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         max_position_embeddings=positions,
-        rope_theta=1_000_000.0,
+        **rope_option(1_000_000.0),
         tie_word_embeddings=tied,
         rms_norm_eps=1e-6,
         bos_token_id=end_of_text,

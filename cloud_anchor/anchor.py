@@ -19,18 +19,18 @@ from payload import AUTO, AnchorSet, Codec, PayloadError
 from payload.files import UsageError, write_whole
 
 if TYPE_CHECKING:  # these bring torch along
-    from cloud_anchor.maker import Made, Selection
+    from cloud_anchor.maker import Made, Maker, Selection
     from cloud_anchor.sampler import DenoiseConfig
 
 EPILOG = """examples:
   # the shipped model, 10% of its steps
-  python -m cloud_anchor.anchor --model tiny --prompt "Where does the river end?" --fraction 0.1 -o
-  payload.bin
+  python -m cloud_anchor.anchor --model tiny --prompt "Where does the river end?" --fraction 0.1 \\
+      -o payload.bin
 
   # the paper's settings on Dream-7B, anchors for the device that runs this bundle
   python -m cloud_anchor.anchor --model Dream-org/Dream-v0-Instruct-7B --edge bundles/qwen2.5-0.5b \\
-      --alg entropy --temperature 0.2 --top-p 0.95 --canvas 512 --fraction 0.1 --prompt-file prompt.txt -o
-      payload.bin
+      --alg entropy --temperature 0.2 --top-p 0.95 --canvas 512 --fraction 0.1 \\
+      --prompt-file prompt.txt -o payload.bin
 
   # many prompts, one JSON object or string a line; run again to go on after an interruption
   python -m cloud_anchor.anchor --input prompts.jsonl -o payloads/
@@ -40,9 +40,7 @@ exit codes: 0 ok, 2 usage, 3 nothing that could be sent or single prompts failed
 """
 
 PLAN_TO_CHECK = (256, 1 << 16)
-"""Stands for the model's plan while options are checked before it is known: no step count is too large for
-it.
-"""
+"""Stands for the model's plan while options are checked before it is known: no step count is too large for it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         "--edge", type=Path, metavar="BUNDLE", help="the device's bundle: its template and contract"
     )
     model.add_argument("--device", help="cuda, cpu (default: cuda where there is one)")
+    model.add_argument("--compile", action="store_true", help="torch.compile: slow first steps, then faster")
     model.add_argument("--dtype", help="float32, bfloat16, float16 (default: bfloat16 on cuda, else float32)")
 
     add_sampling(parser)
@@ -200,15 +199,21 @@ def selection_of(args: argparse.Namespace) -> Selection:
     return Selection(args.select, WalkConfig(**given), args.max_bytes)
 
 
+def open_maker(args: argparse.Namespace) -> Maker:
+    """The models that the options name."""
+    from cloud_anchor.maker import Maker
+
+    return Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype, compiled=args.compile)
+
+
 def _run(args: argparse.Namespace) -> int:
     prompt = _prompt(args)
     # Imported here: `--help` and a mistyped option should not wait for torch.
-    from cloud_anchor.maker import Maker
     from cloud_anchor.sampler import denoise
 
     selection = selection_of(args)
     config_of(args, *PLAN_TO_CHECK)  # a wrong option fails before a model is loaded
-    maker = Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
+    maker = open_maker(args)
     config = config_of(args, *maker.plan([prompt]))
     runs = denoise(maker.model, [maker.form.ids(prompt)], config)
     (made,) = maker.choose([prompt], runs, selection, args.codec, args.embed_prompt)
@@ -233,7 +238,7 @@ def _run_many(args: argparse.Namespace) -> int:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from cloud_anchor.batch import MANIFEST, BatchOptions, Folder, read_jobs, run_batch
-    from cloud_anchor.maker import DEFAULT_PLAN, Maker
+    from cloud_anchor.maker import DEFAULT_PLAN
 
     if not args.output or args.output == "-":
         raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
@@ -242,7 +247,7 @@ def _run_many(args: argparse.Namespace) -> int:
     jobs = read_jobs(args.input)
     selection = selection_of(args)
     config_of(args, *PLAN_TO_CHECK)
-    maker = Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
+    maker = open_maker(args)
     config = config_of(args, *(maker.model.plan or DEFAULT_PLAN))
     options = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch)
     settings = {

@@ -98,6 +98,7 @@ class Maker:
         edge: str | Path | None = None,
         device: str | None = None,
         dtype: str | None = None,
+        compiled: bool = False,
     ) -> Maker:
         """Loads a model (see `dream.load_model`), and the edge bundle it writes for.
 
@@ -108,6 +109,8 @@ class Maker:
             edge = SHIPPED
         bundle = Bundle.open(edge) if edge is not None else None
         dream = load_model(model, device=device, dtype=dtype)
+        if compiled:
+            dream.compile()
         form = prompt_form(dream, find_checkpoint(model), bundle)
         reader = EngineReader(OrtEngine.open(bundle), form.contract.eos_ids) if bundle else None
         return cls(dream, form, reader)

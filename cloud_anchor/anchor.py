@@ -40,7 +40,7 @@ exit codes: 0 ok, 2 usage, 3 nothing that could be sent or single prompts failed
 """
 
 PLAN_TO_CHECK = (256, 1 << 16)
-"""Stands for the model's plan while options are checked before it is known: no step count is too large for it."""
+"""Stands for the model's plan while options are checked before it is known; it allows all steps."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

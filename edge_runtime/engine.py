@@ -6,6 +6,7 @@ Knows the interface, and the bookkeeping that every engine shares. Does not know
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
@@ -98,3 +99,16 @@ class BaseEngine(ABC):
     @abstractmethod
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
         """One pass over `ids` after the first `self.length` tokens: float32[len(rows), vocab]."""
+
+
+def log_total(logits: Logits) -> float:
+    """log(sum(exp(logits))) of float32[vocab]: what a logit is lowered by to be a natural log-probability.
+
+    Raises EngineError where that is not a number.
+    """
+    top = float(logits.max())
+    total = float(np.exp(logits - top).sum(dtype=np.float64))
+    value = top + math.log(total) if total > 0 else math.nan
+    if math.isnan(value):
+        raise EngineError("the model's logits are not numbers: expected finite values. Use another variant.")
+    return value

@@ -79,6 +79,13 @@ def parser() -> argparse.ArgumentParser:
         help="guess gap tokens and verify several a pass; auto: where measured to pay",
     )
     result.add_argument(
+        "--lookahead",
+        type=_positive,
+        default=0,
+        metavar="N",
+        help="choose the last N tokens of a gap with sight of the anchors behind it: more passes",
+    )
+    result.add_argument(
         "--no-verify", action="store_true", help="do not check the bundle's SHA-256: starts faster"
     )
     result.add_argument(
@@ -120,7 +127,10 @@ def _run(args: argparse.Namespace) -> int:
     prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
     edge, request = _open(args, data, prompt)
     options = edge.options(
-        max_tokens=args.max_tokens, score_anchors=not args.no_scores, speculate=args.speculate
+        max_tokens=args.max_tokens,
+        score_anchors=not args.no_scores,
+        speculate=args.speculate,
+        lookahead=args.lookahead,
     )
     stats = FillStats()
     stream = edge.fill(request, options, stats)

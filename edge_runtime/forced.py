@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from edge_runtime.endings import Ending, Stop, ending
-from edge_runtime.engine import Engine, Logits
-from edge_runtime.errors import ContextError, EngineError, UsageError
+from edge_runtime.engine import Engine, Logits, log_total
+from edge_runtime.errors import ContextError, UsageError
+from edge_runtime.lookahead import BEHIND, search
 from edge_runtime.speculate import Drafter
 from payload import AnchorSet
 
@@ -48,7 +51,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class FillOptions:
-    """How to decode; none of these changes a token, but for where `max_tokens` ends the answer.
+    """How to decode; none but `lookahead` changes a token, and `max_tokens` where the answer ends.
 
     max_tokens:    most tokens of the answer; None is the payload's canvas.
     score_anchors: report log P of each anchor, at the cost of the output head on its row.
@@ -56,6 +59,7 @@ class FillOptions:
     max_chunk, max_rows: most tokens and most rows of logits of one pass: they bound the memory it takes.
     drafter:       guesses gap tokens, which are then verified several a pass.
     max_draft:     most guessed tokens of one pass.
+    lookahead:     the last so many tokens of a gap are chosen with sight of the anchors behind it.
     """
 
     max_tokens: int | None = None
@@ -65,6 +69,7 @@ class FillOptions:
     max_rows: int = 64
     drafter: Drafter | None = None
     max_draft: int = 8
+    lookahead: int = 0
 
 
 @dataclass
@@ -74,6 +79,7 @@ class FillStats:
     passes:  calls of the model. computed: tokens that went through it.
     reused:  prompt tokens found in its cache.
     drafted, accepted: gap tokens guessed, and those of them that were right.
+    looked, changed: gaps filled with lookahead, and those where it has chosen other tokens than greedy.
     prefill: seconds to the end of the first pass. fill: seconds from there, the reader's own time included.
     """
 
@@ -82,6 +88,8 @@ class FillStats:
     reused: int = 0
     drafted: int = 0
     accepted: int = 0
+    looked: int = 0
+    changed: int = 0
     prefill: float = 0.0
     fill: float = 0.0
     stop: Stop | None = None
@@ -146,6 +154,8 @@ class _Filling:
         self.rule = rule
         self.eos = sorted(anchors.contract.eos_ids)
         self.anchors = dict(zip(anchors.positions, anchors.ids, strict=True))
+        self.places = [place for place in anchors.positions if place < rule.end]
+        self.following: Logits | None = None  # what follows the text, where a lookahead has found it
         self.prompt = prompt_ids
         self.text = prompt_ids + answered  # the prompt and every token of the answer so far
 
@@ -173,26 +183,32 @@ class _Filling:
         self.engine.rewind(reused)
         if not self.stats.passes:
             self.stats.reused = min(reused, len(self.prompt))
-        pending = self.text[reused:]
         while self.position < self.rule.end:
+            pending = self.text[self.engine.length :]
             items = self._items()
             before = len(pending) - 1  # the row that predicts the first item
             rows = [before + i for i, item in enumerate(items) if scored or not item.forced]
-            predictions = self._run(pending + [item.id for item in items], rows)
+            known = self.following if self.following is not None and rows[:1] == [before] else None
+            self.following = None
+            ids = pending + [item.id for item in items]
+            predictions = self._run(ids, rows) if known is None else chain([known], self._run(ids, rows[1:]))
             for item in items:
                 if item.forced:
-                    yield self._emit(item.id, Source.ANCHOR, next(predictions) if scored else None)
+                    score = log_prob(next(predictions), item.id) if scored else None
+                    yield self._emit(item.id, Source.ANCHOR, score)
                     continue
                 logits = next(predictions)
+                if item is _UNKNOWN and not self._blind(self.position):
+                    yield from self._look_ahead(logits)
+                    break
                 token = self._greedy(logits)
                 if token is None:
                     return
-                yield self._emit(token, Source.FILL, logits)
+                yield self._emit(token, Source.FILL, log_prob(logits, token))
                 if item is not _UNKNOWN and self.options.drafter:
                     self.options.drafter.observe(token == item.id)
                 if token != item.id:
-                    self.engine.rewind(len(self.text) - 1)
-                    pending = [token]
+                    self.engine.rewind(min(self.engine.length, len(self.text) - 1))
                     break
                 self.stats.accepted += 1
         self.stats.stop = self.rule.stop
@@ -217,14 +233,45 @@ class _Filling:
 
     def _guess(self, position: int, budget: int, items: Sequence[_Item]) -> Sequence[int]:
         """The drafter's guess for the gap at a position, no longer than the gap or the budget."""
-        if self.options.drafter is None:
-            return ()
-        gap = 0
-        while gap < budget and position + gap < self.rule.end and position + gap not in self.anchors:
-            gap += 1
-        if not gap:
+        gap = min(budget, self._blind(position))
+        if self.options.drafter is None or gap <= 0:
             return ()
         return self.options.drafter.draft([*self.text, *(item.id for item in items)], gap)[:gap]
+
+    def _blind(self, position: int) -> int:
+        """Number of tokens from a position on that are chosen without sight of the anchors behind them."""
+        following = bisect_left(self.places, position)
+        if following == len(self.places):
+            return self.rule.end - position
+        return max(0, self.places[following] - position - self.options.lookahead)
+
+    def _look_ahead(self, logits: Logits) -> Iterator[Token]:
+        """Emits the rest of a gap, chosen with sight of the anchors behind it, and these anchors.
+
+        logits: of the gap's next token.
+        """
+        end = self.places[bisect_left(self.places, self.position)]
+        behind = []
+        for place in range(end, min(end + BEHIND, self.rule.end)):
+            if place not in self.anchors:
+                break
+            behind.append(self.anchors[place])
+        choice = search(logits, end - self.position, behind, self._after, self.eos)
+        self.stats.looked += 1
+        self.stats.changed += not choice.greedy
+        for id_, score in zip(choice.ids, choice.scores, strict=True):
+            yield self._emit(id_, Source.FILL, score)
+        for id_, score in zip(behind, choice.behind, strict=True):
+            yield self._emit(id_, Source.ANCHOR, score if self.options.score_anchors else None)
+        self.engine.rewind(common_prefix(self.engine.tokens, self.text))
+        self.following = choice.following
+
+    def _after(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
+        """Runs ids after the text; what the cache shares with them before the first wanted row stays."""
+        whole = [*self.text, *ids]
+        shared = min(common_prefix(self.engine.tokens, whole), len(self.text) + rows[0])
+        self.engine.rewind(shared)
+        return self._run(whole[shared:], [len(self.text) + row - shared for row in rows])
 
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
         """Runs the ids and yields the logits of the wanted rows, each valid until the next is asked for.
@@ -241,10 +288,10 @@ class _Filling:
                 self.stats.prefill = time.perf_counter() - self.started
             yield from logits
 
-    def _emit(self, id_: int, source: Source, logits: Logits | None) -> Token:
+    def _emit(self, id_: int, source: Source, score: float | None) -> Token:
         position = self.position
         self.text.append(id_)
-        return Token(id_, position, source, None if logits is None else log_prob(logits, id_))
+        return Token(id_, position, source, score)
 
     def _greedy(self, logits: Logits) -> int | None:
         """The likeliest token, or None where that ends the answer."""
@@ -282,12 +329,7 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
 
 def log_prob(logits: Logits, id_: int) -> float:
     """Natural logarithm of a token's probability under float32[vocab] logits; raises EngineError for NaN."""
-    top = logits.max()
-    total = float(np.exp(logits - top).sum(dtype=np.float64))
-    value = float(logits[id_]) - float(top) - math.log(total) if total > 0 else math.nan
-    if math.isnan(value):
-        raise EngineError("the model's logits are not numbers: expected finite values. Use another variant.")
-    return value
+    return float(logits[id_]) - log_total(logits)
 
 
 def agreement(tokens: Iterable[Token]) -> float | None:

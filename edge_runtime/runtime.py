@@ -107,7 +107,12 @@ class EdgeRuntime:
         )
 
     def options(
-        self, *, max_tokens: int | None = None, score_anchors: bool = True, speculate: str = "auto"
+        self,
+        *,
+        max_tokens: int | None = None,
+        score_anchors: bool = True,
+        speculate: str = "auto",
+        lookahead: int = 0,
     ) -> FillOptions:
         """Options within the bounds of this runtime's profile; speculate: see `speculator`."""
         return FillOptions(
@@ -116,6 +121,7 @@ class EdgeRuntime:
             max_chunk=self._profile.max_chunk,
             max_rows=self._profile.max_rows,
             drafter=self.speculator(speculate),
+            lookahead=lookahead,
         )
 
     def speculator(self, mode: str = "auto") -> Speculator | None:

@@ -3,8 +3,8 @@ package inversespec.edge
 /** No response is longer than this: a bound that keeps a hostile payload from asking for memory. */
 const val MAX_CANVAS = 65_536
 
-private const val MAX_SESSION = 32
-private const val MAX_STEPS = 1 shl 20
+internal const val MAX_SESSION = 32
+internal const val MAX_STEPS = 1 shl 20
 
 /**
  * The tokens a diffusion model has committed, and where (paper section 3.1).

@@ -1,7 +1,5 @@
 package inversespec.edge
 
-import java.util.concurrent.atomic.AtomicBoolean
-
 /** Where a token comes from: the prompt, the cloud's anchors, or this device. */
 enum class Source { PROMPT, ANCHOR, FILL }
 
@@ -92,15 +90,37 @@ data class FillOptions(
     val maxRows: Int = 64,
 )
 
-/** Stops one running call from any thread: the call ends before its next pass, and the model stays ready. */
+/** Stops a running call from any thread; the model stays ready. One is for one call. */
 class Cancel {
-    private val flag = AtomicBoolean()
+    @Volatile
+    private var flag = false
+    private var listener: (() -> Unit)? = null
 
     /** Whether [cancel] has been called. */
-    val isCancelled: Boolean get() = flag.get()
+    val isCancelled: Boolean get() = flag
 
-    /** Asks the call this was given to to end. May be called before it starts, and more than once. */
-    fun cancel() = flag.set(true)
+    /** Asks the call this was given to to end, at once where it can. May come before the call, and twice. */
+    @Synchronized
+    fun cancel() {
+        flag = true
+        listener?.invoke()
+    }
+
+    /** Has [onCancel] called while [body] runs, and at once where this is cancelled already. */
+    internal fun <T> during(onCancel: () -> Unit, body: () -> T): T {
+        listen(onCancel)
+        try {
+            return body()
+        } finally {
+            listen(null)
+        }
+    }
+
+    @Synchronized
+    private fun listen(onCancel: (() -> Unit)?) {
+        listener = onCancel
+        if (flag) onCancel?.invoke()
+    }
 }
 
 /**

@@ -1,0 +1,133 @@
+package inversespec.edge.bundle
+
+import inversespec.edge.BundleFileException
+import inversespec.edge.BundleHashException
+import inversespec.edge.BundleSchemaException
+import inversespec.edge.Contract
+import inversespec.edge.text.Json
+import inversespec.edge.text.JsonException
+
+internal const val MANIFEST = "bundle.json"
+internal const val TOKENIZER = "tokenizer.json"
+internal const val TEMPLATE = "chat_template.json"
+
+/** What a manifest says of a file, or what was found: its size in bytes and its SHA-256 in hex. */
+internal class FileRecord(val size: Long, val sha256: String)
+
+/** Sizes of a model's tensors, as far as running it needs them. */
+internal class ModelShape(val id: String, val layers: Int, val kvHeads: Int, val headDim: Int, val vocabSize: Int)
+
+/** One precision of the model: its ONNX file, relative to the bundle, and the records of graph and weights. */
+internal class Variant(val graph: String, val files: Map<String, FileRecord>)
+
+/** The content of `bundle.json`; names the field where one is wrong. Does not know files. */
+internal class Manifest private constructor(
+    val model: ModelShape,
+    val context: Int,
+    val contract: Contract,
+    val defaultVariant: String,
+    val variants: Map<String, Variant>,
+    val files: Map<String, FileRecord>,
+) {
+    /** Records of the files that a variant needs; of all files for null. */
+    fun records(variant: String?): Map<String, FileRecord> =
+        files + (if (variant == null) variants.values else listOf(variants.getValue(variant))).flatMap { it.files.toList() }
+
+    companion object {
+        /** A manifest is a few kilobytes; a larger file is something else. */
+        const val MAX_BYTES = 4 shl 20
+        private const val SCHEMA = 1L
+
+        fun parse(data: ByteArray): Manifest {
+            val value = try {
+                Json.parse(data)
+            } catch (error: JsonException) {
+                throw BundleSchemaException("$MANIFEST: ${error.message}. Copy the bundle again.")
+            }
+            val top = Section(value as? Map<*, *> ?: fail("an object", value), "")
+            if (top.any("schema") != SCHEMA) {
+                fail("schema $SCHEMA", top.any("schema"), "Convert the model again, or update this app.")
+            }
+            val variants = top.section("variants").run { names().associateWith { variant(section(it)) } }
+            val default = top.text("default_variant")
+            if (default !in variants) fail("default_variant among ${variants.keys.sorted()}", default)
+            val files = records(top.section("files"))
+            for (name in listOf(TOKENIZER, TEMPLATE)) {
+                if (name !in files) fail("$name among files", files.keys.sorted())
+            }
+            val model = top.section("model").run {
+                ModelShape(
+                    text("id"),
+                    positive("num_hidden_layers"),
+                    positive("num_key_value_heads"),
+                    positive("head_dim"),
+                    positive("vocab_size"),
+                )
+            }
+            val contract = top.section("contract").run {
+                val special = section("special").run { names().associateWith { whole(it).toInt() } }
+                for (name in listOf(Contract.END_OF_TEXT, Contract.IM_END)) {
+                    if (name !in special) fail("contract.special with $name", special.keys)
+                }
+                Contract(positive("vocab_size"), text("vocab_hash"), special, text("template_hash"))
+            }
+            return Manifest(model, top.positive("context"), contract, default, variants, files)
+        }
+
+        /** Refuses a path that does not stay inside its folder, so that no file elsewhere can be meant. */
+        fun isInside(path: String): Boolean =
+            path.isNotEmpty() && path.split('/').none { it.isEmpty() || it == "." || it == ".." } &&
+                path.none { it == '\\' || it == ':' || it == '\u0000' }
+
+        /** Raises where a file that the manifest lists is missing, of another size or of another SHA-256. */
+        fun check(place: String, expected: FileRecord, found: FileRecord?) {
+            if (found == null) {
+                throw BundleFileException("$place: $MANIFEST lists this file, but it is missing. Copy the bundle again.")
+            }
+            if (found.size != expected.size) {
+                throw BundleFileException(
+                    "$place: expected ${expected.size} bytes, found ${found.size}. Copy the bundle again.",
+                )
+            }
+            if (found.sha256 != expected.sha256) {
+                throw BundleHashException(
+                    "$place: expected SHA-256 ${expected.sha256}, found ${found.sha256}: " +
+                        "the file was changed. Copy the bundle again.",
+                )
+            }
+        }
+
+        private fun variant(section: Section): Variant {
+            val graph = section.text("graph")
+            val files = records(section.section("files"))
+            if (graph !in files) fail("$graph among ${section.name}.files", files.keys.sorted())
+            return Variant(graph, files)
+        }
+
+        private fun records(section: Section): Map<String, FileRecord> = section.names().associateWith { path ->
+            if (!isInside(path)) fail("a path inside the bundle", path)
+            section.section(path).run { FileRecord(whole("size"), text("sha256")) }
+        }
+
+        private fun fail(expected: String, found: Any?, remedy: String = "Copy the bundle again."): Nothing =
+            throw BundleSchemaException("$MANIFEST: expected $expected, found ${found.toString().take(80)}. $remedy")
+    }
+
+    /** An object of the manifest, with its name for errors. */
+    private class Section(private val map: Map<*, *>, val name: String) {
+        fun names(): List<String> = map.keys.map { it as String }
+
+        fun any(field: String): Any? = map[field]
+
+        fun section(field: String) = Section(map[field] as? Map<*, *> ?: fail("an object in ${label(field)}", map[field]), label(field))
+
+        fun text(field: String): String = map[field] as? String ?: fail("text in ${label(field)}", map[field])
+
+        fun whole(field: String): Long = map[field] as? Long ?: fail("a whole number in ${label(field)}", map[field])
+
+        fun positive(field: String): Int = whole(field).takeIf { it in 1..Int.MAX_VALUE }?.toInt()
+            ?: fail("${label(field)} above 0", map[field])
+
+        private fun label(field: String) = if (name.isEmpty()) field else "$name.$field"
+    }
+}

@@ -1,0 +1,83 @@
+package inversespec.edge.engine
+
+import inversespec.edge.EngineException
+import java.nio.FloatBuffer
+import kotlin.math.ln
+
+/**
+ * Rows of logits, read where the model wrote them: float32[rows, vocab].
+ *
+ * Reads go through a block of a few kilobytes: on a phone single reads from a direct buffer are slow, and a copy
+ * of a whole row would leave the processor's cache.
+ */
+internal class Logits(private val vocab: Int) {
+    /** At least rows * vocab floats. */
+    lateinit var buffer: FloatBuffer
+
+    private val block = FloatArray(BLOCK)
+
+    /** The id of a row's largest logit, the lowest of equals, [banned] ids left out. */
+    fun argmax(row: Int, banned: IntArray = NONE): Int {
+        var best = -1
+        var top = Float.NEGATIVE_INFINITY
+        blocks(row) { start, size ->
+            for (index in 0 until size) {
+                val value = block[index]
+                // Also true for what is not a number: that must not be passed over.
+                if (!(value <= top) && (banned.isEmpty() || start + index !in banned)) {
+                    if (value.isNaN()) throw notNumbers()
+                    top = value
+                    best = start + index
+                }
+            }
+        }
+        if (best < 0) throw notNumbers()
+        return best
+    }
+
+    /** Natural logarithm of a token's probability; [best] is the id of the row's largest logit. */
+    fun logProb(row: Int, id: Int, best: Int = argmax(row)): Double {
+        val top = at(row, best)
+        var sum = 0.0
+        blocks(row) { _, size ->
+            for (index in 0 until size) sum += exp(block[index] - top)
+        }
+        return at(row, id).toDouble() - top - ln(sum)
+    }
+
+    private fun at(row: Int, id: Int): Float = buffer.get(row * vocab + id)
+
+    private inline fun blocks(row: Int, each: (start: Int, size: Int) -> Unit) {
+        val reader = buffer.duplicate()
+        // Through the base class: the overriding method of newer Java's is not there on Android 8.
+        (reader as java.nio.Buffer).position(row * vocab)
+        var start = 0
+        while (start < vocab) {
+            val size = minOf(BLOCK, vocab - start)
+            reader.get(block, 0, size)
+            each(start, size)
+            start += size
+        }
+    }
+
+    private fun notNumbers() = EngineException(
+        "the model's logits are not numbers: expected finite values. Use another variant.",
+    )
+
+    companion object {
+        private const val BLOCK = 2048
+        private val NONE = IntArray(0)
+        private const val LOG2_E = 1.44269504f
+
+        /** e^x for x of 0 and less, to a millionth: a vocabulary's worth of the exact one takes as long as a small pass. */
+        fun exp(x: Float): Float {
+            if (x < -87f) return 0f
+            val power = x * LOG2_E
+            val whole = power.toInt() - 1
+            // Cody and Waite: what is left of x after whole * ln 2, without the error of one product.
+            val rest = x - whole * 0.693359375f + whole * 2.12194440e-4f
+            val series = 1f + rest * (1f + rest * (0.5f + rest * (1f / 6 + rest * (1f / 24 + rest * (1f / 120 + rest * (1f / 720 + rest * (1f / 5040)))))))
+            return Float.fromBits(whole + 127 shl 23) * series
+        }
+    }
+}

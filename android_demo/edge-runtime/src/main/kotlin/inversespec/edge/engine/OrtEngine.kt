@@ -1,0 +1,201 @@
+package inversespec.edge.engine
+
+import ai.onnxruntime.OnnxTensor
+import ai.onnxruntime.OrtEnvironment
+import ai.onnxruntime.OrtException
+import ai.onnxruntime.OrtLoggingLevel
+import ai.onnxruntime.OrtSession
+import inversespec.edge.EngineException
+import inversespec.edge.bundle.ModelShape
+import java.io.File
+import java.nio.Buffer
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+import java.nio.FloatBuffer
+import java.nio.LongBuffer
+
+/**
+ * A bundle's graph on ONNX Runtime, with one cache buffer that is past and present at once.
+ *
+ * Nothing is copied: the cache is updated in place, forgetting is a shorter mask, and logits are read where they
+ * were written. The cache starts small and doubles as it fills. Not for use from two threads at a time, but for
+ * [terminate].
+ */
+internal class OrtEngine(graph: File, private val shape: ModelShape, context: Int, threads: Int) :
+    Engine(context, shape.vocabSize) {
+    private val env: OrtEnvironment
+    private val sessionOptions: OrtSession.SessionOptions
+    private val session: OrtSession
+    private val runOptions: OrtSession.RunOptions
+    private val names = (0 until shape.layers).flatMap { listOf("$it.key", "$it.value") }
+    private val inputs = LinkedHashMap<String, OnnxTensor>()
+    private val outputs = LinkedHashMap<String, OnnxTensor>()
+
+    private var caches = emptyList<FloatBuffer>()
+    private var capacity = 0
+    private var mask = longs(0)
+    private var ids = longs(0)
+    private var rows = longs(0)
+    private var logitRows = 0
+    private val logits = Logits(vocab).apply { buffer = floats(0) }
+
+    private val terminating = Any()
+    private var closed = false
+
+    init {
+        try {
+            env = OrtEnvironment.getEnvironment()
+            sessionOptions = options(threads)
+            // From the path, never from bytes: the weights stay in the file and are mapped.
+            session = env.createSession(graph.path, sessionOptions)
+            runOptions = OrtSession.RunOptions()
+        } catch (error: OrtException) {
+            throw EngineException("$graph: expected a graph ONNX Runtime can load, found: ${error.message}", error)
+        } catch (error: LinkageError) {
+            throw EngineException("expected ONNX Runtime's native library for this device, found: ${error.message}", error)
+        }
+        val wanted = setOf("input_ids", "attention_mask", "rows") + names.map { "past_key_values.$it" }
+        val differ = (wanted - session.inputNames) + (session.inputNames - wanted)
+        if (differ.isNotEmpty()) {
+            close()
+            throw EngineException(
+                "$graph: expected the inputs of a ${shape.layers}-layer model as bundle.json states it, but " +
+                    "${differ.sorted().take(4)} differ. Convert the model again.",
+            )
+        }
+    }
+
+    override fun run(chunk: IntArray, rows: IntArray): Logits {
+        if (closed) throw EngineException("expected an open model, found one that was closed")
+        val total = length + chunk.size
+        try {
+            reserve(total, chunk.size, rows.size)
+            for (index in chunk.indices) ids.put(index, chunk[index].toLong())
+            for (index in rows.indices) this.rows.put(index, rows[index].toLong())
+            bind(total, chunk.size, rows.size)
+            session.run(inputs, emptySet(), outputs, runOptions).close()
+        } catch (error: OutOfMemoryError) {
+            throw outOfMemory(total, error)
+        } catch (error: OrtException) {
+            val text = error.message.orEmpty()
+            if ("terminate flag" in text) throw PassTerminated()
+            if ("bad_alloc" in text || "Failed to allocate memory" in text) throw outOfMemory(total, error)
+            throw EngineException("ONNX Runtime failed on ${chunk.size} tokens after $length: $text", error)
+        } finally {
+            release(PASS_INPUTS, inputs)
+            release(listOf(LOGITS), outputs)
+        }
+        return logits
+    }
+
+    override fun terminate(now: Boolean) = synchronized(terminating) {
+        if (!closed) runOptions.setTerminate(now)
+    }
+
+    override fun close() = synchronized(terminating) {
+        if (closed) return
+        closed = true
+        release(outputs.keys.toList(), outputs)
+        release(inputs.keys.toList(), inputs)
+        runOptions.close()
+        session.close()
+        sessionOptions.close()
+    }
+
+    /** Tensors over the buffers, of this pass's lengths. */
+    private fun bind(total: Int, size: Int, wanted: Int) {
+        val (s, t, r) = longArrayOf(size.toLong(), total.toLong(), wanted.toLong())
+        inputs[INPUT_IDS] = OnnxTensor.createTensor(env, ids.first(size), longArrayOf(1, s))
+        inputs[MASK] = OnnxTensor.createTensor(env, mask.first(total), longArrayOf(1, t))
+        inputs[ROWS] = OnnxTensor.createTensor(env, rows.first(wanted), longArrayOf(r))
+        outputs[LOGITS] = OnnxTensor.createTensor(env, logits.buffer.first(wanted * vocab), longArrayOf(r, vocab.toLong()))
+    }
+
+    private fun release(names: List<String>, tensors: MutableMap<String, OnnxTensor>) {
+        for (name in names) tensors.remove(name)?.close()
+    }
+
+    /** Makes room for so many tokens in all, in the chunk and rows, keeping the cache's first [length]. */
+    private fun reserve(total: Int, size: Int, wanted: Int) {
+        if (ids.capacity() < size) ids = longs(size)
+        if (rows.capacity() < wanted) rows = longs(wanted)
+        if (logitRows < wanted) {
+            logits.buffer = floats(wanted * vocab)
+            logitRows = wanted
+        }
+        if (total <= capacity) return
+        val room = minOf(maxOf(MIN_BUFFER, Integer.highestOneBit(2 * total - 1)), context)
+        val dims = longArrayOf(1, shape.kvHeads.toLong(), room.toLong(), shape.headDim.toLong())
+        val grown = names.indices.map { floats(shape.kvHeads * room * shape.headDim) }
+        if (length > 0) for ((from, to) in caches.zip(grown)) copy(from, to, room)
+        // Should one of them fail, the next pass starts over from the copies.
+        capacity = 0
+        caches = grown
+        for ((name, buffer) in names.zip(grown)) {
+            // One tensor on both sides: that is what tells the graph to update it in place.
+            inputs.remove("past_key_values.$name")?.close()
+            val tensor = OnnxTensor.createTensor(env, buffer, dims)
+            inputs["past_key_values.$name"] = tensor
+            outputs["present.$name"] = tensor
+        }
+        mask = longs(room)
+        for (index in 0 until room) mask.put(index, 1)
+        capacity = room
+    }
+
+    /** The first [length] tokens of every head. */
+    private fun copy(from: FloatBuffer, to: FloatBuffer, room: Int) {
+        val held = from.capacity() / (shape.kvHeads * shape.headDim)
+        for (head in 0 until shape.kvHeads) {
+            val source = from.duplicate()
+            (source as Buffer).position(head * held * shape.headDim)
+            (source as Buffer).limit((head * held + length) * shape.headDim)
+            val target = to.duplicate()
+            (target as Buffer).position(head * room * shape.headDim)
+            target.put(source)
+        }
+    }
+
+    private fun outOfMemory(total: Int, cause: Throwable): EngineException {
+        val bytes = 4L * names.size * shape.kvHeads * shape.headDim * maxOf(total, capacity)
+        return EngineException(
+            "out of memory: the cache of $total tokens takes ${bytes shr 20} MB beside the weights. " +
+                "Use a shorter prompt, fewer tokens, or a smaller variant.",
+            cause,
+        )
+    }
+
+    private companion object {
+        /** Tokens the first cache buffer has room for, at least. */
+        const val MIN_BUFFER = 64
+        const val INPUT_IDS = "input_ids"
+        const val MASK = "attention_mask"
+        const val ROWS = "rows"
+        const val LOGITS = "logits"
+        val PASS_INPUTS = listOf(INPUT_IDS, MASK, ROWS)
+
+        /**
+         * For one request at a time: threads may spin within a pass, where they wait for microseconds, and sleep
+         * between passes, where a device should save its battery.
+         */
+        fun options(threads: Int) = OrtSession.SessionOptions().apply {
+            setIntraOpNumThreads(threads)
+            setInterOpNumThreads(1)
+            setSessionLogLevel(OrtLoggingLevel.ORT_LOGGING_LEVEL_ERROR)
+            // A pattern is kept for each shape seen, and every chunk has another one.
+            setMemoryPatternOptimization(false)
+            addConfigEntry("session.intra_op.allow_spinning", "1")
+            addConfigEntry("session.force_spinning_stop", "1")
+        }
+
+        fun bytes(size: Int): ByteBuffer = ByteBuffer.allocateDirect(size).order(ByteOrder.nativeOrder())
+
+        fun floats(size: Int): FloatBuffer = bytes(Math.multiplyExact(4, size)).asFloatBuffer()
+
+        fun longs(size: Int): LongBuffer = bytes(Math.multiplyExact(8, size)).asLongBuffer()
+
+        fun LongBuffer.first(size: Int): LongBuffer = duplicate().also { (it as Buffer).limit(size) }
+
+        fun FloatBuffer.first(size: Int): FloatBuffer = duplicate().also { (it as Buffer).limit(size) }
+    }
+}

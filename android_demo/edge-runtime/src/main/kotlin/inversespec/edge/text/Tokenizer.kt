@@ -1,0 +1,239 @@
+package inversespec.edge.text
+
+import inversespec.edge.BundleSchemaException
+import inversespec.edge.TokenBytes
+import java.text.Normalizer
+import java.util.regex.Pattern
+import java.util.regex.PatternSyntaxException
+
+/**
+ * A `tokenizer.json` of the Qwen2 form: byte-level BPE after NFC, split by the file's regular expression, with
+ * added tokens taken out of the text first.
+ *
+ * Whatever else the file asks for is refused by name when it is read, so that ids are right or not given at all.
+ */
+internal class Tokenizer private constructor(file: Fields) : TokenBytes {
+    private val pool: ByteArray
+    private val starts: IntArray
+    private val bpe: Bpe
+    private val added = HashMap<Int, ByteArray>()
+    private val addedIds = HashMap<String, Int>()
+    private val names: Pattern?
+    private val normalizes: Boolean
+    private val splits: List<Pattern>
+
+    /** Ids of special tokens: they steer the model and are no part of an answer's text. */
+    val specialIds: Set<Int>
+
+    /** Number of ids, added tokens included. */
+    val size: Int
+
+    init {
+        file.expect("decoder", "ByteLevel")
+        normalizes = file.value("normalizer") != null
+        if (normalizes) file.expect("normalizer", "NFC")
+        splits = splits(file.fields("pre_tokenizer"))
+        specialIds = readAdded(file.list("added_tokens"))
+        // The longest name first, so that of two that begin alike the longer is found.
+        names = addedIds.keys.sortedByDescending { it.length }.joinToString("|", transform = Pattern::quote)
+            .takeIf { it.isNotEmpty() }?.let(Pattern::compile)
+        val model = file.fields("model")
+        model.check("type", "BPE")
+        for (name in listOf("dropout", "unk_token")) model.check(name, null)
+        for (name in listOf("byte_fallback", "ignore_merges")) if (model.value(name) == true) model.check(name, false)
+        for (name in listOf("continuing_subword_prefix", "end_of_word_suffix")) {
+            if (model.value(name) != "") model.check(name, null)
+        }
+        val vocab = model.map("vocab")
+        val ids = vocab.mapValues { (token, number) -> id(number, token) }
+        val most = (ids.values.maxOrNull() ?: -1) + 1
+        val bytes = arrayOfNulls<ByteArray>(most)
+        for ((token, id) in ids) bytes[id] = ByteAlphabet.bytes(token) ?: refuse("byte-level token", token)
+        starts = IntArray(most + 1)
+        for (id in 0 until most) starts[id + 1] = starts[id] + (bytes[id]?.size ?: 0)
+        pool = ByteArray(starts[most])
+        for (id in 0 until most) bytes[id]?.copyInto(pool, starts[id])
+        size = (ids.values.toHashSet() + added.keys).size
+        bpe = Bpe(
+            IntArray(256) { byte ->
+                ids[ByteAlphabet.CHARS[byte].toString()] ?: refuse("vocabulary with every byte", "none for byte $byte")
+            },
+            merges(model.list("merges"), ids),
+        )
+    }
+
+    override fun encode(text: String): IntArray {
+        val out = IdBuffer()
+        var at = 0
+        val matcher = names?.matcher(text)
+        while (matcher != null && matcher.find()) {
+            ordinary(text.substring(at, matcher.start()), out)
+            out.add(addedIds.getValue(matcher.group()))
+            at = matcher.end()
+        }
+        ordinary(text.substring(at), out)
+        return out.toArray()
+    }
+
+    override fun tokenBytes(id: Int): ByteArray = added[id]
+        ?: if (id in 0 until starts.size - 1) pool.copyOfRange(starts[id], starts[id + 1]) else ByteArray(0)
+
+    /** Text of token ids, special tokens left out; bytes that are no UTF-8 become U+FFFD. */
+    fun decode(ids: IntArray): String = TextStream(this).run { ids.joinToString("") { push(it) } + flush() }
+
+    private fun ordinary(text: String, out: IdBuffer) {
+        if (text.isEmpty()) return
+        var pieces = listOf(if (normalizes) Normalizer.normalize(text, Normalizer.Form.NFC) else text)
+        for (split in splits) pieces = pieces.flatMap { isolate(it, split) }
+        for (piece in pieces) bpe.encode(piece.toByteArray(Charsets.UTF_8), out::add)
+    }
+
+    /** The matches of a text and what lies between them. */
+    private fun isolate(text: String, split: Pattern): List<String> {
+        val result = ArrayList<String>()
+        val matcher = split.matcher(text)
+        var at = 0
+        while (matcher.find()) {
+            if (matcher.start() > at) result.add(text.substring(at, matcher.start()))
+            if (matcher.end() > matcher.start()) result.add(matcher.group())
+            at = matcher.end()
+        }
+        if (at < text.length) result.add(text.substring(at))
+        return result
+    }
+
+    private fun splits(pre: Fields): List<Pattern> {
+        pre.check("type", "Sequence")
+        val steps = pre.list("pretokenizers").map { Fields(it, "pre_tokenizer") }
+        val last = steps.lastOrNull() ?: refuse("pre_tokenizer that ends in ByteLevel", "none")
+        last.check("type", "ByteLevel")
+        last.check("add_prefix_space", false)
+        last.check("use_regex", false)
+        return steps.dropLast(1).map { step ->
+            step.check("type", "Split")
+            step.check("behavior", "Isolated")
+            step.check("invert", false)
+            val regex = step.map("pattern")["Regex"] as? String ?: refuse("Split with a Regex", step.value("pattern"))
+            try {
+                SplitRegex.compile(regex)
+            } catch (error: PatternSyntaxException) {
+                refuse("regular expression that Java understands", regex)
+            }
+        }
+    }
+
+    /** Reads the added tokens; returns the ids of the special ones. */
+    private fun readAdded(tokens: List<Any?>): Set<Int> {
+        val special = HashSet<Int>()
+        for (each in tokens) {
+            val token = Fields(each, "added_tokens")
+            val content = token.value("content") as? String ?: refuse("text in added_tokens.content", each)
+            for (name in listOf("single_word", "lstrip", "rstrip", "normalized")) token.check(name, false)
+            val id = id(token.value("id"), content)
+            addedIds[content] = id
+            added[id] = content.toByteArray(Charsets.UTF_8)
+            if (token.value("special") == true) special.add(id)
+        }
+        return special
+    }
+
+    private fun merges(list: List<Any?>, ids: Map<String, Int>): Merges {
+        val result = Merges(list.size)
+        for ((rank, each) in list.withIndex()) {
+            val pair = if (each is String) each.split(' ') else each as? List<*>
+            if (pair?.size != 2) refuse("merge of two tokens", each)
+            val (left, right) = pair.map { ids[it] ?: refuse("merge of known tokens", each) }
+            result.put(left, right, rank, ids["${pair[0]}${pair[1]}"] ?: refuse("merge to a known token", each))
+        }
+        return result
+    }
+
+    private fun id(value: Any?, token: String): Int =
+        (value as? Long)?.takeIf { it in 0 until MAX_IDS }?.toInt() ?: refuse("id of token $token", value)
+
+    /** An object of the file, whose fields must be as this reader knows them. */
+    private class Fields(value: Any?, private val where: String) {
+        private val map = value as? Map<*, *> ?: refuse("object in $where", value)
+
+        fun value(name: String): Any? = map[name]
+
+        fun fields(name: String) = Fields(map[name], name)
+
+        fun map(name: String): Map<String, Any?> {
+            @Suppress("UNCHECKED_CAST") // JSON objects have text for names
+            return map[name] as? Map<String, Any?> ?: refuse("object in $where.$name", map[name])
+        }
+
+        fun list(name: String): List<Any?> = map[name] as? List<*> ?: refuse("list in $where.$name", map[name])
+
+        fun check(name: String, expected: Any?) {
+            if (map[name] != expected) refuse("$where.$name of $expected", map[name])
+        }
+
+        fun expect(name: String, type: String) = fields(name).check("type", type)
+    }
+
+    /** Ids in a growing array. */
+    private class IdBuffer {
+        private var ids = IntArray(64)
+        private var size = 0
+
+        fun add(id: Int) {
+            if (size == ids.size) ids = ids.copyOf(2 * size)
+            ids[size++] = id
+        }
+
+        fun toArray(): IntArray = ids.copyOf(size)
+    }
+
+    companion object {
+        private const val MAX_IDS = 1 shl 24
+
+        /** Reads the text of a `tokenizer.json`. Raises [BundleSchemaException] naming what this cannot read. */
+        fun fromJson(data: ByteArray): Tokenizer {
+            val value = try {
+                Json.parse(data)
+            } catch (error: JsonException) {
+                throw BundleSchemaException("tokenizer.json: ${error.message}. Copy the bundle again.")
+            }
+            return Tokenizer(Fields(value, "tokenizer.json"))
+        }
+
+        private fun refuse(expected: String, found: Any?): Nothing = throw BundleSchemaException(
+            "tokenizer: expected a $expected, found ${found.toString().take(80)}. " +
+                "Use a model of the Qwen2 vocabulary family.",
+        )
+    }
+}
+
+/** The character that byte-level BPE writes for each byte: printable Latin-1 for itself, the others from 256 on. */
+internal object ByteAlphabet {
+    val CHARS: CharArray
+    private val BYTES = HashMap<Char, Byte>()
+
+    init {
+        val printable = ('!'..'~') + ('\u00A1'..'\u00AC') + ('\u00AE'..'\u00FF')
+        val plain = printable.map { it.code }.toSet()
+        var other = 256
+        CHARS = CharArray(256) { if (it in plain) it.toChar() else (other++).toChar() }
+        for ((byte, char) in CHARS.withIndex()) BYTES[char] = byte.toByte()
+    }
+
+    /** The bytes of a token as the vocabulary writes it; null where a character stands for none. */
+    fun bytes(token: String): ByteArray? {
+        val result = ByteArray(token.length)
+        for ((index, char) in token.withIndex()) result[index] = BYTES[char] ?: return null
+        return result
+    }
+}
+
+/** Token ids in, text out, a character as soon as its last byte has come. */
+internal class TextStream(private val tokenizer: Tokenizer) {
+    private val decoder = Utf8Stream()
+
+    /** The text that this token completes: empty inside a character and for special tokens. */
+    fun push(id: Int): String = if (id in tokenizer.specialIds) "" else decoder.push(tokenizer.tokenBytes(id))
+
+    /** What an answer that ends inside a character leaves: U+FFFD, or nothing. */
+    fun flush(): String = decoder.flush()
+}

@@ -12,32 +12,28 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Body, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
-from fastapi.security import HTTPBearer
-from starlette.exceptions import HTTPException
 
 from cloud_anchor.serve.bounds import Bounds, encode_json
-from cloud_anchor.serve.errors import ServiceError, internal, stopping
+from cloud_anchor.serve.errors import ServiceError, stopping
+from cloud_anchor.serve.faults import BINARY, JSON, ClientLeftError, handle_errors
 from cloud_anchor.serve.jobs import Ready
 from cloud_anchor.serve.keys import Keys
 from cloud_anchor.serve.metrics import CONTENT_TYPE, Metrics
+from cloud_anchor.serve.openapi import ASKING, SMALL, describe_app, refusals
 from cloud_anchor.serve.orders import Backend, Facts, Order
 from cloud_anchor.serve.schema import (
-    AnchorsAnswer,
+    EVENT_SCHEMA,
     AnchorsRequest,
     ContractAnswer,
-    ErrorAnswer,
     StateAnswer,
     StreamRequest,
-    describe,
 )
 from cloud_anchor.serve.settings import Limits
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/event-stream"
+EVENTS = "text/event-stream"
 T = TypeVar("T")
 
 
@@ -70,10 +66,6 @@ class Service:
             yield
         finally:
             self.open_requests -= 1
-
-
-class ClientLeftError(Exception):
-    """Nobody waits for the answer."""
 
 
 async def while_present(receive: Receive, work: Awaitable[T]) -> T:
@@ -135,28 +127,6 @@ def event(name: str, data: object) -> bytes:
     return b"event: " + name.encode("ascii") + b"\ndata: " + encode_json(data) + b"\n\n"
 
 
-def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    texts = {
-        400: "Not JSON.",
-        401: "No key, or an unknown one.",
-        404: "Another model than the one served.",
-        408: "The body came too slowly.",
-        409: "Another contract than the service's.",
-        413: "A body or a prompt that is too long.",
-        415: "Another content type than application/json.",
-        422: "A field that is missing, unknown or out of range.",
-        500: "A fault of the service.",
-        503: "Overloaded, stopping or not ready: Retry-After says when to come back.",
-        504: "The deadline has passed.",
-    }
-    return {status: {"model": ErrorAnswer, "description": texts[status]} for status in statuses}
-
-
-ASKING = (400, 401, 404, 408, 409, 413, 415, 422, 500, 503, 504)
-SMALL = (408, 413, 500)
-KEY = HTTPBearer(auto_error=False, description="An API key, where the service has any.")
-
-
 def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | None = None) -> Bounds:
     """The ASGI application; its `service` says when it no longer takes requests."""
     metrics = metrics or Metrics()
@@ -179,8 +149,8 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
         redoc_url=None,
         redirect_slashes=False,
     )
-    _handle_errors(app, metrics)
-    _describe(app, backend, bool(len(keys)))
+    handle_errors(app, metrics)
+    describe_app(app, backend, bool(len(keys)))
 
     def read(body: AnchorsRequest | StreamRequest) -> Order:
         order = body.to_order()
@@ -207,7 +177,7 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
                     JSON: {"schema": {"$ref": "#/components/schemas/AnchorsAnswer"}},
                 },
             },
-            **_refusals(*ASKING),
+            **refusals(*ASKING),
         },
     )
     async def anchors(request: Request, body: Annotated[AnchorsRequest, Body()]) -> Response:
@@ -225,9 +195,9 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
         responses={
             200: {
                 "description": "Events `payload` (data as AnchorsAnswer), then `done`, or `error`.",
-                "content": {EVENTS: {"schema": {"type": "string"}}},
+                "content": {EVENTS: {"schema": EVENT_SCHEMA}},
             },
-            **_refusals(*ASKING),
+            **refusals(*ASKING),
         },
     )
     async def stream(request: Request, body: Annotated[StreamRequest, Body()]) -> Response:
@@ -255,19 +225,19 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
 
         return EventStream(events())
 
-    @app.get("/v1/contract", response_model=ContractAnswer, responses=_refusals(401, *SMALL))
+    @app.get("/v1/contract", response_model=ContractAnswer, responses=refusals(401, *SMALL))
     async def contract() -> Response:
         """What a device has to know before it asks."""
         facts = backend.facts
         known = {name: getattr(facts, name) for name in ContractAnswer.model_fields if hasattr(facts, name)}
         return Response(encode_json(known | {"deadline": facts.limits.deadline}), media_type=JSON)
 
-    @app.get("/healthz", response_model=StateAnswer, responses=_refusals(*SMALL))
+    @app.get("/healthz", response_model=StateAnswer, responses=refusals(*SMALL))
     async def healthz() -> dict[str, str]:
         """Whether the process answers."""
         return {"status": "ok"}
 
-    @app.get("/readyz", response_model=StateAnswer, responses=_refusals(*SMALL, 503))
+    @app.get("/readyz", response_model=StateAnswer, responses=refusals(*SMALL, 503))
     async def readyz() -> dict[str, str]:
         """Whether requests are taken."""
         trouble = service.trouble()
@@ -283,7 +253,7 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
                 "description": "The text format of Prometheus.",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
             },
-            **_refusals(*SMALL),
+            **refusals(*SMALL),
         },
     )
     async def figures() -> Response:
@@ -304,102 +274,3 @@ def _wants_json(accept: str) -> bool:
     """Whether JSON is named and bytes are not; clients that name neither get bytes."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     return JSON in kinds and BINARY not in kinds
-
-
-def _handle_errors(app: FastAPI, metrics: Metrics) -> None:
-    """Every error in one form."""
-
-    def refuse(error: ServiceError, headers: dict[str, str] | None = None) -> Response:
-        metrics.refusals.labels(error.code).inc()
-        return Response(
-            encode_json(error.body()), error.status, error.headers() | (headers or {}), media_type=JSON
-        )
-
-    @app.exception_handler(ServiceError)
-    async def known(_: Request, error: ServiceError) -> Response:
-        return refuse(error)
-
-    @app.exception_handler(ClientLeftError)
-    async def left(_: Request, error: ClientLeftError) -> Response:
-        metrics.left.inc()
-        return Response(status_code=499)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return refuse(_explain(request, error))
-
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> Response:
-        headers = dict(error.headers or {})
-        return refuse(_explain_http(request, error, headers), headers)
-
-    @app.exception_handler(Exception)
-    async def unexpected(_: Request, error: Exception) -> Response:
-        return refuse(internal(error))
-
-
-def _explain(request: Request, error: RequestValidationError) -> ServiceError:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON and not kind.endswith("+json"):
-        return ServiceError(
-            415,
-            "unsupported_media_type",
-            f"Content-Type: {JSON}",
-            repr(kind) if kind else "none",
-            "Send JSON and say so.",
-        )
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        found = str(first.get("ctx", {}).get("error", "another text"))
-        return ServiceError(
-            400,
-            "malformed_json",
-            "a JSON object",
-            f"{found} at character {first['loc'][-1]}",
-            "Send valid JSON.",
-        )
-    where = ".".join(str(part) for part in first["loc"][1:]) or "the body"
-    text = str(first["msg"]).removeprefix("Value error, ")
-    expected, _, found = text.removeprefix("expected ").partition(", found ")
-    if not found:
-        found = "no such field" if first["type"] == "missing" else f"{first.get('input')!r:.80}"
-    more = f" ({len(error.errors())} such faults in all)" if len(error.errors()) > 1 else ""
-    remedy = "Leave this field out." if first["type"] == "extra_forbidden" else "Correct this field."
-    return ServiceError(422, "invalid_request", f"{where}: {expected}", found + more, remedy)
-
-
-def _explain_http(request: Request, error: HTTPException, headers: dict[str, str]) -> ServiceError:
-    found = f"{request.method} {request.url.path:.80}"
-    if error.status_code == 404:
-        remedy = "See /openapi.json."
-        return ServiceError(404, "unknown_path", "one of the service's paths", found, remedy)
-    if error.status_code == 405:
-        allowed = headers.get("allow") or headers.get("Allow") or "another method"
-        return ServiceError(405, "method_not_allowed", f"method {allowed}", found, "Use that method.")
-    if error.status_code == 400:
-        return ServiceError(400, "malformed_json", "a JSON object", "another text", "Send valid JSON.")
-    return ServiceError(error.status_code, "http_error", "another request", str(error.detail), "Change it.")
-
-
-def _describe(app: FastAPI, backend: Backend, locked: bool) -> None:
-    """Makes the OpenAPI description what the service does, and not what FastAPI supposes."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(
-                title=app.title, version=app.version, description=app.description, routes=app.routes
-            )
-            parts = schema["components"]["schemas"]
-            for unused in ("HTTPValidationError", "ValidationError"):
-                parts.pop(unused, None)
-            parts["AnchorsAnswer"] = AnchorsAnswer.model_json_schema()
-            if locked:
-                schema["components"]["securitySchemes"] = {"key": KEY.model.model_dump(exclude_none=True)}
-                for path, operations in schema["paths"].items():
-                    if path.startswith("/v1/"):
-                        for operation in operations.values():
-                            operation["security"] = [{"key": []}]
-            app.openapi_schema = describe(schema, backend.facts)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -109,7 +109,7 @@ _FORM = re.compile(r"expected (?P<expected>.+?)[,;:]? (?:but )?found:? (?P<rest>
 
 
 def refused(error: Exception, status: int = 422, code: str = "invalid_request") -> ServiceError:
-    """A named error of the rooms below as a refusal; their messages read "expected ..., found .... Remedy"."""
+    """A named error of the rooms below as a refusal; their messages read "expected X, found Y. Remedy"."""
     text = str(error)
     match = _FORM.search(text)
     if match is None:

@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_ANSWERS = (1, 2, 4, 8, 16, 32, 64)
 _BYTES = (8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from cloud_anchor.maker import EDGE_AWARE, SELECTIONS
 from cloud_anchor.plan import ALGORITHMS
@@ -22,6 +22,12 @@ STREAM_FRACTIONS = (0.1, 0.15, 0.25)
 """After which shares of the steps a stream sends, where a request does not say."""
 
 
+def _whole_number(value: Any) -> Any:
+    """5.0 is an integer in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole_number)
 Share = Annotated[float, Field(gt=0, le=1)]
 """Of the planned steps."""
 
@@ -111,8 +117,10 @@ class AnchorsRequest(_Question):
     )
 
     fraction: Share | None = _optional(description="Share of the planned steps to run.")
-    steps: Annotated[int, Field(ge=1)] | None = _optional(description="Steps to run, instead of a share.")
-    max_bytes: Annotated[int, Field(ge=LEAST_PAYLOAD, le=MAX_PAYLOAD_BYTES)] | None = _optional(
+    steps: Annotated[int, Field(ge=1), WHOLE] | None = _optional(
+        description="Steps to run, instead of a share."
+    )
+    max_bytes: Annotated[int, Field(ge=LEAST_PAYLOAD, le=MAX_PAYLOAD_BYTES), WHOLE] | None = _optional(
         description=f"Keep the anchors that help most. With select {EDGE_AWARE} only."
     )
 
@@ -179,6 +187,15 @@ class ContractAnswer(BaseModel):
     orders: list[str]
     stops: list[str]
     deadline: float
+
+
+EVENT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "One event. The data of `payload` is an AnchorsAnswer in JSON, of `error` what an "
+    "ErrorAnswer holds, of `done` an empty object.",
+    "properties": {"event": {"enum": ["payload", "error", "done"]}, "data": {"type": "string"}},
+    "required": ["event", "data"],
+}
 
 
 class ErrorText(BaseModel):

@@ -6,6 +6,7 @@ The fake engine's logits depend on every token before them and on nothing else, 
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -147,16 +148,24 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_bundle(
-    tiny_checkpoint: Path, make_bundle: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    make_bundle: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """The checkpoint as a bundle with the variants fp32, int8 and int4."""
+    """The checkpoint as a bundle with the variants fp32, int8 and int4.
+
+    Where there is no torch, $EDGE_TEST_BUNDLE may name one that was made elsewhere.
+    """
+    if made := os.environ.get("EDGE_TEST_BUNDLE"):
+        return Path(made)
     pytest.importorskip("onnx")
     from convert.checkpoint import Checkpoint
     from convert.qwen2 import write_graph
     from convert.weights import Blockwise, Floating
 
+    checkpoint = Checkpoint(request.getfixturevalue("tiny_checkpoint"))
     folder = tmp_path_factory.mktemp("bundles") / "tiny-random"
     for name, weights in (("fp32", Floating()), ("int8", Blockwise(8)), ("int4", Blockwise(4))):
         (folder / name).mkdir(parents=True)
-        write_graph(Checkpoint(tiny_checkpoint), folder / name / "model.onnx", weights, "fused", 512)
+        write_graph(checkpoint, folder / name / "model.onnx", weights, "fused", 512)
     return make_bundle(folder, ["fp32", "int8", "int4"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import aclosing
 from typing import Any
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from edge_runtime.endings import Stop
 from edge_runtime.forced import FillOptions, FillStats, Source, Token, fill
-from edge_runtime.late import Cut, fill_late
+from edge_runtime.late import Cut, Feed, fill_late, fill_refined
 from edge_runtime.streams import aiter_tokens, each
 from payload import AnchorSet, Contract
 
@@ -207,3 +207,85 @@ def test_a_payload_that_fails_says_so(make_engine: MakeEngine, contract: Contrac
     payload.set_exception(TimeoutError("the cloud did not answer"))
     with pytest.raises(TimeoutError, match="the cloud did not answer"):
         list(fill_late(make_engine(), [1], payload, contract, patience=0))
+
+
+anchor_sets = st.lists(
+    st.tuples(
+        st.dictionaries(st.integers(0, 19), st.integers(0, 11), max_size=12),
+        st.none() | st.integers(20, 24),
+        st.integers(0, 12),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(
+    prompt=st.lists(st.integers(0, 14), min_size=1, max_size=4),
+    sets=anchor_sets,
+    lookahead=st.sampled_from((0, 0, 2)),
+    seed=st.integers(0, 500),
+)
+def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
+    make_engine: MakeEngine,
+    make_anchors: MakeAnchors,
+    contract: Contract,
+    prompt: list[int],
+    sets: list[tuple[dict[int, int], int | None, int]],
+    lookahead: int,
+    seed: int,
+) -> None:
+    options = FillOptions(lookahead=lookahead)
+    payloads = [make_anchors(places, canvas=24, length=length) for places, length, _ in sets]
+    expected = [t.id for t in fill(make_engine(seed=seed), prompt, payloads[-1], options)]
+    feed, coming = Feed(), iter(zip(payloads, [after for *_, after in sets], strict=True))
+    tokens: list[Token] = []
+    cuts, wait = 0, sets[0][2]
+    left = len(payloads)
+    stream = fill_refined(make_engine(seed=seed, context=64), prompt, feed, contract, options)
+
+    def bring() -> None:
+        nonlocal left, wait
+        anchors, wait = next(coming)
+        feed.put(anchors)
+        left -= 1
+        if not left:
+            feed.close()
+
+    # What comes while the answer is being written comes in the midst of it, the rest when it waits.
+    feed.newer = lambda version, patience=None: (  # type: ignore[method-assign]
+        bring() if left and feed.version == version else None,
+        Feed.newer(feed, version, patience),
+    )[1]
+    for item in stream:
+        if isinstance(item, Cut):
+            assert item.position < len(tokens)
+            del tokens[item.position :]
+            cuts += 1
+            continue
+        assert item.position == len(tokens)
+        tokens.append(item)
+        wait -= 1
+        if wait < 0 and left:
+            bring()
+    assert [t.id for t in tokens] == expected
+    assert cuts <= len(payloads)
+
+
+def test_a_feed_that_breaks_says_so_and_one_that_ends_leaves_the_answer(
+    make_engine: MakeEngine, make_anchors: MakeAnchors, contract: Contract
+) -> None:
+    broken, ended = Feed(), Feed()
+    broken.close(TimeoutError("the cloud did not answer"))
+    with pytest.raises(TimeoutError, match="the cloud did not answer"):
+        list(fill_refined(make_engine(), [1], broken, contract))
+    ended.close()
+    alone = list(fill_refined(make_engine(context=64), [1], ended, contract))
+    assert alone == list(fill(make_engine(), [1], make_anchors({}, canvas=64)))[: len(alone)]
+
+
+def test_a_future_that_is_cancelled_ends_the_stream(make_engine: MakeEngine, contract: Contract) -> None:
+    payload: Future[AnchorSet] = Future()
+    payload.cancel()
+    with pytest.raises(CancelledError):
+        list(fill_late(make_engine(), [1], payload, contract))

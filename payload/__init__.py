@@ -3,8 +3,10 @@
 from payload.anchors import AnchorSet
 from payload.contract import Contract
 from payload.errors import PayloadError
+from payload.header import Base, Codec, Header, peek
+from payload.predictive import Predictor, Step
 from payload.template import TokenBytes
-from payload.wire import AUTO, Base, Codec, Header, decode, encode, peek
+from payload.wire import AUTO, Decoding, decode, encode
 
 __all__ = [
     "AUTO",
@@ -12,8 +14,11 @@ __all__ = [
     "Base",
     "Codec",
     "Contract",
+    "Decoding",
     "Header",
     "PayloadError",
+    "Predictor",
+    "Step",
     "TokenBytes",
     "decode",
     "encode",

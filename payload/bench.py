@@ -21,8 +21,9 @@ import zstandard
 
 from payload.anchors import AnchorSet
 from payload.files import UsageError, write_whole
+from payload.header import Base, Codec
 from payload.traces import CANVAS, DEFAULT_TOKENIZER, Tokenizer, Trace, full_answer, read_traces
-from payload.wire import Base, Codec, decode, encode
+from payload.wire import decode, encode
 
 EPILOG = """examples:
   python -m payload bench ../shared/traces/dream7b_dev.jsonl

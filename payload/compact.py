@@ -90,7 +90,7 @@ class _Body:
             )
         self._coder = coder
         self._base = base
-        self._old = dict(zip(base.positions, base.ids, strict=True)) if base else {}
+        self._old = dict(zip(base.positions, base.ids, strict=True)) if base is not None else {}
         size = contract.vocab_size
         self._model = TokenModel(prior or prior_of(size), size, prompt_ids)
         self._most = 0 if coder.decoder is None else FREE_ANCHORS + ANCHORS_A_BYTE * coder.decoder.size
@@ -103,9 +103,9 @@ class _Body:
         self, known: dict[int, int], canvas: int, length: int | None
     ) -> tuple[dict[int, int], int, int | None, int]:
         """All anchors by position, canvas, length, and how many tokens were coded."""
-        canvas = self._canvas(canvas)
+        canvas = self._base.canvas if self._base is not None else code_canvas(self._coder, canvas)
         known = dict(known)
-        old_length = self._base.length if self._base else None
+        old_length = self._base.length if self._base is not None else None
         fresh = [p for p in known if p not in self._old]
         whole = length is not None and len(known) == length
         shape = _WHOLE if whole else _RUNS if length is None or length == old_length else _RUNS_AND_LENGTH
@@ -124,18 +124,6 @@ class _Body:
         else:
             length = old_length
         return found, canvas, length, self._count
-
-    def _canvas(self, canvas: int) -> int:
-        if self._base:
-            return self._base.canvas
-        other = len(_CANVASES)
-        index = self._coder.choice(_CANVASES.index(canvas) if canvas in _CANVASES else other, _CANVAS_SIZES)
-        if index < other:
-            return _CANVASES[index]
-        canvas = self._coder.number(canvas - 1, _NUMBER_SIZES) + 1
-        if canvas > MAX_CANVAS:
-            raise AnchorRangeError(f"canvas: expected at most {MAX_CANVAS} positions, found {canvas}")
-        return canvas
 
     def _token(self, token: int, may_end: bool = False) -> int:
         if self._coder.decoder and self._count >= self._most:
@@ -199,6 +187,18 @@ class _Body:
             self._passed += 1
         if position > self._at:
             self._model.gap()
+
+
+def code_canvas(coder: Coder, canvas: int, sizes: Sequence[int] = _CANVAS_SIZES) -> int:
+    """The number of positions; raises AnchorRangeError for more than there may be."""
+    other = len(_CANVASES)
+    index = coder.choice(_CANVASES.index(canvas) if canvas in _CANVASES else other, sizes)
+    if index < other:
+        return _CANVASES[index]
+    canvas = coder.number(canvas - 1, _NUMBER_SIZES) + 1
+    if canvas > MAX_CANVAS:
+        raise AnchorRangeError(f"canvas: expected at most {MAX_CANVAS} positions, found {canvas}")
+    return canvas
 
 
 def grouped(ascending: Sequence[int]) -> list[tuple[int, int]]:

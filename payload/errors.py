@@ -53,3 +53,9 @@ class PromptRequiredError(PayloadError):
 
 class BasePayloadError(PayloadError):
     """The payload adds to another one, and that one was not given or is not the one it names."""
+
+
+class RankingError(PayloadError):
+    """The payload is written against a model's guesses, and this side has none, others, or found a different
+    text with them. A payload of codec compact for the same anchors can be read instead.
+    """

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from payload.errors import OversizedPayloadError
-from payload.wire import MAX_PAYLOAD_BYTES
+from payload.header import MAX_PAYLOAD_BYTES
 
 
 class UsageError(Exception):

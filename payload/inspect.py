@@ -14,7 +14,8 @@ from typing import Any
 from payload.anchors import AnchorSet
 from payload.contract import Contract
 from payload.files import UsageError, read_json, read_payload
-from payload.wire import Codec, Header, decode, peek
+from payload.header import Codec, Header, peek
+from payload.wire import decode
 
 EPILOG = """examples:
   python -m payload inspect payload.bin

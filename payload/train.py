@@ -25,11 +25,11 @@ from payload import compact
 from payload.bench import FULL, anchors_of, summary
 from payload.files import UsageError, read_text, write_whole
 from payload.fit import Instance, fit
+from payload.header import HEADER_BYTES
 from payload.prior import END, MODEL_FILE, START, WEIGHT_SIZES, Prior, Weights, Words
 from payload.rangecoder import Coder
 from payload.tokenmodel import TokenModel
 from payload.traces import DEFAULT_TOKENIZER, Tokenizer, Trace, full_answer, read_traces
-from payload.wire import HEADER_BYTES
 from payload.words import Text, count_words, write_model
 
 EPILOG = """example:

@@ -1,103 +1,50 @@
-"""The wire format: header, optional fields, body, checksum. `encode`, `decode` and `peek` live here.
+"""The wire format: AnchorSets to payloads and back. `encode` and `decode` live here.
 
-Knows how the parts of a payload lie in a row and how each is refused; SPEC.md is the same in words. Does not
-know how a codec writes its body (`template`, `compact`).
-
-    byte 0   version (2 bits), codec (3 bits), needs prompt, is a delta, has optional fields (1 bit each)
-    byte 1   contract tag: the first byte of the contract's identity
-    byte 2-3 check: CRC-16 of all other bytes, XOR a hash of everything the payload leans on (contract,
-             prompt ids where it needs them, base payload where it adds to one)
-    then     reference to the base payload (a delta only, 1 byte), optional fields, body
+Knows which codec writes a body and what it needs for that; SPEC.md is the same in words. Does not know the
+header (see `header`) nor how a codec writes (`template`, `compact`, `predictive`).
 """
 
 from __future__ import annotations
 
-import binascii
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
-from payload import compact
+from payload import compact, predictive
 from payload.anchors import AnchorSet
-from payload.bytesio import Reader
 from payload.contract import Contract
 from payload.errors import (
     AnchorRangeError,
     BasePayloadError,
-    ChecksumError,
     CodecError,
     ContractMismatchError,
     MalformedPayloadError,
     OversizedPayloadError,
     PayloadError,
     PromptRequiredError,
-    VersionError,
+    RankingError,
 )
 from payload.extras import Extras
-from payload.prior import model_hash
+from payload.header import (
+    HEADER_BYTES,
+    IN_INTEGERS,
+    MAX_PAYLOAD_BYTES,
+    Base,
+    Codec,
+    Header,
+    open_payload,
+    reference,
+    seal,
+    sum_of,
+    verify,
+)
+from payload.predictive import GUARD, Predictor, Step
 from payload.squeeze import gz, ungz, unzstd, zstd
-from payload.template import TokenBytes, decode_template, encode_template
+from payload.template import Shape, TokenBytes, decode_template, encode_template
 
-VERSION = 1
-MAX_PAYLOAD_BYTES = 1 << 19
-HEADER_BYTES = 4
-
-_NEEDS_PROMPT, _DELTA, _EXTRAS = 4, 2, 1
-
-
-class Codec(IntEnum):
-    """How a body is written; the number travels in the header's codec field."""
-
-    TEMPLATE_GZIP = 0
-    TEMPLATE_ZSTD = 1
-    COMPACT = 2
-
-    @property
-    def label(self) -> str:
-        return self.name.lower().replace("_", "-")
-
+__all__ = ["AUTO", "MAX_PAYLOAD_BYTES", "Base", "Codec", "Decoding", "Header", "decode", "encode", "seal"]
 
 AUTO = "auto"
 """Not a codec on the wire: `encode` tries all it can and keeps the smallest."""
-
-
-class Base(NamedTuple):
-    """A payload that both sides hold, and its anchors: what a delta adds to."""
-
-    data: bytes
-    anchors: AnchorSet
-
-
-@dataclass(frozen=True)
-class Header:
-    """What a payload says about itself before its anchors are read.
-
-    tag:         the contract tag as 2 hex digits; `Contract.identity` starts with it.
-    verified:    whether the checksum could be tested. It covers the contract, the prompt and the base as
-                 well, so that needs them; where it could be and failed, `peek` has raised.
-    base_ref:    for a delta, the reference of the payload it adds to, as 2 hex digits.
-    """
-
-    version: int
-    codec: Codec
-    tag: str
-    needs_prompt: bool
-    verified: bool
-    base_ref: str | None
-    prompt: str | None
-    session: bytes | None
-    step: int
-    total_steps: int
-    confidences: int
-    size: int
-    body_bytes: int
-
-
-def reference(data: bytes) -> int:
-    """What a delta calls the payload `data`: one byte of its hash."""
-    return hashlib.sha256(data).digest()[0]
 
 
 def encode(
@@ -108,30 +55,43 @@ def encode(
     tokens: TokenBytes | None = None,
     embed_prompt: bool = False,
     base: Base | None = None,
+    predictor: Predictor | None = None,
+    guard: float = GUARD,
+    draft: Sequence[int] = (),
 ) -> bytes:
     """The payload of an AnchorSet. All its fields travel but `prompt`, which does when `embed_prompt`.
 
-    codec:        a Codec, its label ("template-gzip", "template-zstd", "compact") or "auto" for the smallest.
+    codec:        a Codec, its label ("template-gzip", "compact"...) or "auto" for the smallest.
     prompt_ids:   ids of the prompt, where the reader has them too: makes codec compact smaller, and binds the
                   payload to that prompt. The template codecs have no use for them.
     tokens:       the tokenizer, which the template codecs need. "auto" leaves them out without it.
-    base:         write only what the anchors add to this payload (codec compact).
+    base:         write only what the anchors add to this payload (codecs compact and predictive).
+    predictor:    the device's model behind this prompt, which codec predictive needs. "auto" leaves that out
+                  without it.
+    guard, draft: see `predictive.encode`.
 
     Raises PayloadError subclasses for anchors that cannot be written so.
     """
     if codec == AUTO:
-        if base is not None or tokens is None:
-            codec = Codec.COMPACT
-        else:
-            tried = []
-            for each in Codec:
-                try:
+        usable = {Codec.COMPACT: True, Codec.PREDICTIVE: predictor is not None}
+        tried = []
+        for each in Codec:
+            if usable.get(each, base is None and tokens is not None):
+                with suppress(OversizedPayloadError):
                     tried.append(
-                        encode(anchors, each, prompt_ids=prompt_ids, tokens=tokens, embed_prompt=embed_prompt)
+                        encode(
+                            anchors,
+                            each,
+                            prompt_ids=prompt_ids,
+                            tokens=tokens,
+                            embed_prompt=embed_prompt,
+                            base=base,
+                            predictor=predictor,
+                            guard=guard,
+                            draft=draft,
+                        )
                     )
-                except OversizedPayloadError:
-                    continue
-            return min(tried, key=len)
+        return min(tried, key=len)
     codec = _codec(codec)
     if embed_prompt and anchors.prompt is None:
         raise PromptRequiredError(
@@ -146,34 +106,32 @@ def encode(
         anchors.total_steps,
         anchors.confidence,
     ).to_bytes()
-    primed = codec is Codec.COMPACT and prompt_ids is not None
-    if codec is Codec.COMPACT:
-        body = compact.encode(anchors, prompt_ids or (), base.anchors if base else None)
+    old = base.anchors if base else None
+    outcome = b""
+    primed = prompt_ids if codec in IN_INTEGERS else None
+    if codec is Codec.PREDICTIVE:
+        predictor = _needed(predictor, prompt_ids)
+        primed = predictor.prompt_ids
+        body, outcome = predictive.encode(anchors, predictor, old, guard, draft)
+    elif codec is Codec.COMPACT:
+        body = compact.encode(anchors, prompt_ids or (), old)
     else:
         if tokens is None:
             raise PayloadError(f"codec {codec.label}: expected a tokenizer (tokens=...), found none")
         body = encode_template(anchors, tokens, gz if codec is Codec.TEMPLATE_GZIP else zstd)
-    data = seal(anchors.contract, codec, body, extras, prompt_ids=prompt_ids if primed else None, base=base)
+    data = seal(
+        anchors.contract,
+        codec,
+        body,
+        extras,
+        prompt_ids=primed,
+        base=base,
+        ranking=predictor.identity if codec is Codec.PREDICTIVE and predictor else None,
+        outcome=outcome,
+    )
     if len(data) > MAX_PAYLOAD_BYTES:
         raise OversizedPayloadError(f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}")
     return data
-
-
-def seal(
-    contract: Contract,
-    codec: Codec,
-    body: bytes,
-    extras: bytes = b"",
-    *,
-    prompt_ids: Sequence[int] | None = None,
-    base: Base | None = None,
-) -> bytes:
-    """Header and check around a body and the bytes of its optional fields, whatever they hold."""
-    flags = _NEEDS_PROMPT * (prompt_ids is not None) | _DELTA * (base is not None) | _EXTRAS * bool(extras)
-    head = bytes([VERSION << 6 | codec << 3 | flags, bytes.fromhex(contract.identity)[0]])
-    tail = (bytes([reference(base.data)]) if base else b"") + extras + body
-    check = _crc(head + tail) ^ _binding(codec, contract, prompt_ids, base)
-    return head + check.to_bytes(2, "big") + tail
 
 
 def decode(
@@ -183,6 +141,7 @@ def decode(
     prompt_ids: Sequence[int] | None = None,
     tokens: TokenBytes | None = None,
     base: Base | None = None,
+    predictor: Predictor | None = None,
 ) -> AnchorSet:
     """The AnchorSet of a payload; for a delta, the base's anchors and those it adds.
 
@@ -191,26 +150,23 @@ def decode(
                 its prompt as text needs only `tokens`.
     tokens:     the tokenizer, for the template codecs and for a carried prompt.
     base:       the payload a delta adds to.
+    predictor:  the device's model behind this prompt, for codec predictive. See `Decoding` for the tokens as
+                they come.
 
     Raises the subclass of PayloadError that names what is wrong.
     """
-    header, reader, extras = _open(data)
+    header, reader, extras = open_payload(data)
+    if header.codec is Codec.PREDICTIVE:
+        decoding = Decoding(data, contract, predictor, prompt_ids=prompt_ids, base=base)
+        for _ in decoding:
+            pass
+        return decoding.anchors
     if header.tag != contract.identity[:2]:
         raise ContractMismatchError(
             f"contract: expected tag {contract.identity[:2]} of contract {contract}, found a payload with "
             f"tag {header.tag}; use the model bundle that it was made for, or ask for a payload for this one"
         )
-    if header.base_ref is not None:
-        if base is None:
-            raise BasePayloadError(
-                f"base: expected the payload with reference {header.base_ref} that this one adds to, found "
-                "none; decode the payloads of a stream in order and pass the one before (base=...)"
-            )
-        if header.base_ref != f"{reference(base.data):02x}":
-            raise BasePayloadError(
-                f"base: expected the payload with reference {header.base_ref} that this one adds to, found "
-                f"{reference(base.data):02x}; decode the payloads of a stream in order"
-            )
+    base = _right_base(header, base)
     if header.needs_prompt and prompt_ids is None:
         if header.prompt is None:
             raise PromptRequiredError(
@@ -223,18 +179,123 @@ def decode(
                 "the payload carries, found neither"
             )
         prompt_ids = tokens.encode(header.prompt)
-    delta = header.base_ref is not None
-    _verify(data, contract, prompt_ids if header.needs_prompt else None, base if delta else None)
+    verify(data, contract, prompt_ids if header.needs_prompt else None, base)
     if header.codec is Codec.COMPACT:
         primed = prompt_ids if header.needs_prompt and prompt_ids is not None else ()
-        positions, ids, canvas, length = compact.decode(
-            reader.rest(), contract, primed, base.anchors if delta and base else None
-        )
+        shape = compact.decode(reader.rest(), contract, primed, base.anchors if base else None)
     else:
         if tokens is None:
             raise PayloadError(f"codec {header.codec.label}: expected a tokenizer (tokens=...), found none")
         unsqueeze = ungz if header.codec is Codec.TEMPLATE_GZIP else unzstd
-        positions, ids, canvas, length = decode_template(reader.rest(), contract, tokens, unsqueeze)
+        shape = decode_template(reader.rest(), contract, tokens, unsqueeze)
+    return _anchor_set(shape, contract, extras)
+
+
+class Decoding:
+    """A predictive payload being read: iterate over it for the tokens of the answer, then ask for `anchors`.
+
+    The tokens come as they are found, one pass of the model each. Only when the last one has come is it known
+    whether all of them are right: then the iteration ends, or it raises RankingError, and what it gave is to
+    be taken back. Arguments as of `decode`.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        contract: Contract,
+        predictor: Predictor | None,
+        *,
+        prompt_ids: Sequence[int] | None = None,
+        base: Base | None = None,
+    ) -> None:
+        """Raises PayloadError subclasses for what can be told without the model."""
+        header, reader, self._extras = open_payload(data)
+        if header.codec is not Codec.PREDICTIVE:
+            raise CodecError(
+                f"codec: expected {Codec.PREDICTIVE.label}, found {header.codec.label}; use decode"
+            )
+        self._predictor = _needed(predictor, prompt_ids)
+        if header.tag != self._predictor.identity.hex()[:2]:
+            raise RankingError(
+                f"ranking: expected tag {self._predictor.identity.hex()[:2]} of this model, found a payload "
+                f"with tag {header.tag}; use the bundle and variant it was made with, or ask for compact"
+            )
+        self._data, self._contract = data, contract
+        self._base = _right_base(header, base)
+        self._walk = predictive.Walk(
+            self._predictor, contract.vocab_size, self._base.anchors if self._base else None, reader.rest()
+        )
+        self._anchors: AnchorSet | None = None
+
+    def __iter__(self) -> Iterator[Step]:
+        """Raises RankingError, and what the predictor does."""
+        try:
+            yield from self._walk.steps()
+        except (MalformedPayloadError, AnchorRangeError) as error:
+            # Where the model's guesses are others, what was written with them makes no sense: it says so here
+            # or in the check.
+            raise RankingError(_not_the_same(str(error))) from None
+        found, expected = int.from_bytes(self._data[2:HEADER_BYTES], "big"), self._expected()
+        if found != expected:
+            raise RankingError(
+                _not_the_same(f"expected check {expected:04x}, found {found:04x} in bytes 2-3")
+            )
+        self._anchors = _anchor_set(self._walk.shape, self._contract, self._extras)
+
+    @property
+    def anchors(self) -> AnchorSet:
+        """What the payload held, once the iteration has ended."""
+        if self._anchors is None:
+            raise PayloadError("decoding: expected to be iterated to its end first, found it unfinished")
+        return self._anchors
+
+    def _expected(self) -> int:
+        leans_on = self._predictor.identity + self._walk.digest
+        return sum_of(self._data, self._contract, self._predictor.prompt_ids, self._base, leans_on)
+
+
+def _not_the_same(what: str) -> str:
+    return (
+        f"ranking: {what}: the model's guesses are not those it was written with (another prompt, or a "
+        "processor whose numbers differ by more than the guard), or its bytes were changed on their way; "
+        "ask for codec compact"
+    )
+
+
+def _needed(predictor: Predictor | None, prompt_ids: Sequence[int] | None) -> Predictor:
+    """The predictor, which must be there and stand behind the prompt, where that is given."""
+    if predictor is None:
+        raise RankingError(
+            f"codec {Codec.PREDICTIVE.label}: expected the device's model (predictor=...), found none; "
+            "use edge_runtime, or codec compact"
+        )
+    if prompt_ids is not None and list(prompt_ids) != list(predictor.prompt_ids):
+        raise PayloadError(
+            f"predictor: expected one for the prompt of {len(prompt_ids)} ids given, found one for "
+            f"another of {len(predictor.prompt_ids)} ids"
+        )
+    return predictor
+
+
+def _right_base(header: Header, base: Base | None) -> Base | None:
+    """The base where the payload is a delta, else None; raises BasePayloadError where it is not the one."""
+    if header.base_ref is None:
+        return None
+    if base is None:
+        raise BasePayloadError(
+            f"base: expected the payload with reference {header.base_ref} that this one adds to, found "
+            "none; decode the payloads of a stream in order and pass the one before (base=...)"
+        )
+    if header.base_ref != f"{reference(base.data):02x}":
+        raise BasePayloadError(
+            f"base: expected the payload with reference {header.base_ref} that this one adds to, found "
+            f"{reference(base.data):02x}; decode the payloads of a stream in order"
+        )
+    return base
+
+
+def _anchor_set(shape: Shape, contract: Contract, extras: Extras) -> AnchorSet:
+    positions, ids, canvas, length = shape
     return AnchorSet(
         positions,
         ids,
@@ -249,28 +310,6 @@ def decode(
     )
 
 
-def peek(
-    data: bytes,
-    contract: Contract | None = None,
-    *,
-    prompt_ids: Sequence[int] | None = None,
-    base: Base | None = None,
-) -> Header:
-    """The header and optional fields of a payload, without its anchors.
-
-    The checksum is tested where what it covers is given: the contract, and the prompt ids and the base where
-    the payload leans on them. Raises PayloadError subclasses.
-    """
-    header, _, _ = _open(data)
-    if contract is None or header.tag != contract.identity[:2]:
-        return header
-    if (header.needs_prompt and prompt_ids is None) or (header.base_ref is not None and base is None):
-        return header
-    delta = header.base_ref is not None
-    _verify(data, contract, prompt_ids if header.needs_prompt else None, base if delta else None)
-    return Header(**{**vars(header), "verified": True})
-
-
 def _codec(codec: Codec | str) -> Codec:
     if isinstance(codec, Codec):
         return codec
@@ -282,93 +321,11 @@ def _codec(codec: Codec | str) -> Codec:
     )
 
 
-def _open(data: bytes) -> tuple[Header, Reader, Extras]:
-    """Header and optional fields; the reader stands at the body."""
-    if len(data) > MAX_PAYLOAD_BYTES:
-        raise OversizedPayloadError(
-            f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}; this is not a payload"
-        )
-    reader = Reader(data)
-    first, tag, _, _ = reader.take(HEADER_BYTES, "header")
-    version, codec = first >> 6, first >> 3 & 7
-    if version != VERSION:
-        raise VersionError(
-            f"version: expected {VERSION}, found {version} in byte 0 ({first:#04x}); "
-            + ("update this software to read it" if version > VERSION else "this is not a payload")
-        )
-    if codec not in list(Codec):
-        raise CodecError(
-            f"codec: expected {', '.join(f'{each.value} ({each.label})' for each in Codec)}, found {codec} "
-            f"in byte 0 ({first:#04x}); update this software to read it"
-        )
-    if codec != Codec.COMPACT and first & (_NEEDS_PROMPT | _DELTA):
-        raise MalformedPayloadError(
-            f"header: expected neither prompt nor base for codec {Codec(codec).label}, "
-            f"found byte 0 {first:#04x}"
-        )
-    base_ref = f"{reader.take(1, 'reference to the base payload')[0]:02x}" if first & _DELTA else None
-    extras = Extras.read(reader) if first & _EXTRAS else Extras()
-    header = Header(
-        version=version,
-        codec=Codec(codec),
-        tag=f"{tag:02x}",
-        needs_prompt=bool(first & _NEEDS_PROMPT),
-        verified=False,
-        base_ref=base_ref,
-        prompt=extras.prompt,
-        session=extras.session,
-        step=extras.step,
-        total_steps=extras.total_steps,
-        confidences=len(extras.confidence),
-        size=len(data),
-        body_bytes=reader.left,
-    )
-    return header, reader, extras
-
-
-def _crc(data: bytes) -> int:
-    """CRC-16/CCITT (polynomial 0x1021, start 0xFFFF): notices every burst of at most 16 bits for certain."""
-    return binascii.crc_hqx(data, 0xFFFF)
-
-
-def _binding(codec: Codec, contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> int:
-    """16 bits that change with all a payload leans on: contract, model file, prompt, base."""
-    state = hashlib.sha256(bytes.fromhex(contract.identity))
-    if codec is Codec.COMPACT:
-        state.update(model_hash())
-    if prompt_ids is not None:
-        if not all(0 <= token < 1 << 32 for token in prompt_ids):
-            raise AnchorRangeError(
-                "prompt: expected ids of 0 to 2^32 - 1, found others; give the tokenizer's ids"
-            )
-        state.update(b"P" + b"".join(int(token).to_bytes(4, "little") for token in prompt_ids))
-    if base is not None:
-        state.update(b"B" + hashlib.sha256(base.data).digest())
-    return int.from_bytes(state.digest()[:2], "big")
-
-
-def _verify(data: bytes, contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> None:
-    found = int.from_bytes(data[2:HEADER_BYTES], "big")
-    expected = _crc(data[:2] + data[HEADER_BYTES:]) ^ _binding(
-        Codec(data[0] >> 3 & 7), contract, prompt_ids, base
-    )
-    if found == expected:
-        return
-    if prompt_ids is None:
-        cause = f"the bytes were changed on their way, or it was made for another contract than {contract}"
-        remedy = "fetch it again"
-    else:
-        cause = "the bytes were changed on their way, or it was made with another prompt than the "
-        cause += f"{len(prompt_ids)} ids given, or for another contract than {contract}"
-        remedy = "fetch it again and give exactly the prompt it was made with"
-    raise ChecksumError(
-        f"checksum: expected {expected:04x}, found {found:04x} in bytes 2-3 of {len(data)}: {cause}; {remedy}"
-    )
-
-
 def _check_base(anchors: AnchorSet, base: Base, codec: Codec) -> None:
-    if codec is not Codec.COMPACT:
-        raise CodecError(f"a payload that adds to another one: expected codec compact, found {codec.label}")
+    if codec not in IN_INTEGERS:
+        raise CodecError(
+            f"a payload that adds to another one: expected codec compact or predictive, found {codec.label}"
+        )
     if base.anchors.contract.identity != anchors.contract.identity:
         raise ContractMismatchError(
             f"base: expected contract {anchors.contract}, found {base.anchors.contract}"

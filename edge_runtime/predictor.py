@@ -1,0 +1,102 @@
+"""The device's model as codec predictive asks for it: rows of log-probabilities behind one prompt.
+
+Knows how to turn an engine's logits into rows, several a pass where the text is known, and how to name a
+bundle's numbers by hash. Does not know what the rows are used for (see `payload.predictive`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_runtime.engine import Engine, Logits
+from edge_runtime.errors import EngineError
+from edge_runtime.forced import FillStats, chunks, common_prefix
+from edge_runtime.manifest import Manifest
+from payload import Contract
+
+MAX_CHUNK, MAX_ROWS = 512, 64
+"""Most tokens and most rows of logits of one pass: they bound the memory it takes."""
+
+
+def ranking_identity(manifest: Manifest, variant: str) -> bytes:
+    """SHA-256 of all that decides a variant's numbers: its contract and the hashes of its files.
+
+    Its first byte is what a predictive payload calls the ranking it was made with.
+    """
+    files = {name: record.sha256 for name, record in manifest.variants[variant].files.items()}
+    text = json.dumps([manifest.contract.identity, files], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()
+
+
+def variant_of(manifest: Manifest, tag: str) -> str | None:
+    """The variant whose ranking a payload names by `tag` (hex digits), the default one first."""
+    names = sorted(manifest.variants, key=lambda name: name != manifest.default_variant)
+    return next((name for name in names if ranking_identity(manifest, name).hex().startswith(tag)), None)
+
+
+def read_logits(
+    engine: Engine,
+    prompt_ids: Sequence[int],
+    text: Sequence[int],
+    start: int = 0,
+    stats: FillStats | None = None,
+) -> Iterator[Logits]:
+    """float32 [vocab] logits for the positions `start` to len(text) of an answer, each given what is before.
+
+    What the engine's cache shares with prompt and text is not run again; stats counts what is. A row is valid
+    until the next one is asked for. Raises ContextError or EngineError.
+    """
+    tokens = [*prompt_ids, *text]
+    first = len(prompt_ids) - 1 + start  # the row that predicts the first position wanted
+    reused = min(common_prefix(engine.tokens, tokens), first)
+    engine.rewind(reused)
+    rest = tokens[reused:]
+    for begin, end, wanted in chunks(len(rest), range(first - reused, len(rest)), MAX_CHUNK, MAX_ROWS):
+        logits = engine.append(rest[begin:end], wanted)
+        if stats:
+            stats.passes += 1
+            stats.computed += end - begin
+        yield from logits
+
+
+class EnginePredictor:
+    """`payload.Predictor` on an engine; `stats` counts its passes and the tokens that went through them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        prompt_ids: Sequence[int],
+        contract: Contract,
+        identity: bytes,
+        stats: FillStats | None = None,
+    ) -> None:
+        self._engine = engine
+        self._vocab_size = contract.vocab_size
+        self._eos = sorted(contract.eos_ids)
+        self.prompt_ids: Sequence[int] = list(prompt_ids)
+        self.identity = identity
+        self.stats = stats if stats is not None else FillStats()
+
+    def read(self, text: Sequence[int], start: int) -> Iterator[NDArray[np.float64]]:
+        """See `payload.Predictor`. Raises ContextError where the text is too long, EngineError otherwise."""
+        for logits in read_logits(self._engine, self.prompt_ids, text, start, self.stats):
+            yield self._row(logits)
+
+    def _row(self, logits: Logits) -> NDArray[np.float64]:
+        """Log-probabilities [V + 1] of the ordinary tokens and, last, of all end tokens together."""
+        wide = logits.astype(np.float64)
+        if not np.isfinite(wide).all():
+            raise EngineError(
+                "the model's logits are not numbers: expected finite values. Use another variant."
+            )
+        norm = np.logaddexp.reduce(wide)
+        row = np.empty(self._vocab_size + 1)
+        row[:-1] = wide[: self._vocab_size]
+        row[-1] = np.logaddexp.reduce(wide[self._eos])
+        row -= norm
+        return row

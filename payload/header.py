@@ -1,0 +1,248 @@
+"""The header of a payload: what it says of itself, and the check that everything leans on.
+
+Knows the first bytes, the optional fields behind them, and how each way to be broken is refused. Does not
+know bodies (see `wire`).
+
+    byte 0   version (2 bits), codec (3 bits), needs prompt, is a delta, has optional fields (1 bit each)
+    byte 1   tag: the first byte of the contract's identity; of codec predictive, of the ranking's
+    byte 2-3 check: CRC-16 of all other bytes, XOR a hash of everything the payload leans on (contract,
+             prompt ids where it needs them, base payload where it adds to one, and what codec predictive
+             must come out at)
+    then     reference to the base payload (a delta only, 1 byte), optional fields, body
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from payload.anchors import AnchorSet
+from payload.bytesio import Reader
+from payload.contract import Contract
+from payload.errors import (
+    AnchorRangeError,
+    ChecksumError,
+    CodecError,
+    MalformedPayloadError,
+    OversizedPayloadError,
+    VersionError,
+)
+from payload.extras import Extras
+from payload.prior import model_hash
+
+VERSION = 1
+MAX_PAYLOAD_BYTES = 1 << 19
+HEADER_BYTES = 4
+
+_NEEDS_PROMPT, _DELTA, _EXTRAS = 4, 2, 1
+
+
+class Codec(IntEnum):
+    """How a body is written; the number travels in the header's codec field."""
+
+    TEMPLATE_GZIP = 0
+    TEMPLATE_ZSTD = 1
+    COMPACT = 2
+    PREDICTIVE = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+
+IN_INTEGERS = (Codec.COMPACT, Codec.PREDICTIVE)
+"""Codecs that may lean on a prompt and on a base payload."""
+
+
+class Base(NamedTuple):
+    """A payload that both sides hold, and its anchors: what a delta adds to."""
+
+    data: bytes
+    anchors: AnchorSet
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a payload says about itself before its anchors are read.
+
+    tag:         as 2 hex digits, with which `Contract.identity` starts; of codec predictive, with which the
+                 identity of the ranking (`Predictor.identity`) starts.
+    verified:    whether the checksum could be tested. It covers the contract, the prompt and the base as
+                 well, so that needs them; where it could be and failed, `peek` has raised. That of codec
+                 predictive covers the anchors too: only decoding tests it.
+    base_ref:    for a delta, the reference of the payload it adds to, as 2 hex digits.
+    """
+
+    version: int
+    codec: Codec
+    tag: str
+    needs_prompt: bool
+    verified: bool
+    base_ref: str | None
+    prompt: str | None
+    session: bytes | None
+    step: int
+    total_steps: int
+    confidences: int
+    size: int
+    body_bytes: int
+
+
+def reference(data: bytes) -> int:
+    """What a delta calls the payload `data`: one byte of its hash."""
+    return hashlib.sha256(data).digest()[0]
+
+
+def seal(
+    contract: Contract,
+    codec: Codec,
+    body: bytes,
+    extras: bytes = b"",
+    *,
+    prompt_ids: Sequence[int] | None = None,
+    base: Base | None = None,
+    ranking: bytes | None = None,
+    outcome: bytes = b"",
+) -> bytes:
+    """Header and check around a body and the bytes of its optional fields, whatever they hold.
+
+    ranking, outcome: of codec predictive, the identity of its ranking and the digest of its walk.
+    """
+    flags = _NEEDS_PROMPT * (prompt_ids is not None) | _DELTA * (base is not None) | _EXTRAS * bool(extras)
+    head = bytes([VERSION << 6 | codec << 3 | flags, (ranking or bytes.fromhex(contract.identity))[0]])
+    tail = (bytes([reference(base.data)]) if base else b"") + extras + body
+    check = _crc(head + tail) ^ _binding(codec, contract, prompt_ids, base, (ranking or b"") + outcome)
+    return head + check.to_bytes(2, "big") + tail
+
+
+def peek(
+    data: bytes,
+    contract: Contract | None = None,
+    *,
+    prompt_ids: Sequence[int] | None = None,
+    base: Base | None = None,
+) -> Header:
+    """The header and optional fields of a payload, without its anchors.
+
+    The checksum is tested where what it covers is given: the contract, and the prompt ids and the base where
+    the payload leans on them. Raises PayloadError subclasses.
+    """
+    header, _, _ = open_payload(data)
+    if contract is None or header.codec is Codec.PREDICTIVE or header.tag != contract.identity[:2]:
+        return header
+    if (header.needs_prompt and prompt_ids is None) or (header.base_ref is not None and base is None):
+        return header
+    delta = header.base_ref is not None
+    verify(data, contract, prompt_ids if header.needs_prompt else None, base if delta else None)
+    return Header(**{**vars(header), "verified": True})
+
+
+def open_payload(data: bytes) -> tuple[Header, Reader, Extras]:
+    """Header and optional fields; the reader stands at the body."""
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise OversizedPayloadError(
+            f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}; this is not a payload"
+        )
+    reader = Reader(data)
+    first, tag, _, _ = reader.take(HEADER_BYTES, "header")
+    version, codec = first >> 6, first >> 3 & 7
+    if version != VERSION:
+        raise VersionError(
+            f"version: expected {VERSION}, found {version} in byte 0 ({first:#04x}); "
+            + ("update this software to read it" if version > VERSION else "this is not a payload")
+        )
+    if codec not in list(Codec):
+        raise CodecError(
+            f"codec: expected {', '.join(f'{each.value} ({each.label})' for each in Codec)}, found {codec} "
+            f"in byte 0 ({first:#04x}); update this software to read it"
+        )
+    if codec == Codec.PREDICTIVE and not first & _NEEDS_PROMPT:
+        raise MalformedPayloadError(
+            f"header: expected codec {Codec.PREDICTIVE.label} to need its prompt, found byte 0 {first:#04x}"
+        )
+    if codec not in IN_INTEGERS and first & (_NEEDS_PROMPT | _DELTA):
+        raise MalformedPayloadError(
+            f"header: expected neither prompt nor base for codec {Codec(codec).label}, "
+            f"found byte 0 {first:#04x}"
+        )
+    base_ref = f"{reader.take(1, 'reference to the base payload')[0]:02x}" if first & _DELTA else None
+    extras = Extras.read(reader) if first & _EXTRAS else Extras()
+    header = Header(
+        version=version,
+        codec=Codec(codec),
+        tag=f"{tag:02x}",
+        needs_prompt=bool(first & _NEEDS_PROMPT),
+        verified=False,
+        base_ref=base_ref,
+        prompt=extras.prompt,
+        session=extras.session,
+        step=extras.step,
+        total_steps=extras.total_steps,
+        confidences=len(extras.confidence),
+        size=len(data),
+        body_bytes=reader.left,
+    )
+    return header, reader, extras
+
+
+def _crc(data: bytes) -> int:
+    """CRC-16/CCITT (polynomial 0x1021, start 0xFFFF): notices every burst of at most 16 bits for certain."""
+    return binascii.crc_hqx(data, 0xFFFF)
+
+
+def _binding(
+    codec: Codec,
+    contract: Contract,
+    prompt_ids: Sequence[int] | None,
+    base: Base | None,
+    walked: bytes = b"",
+) -> int:
+    """16 bits that change with all a payload leans on: contract, model file, prompt, base, ranking, walk."""
+    state = hashlib.sha256(bytes.fromhex(contract.identity))
+    if codec is Codec.COMPACT:
+        state.update(model_hash())
+    if prompt_ids is not None:
+        if not all(0 <= token < 1 << 32 for token in prompt_ids):
+            raise AnchorRangeError(
+                "prompt: expected ids of 0 to 2^32 - 1, found others; give the tokenizer's ids"
+            )
+        state.update(b"P" + b"".join(int(token).to_bytes(4, "little") for token in prompt_ids))
+    if base is not None:
+        state.update(b"B" + hashlib.sha256(base.data).digest())
+    if walked:
+        state.update(b"W" + walked)
+    return int.from_bytes(state.digest()[:2], "big")
+
+
+def sum_of(
+    data: bytes,
+    contract: Contract,
+    prompt_ids: Sequence[int] | None,
+    base: Base | None,
+    walked: bytes = b"",
+) -> int:
+    """The check that a payload with these bytes should have."""
+    binding = _binding(Codec(data[0] >> 3 & 7), contract, prompt_ids, base, walked)
+    return _crc(data[:2] + data[HEADER_BYTES:]) ^ binding
+
+
+def verify(data: bytes, contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> None:
+    """Raises ChecksumError where the check does not hold."""
+    found = int.from_bytes(data[2:HEADER_BYTES], "big")
+    expected = sum_of(data, contract, prompt_ids, base)
+    if found == expected:
+        return
+    if prompt_ids is None:
+        cause = f"the bytes were changed on their way, or it was made for another contract than {contract}"
+        remedy = "fetch it again"
+    else:
+        cause = "the bytes were changed on their way, or it was made with another prompt than the "
+        cause += f"{len(prompt_ids)} ids given, or for another contract than {contract}"
+        remedy = "fetch it again and give exactly the prompt it was made with"
+    raise ChecksumError(
+        f"checksum: expected {expected:04x}, found {found:04x} in bytes 2-3 of {len(data)}: {cause}; {remedy}"
+    )

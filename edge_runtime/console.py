@@ -5,13 +5,17 @@ Knows terminals and the JSON of an answer. Does not know how tokens are made.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from edge_runtime.forced import FillStats, Source, Token, agreement
+from edge_runtime.late import Cut
+from edge_runtime.tokenizer import TextStream
 
 CLOUD, EDGE, RESET = "\x1b[36m", "\x1b[33m", "\x1b[0m"
 """Cyan for anchors, yellow for what the device wrote."""
@@ -27,6 +31,7 @@ class TokenPrinter:
         self._colour = colour
         self._terminal = out.isatty()
         self._current = ""
+        self._shown: list[str] = []
 
     def write(self, text: str, source: Source) -> None:
         if not text:
@@ -34,6 +39,7 @@ class TokenPrinter:
         if self._terminal:
             # Anchors come from elsewhere: their text must not be able to command this terminal.
             text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+            self._shown.append(text)
         wanted = CLOUD if source is Source.ANCHOR else EDGE
         if self._colour and wanted != self._current:
             self._out.write(wanted)
@@ -41,10 +47,77 @@ class TokenPrinter:
         self._out.write(text)
         self._out.flush()
 
+    def rewrite(self, parts: Sequence[tuple[str, Source]]) -> None:
+        """Puts other text in the place of what a terminal shows; where that has scrolled away, below it."""
+        columns, lines = os.get_terminal_size(self._out.fileno())
+        up = rows("".join(self._shown), columns) - 1
+        if up < lines:
+            self._out.write((f"\x1b[{up}A" if up else "") + "\r\x1b[J")
+        else:
+            self._out.write("\n")
+        self._shown.clear()
+        for text, source in parts:
+            self.write(text, source)
+        self._out.flush()
+
     def close(self) -> None:
         """Ends the colour, and on a terminal the line."""
         self._out.write((RESET if self._current else "") + ("\n" if self._terminal else ""))
         self._out.flush()
+
+
+def rows(text: str, columns: int) -> int:
+    """Rows of a terminal that a text takes, from the first column on."""
+    return sum(max(1, -(-width(line) // max(columns, 1))) for line in text.split("\n"))
+
+
+def width(line: str) -> int:
+    """Columns of a line: two for wide characters, none for those that join the one before."""
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in line)
+    joined = sum(unicodedata.category(each) in ("Mn", "Me", "Cf") for each in line)
+    return len(line.expandtabs(8)) + wide - joined
+
+
+class Transcript:
+    """An answer as it grows and is taken back: its tokens, its text, and what of it a printer shows.
+
+    live: print each token as it comes, rather than all at the end.
+    """
+
+    def __init__(self, decoder: Callable[[], TextStream], printer: TokenPrinter | None, live: bool) -> None:
+        self.tokens: list[Token] = []
+        self._decoder, self._printer, self._live = decoder, printer, live
+        self._stream = decoder()
+        self._parts: list[tuple[str, Source]] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self._parts)
+
+    def take(self, item: Token | Cut) -> None:
+        if isinstance(item, Cut):
+            tokens = self.tokens[: item.position]
+            self.tokens, self._parts, self._stream = [], [], self._decoder()
+            for token in tokens:
+                self._push(token)
+            if self._printer and self._live:
+                self._printer.rewrite(self._parts)
+            return
+        self._push(item)
+        if self._printer and self._live:
+            self._printer.write(*self._parts[-1])
+
+    def _push(self, token: Token) -> None:
+        self.tokens.append(token)
+        self._parts.append((self._stream.push(token.id), token.source))
+
+    def finish(self) -> None:
+        """The answer is complete."""
+        if self.tokens:
+            self._parts.append((self._stream.flush(), self.tokens[-1].source))
+        if self._printer:
+            for part in self._parts[-1:] if self._live else self._parts:
+                self._printer.write(*part)
 
 
 def answer_json(

@@ -53,3 +53,15 @@ class BundleContractError(BundleError):
 
 class EngineError(EdgeError):
     """The model could not be loaded or run."""
+
+
+class CloudUnavailableError(EdgeError):
+    """The service cannot be reached, or cannot answer in time."""
+
+    exit_code = 5
+
+
+class CloudRefusedError(EdgeError):
+    """The service has understood and will not: a wrong key, another contract, a prompt too long."""
+
+    exit_code = 5

@@ -12,22 +12,26 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_runtime.errors import EdgeError, UsageError
 from edge_runtime.profiles import PROFILES
-from payload.errors import ChecksumError, PayloadError
+from payload.errors import ChecksumError, PayloadError, RankingError
 from payload.files import UsageError as PayloadUsageError
 from payload.files import read_payload
 
 if TYPE_CHECKING:
+    from edge_runtime.forced import Token
+    from edge_runtime.late import Cut
+    from edge_runtime.online import Online
     from edge_runtime.runtime import EdgeRuntime, Request
 
 _STARTED = time.perf_counter()
 
 EXIT_PAYLOAD, EXIT_INTERRUPTED = 3, 130
+KEY_VARIABLE = "CLOUD_ANCHOR_KEY"
 MAX_PROMPT_FILE_BYTES = 1 << 20
 
 _EPILOG = """\
@@ -36,7 +40,11 @@ examples:
   python -m edge_runtime.fill payload.bin --prompt "What is the tallest hill of Vell?" --json
   cat payload.bin | python -m edge_runtime.fill - --model bundles/qwen2.5-0.5b --variant int4
 
-exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model, 130 interrupted
+  # ask a service; where it cannot be reached, this device answers alone and says so
+  python -m edge_runtime.fill --url http://localhost:8080 --prompt "What is the tallest hill of Vell?"
+
+exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model, 5 refused by the service (or, with
+--no-fallback, not reached), 130 interrupted
 """
 
 
@@ -47,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("payload", help="file of the payload; - reads standard input")
+    result.add_argument("payload", nargs="?", help="file of the payload; - reads standard input")
     prompt = result.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt, where the payload does not carry it")
     prompt.add_argument("--prompt-file", metavar="FILE", type=Path, help="the same from a UTF-8 file")
@@ -94,9 +102,44 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--json", action="store_true", help="print one JSON object in place of streaming text"
     )
+    add_service(result)
     result.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
     result.add_argument("--quiet", action="store_true", help="no figures on standard error")
     return result
+
+
+def add_service(parser: argparse.ArgumentParser) -> None:
+    """The options of `remote.Cloud` and `online.Wish`."""
+    group = parser.add_argument_group("service, in place of a file")
+    group.add_argument("--url", help="its address, such as https://anchors.example.com")
+    group.add_argument(
+        "--key-file",
+        metavar="FILE",
+        type=Path,
+        help=f"file with its key; default: ${KEY_VARIABLE}, else none",
+    )
+    group.add_argument(
+        "--fraction",
+        dest="fractions",
+        type=float,
+        action="append",
+        default=[],
+        metavar="F",
+        help="share of the cloud's steps; several, with --stream, for one payload after each",
+    )
+    group.add_argument(
+        "--stream",
+        action=argparse.BooleanOptionalAction,
+        help="write at once and refine the text as payloads come; default: on a terminal",
+    )
+    group.add_argument(
+        "--timeout", type=float, default=15.0, metavar="S", help="most seconds to wait for it (default 15)"
+    )
+    group.add_argument(
+        "--no-fallback",
+        action="store_true",
+        help="fail where it cannot be reached, instead of answering alone",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -119,13 +162,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     # Loaded here, so that --help and an interrupt while libraries load are quick and quiet.
-    from edge_runtime.console import TokenPrinter, answer_json, summary
-    from edge_runtime.forced import FillStats, Token
+    from edge_runtime.console import TokenPrinter, Transcript, answer_json, summary
+    from edge_runtime.forced import FillStats
 
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
-    data = read_payload(args.payload)
     prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
-    edge, request = _open(args, data, prompt)
+    online = _ask(args, prompt) if args.url is not None else None
+    if (args.payload is None) == (online is None):
+        raise UsageError(
+            "expected either a payload file or --url, found " + ("both" if online else "neither")
+        )
+    edge, request = (online.edge, None) if online else _open(args, read_payload(args.payload), prompt)
     options = edge.options(
         max_tokens=args.max_tokens,
         score_anchors=not args.no_scores,
@@ -133,7 +180,15 @@ def _run(args: argparse.Namespace) -> int:
         lookahead=args.lookahead,
     )
     stats = FillStats()
-    stream = edge.fill(request, options, stats)
+    stream: Iterable[Token | Cut]
+    if online and online.wish.stream:
+        stream = online.fill(options, stats)
+    else:
+        request = online.request() if online else request
+        assert request
+        stream = edge.fill(request, options, stats)
+    if online and online.trouble:
+        _say_alone(online)
     load = time.perf_counter() - _STARTED
 
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
@@ -141,60 +196,96 @@ def _run(args: argparse.Namespace) -> int:
         args.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     )
     printer = None if args.json else TokenPrinter(sys.stdout, colour=colour)
-    decoder = edge.text_stream()
-    parts: list[str] = []
-    tokens: list[Token] = []
+    # What may be taken back can only be shown where it can be erased.
+    live = request is not None or sys.stdout.isatty()
+    transcript = Transcript(edge.text_stream, printer, live)
     try:
-        for token in stream:
-            tokens.append(token)
-            parts.append(decoder.push(token.id))
-            if printer:
-                printer.write(parts[-1], token.source)
-        parts.append(decoder.flush())
-        if printer and tokens:
-            printer.write(parts[-1], tokens[-1].source)
+        for item in stream:
+            transcript.take(item)
+        transcript.finish()
     finally:
         if printer:
             printer.close()
-    size = len(request.prompt_ids)
+    tokens = transcript.tokens
+    size = len(edge.prompt_ids(prompt)) if request is None else len(request.prompt_ids)
     if args.json:
-        answer = answer_json(
-            "".join(parts), tokens, stats, anchors=len(request.anchors), prompt_tokens=size, load=load
-        )
+        anchors = len(request.anchors) if request else online.anchors if online else 0
+        answer = answer_json(transcript.text, tokens, stats, anchors=anchors, prompt_tokens=size, load=load)
+        if online:
+            answer["service"] = {"payload_bytes": online.sizes, "trouble": online.trouble}
         print(json.dumps(answer, ensure_ascii=False))
     sys.stdout.flush()
+    if online and online.trouble and request is None:
+        _say_alone(online)
     if not args.quiet:
         print(
             f"model      {edge.bundle.path.name} {edge.bundle.variant_name}, threads: {edge.threads}\n"
+            + (f"service    payloads of {online.sizes} bytes\n" if online else "")
             + summary(tokens, stats, prompt_tokens=size, load=load),
             file=sys.stderr,
         )
     return 0
 
 
+def _say_alone(online: Online) -> None:
+    """Aloud, --quiet or not: the answer is not what the service would have made of it."""
+    what = "without more of it" if online.sizes else "alone"
+    print(f"fill: {online.trouble}; this device answers {what}", file=sys.stderr, flush=True)
+
+
+def _ask(args: argparse.Namespace, prompt: str | None) -> Online:
+    """The service asked for a payload, while the model is loaded."""
+    from edge_runtime.online import Online, Wish, choose_bundle
+    from edge_runtime.remote import Cloud
+
+    if not prompt:
+        raise UsageError("--url: expected a prompt (--prompt, --prompt-file), found none")
+    key = _read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
+    cloud = Cloud(args.url, key, args.timeout)
+    stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
+    if not all(0 < fraction <= 1 for fraction in args.fractions):
+        raise UsageError(f"fraction: expected above 0, at most 1, found {args.fractions}")
+    if len(args.fractions) > 1 and not stream:
+        raise UsageError("fraction: expected one without --stream, found several")
+    if cloud.exposes_key:
+        print("fill: the key goes over the network unencrypted; use https", file=sys.stderr)
+    edge = _runtime(args, choose_bundle(cloud, args.model))
+    return Online(cloud, edge, prompt, Wish(tuple(args.fractions), stream, not args.no_fallback)).start()
+
+
+def _runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -> EdgeRuntime:
+    """A bundle with the command line's options; its model is loaded later."""
+    from edge_runtime.runtime import EdgeRuntime
+
+    return EdgeRuntime.open(
+        path,
+        args.variant or variant,
+        context=args.context,
+        threads=args.threads,
+        verify=not args.no_verify,
+        prepack=not args.no_prepack,
+        profile=PROFILES[args.profile],
+        deterministic=args.deterministic,
+    )
+
+
 def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[EdgeRuntime, Request]:
     """The bundle to use, and the payload read for it."""
+    from edge_runtime.bundle import read_manifest
     from edge_runtime.lookup import find_bundles
-    from edge_runtime.runtime import EdgeRuntime
-    from payload import peek
+    from payload import Codec, peek
+
+    header = peek(data)
+    of_ranking = header.codec is Codec.PREDICTIVE
 
     def attempt(path: Path) -> tuple[EdgeRuntime, Request]:
-        edge = EdgeRuntime.open(
-            path,
-            args.variant,
-            context=args.context,
-            threads=args.threads,
-            verify=not args.no_verify,
-            prepack=not args.no_prepack,
-            profile=PROFILES[args.profile],
-            deterministic=args.deterministic,
-        )
+        edge = _runtime(args, path, read_manifest(path).variant_of(header.tag) if of_ranking else None)
         return edge, edge.read(data, prompt)
 
-    *others, last = find_bundles(peek(data).tag, args.model)
+    *others, last = find_bundles(header.tag, args.model, of_ranking=of_ranking)
     for path in others:
         # A contract's tag is one byte, so two contracts may share it; the checksum tells them apart.
-        with contextlib.suppress(ChecksumError):
+        with contextlib.suppress(ChecksumError, RankingError):
             return attempt(path)
     return attempt(last)
 

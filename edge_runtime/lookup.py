@@ -1,7 +1,7 @@
 """Which bundle to use for a payload, when none is named.
 
 Knows the folders bundles are installed in and the order they are asked in. Does not know what is in a
-payload: it is given the payload's contract tag, with which the identity of a fitting contract begins.
+payload: it is given the payload's tag, with which the identity of a fitting contract or ranking begins.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ SHIPPED = Path(__file__).parent / "bundles" / "tiny-qwen"
 
 
 def find_bundles(
-    tag: str, model: str | None = None, environment: Mapping[str, str] = os.environ, shipped: Path = SHIPPED
+    tag: str,
+    model: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    shipped: Path = SHIPPED,
+    *,
+    of_ranking: bool = False,
 ) -> list[Path]:
     """Folders of the bundles to try for a payload, best first: one a contract, and at least one.
 
-    tag:   the first hex digits of the identity of the payload's contract.
+    tag:   the first hex digits of the identity of the payload's contract, or of its ranking.
     model: a folder or the name of an installed bundle; else the environment's EDGE_MODEL. A bundle named in
            either way is taken whatever its contract: decoding tells when it does not fit.
     Otherwise the installed bundles are tried, those in EDGE_BUNDLES (folders of bundles) or else in the
@@ -40,19 +45,27 @@ def find_bundles(
         if not (path / MANIFEST).is_file():
             continue
         try:
-            contract = read_manifest(path).contract
+            manifest = read_manifest(path)
         except EdgeError as error:
             seen.append(f"  {path}: unusable: {error}")
             continue
-        seen.append(f"  {path}: {contract}")
-        if contract.identity.startswith(tag):
+        contract = manifest.contract
+        if of_ranking:
+            fits = manifest.variant_of(tag) is not None
+            names = ", ".join(f"{manifest.ranking(name).hex()[:2]} of {name}" for name in manifest.variants)
+            seen.append(f"  {path}: {names}")
+        else:
+            fits = contract.identity.startswith(tag)
+            seen.append(f"  {path}: {contract}")
+        if fits:
             fitting.setdefault(contract.identity, path)
     if not fitting:
         listing = (
             "\n".join(seen) or f"  none, in {', '.join(str(p) for p in [*_roots(environment), shipped])}"
         )
+        kind = "ranking" if of_ranking else "contract"
         raise BundleContractError(
-            f"expected a bundle for the payload's contract {tag}..., found these contracts:\n{listing}\n"
+            f"expected a bundle for the payload's {kind} {tag}..., found these {kind}s:\n{listing}\n"
             f"Name a bundle with --model or {MODEL_VARIABLE}, or ask for a payload for one of these."
         )
     return list(fitting.values())

@@ -6,6 +6,8 @@ Knows the schema, and names the field where a manifest breaks it. Does not know 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -151,6 +153,20 @@ class Manifest:
             files=files,
             tools={str(k): str(v) for k, v in _get(data, "tools", dict).items()},
         )
+
+    def ranking(self, variant: str) -> bytes:
+        """SHA-256 of all that decides a variant's unrounded numbers: the contract and its files' hashes.
+
+        By its first byte a predictive payload names the ranking it was made with.
+        """
+        files = {name: record.sha256 for name, record in self.variants[variant].files.items()}
+        text = json.dumps([self.contract.identity, files, "unrounded"], sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    def variant_of(self, tag: str) -> str | None:
+        """The variant whose ranking begins with `tag` (hex digits), the default one first."""
+        names = sorted(self.variants, key=lambda name: name != self.default_variant)
+        return next((name for name in names if self.ranking(name).hex().startswith(tag)), None)
 
     def to_json(self) -> dict[str, Any]:
         return {

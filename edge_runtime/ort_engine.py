@@ -24,11 +24,13 @@ from edge_runtime.errors import ContextError, EngineError
 from edge_runtime.prepack import PrepackCache
 from edge_runtime.profiles import LATENCY, Profile
 from edge_runtime.threads import performance_cores
+from edge_runtime.unrounded import unrounded
 
 MIN_BUFFER = 64
 """Tokens the first cache buffer has room for, at least."""
 
 _CPU = ("cpu", 0)
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def checked_context(bundle: Bundle, context: int | None) -> int:
@@ -77,14 +79,22 @@ class OrtEngine(BaseEngine):
         context: int,
         threads: int | None = None,
         options: ort.SessionOptions | None = None,
+        rounded: bool = True,
     ) -> None:
-        """Loads a graph of the given shape, by default with `session_options` for so many threads."""
+        """Loads a graph of the given shape, by default with `session_options` for so many threads.
+
+        rounded: False leaves activations in float32 (see `unrounded`).
+        """
         super().__init__(context=context, vocab=shape.vocab_size)
         if options is None:
             options = session_options(performance_cores() if threads is None else threads)
         try:
-            # From the path, never from bytes: the weights stay in the file and are mapped.
-            self._session = ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+            # The weights stay in the file and are mapped.
+            model: str | bytes = str(graph)
+            if not rounded:
+                model = unrounded(graph.read_bytes())
+                options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
+            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions have no base of their own
             raise EngineError(f"{graph}: expected a graph ONNX Runtime can load, found: {error}") from error
         caches = [f"{i}.{part}" for i in range(shape.num_hidden_layers) for part in ("key", "value")]
@@ -107,12 +117,14 @@ class OrtEngine(BaseEngine):
         cache: PrepackCache | None = None,
         profile: Profile = LATENCY,
         deterministic: bool = False,
+        rounded: bool = True,
     ) -> OrtEngine:
         """The engine of a bundle's chosen variant. Raises ContextError or EngineError.
 
         threads: one for each fast core where None.
         cache:   where prepacked weights of the bundle, which must be verified, are kept; None for none.
         deterministic: use only kernels that add in the same order every time.
+        rounded: False leaves activations in float32 (see `unrounded`); the cache is then of no use.
         """
         shape, size = bundle.manifest.model, checked_context(bundle, context)
         threads = performance_cores() if threads is None else threads
@@ -120,14 +132,14 @@ class OrtEngine(BaseEngine):
         def options() -> ort.SessionOptions:
             return session_options(threads, profile, deterministic=deterministic)
 
-        if cache and (cache.usable() or (not cache.unfit() and cache.build(options()))):
+        if rounded and cache and (cache.usable() or (not cache.unfit() and cache.build(options()))):
             as_it_is = options()
             as_it_is.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
             try:
                 return cls(cache.graph, shape, context=size, options=as_it_is)
             except EngineError as error:
                 logging.getLogger(__name__).warning("prepacked weights are not used: %s", error)
-        return cls(bundle.graph_path, shape, context=size, options=options())
+        return cls(bundle.graph_path, shape, context=size, options=options(), rounded=rounded)
 
     @property
     def capacity(self) -> int:

@@ -1,42 +1,29 @@
 """The device's model as codec predictive asks for it: rows of log-probabilities behind one prompt.
 
-Knows how to turn an engine's logits into rows, several a pass where the text is known, and how to name a
-bundle's numbers by hash. Does not know what the rows are used for (see `payload.predictive`).
+Knows how to turn an engine's logits into rows, several a pass where the text is known. Does not know what
+they are used for (see `payload.predictive`).
+
+Both sides run the graph unrounded, whatever the processor would rather do: rounded activations make other
+processors come to other rankings.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_runtime.bundle import Bundle
 from edge_runtime.engine import Engine, Logits
 from edge_runtime.errors import EngineError
 from edge_runtime.forced import FillStats, chunks, common_prefix
-from edge_runtime.manifest import Manifest
+from edge_runtime.ort_engine import OrtEngine
 from payload import Contract
 
 MAX_CHUNK, MAX_ROWS = 512, 64
 """Most tokens and most rows of logits of one pass: they bound the memory it takes."""
-
-
-def ranking_identity(manifest: Manifest, variant: str) -> bytes:
-    """SHA-256 of all that decides a variant's numbers: its contract and the hashes of its files.
-
-    Its first byte is what a predictive payload calls the ranking it was made with.
-    """
-    files = {name: record.sha256 for name, record in manifest.variants[variant].files.items()}
-    text = json.dumps([manifest.contract.identity, files], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).digest()
-
-
-def variant_of(manifest: Manifest, tag: str) -> str | None:
-    """The variant whose ranking a payload names by `tag` (hex digits), the default one first."""
-    names = sorted(manifest.variants, key=lambda name: name != manifest.default_variant)
-    return next((name for name in names if ranking_identity(manifest, name).hex().startswith(tag)), None)
 
 
 def read_logits(
@@ -62,6 +49,23 @@ def read_logits(
             stats.passes += 1
             stats.computed += end - begin
         yield from logits
+
+
+class Ranker:
+    """One bundle's unrounded model, loaded when it is first needed."""
+
+    def __init__(self, bundle: Bundle, *, threads: int | None = None, context: int | None = None) -> None:
+        self.bundle = bundle
+        self.identity = bundle.manifest.ranking(bundle.variant_name)
+        self._threads, self._context = threads, context
+
+    @cached_property
+    def engine(self) -> Engine:
+        return OrtEngine.open(self.bundle, threads=self._threads, context=self._context, rounded=False)
+
+    def behind(self, prompt_ids: Sequence[int], stats: FillStats | None = None) -> EnginePredictor:
+        """The predictor of answers to a prompt; one at a time, for they share the engine."""
+        return EnginePredictor(self.engine, prompt_ids, self.bundle.contract, self.identity, stats)
 
 
 class EnginePredictor:

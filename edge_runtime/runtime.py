@@ -9,32 +9,40 @@ Knows how prompt, payload, tokenizer and engine come together. Does not know fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from edge_runtime.bundle import Bundle
 from edge_runtime.engine import Engine
 from edge_runtime.errors import UsageError
-from edge_runtime.forced import FillOptions, FillStats, Token, fill
+from edge_runtime.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.ort_engine import OrtEngine
+from edge_runtime.predictor import Ranker
 from edge_runtime.prepack import PrepackCache
 from edge_runtime.profiles import LATENCY, Profile
 from edge_runtime.speculate import Speculator, chunk_costs
 from edge_runtime.threads import performance_cores
 from edge_runtime.tokenizer import TextStream
-from payload import AnchorSet, decode, peek
+from payload import AnchorSet, Codec, Decoding, Step, decode, peek
 from payload.errors import PromptRequiredError
 
 
 @dataclass(frozen=True)
 class Request:
-    """A payload that has been read: the ids of its prompt in the chat template, and its anchors."""
+    """A payload that has been read: the ids of its prompt in the chat template, and its anchors.
+
+    walked: of codec predictive, the tokens that were found while reading, one pass of the model each;
+    reading: what these passes cost.
+    """
 
     prompt_ids: list[int]
     anchors: AnchorSet
+    walked: Sequence[Token] = ()
+    reading: FillStats | None = None
 
 
 class EdgeRuntime:
@@ -106,6 +114,11 @@ class EdgeRuntime:
             deterministic=self._deterministic,
         )
 
+    @cached_property
+    def ranker(self) -> Ranker:
+        """The unrounded model that predictive payloads are written and read with."""
+        return Ranker(self.bundle, context=self._context, threads=self.threads)
+
     def options(
         self,
         *,
@@ -152,30 +165,110 @@ class EdgeRuntime:
         """The request in a payload's bytes.
 
         prompt: the user's prompt as text, where the payload does not carry it. Raises UsageError where it is
-        missing or another than the payload's, and `payload.PayloadError` for a payload that cannot be used.
+        missing or another than the payload's, and `payload.PayloadError` for a payload that cannot be used:
+        RankingError says that one of codec compact for the same anchors could be.
+
+        A predictive payload is read with the model, a pass a position: its tokens are then known already, and
+        `fill` makes no pass for them. See `stream` for its tokens as they come.
         """
+        if peek(data).codec is Codec.PREDICTIVE:
+            stats = FillStats()
+            decoding, ids = self._decoding(data, prompt, stats)
+            walked = [_token(step) for step in _timed(decoding, stats)]
+            return Request(ids, decoding.anchors, walked, stats)
+        ids = self.prompt_ids(self._prompt_of(data, prompt))
+        return Request(ids, decode(data, self.bundle.contract, prompt_ids=ids, tokens=self.bundle.tokenizer))
+
+    def stream(
+        self,
+        data: bytes,
+        prompt: str | None = None,
+        options: FillOptions | None = None,
+        stats: FillStats | None = None,
+    ) -> Generator[Token]:
+        """Streams an answer's tokens from a payload's bytes; those of codec predictive while it is read.
+
+        Whether a predictive payload was read right is known at its end only: where RankingError is raised,
+        the tokens given so far are to be taken back. Raises what `read` does, after the first is asked for.
+        """
+        if peek(data).codec is not Codec.PREDICTIVE:
+            yield from self.fill(self.read(data, prompt), options, stats)
+            return
+        stats = stats if stats is not None else FillStats()
+        decoding, ids = self._decoding(data, prompt, stats)
+        walked = map(_token, _timed(decoding, stats))
+        yield from self._go_on(walked, ids, lambda: decoding.anchors, options, stats)
+
+    def _prompt_of(self, data: bytes, prompt: str | None) -> str:
+        """The prompt of a payload, as text."""
         header = peek(data)
         text = header.prompt if prompt is None else prompt
         if text is None:
             # A payload that cannot be used at all is refused for that, not for its prompt.
-            with suppress(PromptRequiredError):
-                decode(data, self.bundle.contract, tokens=self.bundle.tokenizer)
+            if header.codec is not Codec.PREDICTIVE:
+                with suppress(PromptRequiredError):
+                    decode(data, self.bundle.contract, tokens=self.bundle.tokenizer)
             raise UsageError("the payload does not carry its prompt: give it with --prompt or --prompt-file")
         if header.prompt not in (None, text):
             raise UsageError(
                 f"the payload carries another prompt ({header.prompt!r:.60}) "
                 f"than the one given ({prompt!r:.60}): leave the prompt out, or ask for another payload"
             )
-        ids = self.prompt_ids(text)
-        anchors = decode(data, self.bundle.contract, prompt_ids=ids, tokens=self.bundle.tokenizer)
-        return Request(ids, anchors)
+        return text
+
+    def _decoding(self, data: bytes, prompt: str | None, stats: FillStats) -> tuple[Decoding, list[int]]:
+        """A predictive payload on its way, and the ids of its prompt."""
+        ids = self.prompt_ids(self._prompt_of(data, prompt))
+        return Decoding(data, self.bundle.contract, self.ranker.behind(ids, stats)), ids
 
     def fill(
         self, request: Request, options: FillOptions | None = None, stats: FillStats | None = None
     ) -> Iterator[Token]:
         """Streams the answer's tokens; see `forced.fill`."""
-        return fill(self.engine, request.prompt_ids, request.anchors, options, stats)
+        if request.reading is None:
+            return fill(self.engine, request.prompt_ids, request.anchors, options, stats)
+        if stats is None:
+            stats = FillStats()
+        stats.passes += request.reading.passes
+        stats.computed += request.reading.computed
+        stats.prefill += request.reading.prefill
+        stats.fill += request.reading.fill
+        return self._go_on(request.walked, request.prompt_ids, lambda: request.anchors, options, stats)
+
+    def _go_on(
+        self,
+        walked: Iterable[Token],
+        prompt_ids: list[int],
+        anchors: Callable[[], AnchorSet],
+        options: FillOptions | None,
+        stats: FillStats,
+    ) -> Generator[Token]:
+        """What is found while a predictive payload is read, and what the same model writes behind it."""
+        options = options or FillOptions()
+        if options.echo_prompt:
+            for index, id_ in enumerate(prompt_ids):
+                yield Token(id_, index - len(prompt_ids), Source.PROMPT, None)
+        answered = []
+        for token in walked:
+            answered.append(token.id)
+            if options.max_tokens is None or len(answered) <= options.max_tokens:
+                yield token
+        rest = replace(options, echo_prompt=False)
+        yield from fill(self.ranker.engine, prompt_ids, anchors(), rest, stats, answered=answered)
 
     def text_stream(self) -> TextStream:
         """A decoder from this bundle's token ids to text."""
         return TextStream(self.bundle.tokenizer)
+
+
+def _token(step: Step) -> Token:
+    return Token(step.id, step.position, Source.ANCHOR if step.anchor else Source.FILL, step.logprob)
+
+
+def _timed(steps: Iterable[Step], stats: FillStats) -> Iterator[Step]:
+    """The same steps; notes when the first one came, and the last."""
+    started = time.perf_counter()
+    for step in steps:
+        stats.prefill = stats.prefill or time.perf_counter() - started
+        yield step
+    stats.fill = time.perf_counter() - started - stats.prefill

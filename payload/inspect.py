@@ -62,9 +62,11 @@ def run(args: argparse.Namespace) -> int:
             print(f"{key:>14}  {value if value is not None else '-'}")
         if anchors is None:
             why = "--contract" if contract is None else "--prompt-ids" if header.needs_prompt else None
-            print(
-                f"{'anchors':>14}  " + (f"give {why} to list them" if why else "need a tokenizer or a base")
-            )
+            if header.codec is Codec.PREDICTIVE:
+                told = "need the device's model: python -m edge_runtime.fill"
+            else:
+                told = f"give {why} to list them" if why else "need a tokenizer or a base"
+            print(f"{'anchors':>14}  {told}")
     return 0
 
 
@@ -79,7 +81,7 @@ def _report(header: Header, anchors: AnchorSet | None) -> dict[str, Any]:
     report: dict[str, Any] = {
         "version": header.version,
         "codec": header.codec.label,
-        "contract_tag": header.tag,
+        "ranking_tag" if header.codec is Codec.PREDICTIVE else "contract_tag": header.tag,
         "verified": header.verified,
         "bytes": header.size,
         "body_bytes": header.body_bytes,

@@ -1,7 +1,7 @@
 """`python -m cloud_anchor.bench`: the sampler's speed, with the plain sampler beside it in the same run.
 
 Knows how to time steps, how to count their arithmetic, and the plain way of doing them: one prompt at a time,
-logits for every position, the whole vocabulary sorted. Does not judge answers (see `tiny.evaluate`).
+logits for every position, the whole vocabulary sorted. Does not judge answers (see `suite`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from cloud_anchor.dream import DreamModel, load_model, random_model
+from cloud_anchor.checkpoint import load_model, random_model
+from cloud_anchor.dream import DreamModel
 from cloud_anchor.errors import CloudError, RequestError
 from cloud_anchor.sampler import DenoiseConfig, denoise
 from cloud_anchor.schedules import dream

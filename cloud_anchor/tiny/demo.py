@@ -23,8 +23,8 @@ from cloud_anchor.errors import CloudError
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.readers import EngineReader
 from cloud_anchor.sampler import denoise_steps, steps_for
+from cloud_anchor.suite.conditions import Situation, committed, plan, product
 from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.conditions import Situation, committed, plan, product
 from cloud_anchor.tiny.families import held_out_problems, problems
 from cloud_anchor.tiny.pair import FULL_RUN, Pair
 from cloud_anchor.tiny.problem import Problem

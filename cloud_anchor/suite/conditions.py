@@ -1,8 +1,8 @@
 """What a device can be sent of an unfinished answer, and the controls beside it.
 
-Every condition turns a run, stopped early, into an AnchorSet; the edge fills all of them alike. The controls
-that need the finished answer (a prefix of it, tokens at random from it) say what a selection has to beat.
-Does not know how answers are measured.
+Every condition turns a run, stopped early, into an AnchorSet; the edge fills all of them alike, but for those
+that show the tokens alone. The controls that need the finished answer (a prefix of it, tokens at random from
+it) say what a selection has to beat. Does not know how answers are measured.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from cloud_anchor.denoised import Denoised
 from cloud_anchor.edge_aware import WalkConfig, edge_aware, walk
@@ -20,6 +20,8 @@ from payload import AnchorSet, Contract
 
 TRUST = 0.5
 """Probability from which a prediction of tiny-dream binds: its early ones on long answers are often poor."""
+
+THRESHOLDS = (0.0, 0.3, 0.5, 0.8)
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,19 @@ class Situation:
         kept = {p: t for p, t in tokens.items() if t < self.contract.vocab_size}
         return self.early.anchors(kept, self.contract, length)
 
-    @property
+    @cached_property
     def committed(self) -> dict[int, int]:
         """What is committed before the first end marker, by position."""
         return {p: t for p, t in enumerate(self.early.answer) if t != self.early.mask_id}
 
 
+def nothing(at: Situation) -> AnchorSet:
+    """No anchors: the edge model alone."""
+    return at.anchors({})
+
+
 def committed(at: Situation) -> AnchorSet:
-    """The paper's anchors: everything committed, at its place."""
+    """The paper's anchors (section 3.1): everything committed, at its place."""
     return at.anchors(at.committed, at.early.length)
 
 
@@ -74,8 +81,14 @@ def scattered(at: Situation) -> AnchorSet:
 
 def draft(at: Situation) -> AnchorSet:
     """The diffusion model's current prediction at every position: stopping early, no edge model."""
+    return confident(at, 0.0)
+
+
+def confident(at: Situation, threshold: float = TRUST) -> AnchorSet:
+    """The current predictions of at least this probability, and the predicted length."""
     answer = at.early.predicted_answer
-    return at.anchors(dict(enumerate(answer)), len(answer))
+    kept = {p: t for p, t in enumerate(answer) if at.early.confidence[p] >= threshold}
+    return at.anchors(kept, len(answer))
 
 
 def product(at: Situation, threshold: float = TRUST) -> AnchorSet:
@@ -86,17 +99,59 @@ def product(at: Situation, threshold: float = TRUST) -> AnchorSet:
     return edge_aware(at.early, found, at.contract)
 
 
-CONDITIONS: dict[str, Callable[[Situation], AnchorSet]] = {
-    "anchors, forced decoding": committed,
-    "leading run, then continue": leading_run,
-    "prefix of as many, then continue": prefix,
-    "as many at random": scattered,
-    "draft: all predictions": draft,
-    "edge-aware": product,
-    "edge-aware, all binding": partial(product, threshold=0.0),
-    "edge-aware, p >= 0.8": partial(product, threshold=0.8),
+def random_tokens(at: Situation) -> AnchorSet:
+    """The anchors' positions with other tokens, drawn from the whole vocabulary (section 4.4)."""
+    rng = random.Random(at.seed)
+    drawn = {position: rng.randrange(at.contract.vocab_size) for position in sorted(at.committed)}
+    return at.anchors(drawn, at.early.length)
+
+
+def random_positions(at: Situation) -> AnchorSet:
+    """The anchors' tokens at other positions of the answer, in another order (section 4.4)."""
+    rng = random.Random(at.seed)
+    size = max(len(at.full), max(at.committed, default=-1) + 1)
+    places = rng.sample(range(size), len(at.committed))
+    return at.anchors(dict(zip(places, at.committed.values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A selection, and whether the edge fills what it leaves open."""
+
+    select: Callable[[Situation], AnchorSet]
+    filled: bool = True
+
+
+ALONE, ANCHORS, BARE, LEADING = "edge alone", "anchors, filled", "anchors alone", "leading run, continued"
+PREFIX, BARE_PREFIX, SCATTERED = "prefix of as many, continued", "prefix alone", "as many at random, filled"
+DRAFT, FULL = "early stop: every prediction", "full run"
+RANDOM_TOKENS, RANDOM_POSITIONS = "random tokens, their places", "their tokens, random places"
+
+
+def aware(threshold: float) -> str:
+    """The name of the edge-aware selection in which predictions of at least this probability bind."""
+    return f"edge-aware, p >= {threshold:g}"
+
+
+CONDITIONS: dict[str, Condition] = {
+    ANCHORS: Condition(committed),
+    BARE: Condition(committed, filled=False),
+    LEADING: Condition(leading_run),
+    PREFIX: Condition(prefix),
+    BARE_PREFIX: Condition(prefix, filled=False),
+    SCATTERED: Condition(scattered),
+    DRAFT: Condition(draft, filled=False),
+    "predictions, p >= 0.8, filled": Condition(partial(confident, threshold=0.8)),
+    **{aware(threshold): Condition(partial(product, threshold=threshold)) for threshold in THRESHOLDS},
 }
-"""By the name a table gives them. `anchors alone` and `edge alone` need no selection of their own."""
+"""What is compared at every fraction, by the name a table gives it."""
+
+ABLATION: dict[str, Condition] = {
+    ANCHORS: CONDITIONS[ANCHORS],
+    RANDOM_TOKENS: Condition(random_tokens),
+    RANDOM_POSITIONS: Condition(random_positions),
+    PREFIX: CONDITIONS[PREFIX],
+}
 
 ORDERS: dict[str, dict[str, object]] = {
     "entropy": {"alg": "entropy", "temperature": 0.2, "top_p": 0.95},

@@ -1,0 +1,211 @@
+"""`python -m cloud_anchor.suite`: the command line. The work is done by `runner` and `report`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.suite import compare, traces
+from cloud_anchor.suite.items import Item, load_items
+from cloud_anchor.suite.models import Wanted, about_models, fingerprint, open_lab
+from cloud_anchor.suite.phases import PHASES, About
+from cloud_anchor.suite.report import build, to_html, to_json, to_markdown
+from cloud_anchor.suite.runner import RUNS, measure
+from cloud_anchor.suite.store import Store
+from edge_runtime.errors import EdgeError
+from payload import PayloadError
+
+DEFAULT_SUBSET = 100
+
+EPILOG = f"""phases: {", ".join(PHASES)}
+
+examples:
+  python -m cloud_anchor.suite --model tiny --edge tiny-qwen -o results/
+  python -m cloud_anchor.suite --phases fill,ablation --subset 20 --seed 1 -o results-seed1/
+  python -m cloud_anchor.suite --model Dream-org/Dream-v0-Instruct-7B \\
+      --edge bundles/qwen2.5-0.5b bundles/qwen2.5-1.5b \\
+      --thinker Qwen/Qwen2.5-32B-Instruct --four-bit --canvas 256 --total-steps 128 \\
+      --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl arc humaneval -o results/
+  python -m cloud_anchor.suite traces traces.jsonl         # published runs, no weights
+  python -m cloud_anchor.suite compare results/ results-seed1/
+
+exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (run again to go on)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] == ["traces"]:
+            parser = _formatted("traces", "What published runs show without weights.", traces.EPILOG)
+            traces.add_arguments(parser)
+            return traces.run(parser.parse_args(arguments[1:]))
+        if arguments[:1] == ["compare"]:
+            parser = _formatted("compare", "Do the means of two runs agree within their intervals?", "")
+            compare.add_arguments(parser)
+            return compare.run(parser.parse_args(arguments[1:]))
+        return _run(_parser().parse_args(arguments))
+    except (CloudError, EdgeError) as error:
+        print(f"suite: {error}", file=sys.stderr)
+        return error.exit_code
+    except PayloadError as error:
+        print(f"suite: {error}", file=sys.stderr)
+        return 4
+    except KeyboardInterrupt:
+        print("suite: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def _formatted(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"python -m cloud_anchor.suite {name}".strip(),
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _formatted("", "Every table and figure of the paper, with controls, and a report.", EPILOG)
+    parser.add_argument("-o", "--output", type=Path, required=True, help="results folder; run again to go on")
+    parser.add_argument(
+        "--model", default="tiny", help="diffusion model: tiny, a folder, or a hub name (default: tiny)"
+    )
+    parser.add_argument(
+        "--edge",
+        nargs="+",
+        default=["tiny-qwen"],
+        metavar="MODEL",
+        help="edge models, the main one first: names or folders of bundles, or checkpoints, which are "
+        "converted (default: tiny-qwen; with the tiny model also tiny-qwen-large, where it is there)",
+    )
+    parser.add_argument(
+        "--thinker",
+        metavar="CHECKPOINT",
+        help="autoregressive checkpoint for the bridge and the Thinker (default: the tiny pair's largest)",
+    )
+    parser.add_argument(
+        "--four-bit", action="store_true", help="load the Thinker with 4-bit weights (CUDA, bitsandbytes)"
+    )
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        default=["tiny"],
+        metavar="SOURCE",
+        help="tiny, or gsm8k, mmlu, arc, humaneval, each with "
+        "=FILE.jsonl or from the `datasets` package (default: tiny)",
+    )
+    parser.add_argument(
+        "--subset",
+        type=int,
+        default=DEFAULT_SUBSET,
+        metavar="N",
+        help=f"prompts in all (default {DEFAULT_SUBSET})",
+    )
+    parser.add_argument("--phases", default="", help="only these, separated by commas (default: all)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the choice of prompts, the sampler and the controls"
+    )
+    parser.add_argument("--canvas", type=int, help="response positions (default: the model's, or 256)")
+    parser.add_argument("--total-steps", type=int, help="steps of a full run (default: the model's, or 128)")
+    parser.add_argument("--device", help="cuda, cpu (default: cuda where there is one)")
+    parser.add_argument(
+        "--threads", type=int, help="threads of the edge model (default: the processor's fast cores)"
+    )
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    phases = [name.strip() for name in args.phases.split(",") if name.strip()] or list(PHASES)
+    unknown = [name for name in phases if name not in PHASES]
+    if unknown:
+        raise RequestError(f"--phases: expected some of {', '.join(PHASES)}, found {', '.join(unknown)}")
+    if args.subset < 1:
+        raise RequestError(f"--subset: expected at least 1, found {args.subset}")
+    items = load_items(args.data, args.subset, args.seed)
+    wanted = Wanted(
+        args.model,
+        args.edge,
+        args.thinker,
+        args.four_bit,
+        args.canvas,
+        args.total_steps,
+        args.seed,
+        args.device,
+        args.threads,
+    )
+    lab = open_lab(wanted, args.output / "bundles")
+    about = About.from_json(about_models(lab, wanted))
+    settings: dict[str, Any] = {
+        "data": args.data,
+        "seed": args.seed,
+        "canvas": lab.base.canvas,
+        "total_steps": lab.base.total_steps,
+        "weights": fingerprint(lab, wanted),
+    }
+    store = Store(args.output, settings)
+    skipped = {name: why for name in phases if (why := PHASES[name].needs(lab)) is not None}
+    _measure(items, measure(lab, items, phases, store))
+    chosen = {item.id for item in items}
+    records = {
+        name: [record for id_, record in store.records(name).items() if id_ in chosen]
+        for name in (RUNS, *PHASES)
+    }
+    report = build(about, settings, records, skipped)
+    store.write("tables.json", to_json(report))
+    store.write("report.md", to_markdown(report))
+    store.write("report.html", to_html(report))
+    print(
+        json.dumps(
+            {"items": report.items, "claims": len(report.claims), "report": str(args.output / "report.html")}
+        )
+    )
+    return 0
+
+
+def _measure(items: Sequence[Item], work: Any) -> None:
+    """Runs the work with a bar on a terminal, else with a line now and then."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (
+            TextColumn("items"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            bar = progress.add_task("items", total=len(items))
+            for _ in work:
+                progress.advance(bar)
+        return
+    started = time.monotonic()
+    for done, _ in enumerate(work, 1):
+        if done % 5 == 0 or done == len(items):
+            spent = time.monotonic() - started
+            left = spent / done * (len(items) - done)
+            print(
+                f"{done} of {len(items)} items, {spent:.0f} s, about {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""`python -m cloud_anchor.suite compare A B`: do two runs agree, for example with two seeds?
+
+Knows tables.json. Two means agree where neither lies further from the other than the half widths of both 95%
+intervals together; over many cells about one in two hundred is expected to fail by chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Move:
+    """One cell of both runs: by how much its mean moved, and how much it may."""
+
+    table: str
+    row: int
+    column: str
+    first: float
+    second: float
+    allowed: float
+
+    @property
+    def within(self) -> bool:
+        return abs(self.first - self.second) <= self.allowed
+
+
+def read_tables(folder: Path) -> dict[str, Any]:
+    """tables.json of a results folder; raises RequestError."""
+    path = folder / "tables.json"
+    try:
+        data = json.loads(path.read_bytes())
+        tables: dict[str, Any] = data["tables"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(f"{path}: expected the tables of a finished run, found: {error!r}") from error
+    return tables
+
+
+def moves(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Move]:
+    """Every mean with an interval that both runs have, in rows with the same labels. Times are left out:
+    they tell of the machine."""
+    for name in first.keys() & second.keys() - {"timing"}:
+        others = {_label(row): row for row in second[name]["rows"]}
+        for index, row in enumerate(first[name]["rows"]):
+            other = others.get(_label(row))
+            for column, cell in row.items():
+                if other is None or not _estimate(cell) or not _estimate(other.get(column)):
+                    continue
+                twin = other[column]
+                allowed = (cell["high"] - cell["low"] + twin["high"] - twin["low"]) / 2
+                yield Move(name, index, column, cell["mean"], twin["mean"], allowed)
+
+
+def _label(row: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What a row is about: its texts."""
+    return tuple((column, cell) for column, cell in row.items() if isinstance(cell, str))
+
+
+def _estimate(cell: Any) -> bool:
+    return isinstance(cell, dict) and "low" in cell
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("first", type=Path, metavar="A", help="results folder")
+    parser.add_argument("second", type=Path, metavar="B", help="results folder of another seed")
+
+
+def run(args: argparse.Namespace) -> int:
+    found = list(moves(read_tables(args.first), read_tables(args.second)))
+    if not found:
+        raise RequestError("expected two runs with cells in common, found none. Run the same phases in both.")
+    outside = [move for move in found if not move.within]
+    for move in outside:
+        print(
+            f"{move.table}, row {move.row}, {move.column}: {move.first:.3f} and {move.second:.3f}, allowed "
+            f"{move.allowed:.3f}"
+        )
+    print(f"{len(found) - len(outside)} of {len(found)} means agree within their intervals")
+    return 0 if len(outside) <= 0.02 * len(found) else 1

@@ -1,0 +1,206 @@
+"""What is asked: prompts with checkable answers, from the tiny world or from the public benchmarks' files.
+
+Knows the record of an item and how each source's rows become items. Does not know how answers are judged
+(see `judge`) or made.
+
+A source is named `tiny`, or `NAME=FILE` for a local JSONL file of gsm8k, mmlu, arc or humaneval, or just
+`NAME`, which asks the `datasets` package for it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.tiny.families import held_out_problems
+
+MAX_LINE = 1 << 20
+WORD_PROBLEMS = ("arithmetic", "gsm8k")
+"""Benchmarks of word problems, for the Pearl point."""
+
+LEVELS = {"easy": 0, "medium": 1, "hard": 2}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One prompt.
+
+    id:         unique in a run. benchmark: the family or data set. difficulty: a label of `LEVELS`, or
+                "mixed" where the source does not tell.
+    kind:       how it is judged: `tiny`, `number`, `letter` or `code`; key: what that needs.
+    steps:      of the worked solution, for word problems.
+    """
+
+    id: str
+    benchmark: str
+    difficulty: str
+    prompt: str
+    kind: str
+    key: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+
+    @property
+    def level(self) -> int | None:
+        return LEVELS.get(self.difficulty)
+
+
+def load_items(sources: list[str], count: int, seed: int) -> list[Item]:
+    """`count` items, the sources in turn; the first n of them are the same for any count of at least n.
+
+    Raises RequestError where a source cannot be read or has too few rows.
+    """
+    streams = [_stream(source, count, seed) for source in sources]
+    items: list[Item] = []
+    while len(items) < count:
+        item = next(streams[len(items) % len(streams)], None)
+        if item is None:
+            raise RequestError(
+                f"{sources[len(items) % len(streams)]}: expected rows for {count} items over {len(sources)} "
+                f"sources, found too few after {len(items)} items. Lower --subset."
+            )
+        items.append(item)
+    return items
+
+
+def _stream(source: str, count: int, seed: int) -> Iterator[Item]:
+    if source == "tiny":
+        return iter(_tiny(count, seed))
+    name, _, file = source.partition("=")
+    if name not in _READERS:
+        raise RequestError(
+            f"--data {source}: expected tiny, or {', '.join(_READERS)} with =FILE.jsonl or alone, found "
+            f"{name!r}"
+        )
+    rows = _read_rows(Path(file)) if file else _hub_rows(name)
+    items = []
+    for number, row in enumerate(rows, 1):
+        try:
+            items.append(_READERS[name](row, f"{name}-{number:04d}", file or name))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise RequestError(
+                f"{file or name}, line {number}: expected a row of {name}, found {type(error).__name__}: "
+                f"{error}"
+            ) from None
+    random.Random(seed).shuffle(items)
+    return iter(items)
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if len(line) > MAX_LINE:
+                    raise RequestError(f"{path}, line {number}: expected at most {MAX_LINE} characters")
+                if line.strip():
+                    rows.append(json.loads(line))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RequestError(f"{path}: expected a readable JSONL file, found: {error}") from error
+    return rows
+
+
+_HUB = {
+    "gsm8k": (("openai/gsm8k", "main", "test"),),
+    "mmlu": (("cais/mmlu", "all", "test"),),
+    "arc": (("allenai/ai2_arc", "ARC-Easy", "test"), ("allenai/ai2_arc", "ARC-Challenge", "test")),
+    "humaneval": (("openai/openai_humaneval", None, "test"),),
+}
+
+
+def _hub_rows(name: str) -> list[dict[str, Any]]:
+    try:
+        from datasets import load_dataset  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        raise RequestError(
+            f"--data {name}: expected a local file ({name}=FILE.jsonl) or the package `datasets`, found "
+            "neither. pip install datasets, or name a file."
+        ) from None
+    rows: list[dict[str, Any]] = []
+    for path, config, split in _HUB[name]:
+        try:
+            loaded = load_dataset(path, config, split=split)
+        except Exception as error:  # every kind of network and hub failure, in the hub's own words
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise RequestError(f"--data {name}: the hub did not give {path}: {reason}") from error
+        rows += [{**row, "config": config} for row in loaded]
+    return rows
+
+
+def _tiny(count: int, seed: int) -> list[Item]:
+    return [
+        Item(
+            id=f"{problem.family}-{number:04d}",
+            benchmark=problem.family,
+            difficulty=problem.difficulty,
+            prompt=problem.prompt,
+            kind="tiny",
+            key=asdict(problem),
+            steps=problem.answer.count("=") if problem.family == "arithmetic" else None,
+        )
+        for number, problem in enumerate(held_out_problems(count, seed))
+    ]
+
+
+def _gsm8k(row: Mapping[str, Any], id_: str, source: str) -> Item:
+    worked, answer = str(row["answer"]).rsplit("####", 1)
+    steps = worked.count("<<") or worked.strip().count("\n") + 1
+    difficulty = "easy" if steps <= 2 else "medium" if steps <= 4 else "hard"
+    key = {"number": answer.strip().replace(",", "")}
+    return Item(id_, "gsm8k", difficulty, str(row["question"]), "number", key, steps)
+
+
+_HARD = re.compile(
+    r"college_|professional_|abstract_algebra|formal_logic|econometrics|electrical_engineering|machine_learning"
+    r"|logical_fallacies|moral_scenarios|high_school_(mathematics|physics|chemistry|statistics)"
+)
+"""Subjects of MMLU that count as hard here; the rest as easy. The paper does not say how it chose."""
+
+
+def _options(question: str, labels: list[str], texts: list[str]) -> str:
+    lines = [f"  {label}. {text}" for label, text in zip(labels, texts, strict=True)]
+    return "\n".join([question, *lines, "Answer:"])
+
+
+def _mmlu(row: Mapping[str, Any], id_: str, source: str) -> Item:
+    answer = row["answer"]
+    letter = "ABCD"[answer] if isinstance(answer, int) else str(answer)
+    if letter not in tuple("ABCD"):
+        raise ValueError(f"answer {answer!r} is none of A to D")
+    subject = str(row.get("subject", ""))
+    prompt = _options(str(row["question"]), list("ABCD"), [str(choice) for choice in row["choices"]])
+    return Item(
+        id_, "mmlu", "hard" if _HARD.search(subject) else "easy", prompt, "letter", {"letter": letter}
+    )
+
+
+def _arc(row: Mapping[str, Any], id_: str, source: str) -> Item:
+    if isinstance(row["question"], Mapping):  # the form of the files that the data set's makers publish
+        question, choices = str(row["question"]["stem"]), row["question"]["choices"]
+        labels, texts = [str(c["label"]) for c in choices], [str(c["text"]) for c in choices]
+    else:
+        question, choices = str(row["question"]), row["choices"]
+        labels, texts = list(map(str, choices["label"])), list(map(str, choices["text"]))
+    letter = "ABCDE"[labels.index(str(row["answerKey"]))]  # some rows count their options 1, 2, 3
+    where = str(row.get("config") or source).lower()
+    difficulty = "hard" if "challenge" in where else "easy" if "easy" in where else "mixed"
+    prompt = _options(question, list("ABCDE")[: len(labels)], texts)
+    return Item(id_, "arc", difficulty, prompt, "letter", {"letter": letter})
+
+
+def _humaneval(row: Mapping[str, Any], id_: str, source: str) -> Item:
+    key = {name: str(row[name]) for name in ("prompt", "test", "entry_point")}
+    return Item(id_, "humaneval", "mixed", str(row["prompt"]), "code", key)
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any], str, str], Item]] = {
+    "gsm8k": _gsm8k,
+    "mmlu": _mmlu,
+    "arc": _arc,
+    "humaneval": _humaneval,
+}

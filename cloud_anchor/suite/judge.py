@@ -1,0 +1,71 @@
+"""Whether an answer is right: the checkable part of each kind of item.
+
+Knows how to find a number, a letter or a function in a text. Code is run by `sandbox`; problems of the tiny
+world are checked by `tiny.check`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cloud_anchor.suite import sandbox
+from cloud_anchor.suite.items import Item
+from cloud_anchor.tiny.check import is_right as tiny_is_right
+from cloud_anchor.tiny.problem import Problem
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_STATED = re.compile(
+    r"(?:answer is|answer:|####|\\boxed\{)\s*\**\s*\$?\s*(-?\d[\d,]*(?:\.\d+)?)", re.IGNORECASE
+)
+_LETTER = re.compile(r"(?:answer is|answer:|option|choice)\s*\**\s*\(?([A-E])\b", re.IGNORECASE)
+_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+
+
+def is_right(item: Item, text: str) -> bool:
+    """Exact match of the answer, or for code the item's own tests, executed."""
+    match item.kind:
+        case "tiny":
+            problem = Problem(**{**item.key, "expected": tuple(item.key["expected"])})
+            return tiny_is_right(problem, text)
+        case "number":
+            return _same_number(stated_number(text), str(item.key["number"]))
+        case "letter":
+            return stated_letter(text) == item.key["letter"]
+        case "code":
+            return sandbox.passes(program(item, text))
+    raise ValueError(f"item {item.id}: expected kind tiny, number, letter or code, found {item.kind!r}")
+
+
+def stated_number(text: str) -> str | None:
+    """The last number that is said to be the answer, else the last number."""
+    found = _STATED.findall(text) or _NUMBER.findall(text)
+    return found[-1].replace(",", "") if found else None
+
+
+def _same_number(found: str | None, expected: str) -> bool:
+    try:
+        return found is not None and float(found) == float(expected)
+    except ValueError:
+        return False
+
+
+def stated_letter(text: str) -> str | None:
+    """The last option that is said to be the answer, else the first letter A to E that stands alone."""
+    said = _LETTER.findall(text)
+    if said:
+        return str(said[-1]).upper()
+    alone = re.search(r"(?<![A-Za-z'])([A-E])(?![A-Za-z'])", text)
+    return alone[1] if alone else None
+
+
+def program(item: Item, text: str) -> str:
+    """The answer as a program that checks itself: the function, the item's tests and the call of these."""
+    name = item.key["entry_point"]
+    fenced = _FENCE.findall(text)
+    code = next((block for block in fenced if f"def {name}" in block), fenced[0] if fenced else text)
+    if f"def {name}" in code:
+        opening = item.key["prompt"].split(f"def {name}")[0]  # its imports and helpers
+        code = f"{opening}\n{code}"
+    else:
+        code = item.key["prompt"] + code
+    return f"{code}\n\n{item.key['test']}\n\ncheck({name})\n"

@@ -1,0 +1,202 @@
+"""What a measurement needs at hand: the models, loaded, and one item with its runs.
+
+Knows how an answer is made of anchors and how it is scored. Does not know which answers are compared (see
+`phases`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
+from cloud_anchor.readers import EngineReader, Passage
+from cloud_anchor.sampler import DenoiseConfig, steps_for
+from cloud_anchor.suite.autoregressive import Autoregressive
+from cloud_anchor.suite.conditions import ALONE, FULL, Condition, Situation
+from cloud_anchor.suite.items import Item
+from cloud_anchor.suite.judge import is_right
+from cloud_anchor.suite.runs import Run
+from cloud_anchor.tiny.pair import Pair
+from edge_runtime.forced import FillOptions, FillStats, Source, fill
+from payload import AnchorSet, encode
+from payload.wire import Codec
+
+FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.4)
+"""Shares of the steps at which everything is compared; the paper's are 0.1, 0.15 and 0.25."""
+
+PAPER_FRACTIONS = (0.1, 0.25)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge model: its name in the tables, and the diffusion model paired with it."""
+
+    name: str
+    pair: Pair
+    parameters: int
+
+    @cached_property
+    def reader(self) -> EngineReader:
+        return EngineReader(self.pair.edge.engine, self.pair.form.contract.eos_ids)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Everything that is loaded.
+
+    base:    canvas, steps and seed of a run; the orders vary the rest.
+    edges:   the first is the one that most phases use. missing: what is not there, by name, with the reason.
+    thinker: an autoregressive model in PyTorch, for the bridge and the Thinker; None where there is none.
+    """
+
+    base: DenoiseConfig
+    edges: Sequence[Edge]
+    missing: dict[str, str]
+    thinker: Autoregressive | None = None
+
+    @property
+    def pair(self) -> Pair:
+        return self.edges[0].pair
+
+    def step(self, fraction: float) -> int:
+        return steps_for(fraction, self.base.total_steps)
+
+    @property
+    def steps(self) -> list[int]:
+        """Where everything is compared, ascending."""
+        return sorted({self.step(fraction) for fraction in FRACTIONS})
+
+    @property
+    def paper_steps(self) -> list[int]:
+        """Where the paper's smaller tables are measured: 10% and 25%."""
+        return sorted({self.step(fraction) for fraction in PAPER_FRACTIONS})
+
+    def room(self, prompt_ids: Sequence[int]) -> str | None:
+        """Why a prompt is too long for one of the models, or None."""
+        size = len(prompt_ids) + self.base.canvas
+        limits = [("diffusion model", self.pair.dream.context)]
+        limits += [(edge.name, edge.pair.edge.engine.context) for edge in self.edges]
+        for name, most in limits:
+            if size > most:
+                return (
+                    f"expected prompt and canvas within the {most} positions of {name}, found a prompt of "
+                    f"{len(prompt_ids)} tokens and a canvas of {self.base.canvas}"
+                )
+        return None
+
+
+@dataclass(frozen=True)
+class Filled:
+    """An answer of the edge: token ids, which of them were forced, and the passes it took."""
+
+    ids: list[int]
+    forced: list[bool]
+    passes: int
+
+
+class Case:
+    """One item with its runs; what is filled once is not filled again."""
+
+    def __init__(self, lab: Lab, item: Item, runs: dict[str, Run]) -> None:
+        self.lab, self.item, self.runs = lab, item, runs
+        self.prompt_ids = list(next(iter(runs.values())).prompt_ids)
+        self.contract = lab.pair.form.contract
+        self.seed = sum(item.id.encode()) * 1_000_003 + lab.base.seed
+        self._filled: dict[tuple[Any, ...], Filled] = {}
+        self._sizes: dict[tuple[Any, ...], int] = {}
+        self._scores: dict[tuple[str, tuple[int, ...], tuple[int, ...]], dict[str, float]] = {}
+        self._situations: dict[tuple[str, int, int], Situation] = {}
+
+    def text(self, ids: Sequence[int]) -> str:
+        return self.lab.pair.text(list(ids))
+
+    def situation(self, order: str, step: int, edge: int = 0) -> Situation:
+        """The run of an order after `step` steps, as the conditions see it."""
+        key = (order, step, edge)
+        if key not in self._situations:
+            run = self.runs[order]
+            self._situations[key] = Situation(
+                run.at(step), run.answer, self.contract, self.lab.edges[edge].reader, self.seed
+            )
+        return self._situations[key]
+
+    def empty(self) -> AnchorSet:
+        """No anchors."""
+        return AnchorSet((), (), self.lab.base.canvas, self.contract)
+
+    def fill(self, anchors: AnchorSet, edge: int = 0, prompt_ids: Sequence[int] | None = None) -> Filled:
+        """The edge's answer, greedy, of at most the canvas."""
+        prompt = tuple(prompt_ids or self.prompt_ids)
+        key = (edge, prompt, anchors.positions, anchors.ids, anchors.length, anchors.canvas)
+        if key not in self._filled:
+            stats = FillStats()
+            options = FillOptions(score_anchors=False, max_tokens=self.lab.base.canvas)
+            engine = self.lab.edges[edge].pair.edge.engine
+            tokens = list(fill(engine, prompt, anchors, options, stats))
+            forced = [token.source is Source.ANCHOR for token in tokens]
+            self._filled[key] = Filled([token.id for token in tokens], forced, stats.passes)
+        return self._filled[key]
+
+    def alone(self, edge: int = 0) -> Filled:
+        """What the edge says without any help."""
+        return self.fill(self.empty(), edge)
+
+    def size(self, anchors: AnchorSet, codec: Codec = Codec.COMPACT, primed: bool = True) -> int:
+        """Bytes of a payload; primed: the prompt is known to both sides. Without the optional step fields."""
+        key = (codec, primed, anchors.positions, anchors.ids, anchors.length)
+        if key not in self._sizes:
+            bare = replace(anchors, step=0, total_steps=0)
+            ids = self.prompt_ids if primed else None
+            self._sizes[key] = len(encode(bare, codec, prompt_ids=ids, tokens=self.lab.pair.form.tokenizer))
+        return self._sizes[key]
+
+    def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
+        """Every measure of closeness to `reference`, and whether the answer is right."""
+        text, wanted = self.text(ids), self.text(reference)
+        key = (text, tuple(ids), tuple(reference))
+        if key not in self._scores:
+            self._scores[key] = {
+                "f1": round(word_f1(text, wanted), 6),
+                "f1_set": round(word_f1_set(text, wanted), 6),
+                "chrf": round(chrf(text, wanted), 6),
+                "edit": round(edit_similarity(ids, reference), 6),
+                "exact": float(text == wanted),
+                "right": float(is_right(self.item, text)),
+                "tokens": len(ids),
+            }
+        return self._scores[key]
+
+    def answer(self, order: str, step: int, name: str, condition: Condition, edge: int = 0) -> dict[str, Any]:
+        """One condition at one step, filled where it is to be, and scored against the order's full run."""
+        at = self.situation(order, step, edge)
+        anchors = condition.select(at)
+        if condition.filled:
+            filled = self.fill(anchors, edge)
+            ids, passes = filled.ids, filled.passes
+        else:
+            ids, passes = list(anchors.ids), 0
+        row = {"order": order, "step": step, "condition": name, **self.score(ids, at.full)}
+        return row | {"sent": len(anchors), "bytes": self.size(anchors), "passes": passes}
+
+    def reference(self, order: str, edge: int = 0) -> list[dict[str, Any]]:
+        """The rows without anchors: the full run, and the edge alone against it."""
+        full, alone = self.runs[order].answer, self.alone(edge)
+        free = {"sent": 0, "bytes": 0}
+        return [
+            {"order": order, "step": self.lab.base.total_steps, "condition": FULL, **self.score(full, full)}
+            | free
+            | {"passes": 0},
+            {"order": order, "step": 0, "condition": ALONE, **self.score(alone.ids, full)}
+            | free
+            | {"passes": alone.passes},
+        ]
+
+    def own(self, text: Sequence[int], positions: Sequence[int], edge: int = 0) -> float | None:
+        """Share of these positions of a text at which the edge, given what stands before, says the same."""
+        if not positions:
+            return None
+        (reading,) = self.lab.edges[edge].reader.read([Passage(self.prompt_ids, list(text))])
+        return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)

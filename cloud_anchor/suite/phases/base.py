@@ -1,0 +1,79 @@
+"""What a phase is: something measured on each item, and the tables and claims that follow from the records.
+
+`measure` needs the models; `tables` and `claims` are pure functions of what it has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cloud_anchor.suite.items import Item
+from cloud_anchor.suite.lab import Case, Lab
+from cloud_anchor.suite.store import Record
+from cloud_anchor.suite.tables import Claim, Table
+
+Records = Sequence[Record]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a run was, for its tables: names and sizes, nothing loaded.
+
+    edges: name -> parameters, the main one first. missing: what is not there -> the reason.
+    steps, paper_steps: as in Lab.
+    """
+
+    model: str
+    parameters: int
+    canvas: int
+    total_steps: int
+    steps: tuple[int, ...]
+    paper_steps: tuple[int, ...]
+    edges: Mapping[str, int]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    thinker: str | None = None
+    thinker_parameters: int = 0
+
+    def share(self, step: int) -> str:
+        """Steps as a share of the plan, in words."""
+        return f"{step} ({step / self.total_steps:.0%})"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> About:
+        lists = {name: tuple(data[name]) for name in ("steps", "paper_steps")}
+        return cls(**{**data, **lists})
+
+
+def everyone(item: Item) -> bool:
+    return True
+
+
+def no_need(lab: Lab) -> str | None:
+    return None
+
+
+def no_claims(records: Records, about: About) -> list[Claim]:
+    return []
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One experiment.
+
+    measure: the record of one item. limit: most items, the first ones; None for all.
+    wanted:  which items it is about. needs: why it cannot be run with these models, or None.
+    """
+
+    name: str
+    title: str
+    measure: Callable[[Case], dict[str, Any]]
+    tables: Callable[[Records, About], list[Table]]
+    claims: Callable[[Records, About], list[Claim]] = no_claims
+    limit: int | None = None
+    wanted: Callable[[Item], bool] = everyone
+    needs: Callable[[Lab], str | None] = no_need

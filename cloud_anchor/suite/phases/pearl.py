@@ -1,0 +1,116 @@
+"""The Pearl point: the fewest diffusion steps after which the edge writes the full run's word problem.
+
+An item's point is the first step from which on F1 stays at 95% or more; measured on a finer grid of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cloud_anchor.suite.conditions import ANCHORS, CONDITIONS, DRAFT, ORDERS, PREFIX, aware
+from cloud_anchor.suite.items import WORD_PROBLEMS, Item
+from cloud_anchor.suite.lab import Case
+from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.tables import Answers, Claim, Row, Table, verdict
+
+NAMES = (ANCHORS, PREFIX, DRAFT, aware(0.5))
+ENOUGH = 0.95
+SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
+
+
+def grid(total_steps: int) -> list[int]:
+    """The steps at which word problems are measured."""
+    return sorted({max(1, int(share * total_steps + 1e-9)) for share in SHARES})
+
+
+def wanted(item: Item) -> bool:
+    return item.benchmark in WORD_PROBLEMS
+
+
+def measure(case: Case) -> dict[str, Any]:
+    rows = []
+    for order in ORDERS:
+        for step in grid(case.lab.base.total_steps):
+            for name in NAMES:
+                row = case.answer(order, step, name, CONDITIONS[name])
+                rows.append({key: row[key] for key in ("order", "step", "condition", "f1", "right")})
+    return {"answers": rows}
+
+
+def point(steps: Sequence[int], scores: Sequence[float], enough: float = ENOUGH) -> int | None:
+    """The first step from which on every score is at least `enough`; None where the last is below."""
+    found = None
+    for step, score in sorted(zip(steps, scores, strict=True), reverse=True):
+        if score < enough:
+            break
+        found = step
+    return found
+
+
+def _points(answers: Answers) -> Answers:
+    """One row an item with its point; where there is none the item has no `step`."""
+    rows = []
+    for (item,), group in answers.groups("id"):
+        steps = [int(row["step"]) for row in group.rows]
+        rows.append({"id": item, "point": point(steps, group.values("f1"))})
+    return Answers(rows)
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    answers = Answers.of(records)
+    curve: list[Row] = []
+    for (order, step), group in answers.groups("order", "step"):
+        row: Row = {"order": order, "steps": about.share(step), "N": len(group.where(condition=ANCHORS))}
+        for name in NAMES:
+            row[name] = group.where(condition=name).cell("f1")
+            row[f"right: {name}"] = group.where(condition=name).cell("right")
+        curve.append(row)
+    points: list[Row] = []
+    for (order, name), group in answers.groups("order", "condition"):
+        found = _points(group)
+        reached = found.values("point")
+        points.append(
+            {
+                "order": order,
+                "condition": name,
+                "N": len(found),
+                "reached": len(reached),
+                "point, steps": found.cell("point"),
+            }
+        )
+    note = f"The first step from which on F1 stays at {ENOUGH:.0%} or more, over the items that reach it."
+    return [
+        Table("pearl", "C: the Pearl point on word problems", tuple(points[0]), points, note),
+        Table("pearl-curve", "C: F1 and right answers on word problems by step", tuple(curve[0]), curve),
+    ]
+
+
+def claims(records: Records, about: About) -> list[Claim]:
+    found = []
+    answers = Answers.of(records)
+    for order in ORDERS:
+        reached = {name: _points(answers.where(order=order, condition=name)) for name in NAMES}
+        middle = about.total_steps / 2
+        values = reached[ANCHORS].values("point")
+        early = sum(value <= middle for value in values)
+        total = len(reached[ANCHORS])
+        shares = [float(value <= middle) for value in values] + [0.0] * (total - len(values))
+        cell = Answers([{"early": share} for share in shares]).cell("early")
+        others = "; ".join(
+            f"{name}: {sum(v <= middle for v in points.values('point'))} of {len(points)}"
+            for name, points in reached.items()
+            if name != ANCHORS
+        )
+        found.append(
+            Claim(
+                f"Word problems need at most half of the steps ({order} order; section 6 cites it for 97%).",
+                verdict(bool(cell and cell.low > 0.5), bool(cell and cell.high < 0.5)),
+                f"With anchors {early} of {total} stay at {ENOUGH:.0%} F1 from half of the steps on.",
+                f"The controls: {others}.",
+            )
+        )
+    return found
+
+
+PHASE = Phase("pearl", "C: the Pearl point", measure, tables, claims, wanted=wanted)

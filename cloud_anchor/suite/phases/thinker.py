@@ -1,0 +1,146 @@
+"""Factored inference (section 6): a Thinker plans, the diffusion model commits, the edge fills.
+
+The plan stands behind the question in the diffusion model's prompt. Three plans: none; the Thinker's, its
+greedy answer cut to a plan's length; and one that no Thinker could better, the words that a right answer must
+have. If not even that one helps, the diffusion model cannot read plans at all, and the Thinker's says nothing
+about Thinkers. As a control the plan also stands where it needs no reading: as a prefix of the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cloud_anchor.sampler import State
+from cloud_anchor.suite.conditions import ALONE, Situation, committed, plan, product
+from cloud_anchor.suite.items import Item
+from cloud_anchor.suite.lab import Case
+from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.bridge import needs
+from cloud_anchor.suite.runs import Run, run_once
+from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
+
+ORDER = "confidence"
+PLAN_TOKENS = 32
+ASK = "{prompt}\nPlan the answer in a few words."
+NONE, THINKER, ORACLE, PREFIX = (
+    "no plan",
+    "the Thinker's plan",
+    "the right words as plan",
+    "the Thinker's plan as prefix",
+)
+FULL, ANCHORS, AWARE = "full run", "anchors, filled", "edge-aware, filled"
+
+
+def right_words(item: Item) -> str:
+    """What a right answer must have, from the item's key."""
+    key = item.key
+    if item.kind == "tiny":
+        return " ".join(key["expected"]) if item.benchmark != "code" else str(key["answer"])
+    return str(key.get("number") or key.get("letter") or "")
+
+
+def measure(case: Case) -> dict[str, Any]:
+    lab = case.lab
+    assert lab.thinker is not None  # `needs` has seen to that
+    form = lab.pair.form
+    asked = form.ids(ASK.format(prompt=case.item.prompt))
+    thought = lab.thinker.write(asked, PLAN_TOKENS)
+    oracle = form.tokenizer.encode(right_words(case.item))
+    runs: dict[str, Run | None] = {NONE: case.runs[ORDER]}
+    cut = {}
+    for name, words in ((THINKER, thought), (ORACLE, oracle)):
+        prompt, cut[name] = _with_plan(case, words)
+        runs[name] = _run(case, prompt) if prompt else None
+    runs[PREFIX] = _run(case, case.prompt_ids, thought)
+    reference = case.runs[ORDER].answer
+    rows = [{"plan": NONE, "stage": ALONE, **case.score(case.alone().ids, reference)}]
+    for name, run in runs.items():
+        if run is None:
+            continue
+        at = Situation(
+            replace(run.at(lab.paper_steps[0]), prompt_ids=tuple(case.prompt_ids)),
+            run.answer,
+            case.contract,
+            lab.edges[0].reader,
+            case.seed,
+        )
+        stages = {
+            FULL: run.answer,
+            ANCHORS: case.fill(committed(at)).ids,
+            AWARE: case.fill(product(at)).ids,
+        }
+        rows += [
+            {"plan": name, "stage": stage, **case.score(ids, reference)} for stage, ids in stages.items()
+        ]
+    return {"answers": rows, "plan": case.text(thought), "cut": sum(cut.values())}
+
+
+def _with_plan(case: Case, words: list[int]) -> tuple[list[int] | None, bool]:
+    """The prompt with as much of the plan as fits, and whether it was cut; None where nothing fits."""
+    form, model = case.lab.pair.form, case.lab.pair.dream
+    for size in range(len(words), 0, -1):
+        ids = form.ids(f"{case.item.prompt}\nPlan: {case.text(words[:size])}")
+        if len(ids) + case.lab.base.canvas <= model.context:
+            return ids, size < len(words)
+    return None, True
+
+
+def _run(case: Case, prompt: list[int], begin: list[int] | None = None) -> Run:
+    """A full run, with `begin` on the canvas before step 0."""
+    config = plan(ORDER, case.lab.base)
+    model = case.lab.pair.dream
+    state = State.start(model, [prompt], config)
+    for position, token in enumerate((begin or [])[: config.canvas]):
+        state.ids[0, position] = token
+        state.when[0, position] = 1  # as good as committed in the first step
+    (run,) = run_once(model, [prompt], config, [case.lab.paper_steps[0]], state)
+    return run
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    rows: list[Row] = []
+    for (name, stage), group in Answers.of(records).groups("plan", "stage"):
+        row: Row = {"plan": name, "stage": stage, "N": len(group), "right": group.cell("right")}
+        rows.append(
+            row | {"F1": group.cell("f1"), "edit": group.cell("edit"), "tokens": group.cell("tokens")}
+        )
+    cut = sum(record["cut"] for record in records)
+    note = (
+        f"Thinker: {about.thinker}. Plans of at most {PLAN_TOKENS} tokens; {cut} were cut to the diffusion "
+        "model's context. "
+        f"Anchors after {about.share(about.paper_steps[0])} steps. F1 against the full run without a plan."
+    )
+    return [Table("thinker", "Factored inference (section 6)", tuple(rows[0]), rows, note)]
+
+
+def claims(records: Records, about: About) -> list[Claim]:
+    answers = Answers.of(records)
+    full = answers.where(stage=FULL)
+    none, oracle, thinker = (full.where(plan=name) for name in (NONE, ORACLE, THINKER))
+    readable, reads = compare(ORACLE, oracle, NONE, none, "right")
+    sentence, result = compare(THINKER, thinker, NONE, none, "right")
+    end, _ = compare(
+        THINKER,
+        answers.where(plan=THINKER, stage=AWARE),
+        NONE,
+        answers.where(plan=NONE, stage=AWARE),
+        "right",
+    )
+    able = {
+        "higher": "The diffusion model can use a plan: ",
+        "lower": "The diffusion model cannot read plans, which says nothing about Thinkers at scale: ",
+        "undecided": "No plan was seen to help the diffusion model, which says little about Thinkers: ",
+    }
+    return [
+        Claim(
+            "A Thinker's plan makes the diffusion model's answer better (section 6, proposed and not "
+            "measured).",
+            verdict(result == "higher", result == "lower" and reads == "higher"),
+            f"{sentence}. At the end of the whole way: {end}.",
+            f"{able[reads]}{readable}.",
+        )
+    ]
+
+
+PHASE = Phase("thinker", "Factored inference", measure, tables, claims, limit=40, needs=needs)

@@ -1,0 +1,155 @@
+"""The report's plots, as PNG bytes. Knows matplotlib and which fields are drawn. Does not know models.
+
+matplotlib is imported when a plot is drawn, and never opens a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+from cloud_anchor.suite.conditions import ALONE, CONDITIONS, FULL, ORDERS
+from cloud_anchor.suite.phases import About
+from cloud_anchor.suite.phases.bridge import THRESHOLDS
+from cloud_anchor.suite.store import Record
+from cloud_anchor.suite.tables import Answers
+
+Picture = tuple[str, bytes]
+Records = Mapping[str, Sequence[Record]]
+
+_MARKERS = "osD^v<>pPX*hH"
+
+
+def pictures(records: Records, about: About) -> Iterator[Picture]:
+    """(title, PNG) of every plot that the records have figures for."""
+    if records.get("fill"):
+        answers = Answers.of(records["fill"])
+        for order in ORDERS:
+            title = f"Frontier, order of commits by {order}: every condition at {len(about.steps)} fractions"
+            yield title, _frontier(answers.where(order=order), about)
+    if records.get("commits"):
+        yield "Commit curves, and S50 by length", _commits(records["commits"])
+    if records.get("pearl"):
+        yield "Word problems: F1 by step", _pearl(Answers.of(records["pearl"]))
+    if records.get("bridge"):
+        yield "Bridge: each layer through the head", _layers(Answers.of(records["bridge"], "layers"))
+
+
+def _png(draw: Callable[[Any], None], size: tuple[float, float]) -> bytes:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    draw(figure)
+    data = BytesIO()
+    figure.savefig(data, format="png", dpi=110)
+    return data.getvalue()
+
+
+def _frontier(answers: Answers, about: About) -> bytes:
+    """F1 and right answers against steps, bytes and passes, with all controls."""
+
+    def draw(figure: Any) -> None:
+        grid = figure.subplots(2, 3, sharey="row")
+        across = (
+            ("step", "diffusion steps"),
+            ("bytes", "payload bytes"),
+            ("passes", "passes of the edge model"),
+        )
+        for row, (metric, says) in enumerate((("f1", "F1 against the full run"), ("right", "right answers"))):
+            for axes, (field, label) in zip(grid[row], across, strict=True):
+                for index, name in enumerate((*CONDITIONS, ALONE, FULL)):
+                    points = _points(answers.where(condition=name), field, metric)
+                    style = {
+                        "marker": _MARKERS[index % len(_MARKERS)],
+                        "color": f"C{index % 10}",
+                        "markersize": 4,
+                    }
+                    if name in (ALONE, FULL):
+                        axes.axhline(points[0][1], linestyle=":", color="black", linewidth=0.8)
+                        axes.annotate(
+                            name,
+                            (0.99, points[0][1]),
+                            xycoords=("axes fraction", "data"),
+                            ha="right",
+                            fontsize=7,
+                        )
+                        continue
+                    xs, ys = zip(*points, strict=True)
+                    axes.plot(xs, ys, linewidth=0.9, label=name, **style)
+                axes.set(xlabel=label)
+            grid[row][0].set_ylabel(says)
+        figure.legend(
+            *grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+        )
+
+    return _png(draw, (13, 8.5))
+
+
+def _points(answers: Answers, x: str, y: str) -> list[tuple[float, float]]:
+    """Means by step."""
+    found = []
+    for _, group in answers.groups("step"):
+        across, up = group.values(x), group.values(y)
+        found.append((sum(across) / len(across), sum(up) / len(up)))
+    return found
+
+
+def _commits(records: Sequence[Record]) -> bytes:
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        for index, order in enumerate(ORDERS):
+            curves = [c for record in records for c in record["curves"] if c["order"] == order]
+            mean = [
+                sum(values) / len(values) for values in zip(*(c["coverage"] for c in curves), strict=True)
+            ]
+            for curve in curves[:40]:
+                left.plot(
+                    range(1, len(mean) + 1), curve["coverage"], color=f"C{index}", alpha=0.12, linewidth=0.7
+                )
+            left.plot(range(1, len(mean) + 1), mean, color=f"C{index}", label=order)
+            points = [(c["length"], c["s50"]) for c in curves if c["s50"] is not None]
+            right.scatter(*zip(*points, strict=True), s=9, color=f"C{index}", label=order)
+        left.set(xlabel="step", ylabel="coverage of the answer")
+        right.set(xlabel="tokens of the answer", ylabel="S50")
+        left.legend(title="order by", fontsize=8)
+
+    return _png(draw, (10, 4))
+
+
+def _pearl(answers: Answers) -> bytes:
+    def draw(figure: Any) -> None:
+        for axes, order in zip(figure.subplots(1, len(ORDERS), sharey=True), ORDERS, strict=True):
+            for (name,), group in answers.where(order=order).groups("condition"):
+                xs, ys = zip(*_points(group, "step", "f1"), strict=True)
+                axes.plot(xs, ys, marker="o", markersize=3, label=name)
+            axes.axhline(0.95, linestyle=":", color="black", linewidth=0.8)
+            axes.set(xlabel="diffusion steps", ylabel="F1", title=f"order by {order}")
+        axes.legend(fontsize=8)
+
+    return _png(draw, (10, 4))
+
+
+def _layers(layers: Answers) -> bytes:
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for (kind,), group in layers.groups("kind"):
+            for metric, style in (("own", "-"), ("dream", "--"), ("confidence", ":")):
+                colour = {"all": "C0", "structure": "C1", "content": "C2"}[kind]
+                says = {
+                    "own": "its own answer",
+                    "dream": "the diffusion model's",
+                    "confidence": "its confidence",
+                }
+                xs, ys = zip(*sorted(_points_by(group, "layer", metric)), strict=True)
+                axes.plot(xs, ys, style, color=colour, label=f"{kind}: {says[metric]}")
+        for threshold in THRESHOLDS:
+            axes.axhline(threshold, color="grey", linewidth=0.4)
+        axes.set(xlabel="layer", ylabel="share of tokens", ylim=(0, 1.02))
+        axes.legend(fontsize=7)
+
+    return _png(draw, (7, 4.5))
+
+
+def _points_by(answers: Answers, key: str, metric: str) -> list[tuple[float, float]]:
+    return [(float(value), sum(group.values(metric)) / len(group)) for (value,), group in answers.groups(key)]

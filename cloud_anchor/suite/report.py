@@ -1,0 +1,256 @@
+"""The report: one self-contained HTML file, the same as Markdown, and the numbers as JSON.
+
+Knows how tables, claims and plots are shown. Every number in the HTML is a link to its JSON, which stands at
+the end of the same file and in tables.json. No sentence here is about results: those are made by the phases
+from the figures.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.suite.phases import PHASES, About
+from cloud_anchor.suite.plots import Picture, pictures
+from cloud_anchor.suite.statistics import Correlation, Summary
+from cloud_anchor.suite.store import Record
+from cloud_anchor.suite.tables import Cell, Claim, Table, cell_json
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is shown. skipped: phase -> why it was not run. failed: phase -> errors of items."""
+
+    about: About
+    settings: Mapping[str, Any]
+    items: int
+    tables: Sequence[Table]
+    claims: Sequence[Claim]
+    skipped: Mapping[str, str]
+    failed: Mapping[str, Sequence[str]]
+    pictures: Sequence[Picture]
+
+
+def build(
+    about: About,
+    settings: Mapping[str, Any],
+    records: Mapping[str, Sequence[Record]],
+    skipped: Mapping[str, str],
+) -> Report:
+    """Tables, claims and plots of the records, by phase; records with an error are counted and left out."""
+    good = {name: [r for r in rows if "error" not in r] for name, rows in records.items()}
+    failed = {name: [str(r["error"]) for r in rows if "error" in r] for name, rows in records.items()}
+    tables: list[Table] = []
+    claims: list[Claim] = []
+    for name, phase in PHASES.items():
+        if good.get(name):
+            tables += phase.tables(good[name], about)
+            claims += phase.claims(good[name], about)
+    return Report(
+        about,
+        settings,
+        max((len(rows) for rows in records.values()), default=0),
+        [table for table in tables if table.rows],
+        claims,
+        {name: why for name, why in skipped.items() if not good.get(name)},
+        {name: errors for name, errors in failed.items() if errors},
+        list(pictures(good, about)),
+    )
+
+
+def number(value: float) -> str:
+    """Three decimals below 10, one from there on."""
+    if not math.isfinite(value):
+        return "none"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def show(cell: Cell) -> str:
+    """A cell in a line of text."""
+    match cell:
+        case None:
+            return ""
+        case Summary():
+            interval = f"[{number(cell.low)}, {number(cell.high)}]"
+            return f"{number(cell.mean)} ±{number(cell.std)} {interval}"
+        case Correlation():
+            if not math.isfinite(cell.rho):
+                return f"none (N {cell.n})"
+            return f"{cell.rho:+.3f} (p {cell.p:.2g}, N {cell.n})"
+        case float():
+            return f"{cell:.2e}" if 0 < abs(cell) < 0.001 else number(cell)
+        case _:
+            return str(cell)
+
+
+def facts(report: Report) -> Iterator[str]:
+    """What was run, in sentences."""
+    about = report.about
+    edges = ", ".join(f"{name} ({count / 1e6:.2f} million parameters)" for name, count in about.edges.items())
+    yield (
+        f"{report.items} prompts ({', '.join(report.settings['data'])}; seed {report.settings['seed']}). "
+        "Diffusion "
+        f"model: {about.model} ({about.parameters / 1e6:.2f} million parameters), {about.total_steps} steps "
+        "on a canvas "
+        f"of {about.canvas}. Edge: {edges}. Machine: {machine()}."
+    )
+    for name, why in report.skipped.items():
+        yield f"Not run: {PHASES[name].title}: {why}"
+    for name, errors in report.failed.items():
+        yield f"{len(errors)} items without a figure in {name}; the first: {errors[0]}"
+
+
+def machine() -> str:
+    """The processor's name, as far as the system tells, and how many cores may be used."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        found = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8", "replace"), re.MULTILINE)
+        name = found[1] if found else name
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores"
+
+
+def summary_line(claims: Sequence[Claim]) -> str:
+    counts = {
+        word: sum(claim.verdict == word for claim in claims)
+        for word in ("holds", "does not hold", "undecided")
+    }
+    return (
+        f"Of {len(claims)} statements {counts['holds']} hold, {counts['does not hold']} do not, and "
+        f"{counts['undecided']} "
+        "are undecided by these figures. A verdict is decided by the 95% interval of a paired difference, or "
+        "by the "
+        "interval or p that is named with it."
+    )
+
+
+def to_markdown(report: Report) -> str:
+    lines = ["# Inverse speculation: results", "", *(f"{fact}\n" for fact in facts(report))]
+    lines += ["## What holds, what does not, and why", "", summary_line(report.claims), ""]
+    lines += ["| statement | verdict | figures | what bears on it |", "|---|---|---|---|"]
+    for claim in report.claims:
+        cells = (claim.paper, f"**{claim.verdict}**", claim.found, claim.why)
+        lines.append("| " + " | ".join(_markdown(cell) for cell in cells) + " |")
+    for table in report.tables:
+        lines += ["", f"## {table.title}", ""]
+        lines.append("| " + " | ".join(_markdown(column) for column in table.columns) + " |")
+        lines.append("|" + "---|" * len(table.columns))
+        for row in table.rows:
+            lines.append("| " + " | ".join(_markdown(show(row.get(c))) for c in table.columns) + " |")
+        lines += ["", _markdown(table.note)] if table.note else []
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+_STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;max-width:90rem;margin:2rem auto;padding:0 1rem;color:#222}
+h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem}
+table{border-collapse:collapse;font-size:.8rem;font-variant-numeric:tabular-nums}
+th,td{border-bottom:1px solid #ddd;padding:.2rem .5rem;text-align:left;vertical-align:top}
+th{position:sticky;top:0;background:#fff}.wide{overflow-x:auto}
+td a{color:inherit;text-decoration:none}td a:hover{text-decoration:underline}
+.holds{color:#0a6b2d}.fails{color:#a3160f}.open{color:#7a5b00}
+.note{color:#555;font-size:.85rem;max-width:60rem}img{max-width:100%}
+pre{font-size:.7rem;background:#f6f6f6;padding:.5rem;overflow-x:auto}pre span:target{background:#ffe680}
+"""
+
+
+def to_html(report: Report) -> str:
+    parts = [
+        "<!doctype html><html lang=en><head><meta charset=utf-8><title>Inverse speculation: results</title>",
+        f"<style>{_STYLE}</style></head><body><h1>Inverse speculation: results</h1>",
+        *(f"<p>{html.escape(fact)}</p>" for fact in facts(report)),
+        "<nav><p>"
+        + " · ".join(f'<a href="#{t.name}">{html.escape(t.title)}</a>' for t in report.tables)
+        + "</p></nav>",
+        "<h2>What holds, what does not, and why</h2>",
+        f"<p>{html.escape(summary_line(report.claims))}</p>",
+        *_claims(report.claims),
+        "<h2>Plots</h2>",
+        *(_picture(title, data) for title, data in report.pictures),
+        *(part for table in report.tables for part in _table(table)),
+        "<h2>The numbers as JSON</h2>",
+        *(part for table in report.tables for part in _json(table)),
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _claims(claims: Sequence[Claim]) -> Iterator[str]:
+    yield "<div class=wide><table><tr><th>statement<th>verdict<th>figures<th>what bears on it</tr>"
+    for claim in claims:
+        kind = {"holds": "holds", "does not hold": "fails"}.get(claim.verdict, "open")
+        cells = (html.escape(text) for text in (claim.paper, claim.verdict, claim.found, claim.why))
+        yield "<tr><td>{}<td class={}><b>{}</b><td>{}<td>{}</tr>".format(*_insert(list(cells), 1, kind))
+    yield "</table></div>"
+
+
+def _insert(values: list[str], at: int, value: str) -> list[str]:
+    return [*values[:at], value, *values[at:]]
+
+
+def _picture(title: str, data: bytes) -> str:
+    encoded = base64.b64encode(data).decode("ascii")
+    return (
+        f'<h3>{html.escape(title)}</h3><img alt="{html.escape(title)}" src="data:image/png;base64,{encoded}">'
+    )
+
+
+def _anchor(table: Table, row: int, column: int) -> str:
+    return f"json-{table.name}-{row}-{column}"
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f'<h2 id="{table.name}">{html.escape(table.title)}</h2>'
+    yield f"<p class=note>{html.escape(table.note)}</p>" if table.note else ""
+    yield "<div class=wide><table><tr>" + "".join(f"<th>{html.escape(c)}" for c in table.columns) + "</tr>"
+    for index, row in enumerate(table.rows):
+        cells = []
+        for place, column in enumerate(table.columns):
+            cell = row.get(column)
+            text = html.escape(show(cell))
+            linked = isinstance(cell, Summary | Correlation | int | float)
+            cells.append(
+                f'<td><a href="#{_anchor(table, index, place)}">{text}</a>' if linked else f"<td>{text}"
+            )
+        yield "<tr>" + "".join(cells) + "</tr>"
+    yield "</table></div>"
+
+
+def _json(table: Table) -> Iterator[str]:
+    yield f"<h3>tables.json: {html.escape(table.name)}</h3><pre>"
+    for index, row in enumerate(table.rows):
+        cells = [
+            f'<span id="{_anchor(table, index, place)}">'
+            + html.escape(f"{json.dumps(column)}: {json.dumps(cell_json(row.get(column)))}", quote=False)
+            + "</span>"
+            for place, column in enumerate(table.columns)
+        ]
+        yield f"{index}: {{" + ", ".join(cells) + "}"
+    yield "</pre>"
+
+
+def to_json(report: Report) -> str:
+    """tables.json: about, claims and every table by name."""
+    data = {
+        "about": report.about.to_json(),
+        "settings": dict(report.settings),
+        "items": report.items,
+        "skipped": dict(report.skipped),
+        "claims": [claim.to_json() for claim in report.claims],
+        "tables": {table.name: table.to_json() for table in report.tables},
+    }
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"

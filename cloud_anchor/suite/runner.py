@@ -1,0 +1,92 @@
+"""Measures the items: their diffusion runs first, a few at a time, then every phase, a line of JSON each.
+
+What has a line is not measured again. An item that cannot be measured gets a line that says why. Knows the
+order of work. Does not know what the phases are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from cloud_anchor.errors import CloudError
+from cloud_anchor.suite.items import Item
+from cloud_anchor.suite.lab import Case, Lab
+from cloud_anchor.suite.phases import PHASES, Phase
+from cloud_anchor.suite.phases.pearl import PHASE as PEARL
+from cloud_anchor.suite.phases.pearl import grid
+from cloud_anchor.suite.runs import Run, make_runs
+from cloud_anchor.suite.store import Record, Store
+from edge_runtime.errors import EdgeError
+from payload import PayloadError
+
+RUNS = "runs"
+TOGETHER = 4
+"""Items denoised together: little is gained by more on a CPU, and little is lost by an interruption."""
+
+
+def measure(
+    lab: Lab, items: Sequence[Item], phases: Sequence[str], store: Store, together: int = TOGETHER
+) -> Iterator[Item]:
+    """Measures what is not measured yet; yields each item when it is done."""
+    chosen = [PHASES[name] for name in phases if PHASES[name].needs(lab) is None]
+    for begin in range(0, len(items), together):
+        group = list(enumerate(items))[begin : begin + together]
+        open_ = [item for index, item in group if _open(chosen, item, index, store)]
+        _run([item for item in open_ if item.id not in store.records(RUNS)], lab, store)
+        for index, item in group:
+            record = store.records(RUNS).get(item.id, {})
+            if "error" not in record and _open(chosen, item, index, store):
+                case = Case(lab, item, _read_runs(record, lab))
+                for phase in chosen:
+                    if _applies(phase, item, index) and item.id not in store.records(phase.name):
+                        store.add(phase.name, _measured(phase, case))
+            yield item
+
+
+def _applies(phase: Phase, item: Item, index: int) -> bool:
+    return phase.wanted(item) and (phase.limit is None or index < phase.limit)
+
+
+def _open(phases: Sequence[Phase], item: Item, index: int, store: Store) -> bool:
+    """Whether something of an item is still to be measured."""
+    return any(_applies(p, item, index) and item.id not in store.records(p.name) for p in phases)
+
+
+def _run(items: Sequence[Item], lab: Lab, store: Store) -> None:
+    """The diffusion runs of some items, in one batch."""
+    prompts: dict[str, list[int]] = {}
+    for item in items:
+        ids = lab.pair.form.ids(item.prompt)
+        problem = lab.room(ids)
+        if problem:
+            store.add(RUNS, _about(item) | {"error": problem})
+        else:
+            prompts[item.id] = ids
+    if not prompts:
+        return
+    stops = {*lab.steps, *lab.paper_steps}
+    if any(PEARL.wanted(item) for item in items):
+        stops |= set(grid(lab.base.total_steps))
+    runs = make_runs(lab.pair.dream, list(prompts.values()), lab.base, sorted(stops))
+    by_id = {item.id: item for item in items}
+    for (name, ids), found in zip(prompts.items(), runs, strict=True):
+        orders = {order: run.to_json() for order, run in found.items()}
+        store.add(RUNS, _about(by_id[name]) | {"prompt_ids": ids, "orders": orders})
+
+
+def _read_runs(record: Mapping[str, object], lab: Lab) -> dict[str, Run]:
+    orders: Mapping[str, Mapping[str, object]] = record["orders"]  # type: ignore[assignment]
+    prompt: Sequence[int] = record["prompt_ids"]  # type: ignore[assignment]
+    steps, dream = lab.base.total_steps, lab.pair.dream
+    return {order: Run.from_json(data, prompt, steps, dream) for order, data in orders.items()}
+
+
+def _about(item: Item) -> Record:
+    return {"id": item.id, "benchmark": item.benchmark, "difficulty": item.difficulty}
+
+
+def _measured(phase: Phase, case: Case) -> Record:
+    try:
+        return _about(case.item) | phase.measure(case)
+    except (CloudError, EdgeError, PayloadError) as error:
+        return _about(case.item) | {"error": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,125 @@
+"""The diffusion runs of the items: made once an order, kept as JSON, read back at any of their stops.
+
+A run is stopped nowhere: the commits say what the canvas held after each step, and the predictions are kept
+at the steps that are asked for. Does not know what is done with a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cloud_anchor.denoised import Denoised
+from cloud_anchor.dream import DreamModel
+from cloud_anchor.sampler import DenoiseConfig, State, denoise_steps
+from cloud_anchor.suite.conditions import ORDERS, plan
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run of one prompt in one order.
+
+    ids, when:   as in Denoised, of the finished canvas.
+    predictions: by step, the tokens of the predicted answer and the probability of each.
+    reversals:   committed tokens that a later step has changed; section 2.1 says there are none.
+    """
+
+    prompt_ids: tuple[int, ...]
+    ids: list[int]
+    when: list[int]
+    predictions: Mapping[int, tuple[list[int], list[float]]]
+    total_steps: int
+    mask_id: int
+    eos_ids: frozenset[int]
+    reversals: int = 0
+
+    def at(self, step: int) -> Denoised:
+        """The run as it was after `step` steps; raises KeyError for a step whose predictions are not kept."""
+        said, sure = self.predictions[step]
+        early = [0 < done <= step for done in self.when]
+        size, rest = len(said), len(self.ids) - len(said)
+        return Denoised(
+            prompt_ids=self.prompt_ids,
+            ids=[token if there else self.mask_id for token, there in zip(self.ids, early, strict=True)],
+            when=[done if there else 0 for done, there in zip(self.when, early, strict=True)],
+            predicted=said + [self.mask_id] * rest,
+            confidence=sure + [0.0] * rest,
+            ending=[0.0] * size + [1.0] * rest,
+            predicted_length=size,
+            steps=step,
+            total_steps=self.total_steps,
+            mask_id=self.mask_id,
+            eos_ids=self.eos_ids,
+        )
+
+    @property
+    def full(self) -> Denoised:
+        return self.at(self.total_steps)
+
+    @property
+    def answer(self) -> list[int]:
+        """Token ids of the finished answer, without the end marker."""
+        return self.full.answer
+
+    def to_json(self) -> dict[str, Any]:
+        kept = {str(step): [said, sure] for step, (said, sure) in self.predictions.items()}
+        return {"ids": self.ids, "when": self.when, "predictions": kept, "reversals": self.reversals}
+
+    @classmethod
+    def from_json(
+        cls, data: Mapping[str, Any], prompt_ids: Sequence[int], total_steps: int, model: DreamModel
+    ) -> Run:
+        kept = {int(step): (pair[0], pair[1]) for step, pair in data["predictions"].items()}
+        ends = (model.mask_id, model.eos_ids)
+        return cls(
+            tuple(prompt_ids), data["ids"], data["when"], kept, total_steps, *ends, int(data["reversals"])
+        )
+
+
+def make_runs(
+    model: DreamModel, prompts: Sequence[Sequence[int]], base: DenoiseConfig, stops: Sequence[int]
+) -> list[dict[str, Run]]:
+    """For each prompt its run in every order; predictions are kept at `stops` and at the end."""
+    rows: list[dict[str, Run]] = [{} for _ in prompts]
+    for order in ORDERS:
+        for row, run in zip(rows, run_once(model, prompts, plan(order, base), stops), strict=True):
+            row[order] = run
+    return rows
+
+
+def run_once(
+    model: DreamModel,
+    prompts: Sequence[Sequence[int]],
+    config: DenoiseConfig,
+    stops: Sequence[int],
+    begun: State | None = None,
+) -> list[Run]:
+    """One full run of each prompt; `begun`: go on from this state instead of from empty canvases."""
+    kept: list[dict[int, tuple[list[int], list[float]]]] = [{} for _ in prompts]
+    before = torch.full((len(prompts), config.canvas), model.mask_id, device=model.device)
+    changed = torch.zeros(len(prompts), dtype=torch.long, device=model.device)
+    for state in denoise_steps(model, prompts, config, begun):
+        step = state.steps[0]
+        changed += ((before != model.mask_id) & (before != state.ids)).sum(1)
+        before = state.ids
+        if step in stops or step == config.total_steps:
+            finals = state.results(model, config)
+            for row, run in zip(kept, finals, strict=True):
+                size = run.predicted_length
+                row[step] = (run.predicted[:size], [round(p, 5) for p in run.confidence[:size]])
+    return [
+        Run(
+            run.prompt_ids,
+            run.ids,
+            run.when,
+            said,
+            config.total_steps,
+            run.mask_id,
+            run.eos_ids,
+            reversals,
+        )
+        for run, said, reversals in zip(finals, kept, changed.tolist(), strict=True)
+    ]

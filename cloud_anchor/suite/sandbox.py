@@ -1,0 +1,52 @@
+"""Untrusted code, run in a process of its own with limits.
+
+The child is a fresh interpreter without site packages and without environment. It drops to an unprivileged
+user where it may, leaves the network for an empty one where the kernel lets it, and then gives up every new
+file descriptor, and with them files and sockets alike: a hard limit that only a privileged process could
+raise. Processor time, memory and processes are limited too. Does not know what the code is for.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import lru_cache
+
+SECONDS = 5
+MEMORY = 512 << 20
+
+_RUNNER = """
+import sys, os, resource, ctypes
+import typing, math, re, collections, itertools, functools, heapq, bisect, string, operator, copy, random
+import statistics, decimal, fractions, datetime, hashlib, json, enum, dataclasses, abc, cmath, textwrap
+source = sys.stdin.read()
+ctypes.CDLL(None).unshare(0x40000000 | (0 if os.getuid() == 0 else 0x10000000))  # network, user namespace
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for what, most in (("CPU", %d), ("AS", %d), ("FSIZE", 0), ("NPROC", 0), ("NOFILE", 3), ("CORE", 0)):
+    resource.setrlimit(getattr(resource, "RLIMIT_" + what), (most, most))
+del sys.modules["ctypes"], sys.modules["resource"], ctypes, resource
+exec(compile(source, "answer", "exec"), {"__name__": "__main__"})
+os._exit(%d)
+"""
+
+_DONE = 42
+"""The child's exit code where the program has run to its end: one that calls exit() has not."""
+
+
+@lru_cache(4096)  # many conditions give the same text
+def passes(source: str) -> bool:
+    """Whether a program runs to its end without an exception, within the limits."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _RUNNER % (SECONDS, MEMORY, _DONE)],
+            input=source.encode("utf-8", "replace"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=2 * SECONDS,
+            env={},
+            cwd="/",
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == _DONE

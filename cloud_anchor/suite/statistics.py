@@ -1,0 +1,126 @@
+"""Figures of samples: summaries, paired differences, effect sizes and correlations.
+
+Knows numbers only. Tests and rank correlations are scipy's; what is written out here are the formulas that
+scipy does not have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy import stats  # type: ignore[import-untyped, unused-ignore]
+
+from cloud_anchor.metrics import bootstrap
+
+Values = Sequence[float]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A sample: its size, mean, standard deviation (n - 1), and the mean's 95% bootstrap interval."""
+
+    n: int
+    mean: float
+    std: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summary(values: Values) -> Summary:
+    """Raises ValueError for no values. One value has no deviation: it is given as 0."""
+    estimate = bootstrap(values)
+    std = float(np.std(np.asarray(values, np.float64), ddof=1)) if len(values) > 1 else 0.0
+    return Summary(len(values), estimate.mean, std, estimate.low, estimate.high)
+
+
+Verdict = Literal["higher", "lower", "undecided"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """First less second, pair by pair: the mean with its interval."""
+
+    summary: Summary
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which of the two is larger, as far as the interval tells."""
+        if self.summary.low > 0:
+            return "higher"
+        return "lower" if self.summary.high < 0 else "undecided"
+
+
+def difference(first: Values, second: Values) -> Difference:
+    """Of two samples over the same items, in the same order. Raises ValueError where their sizes differ."""
+    if len(first) != len(second):
+        raise ValueError(f"expected pairs, found {len(first)} and {len(second)} values")
+    return Difference(summary([a - b for a, b in zip(first, second, strict=True)]))
+
+
+def wilcoxon(first: Values, second: Values) -> float:
+    """Two-sided p of the Wilcoxon signed-rank test of two paired samples; 1 where every pair is equal."""
+    if all(a == b for a, b in zip(first, second, strict=True)):
+        return 1.0
+    return float(stats.wilcoxon(first, second).pvalue)
+
+
+def cohen_d(first: Values, second: Values) -> float:
+    """Difference of the means over the pooled standard deviation (section 4.4).
+
+    NaN where it has no value: fewer than two items, or no spread in either sample.
+    """
+    if min(len(first), len(second)) < 2:
+        return math.nan
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    weighted = (len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1)
+    pooled = math.sqrt(weighted / (len(a) + len(b) - 2))
+    return float((a.mean() - b.mean()) / pooled) if pooled else math.nan
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """A rank correlation with its two-sided p; both NaN where a sample is constant or too small."""
+
+    n: int
+    rho: float
+    p: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"n": self.n, "rho": _finite(self.rho), "p": _finite(self.p)}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def spearman(first: Values, second: Values) -> Correlation:
+    """Spearman's rank correlation."""
+    n = len(first)
+    if n < 3 or len(set(first)) < 2 or len(set(second)) < 2:
+        return Correlation(n, math.nan, math.nan)
+    found = stats.spearmanr(first, second)
+    return Correlation(n, float(found.statistic), float(found.pvalue))
+
+
+def partial_spearman(first: Values, second: Values, given: Values) -> Correlation:
+    """Spearman's correlation of two variables with a third held fixed (section 4.6).
+
+    r_xy.z = (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2)(1 - r_yz^2)), p from Student's t with n - 3 degrees.
+    """
+    n = len(first)
+    xy, xz, yz = (spearman(a, b).rho for a, b in ((first, second), (first, given), (second, given)))
+    rest = (1 - xz**2) * (1 - yz**2)
+    if n < 4 or not math.isfinite(xy * xz * yz) or rest <= 1e-12:
+        return Correlation(n, math.nan, math.nan)
+    rho = (xy - xz * yz) / math.sqrt(rest)
+    if abs(rho) >= 1:
+        return Correlation(n, rho, 0.0)
+    t = rho * math.sqrt((n - 3) / (1 - rho**2))
+    return Correlation(n, rho, float(2 * stats.t.sf(abs(t), n - 3)))

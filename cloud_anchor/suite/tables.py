@@ -1,0 +1,171 @@
+"""Tables and claims as data, and the sample of answers that phases make them of.
+
+Knows cells, columns and rows, and how answers are grouped and paired by item. Does not know where the numbers
+come from or how they are shown (see `report`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloud_anchor.suite.statistics import Correlation, Difference, Summary, difference, summary
+
+Cell = str | int | float | None | Summary | Correlation
+Row = dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report. name: unique, the key of its JSON. Rows may leave columns out."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [{column: cell_json(row.get(column)) for column in self.columns} for row in self.rows]
+        return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
+
+
+def cell_json(cell: Cell) -> Any:
+    """A cell as JSON; a number that is none is null."""
+    if isinstance(cell, Summary | Correlation):
+        return cell.to_json()
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, and what these figures say to it.
+
+    verdict: "holds", "does not hold" or "undecided", chosen by intervals. found: the figures in a sentence.
+    why: what else was measured that bears on it, if anything.
+    """
+
+    paper: str
+    verdict: str
+    found: str
+    why: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return {"paper": self.paper, "verdict": self.verdict, "found": self.found, "why": self.why}
+
+
+def verdict(holds: bool, fails: bool) -> str:
+    """In words; neither is "undecided"."""
+    return "holds" if holds else "does not hold" if fails else "undecided"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Measured answers, one a row, each with the `id` of its item."""
+
+    rows: Sequence[dict[str, Any]] = field(default_factory=tuple)
+
+    @classmethod
+    def of(cls, records: Iterable[dict[str, Any]], key: str = "answers") -> Answers:
+        """All rows under `key` of the records, each with its item's id, benchmark and difficulty."""
+        rows = []
+        for record in records:
+            about = {name: record[name] for name in ("id", "benchmark", "difficulty")}
+            rows += [{**about, **row} for row in record.get(key, ())]
+        return cls(rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, **equal: Any) -> Answers:
+        """The rows in which every named field has the given value."""
+        return Answers([r for r in self.rows if all(r.get(key) == value for key, value in equal.items())])
+
+    def values(self, metric: str) -> list[float]:
+        """The metric's values, where it has one."""
+        return [float(row[metric]) for row in self.rows if row.get(metric) is not None]
+
+    def cell(self, metric: str) -> Summary | None:
+        values = self.values(metric)
+        return summary(values) if values else None
+
+    def groups(self, *keys: str) -> Iterator[tuple[tuple[Any, ...], Answers]]:
+        """Rows by the values of these fields, in the order in which they first appear."""
+        found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for row in self.rows:
+            found.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+        for values, rows in found.items():
+            yield values, Answers(rows)
+
+    def pairs(self, other: Answers, metric: str) -> tuple[list[float], list[float]]:
+        """The metric of both, item by item, over the items that both have. One row an item is expected."""
+        mine = {row["id"]: row[metric] for row in self.rows if row.get(metric) is not None}
+        theirs = {row["id"]: row[metric] for row in other.rows if row.get(metric) is not None}
+        common = [key for key in mine if key in theirs]
+        return [float(mine[key]) for key in common], [float(theirs[key]) for key in common]
+
+    def less(self, other: Answers, metric: str) -> Difference | None:
+        """This less the other, item by item; None where no item has both."""
+        first, second = self.pairs(other, metric)
+        return difference(first, second) if first else None
+
+
+METRICS = {
+    "F1": "f1",
+    "F1 (sets)": "f1_set",
+    "chrF": "chrf",
+    "edit": "edit",
+    "exact": "exact",
+    "right": "right",
+    "sent": "sent",
+    "bytes": "bytes",
+    "passes": "passes",
+    "tokens": "tokens",
+}
+"""Column -> field. F1 is the multiset one; edit is token edit similarity; exact is the full run's text."""
+
+MEASURES_NOTE = (
+    "F1, chrF, edit similarity and exact match are against the full diffusion run; right is the checkable "
+    "answer. "
+    "Cells: mean ± standard deviation [95% bootstrap interval]."
+)
+
+
+def metric_cells(answers: Answers, columns: Iterable[str] = METRICS) -> Row:
+    """N and the summary of each metric."""
+    cells: Row = {"N": len(answers)}
+    cells.update({column: answers.cell(METRICS[column]) for column in columns})
+    return cells
+
+
+LABELS = {
+    "f1": "F1",
+    "right": "right answers",
+    "chrf": "chrF",
+    "edit": "edit similarity",
+    "gap_f1": "gap-only F1",
+    "gap_accuracy": "gap-token accuracy",
+}
+"""Measures as a sentence names them."""
+
+
+def compare(name: str, first: Answers, other: str, second: Answers, metric: str = "f1") -> tuple[str, str]:
+    """A sentence that says which is larger, as far as the paired interval tells, and the verdict."""
+    found = first.less(second, metric)
+    if found is None:
+        return f"{name} and {other} have no item in common", "undecided"
+    s = found.summary
+    label = LABELS.get(metric, metric)
+    words = {
+        "higher": f"{name}: more {label} than {other}",
+        "lower": f"{name}: less {label} than {other}",
+        "undecided": f"{name} and {other} cannot be told apart in {label}",
+    }
+    means = " against ".join(f"{sum(values) / s.n:.3f}" for values in first.pairs(second, metric))
+    return (
+        f"{words[found.verdict]} ({means}; paired difference {s.mean:+.3f} [{s.low:+.3f}, {s.high:+.3f}], N "
+        f"= {s.n})",
+        found.verdict,
+    )

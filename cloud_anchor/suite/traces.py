@@ -1,0 +1,236 @@
+"""`python -m cloud_anchor.suite traces FILE`: what published runs show without any weights.
+
+Coverage, runs, prefix share and bytes by codec at each fraction; the controls that need no model (anchors
+alone, a prefix of as many tokens alone); and published fills scored again from their texts and ids. Knows the
+traces' JSONL (see `payload.traces`) and the fills'. A text can only be scored against the whole output, so
+runs whose output was cut short are left out of scores, and counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
+from cloud_anchor.suite.phases.gaps import gap_scores
+from cloud_anchor.suite.report import show
+from cloud_anchor.suite.tables import Answers, Row, Table
+from payload.bench import measure
+from payload.files import UsageError, read_text, write_whole
+from payload.traces import DEFAULT_TOKENIZER, Tokenizer, Trace, full_answer, read_traces
+
+EPILOG = """example:
+  python -m cloud_anchor.suite traces ../shared/traces/dream7b_dev.jsonl --json traces.json
+"""
+FILLS = "*fill*.jsonl"
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A published fill of one run: the edge alone, and forced decoding by fraction.
+
+    forced: fraction -> its stored figures, with `real_text`, `real_tokens` and `is_anchor`.
+    """
+
+    name: str
+    alone: str
+    forced: dict[str, dict[str, Any]]
+    stored_alone: float
+
+
+def read_fills(path: Path) -> list[Fill]:
+    """Raises RequestError naming the line that is none."""
+    fills = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            forced = {key.removeprefix("sf_"): value for key, value in row.items() if key.startswith("sf_")}
+            for value in forced.values():
+                if len(value["real_tokens"]) != len(value["is_anchor"]) or not isinstance(
+                    value["real_text"], str
+                ):
+                    raise ValueError("real_tokens and is_anchor differ in length")
+            name = f"{row['benchmark']}/{row['index']}"
+            fills.append(Fill(name, str(row["alone_text"]), forced, float(row["alone_f1"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RequestError(
+                f"{path}, line {number}: expected a fill (index, benchmark, alone_text, sf_FRACTION), found "
+                f"{type(error).__name__}: {error}"
+            ) from None
+    return fills
+
+
+def decoder(tokenizer: Tokenizer) -> Callable[[Sequence[int]], str]:
+    """Ids to text; ids without a token, such as special ones, have none."""
+
+    def text(ids: Sequence[int]) -> str:
+        known = (id_ for id_ in ids if id_ < tokenizer.contract.vocab_size)
+        return b"".join(map(tokenizer.token_bytes, known)).decode("utf-8", "replace")
+
+    return text
+
+
+def shape_rows(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
+    """Coverage and shape of each run's anchors at each fraction."""
+    for trace in traces:
+        for fraction, pairs in trace.anchors.items():
+            places = [position for position, _ in pairs]
+            leading = next((i for i, p in enumerate(places) if i != p), len(places))
+            yield {
+                "id": trace.name,
+                "fraction": fraction,
+                "anchors": len(places),
+                "coverage": len(places) / trace.length if trace.length else 1.0,
+                "complete": float(len(places) == trace.length),
+                "runs": sum(1 for i, p in enumerate(places) if not i or places[i - 1] != p - 1),
+                "leading": leading / len(places) if places else None,
+            }
+
+
+def score_rows(
+    traces: Sequence[Trace], tokenizer: Tokenizer, fills: Sequence[Fill]
+) -> Iterator[dict[str, Any]]:
+    """Controls without a model on every whole output, and the published fills beside them."""
+    text = decoder(tokenizer)
+    by_name = {fill.name: fill for fill in fills}
+    for trace in traces:
+        if trace.output_cut:
+            continue
+        full = full_answer(trace, tokenizer)
+        fill = by_name.get(trace.name)
+        for fraction, pairs in trace.anchors.items():
+            about = {"id": trace.name, "fraction": fraction, "filled": fill is not None}
+            count = len(pairs)
+            bare = [token for _, token in pairs]
+            yield about | {"what": "anchors alone", **_scores(text(bare), trace.output)}
+            yield about | {"what": "prefix alone", **_scores(text(full[:count]), trace.output)}
+        if fill is None:
+            continue
+        yield {
+            "id": trace.name,
+            "fraction": "0",
+            "filled": True,
+            "what": "0.5B alone",
+            **_scores(fill.alone, trace.output),
+        }
+        for fraction, stored in fill.forced.items():
+            about = {
+                "id": trace.name,
+                "fraction": fraction,
+                "filled": True,
+                "what": "anchors, filled by 0.5B",
+            }
+            ids, reference = stored["real_tokens"], tokenizer.encode(trace.output)
+            held = stored["is_anchor"]
+            gaps = [p for p in range(min(len(ids), len(reference))) if not held[p]]
+            gap_f1, accuracy = gap_scores(text, ids, reference, gaps)
+            row = about | _scores(stored["real_text"], trace.output)
+            row["edit"] = edit_similarity(ids, reference)
+            yield row | ({"gap_f1": gap_f1, "gap_accuracy": accuracy} if gaps else {})
+
+
+def _scores(text: str, reference: str) -> dict[str, float]:
+    return {
+        "f1": word_f1(text, reference),
+        "f1_set": word_f1_set(text, reference),
+        "chrf": chrf(text, reference),
+    }
+
+
+def tables(traces: Sequence[Trace], tokenizer: Tokenizer, fills: Sequence[Fill]) -> list[Table]:
+    """Everything, as tables."""
+    shapes: list[Row] = []
+    for (fraction,), group in sorted(Answers(list(shape_rows(traces))).groups("fraction"), key=_fraction):
+        row: Row = {"fraction": fraction, "N": len(group)}
+        columns = {"anchors": "anchors", "coverage": "coverage", "complete": "complete", "runs": "runs"}
+        columns["share in the leading run"] = "leading"
+        shapes.append(row | {column: group.cell(field) for column, field in columns.items()})
+    found = [Table("shape", "Anchors of the published runs", tuple(shapes[0]), shapes)]
+    prompts = {trace.name: tokenizer.encode(trace.prompt) for trace in traces}
+    sizes = measure(traces, tokenizer, prompts)
+    codecs = list(next(iter(sizes["fractions"].values())))
+    bytes_rows: list[Row] = [
+        {"fraction": fraction, **{name: by_codec[name]["mean"] for name in codecs}}
+        for fraction, by_codec in sizes["fractions"].items()
+    ]
+    found.append(Table("bytes", "Mean payload bytes", ("fraction", *codecs), bytes_rows))
+    text_row: Row = {name: values["mean"] for name, values in sizes["full_text"].items()}
+    found.append(Table("text", "Mean bytes of the full text, without framing", tuple(text_row), [text_row]))
+    answers = Answers(list(score_rows(traces, tokenizer, fills)))
+    cut = sum(trace.output_cut for trace in traces)
+    note = (
+        f"Against the whole output; {cut} runs whose output was cut are left out. Prefix: of as many tokens."
+    )
+    for name, title, rows in (
+        (
+            "controls",
+            "Controls without a model, all runs",
+            answers.where(what="anchors alone").rows + answers.where(what="prefix alone").rows,
+        ),
+        (
+            "fills",
+            "Published fills scored again, and the controls on the same runs",
+            answers.where(filled=True).rows,
+        ),
+    ):
+        lines: list[Row] = []
+        for (fraction, what), group in sorted(Answers(rows).groups("fraction", "what"), key=_fraction):
+            row = {"fraction": fraction, "what": what, "N": len(group)}
+            columns = {"F1": "f1", "F1 (sets)": "f1_set", "chrF": "chrf"}
+            columns |= {"gap F1": "gap_f1", "gap-token accuracy": "gap_accuracy"} if name == "fills" else {}
+            lines.append(row | {column: group.cell(field) for column, field in columns.items()})
+        if lines:
+            found.append(Table(name, title, tuple(lines[0]), lines, note))
+    return found
+
+
+def _fraction(group: tuple[tuple[Any, ...], Answers]) -> tuple[float, str]:
+    return float(group[0][0]), str(group[0][-1])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="JSONL of runs: prompt, dream_output, gen_len, anchors"
+    )
+    parser.add_argument("--fills", type=Path, help=f"JSONL of published fills (default: {FILLS} beside FILE)")
+    parser.add_argument(
+        "--tokenizer", type=Path, help=f"tokenizer.json[.gz] (default: {DEFAULT_TOKENIZER} beside FILE)"
+    )
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write the tables as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        traces = read_traces(args.file)
+        tokenizer = Tokenizer(args.tokenizer or args.file.parent / DEFAULT_TOKENIZER)
+        beside = [args.fills] if args.fills else sorted(args.file.parent.glob(FILLS))
+        fills = [fill for path in beside if path != args.file for fill in read_fills(path)]
+    except UsageError as error:
+        raise RequestError(str(error)) from error
+    found = tables(traces, tokenizer, fills)
+    for table in found:
+        print(f"\n{table.title}\n")
+        print_table(table)
+        if table.note:
+            print(f"\n{table.note}")
+    if args.json:
+        data = {table.name: table.to_json() for table in found}
+        write_whole(args.json, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+    return 0
+
+
+def print_table(table: Table) -> None:
+    """Plain columns."""
+    lines = [list(table.columns)] + [
+        [show(row.get(column)) for column in table.columns] for row in table.rows
+    ]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

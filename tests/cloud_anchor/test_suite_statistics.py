@@ -1,0 +1,105 @@
+"""The suite's figures against scipy and against formulas written out another way."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from cloud_anchor.suite.statistics import (
+    cohen_d,
+    difference,
+    partial_spearman,
+    spearman,
+    summary,
+    wilcoxon,
+)
+from cloud_anchor.suite.tables import Answers, compare
+
+VALUES = st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=30)
+
+
+def _sample(seed: int, size: int = 40) -> list[float]:
+    rng = random.Random(seed)
+    return [rng.gauss(0, 1) for _ in range(size)]
+
+
+def test_a_summary_has_the_sample_deviation_and_an_interval_around_the_mean() -> None:
+    values = _sample(0, 200)
+    found = summary(values)
+    assert (found.n, found.mean) == (200, pytest.approx(np.mean(values)))
+    assert found.std == pytest.approx(np.std(values, ddof=1))
+    error = found.std / math.sqrt(200)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.15)
+    assert summary([0.5]).std == 0
+
+
+def test_a_difference_is_decided_by_its_interval() -> None:
+    low, noise = [0.0] * 50, _sample(1, 50)
+    assert difference([v + 3 for v in noise], low).verdict == "higher"
+    assert difference(low, [v + 3 for v in noise]).verdict == "lower"
+    assert difference([0.1, -0.1] * 25, low).verdict == "undecided"
+    with pytest.raises(ValueError, match="pairs"):
+        difference([1.0], [1.0, 2.0])
+
+
+def test_cohens_d_of_samples_of_equal_size() -> None:
+    a, b = _sample(2), [v + 1 for v in _sample(3)]
+    pooled = math.sqrt((np.var(a, ddof=1) + np.var(b, ddof=1)) / 2)
+    assert cohen_d(a, b) == pytest.approx((np.mean(a) - np.mean(b)) / pooled)
+    assert math.isnan(cohen_d([1.0, 1.0], [1.0, 1.0]))
+    assert math.isnan(cohen_d([1.0], [2.0]))
+
+
+def test_wilcoxon_is_scipys_and_says_1_of_equal_samples() -> None:
+    a, b = _sample(4), _sample(5)
+    assert wilcoxon(a, b) == pytest.approx(stats.wilcoxon(a, b).pvalue)
+    assert wilcoxon(a, a) == 1
+
+
+@given(VALUES)
+def test_spearman_is_the_correlation_of_ranks(values: list[float]) -> None:
+    other = [v * v - v for v in values]
+    found = spearman(values, other)
+    if len(set(values)) < 2 or len(set(other)) < 2:
+        assert math.isnan(found.rho)
+        return
+    ranks = stats.rankdata(values), stats.rankdata(other)
+    assert found.rho == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-9)
+
+
+def test_the_partial_correlation_is_that_of_the_residuals_of_ranks() -> None:
+    z = _sample(6, 80)
+    x = [v + 0.5 * e for v, e in zip(z, _sample(7, 80), strict=True)]
+    y = [v + 0.5 * e for v, e in zip(z, _sample(8, 80), strict=True)]
+    rx, ry, rz = (stats.rankdata(values) for values in (x, y, z))
+
+    def residual(ranks: np.ndarray) -> np.ndarray:
+        slope, intercept = np.polyfit(rz, ranks, 1)
+        return np.asarray(ranks - slope * rz - intercept)
+
+    found = partial_spearman(x, y, z)
+    assert found.rho == pytest.approx(np.corrcoef(residual(rx), residual(ry))[0, 1], abs=1e-9)
+    assert abs(found.rho) < spearman(x, y).rho
+    t = found.rho * math.sqrt(77 / (1 - found.rho**2))
+    assert found.p == pytest.approx(2 * (1 - stats.t.cdf(abs(t), 77)))
+    assert math.isnan(partial_spearman([1.0] * 9, _sample(1, 9), _sample(2, 9)).rho)
+
+
+def test_sentences_follow_from_the_interval() -> None:
+    def rows(values: list[float]) -> Answers:
+        return Answers([{"id": str(i), "f1": value} for i, value in enumerate(values)])
+
+    sentence, verdict = compare("one", rows([0.9] * 9), "two", rows([0.5] * 9))
+    assert (verdict, sentence[:21]) == ("higher", "one: more F1 than two")
+    sentence, verdict = compare("one", rows([0.4, 0.6] * 9), "two", rows([0.5] * 18))
+    assert verdict == "undecided"
+    assert "cannot be told apart" in sentence
+    assert compare("one", rows([]), "two", rows([0.5]))[1] == "undecided"
+    # Items that only one of them has do not count.
+    assert "N = 2" in compare("one", rows([1.0, 1.0]), "two", rows([0.0] * 5))[0]

@@ -1,7 +1,7 @@
 """The diffusion language models that run here, and how each one's checkpoint maps onto stock Qwen2 modules.
 
 Knows configuration fields and tensor names of each family. Does not know how files are found or read (see
-`dream`).
+`checkpoint`).
 
 Dream, Dream-Coder and DiffuCoder are Qwen2 with full attention, tensor for tensor. LLaDA is a Llama, which is
 Qwen2 without biases in the q, k and v projections: with zero biases the same modules compute the same

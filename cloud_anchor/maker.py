@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cloud_anchor.checkpoint import find_checkpoint, load_model
 from cloud_anchor.denoised import Denoised
-from cloud_anchor.dream import DreamModel, find_checkpoint, load_model
+from cloud_anchor.dream import DreamModel
 from cloud_anchor.edge_aware import Walk, WalkConfig, edge_aware, walk, within_bytes
 from cloud_anchor.errors import RequestError
 from cloud_anchor.prompts import PromptForm, prompt_form
@@ -25,7 +26,9 @@ from cloud_anchor.select import committed, confident
 from edge_runtime.bundle import MANIFEST, Bundle
 from edge_runtime.lookup import SHIPPED
 from edge_runtime.ort_engine import OrtEngine
-from payload import AnchorSet, Codec, encode
+from edge_runtime.predictor import Ranker
+from payload import AUTO, AnchorSet, Codec, encode
+from payload.predictive import GUARD
 
 DEFAULT_PLAN = (256, 128)
 """Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
@@ -63,32 +66,58 @@ class Made:
     anchors: AnchorSet
     walk: Walk | None
 
-    @property
-    def complete(self) -> bool:
-        """Whether all that the walk asked for is sent, so that the device writes walk.text."""
-        return self.walk is not None and len(self.anchors) == len(self.walk.sent)
-
     def payload(
-        self, form: PromptForm, codec: Codec | str = Codec.COMPACT, embed_prompt: bool = False
+        self,
+        form: PromptForm,
+        codec: Codec | str = Codec.COMPACT,
+        embed_prompt: bool = False,
+        ranker: Ranker | None = None,
+        guard: float = GUARD,
     ) -> bytes:
-        return _payload(self.anchors, self.run, form, codec, embed_prompt)
+        """ranker, guard: for codec predictive, the device's model, and how far its numbers may be off there."""
+        return _payload(self.anchors, self.run, self.walk, form, codec, embed_prompt, ranker, guard)
 
 
 def _payload(
-    anchors: AnchorSet, run: Denoised, form: PromptForm, codec: Codec | str, embed_prompt: bool
+    anchors: AnchorSet,
+    run: Denoised,
+    found: Walk | None,
+    form: PromptForm,
+    codec: Codec | str,
+    embed_prompt: bool,
+    ranker: Ranker | None,
+    guard: float,
 ) -> bytes:
-    return encode(anchors, codec, prompt_ids=run.prompt_ids, tokens=form.tokenizer, embed_prompt=embed_prompt)
+    if codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label) and ranker is None:
+        raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
+    ranked = ranker is not None and codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label, AUTO)
+    return encode(
+        anchors,
+        codec,
+        prompt_ids=run.prompt_ids,
+        tokens=form.tokenizer,
+        embed_prompt=embed_prompt,
+        predictor=ranker.behind(run.prompt_ids) if ranked and ranker else None,
+        guard=guard,
+        draft=found.text if found else run.predicted_answer,
+    )
 
 
 class Maker:
     """A diffusion model, the way prompts are put to it, and the edge model it writes for, if that is
-    known.
+    known: as a reader to choose by, and as a ranker to write codec predictive with.
     """
 
-    def __init__(self, model: DreamModel, form: PromptForm, reader: Reader | None = None) -> None:
+    guard: float = GUARD
+    """How far the device's log-probabilities may be from those here (see `payload.predictive`)."""
+
+    def __init__(
+        self, model: DreamModel, form: PromptForm, reader: Reader | None = None, ranker: Ranker | None = None
+    ) -> None:
         self.model = model
         self.form = form
         self.reader = reader
+        self.ranker = ranker
 
     @classmethod
     def open(
@@ -100,7 +129,7 @@ class Maker:
         dtype: str | None = None,
         compiled: bool = False,
     ) -> Maker:
-        """Loads a model (see `dream.load_model`), and the edge bundle it writes for.
+        """Loads a model (see `checkpoint.load_model`), and the edge bundle it writes for.
 
         The tiny model writes for the bundle shipped beside it where none is given. Raises CloudError,
         EdgeError, or ContractMismatchError where the two do not share a vocabulary.
@@ -113,7 +142,11 @@ class Maker:
             dream.compile()
         form = prompt_form(dream, find_checkpoint(model), bundle)
         reader = EngineReader(OrtEngine.open(bundle), form.contract.eos_ids) if bundle else None
-        return cls(dream, form, reader)
+        return cls(dream, form, reader, Ranker(bundle) if bundle else None)
+
+    def payload(self, made: Made, codec: Codec | str = Codec.COMPACT, embed_prompt: bool = False) -> bytes:
+        """The payload of one answer; raises RequestError where codec predictive lacks an edge model."""
+        return made.payload(self.form, codec, embed_prompt, self.ranker, self.guard)
 
     def plan(self, prompts: Sequence[str]) -> tuple[int, int]:
         """Canvas and steps of a full run where nothing else is asked for: the checkpoint's own, else 256
@@ -160,12 +193,15 @@ class Maker:
         for prompt, run, found in zip(
             prompts, runs, walk(self.reader, runs, contract, selection.walk), strict=True
         ):
-            anchors = edge_aware(run, found, contract, prompt)
             if selection.max_bytes is not None:
 
-                def size(these: AnchorSet, run: Denoised = run) -> int:
-                    return len(_payload(these, run, self.form, codec, embed_prompt))
+                def size(each: Walk, run: Denoised = run, prompt: str = prompt) -> int:
+                    sent = edge_aware(run, each, contract, prompt)
+                    return len(self.payload(Made(prompt, run, sent, each), codec, embed_prompt))
 
-                anchors = within_bytes(anchors, found.gains, selection.max_bytes, size)
+                found = within_bytes(
+                    self.reader, run, found, contract, selection.walk, selection.max_bytes, size
+                )
+            anchors = edge_aware(run, found, contract, prompt)
             made.append(Made(prompt, run, anchors, found))
         return made

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cloud_anchor.dream import DreamModel, read_json
+from cloud_anchor.checkpoint import read_json
+from cloud_anchor.dream import DreamModel
 from cloud_anchor.errors import CheckpointError
 from edge_runtime.bundle import TOKENIZER, Bundle
 from edge_runtime.chat import ChatTemplate

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud_anchor.dream import DreamModel, find_checkpoint, load_model
+from cloud_anchor.checkpoint import find_checkpoint, load_model
+from cloud_anchor.dream import DreamModel
 from cloud_anchor.prompts import PromptForm, prompt_form
 from cloud_anchor.sampler import DenoiseConfig
 from edge_runtime.forced import FillOptions, FillStats, Token, fill

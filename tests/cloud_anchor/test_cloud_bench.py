@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor import bench
-from cloud_anchor.dream import load_model, random_model
+from cloud_anchor.checkpoint import load_model, random_model
 from cloud_anchor.families import Shape
 from cloud_anchor.sampler import DenoiseConfig, denoise
 from tests.cloud_anchor.cloud_reference import ReferenceModel, sample

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cloud_anchor.dream import load_model
+from cloud_anchor.checkpoint import load_model
 from cloud_anchor.errors import CheckpointError, CloudError, RequestError
 from cloud_anchor.prompts import PromptForm, prompt_form, tokenizer_data
 from edge_runtime.tokenizer import Tokenizer

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloud_anchor.dream import DreamModel, Prefix, load_model
+from cloud_anchor.checkpoint import load_model
+from cloud_anchor.dream import DreamModel, Prefix
 from cloud_anchor.sampler import (
     ALGORITHMS,
     DenoiseConfig,

@@ -11,28 +11,34 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from edge_runtime.errors import EdgeError, UsageError
 from edge_runtime.forced import FillOptions
-from edge_runtime.genai_engine import GenaiEngine
-from edge_runtime.measure import COVERAGES, Bench, Case, Figure, memory, plan
+from edge_runtime.genai_engine import GRAPH
+from edge_runtime.measure import COVERAGES, DECODED, Bench, Case, Figure, answers, memory, passes, timed
+from edge_runtime.peers import KINDS, genai_loop, genai_model, genai_options, open_peer
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, PayloadError
 
 EXIT_INTERRUPTED = 130
 FRACTIONS = ("0.1", "0.25")
+DEPTHS = (0, 128, 512)
+OURS = "onnxruntime"
 
 _EPILOG = """\
 examples:
   python -m edge_runtime.bench bundles/qwen2.5-0.5b
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --variant int4 --threads 2 --plot fill.png
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --traces traces.jsonl --format json
+  python -m edge_runtime.bench bundles/qwen2.5-0.5b --vs genai --vs llama.cpp:qwen2.5-0.5b-q4_0.gguf
 
+Peers run in the same process, each test after ours. A ratio below 1 says that ours is faster.
 A trace is a line of JSON with "prompt", "gen_len" and "anchors": {"0.1": [[position, id], ...], ...}.
 Energy is not measured.
 """
@@ -97,10 +103,10 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--limit", type=int, metavar="N", help="only the first N traces")
     result.add_argument(
         "--vs",
-        choices=("genai",),
+        metavar="PEER",
         action="append",
         default=[],
-        help="also time another engine on this bundle",
+        help=f"also time another program: {', '.join(KINDS)}; may be given again",
     )
     result.add_argument("--no-prepack", action="store_true", help="do not use prepacked weights")
     result.add_argument("--format", choices=("md", "csv", "json"), default="md", help="default: md")
@@ -145,28 +151,58 @@ def measure(args: argparse.Namespace) -> Report:
     report = Report(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
     report.seconds = {"load": loaded - before, f"first pass ({prompt} tokens)": time.perf_counter() - loaded}
     report.memory = memory()
-    bench = Bench("onnxruntime", engine, edge.bundle.contract, args.repeat)
-    _all(bench, prompt, args.length, report)
+    bench = Bench(OURS, engine, edge.bundle.contract, args.repeat)
+    again = bench.prefill(prompt)
+    report.ratios["start to first token over its prefill"] = sum(report.seconds.values()) / again.seconds
+    _side_by_side(bench, args.vs, edge, report)
+    _run(answers(bench, prompt, args.length), bench.name, report)
     if args.traces:
         _traces(args, edge, bench, report)
-    if "genai" in args.vs:
-        peer = GenaiEngine.open(edge.bundle, threads=edge.threads)
-        _all(Bench("genai", peer, edge.bundle.contract, args.repeat), prompt, args.length, report)
-        ours, theirs = (
-            {figure.test: figure.seconds for figure in report.figures if figure.engine == engine}
-            for engine in ("onnxruntime", "genai")
-        )
-        report.ratios |= {f"{test} over genai": ours[test] / theirs[test] for test in theirs}
     _progress("")
     return report
 
 
-def _all(bench: Bench, prompt: int, length: int, report: Report) -> None:
-    """Every measurement of one engine."""
-    steps = list(plan(bench, (0, 128, 512), prompt, length))
-    for number, (name, run) in enumerate(steps, 1):
-        _progress(f"{bench.name} {number}/{len(steps)} {name}")
+def _run(steps: Iterable[tuple[str, Callable[[], Figure]]], engine: str, report: Report) -> None:
+    for name, run in steps:
+        _progress(f"{engine}: {name}")
         report.figures.append(run())
+
+
+def _side_by_side(bench: Bench, peers: Sequence[str], edge: EdgeRuntime, report: Report) -> None:
+    """Every test of single passes on this engine and on each peer in turn, and the ratios."""
+    rows = {bench.name: dict(passes(bench, DEPTHS))}
+    for spec in peers:
+        kind, _, path = spec.partition(":")
+        name = f"{kind} {Path(path).name}" if path else kind
+        _progress(f"loading {name}")
+        peer = open_peer(spec, edge.bundle, context=bench.engine.context, threads=edge.threads)
+        rows[name] = dict(passes(Bench(name, peer, bench.contract, bench.repeat), DEPTHS))
+        if kind == "genai":
+            for label, threads in ((f"{name}'s loop", edge.threads), (f"{name}'s loop, its threads", None)):
+                rows[label] = dict(_loop(label, path, threads, edge, bench))
+    for test in rows[bench.name]:
+        for name, row in rows.items():
+            if test in row:
+                _run([(test, row[test])], name, report)
+    times = {(figure.engine, figure.test): figure.seconds for figure in report.figures}
+    report.ratios |= {
+        f"{test} over {name}": times[OURS, test] / seconds
+        for (name, test), seconds in times.items()
+        if name != OURS
+    }
+
+
+def _loop(
+    label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench: Bench
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Decoding by onnxruntime-genai's own loop, on a folder of its form or on the bundle."""
+    graph = None if folder else f"{edge.bundle.variant_name}/{GRAPH}"
+    model = genai_model(Path(folder or edge.bundle.path), genai_options(threads, graph))
+    for depth in DEPTHS:
+        if depth + DECODED + 2 < bench.engine.context:
+            loop = genai_loop(model, bench.ids[: max(depth, 1)], DECODED)
+            test = f"decode at {depth}"
+            yield test, partial(timed, label, bench.repeat, test, DECODED, DECODED, *loop)
 
 
 def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: Report) -> None:
@@ -222,7 +258,7 @@ def plot(report: Report, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    times = {f.test: f.seconds * 1e3 for f in report.figures if f.engine == "onnxruntime"}
+    times = {f.test: f.seconds * 1e3 for f in report.figures if f.engine == OURS}
     figure, axes = pyplot.subplots(figsize=(6, 4))
     shares = [100 * coverage for coverage in COVERAGES]
     for suffix, label in (("", "chunks"), (", scored", "chunks, anchors scored")):

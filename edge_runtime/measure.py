@@ -20,6 +20,8 @@ from edge_runtime.forced import FillOptions, FillStats, fill
 from payload import AnchorSet, Contract
 
 CHUNKS = (1, 2, 4, 8, 16, 32, 64)
+DECODED = 16
+"""Tokens of one repetition of decoding."""
 COVERAGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
@@ -44,27 +46,35 @@ class Case(NamedTuple):
     anchors: AnchorSet
 
 
+def timed(
+    engine: str,
+    repeat: int,
+    test: str,
+    tokens: int,
+    passes: int,
+    prepare: Callable[[], object],
+    run: Callable[[], object],
+) -> Figure:
+    """Times `run` after `prepare`, which is not timed. The first repetition is not counted."""
+    seconds = []
+    for _ in range(repeat + 1):
+        prepare()
+        before = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - before)
+    kept = seconds[1:]
+    spread = statistics.stdev(kept) if len(kept) > 1 else 0.0
+    return Figure(engine, test, tokens, passes, statistics.fmean(kept), spread)
+
+
 class Bench:
-    """Times one engine. Every repetition starts from the same cache; the first is not counted."""
+    """Times one engine. Every repetition starts from the same cache."""
 
     def __init__(self, name: str, engine: Engine, contract: Contract, repeat: int = 5) -> None:
         self.name, self.engine, self.repeat = name, engine, repeat
         self.contract = contract
         random = np.random.default_rng(0)
-        self._ids = [int(i) for i in random.integers(0, contract.vocab_size, engine.context)]
-
-    def _time(
-        self, test: str, tokens: int, passes: int, prepare: Callable[[], object], run: Callable[[], object]
-    ) -> Figure:
-        seconds = []
-        for _ in range(self.repeat + 1):
-            prepare()
-            before = time.perf_counter()
-            run()
-            seconds.append(time.perf_counter() - before)
-        kept = seconds[1:]
-        spread = statistics.stdev(kept) if len(kept) > 1 else 0.0
-        return Figure(self.name, test, tokens, passes, statistics.fmean(kept), spread)
+        self.ids = [int(i) for i in random.integers(0, contract.vocab_size, engine.context)]
 
     def _at(self, depth: int) -> Callable[[], None]:
         """Brings the cache to the first `depth` ids."""
@@ -72,31 +82,33 @@ class Bench:
         def prepare() -> None:
             self.engine.rewind(min(depth, self.engine.length))
             if self.engine.length < depth:
-                self.engine.append(self._ids[self.engine.length : depth])
+                self.engine.append(self.ids[self.engine.length : depth])
 
         return prepare
 
     def prefill(self, size: int) -> Figure:
         """A prompt of `size` tokens in one pass, logits for the last."""
-        run = partial(self.engine.append, self._ids[:size], [size - 1])
-        return self._time(f"prefill {size}", size, 1, partial(self.engine.rewind, 0), run)
+        run = partial(self.engine.append, self.ids[:size], [size - 1])
+        return timed(self.name, self.repeat, f"prefill {size}", size, 1, partial(self.engine.rewind, 0), run)
 
-    def decode(self, depth: int, count: int = 16) -> Figure:
+    def decode(self, depth: int, count: int = DECODED) -> Figure:
         """`count` tokens one by one after `depth` others, each chosen by argmax."""
 
         def run() -> None:
-            token = self._ids[depth]
+            token = self.ids[depth]
             for _ in range(count):
                 token = int(self.engine.append([token], [0])[0].argmax())
 
-        return self._time(f"decode at {depth}", count, count, self._at(depth), run)
+        return timed(self.name, self.repeat, f"decode at {depth}", count, count, self._at(depth), run)
 
     def chunk(self, size: int, depth: int, *, scored: bool) -> Figure:
         """A pass of `size` known tokens, with the logits of each or of the last one only."""
         rows = range(size) if scored else [size - 1]
-        ids = self._ids[depth : depth + size]
+        ids = self.ids[depth : depth + size]
         label = f"chunk {size}{', scored' if scored else ''}"
-        return self._time(label, size, 1, self._at(depth), partial(self.engine.append, ids, rows))
+        return timed(
+            self.name, self.repeat, label, size, 1, self._at(depth), partial(self.engine.append, ids, rows)
+        )
 
     def fill(self, test: str, cases: Sequence[Case], options: FillOptions) -> Figure:
         """Whole answers, the prompts' passes included, from an empty cache."""
@@ -110,7 +122,9 @@ class Bench:
                 for _ in fill(self.engine, case.prompt_ids, case.anchors, options, stats):
                     pass
 
-        figure = self._time(test, sum(c.anchors.length or 0 for c in cases), 0, lambda: None, run)
+        figure = timed(
+            self.name, self.repeat, test, sum(c.anchors.length or 0 for c in cases), 0, lambda: None, run
+        )
         return figure._replace(passes=stats.passes)
 
     def stepwise(self, test: str, cases: Sequence[Case]) -> Figure:
@@ -127,14 +141,14 @@ class Bench:
                     token = int(logits[0].argmax()) if token is None else token
                     logits = self.engine.append([token], [0])
 
-        return self._time(test, tokens, tokens + len(cases), lambda: None, run)
+        return timed(self.name, self.repeat, test, tokens, tokens + len(cases), lambda: None, run)
 
     def synthetic(self, coverage: float, prompt: int, length: int) -> Case:
         """An answer of `length` tokens, a share of them anchored at random places."""
         random = np.random.default_rng(1)
         places = sorted(int(p) for p in random.permutation(length)[: round(coverage * length)])
-        ids = tuple(self._ids[-1 - place] for place in places)
-        return Case(self._ids[:prompt], AnchorSet(tuple(places), ids, length, self.contract, length))
+        ids = tuple(self.ids[-1 - place] for place in places)
+        return Case(self.ids[:prompt], AnchorSet(tuple(places), ids, length, self.contract, length))
 
 
 def memory() -> dict[str, int]:
@@ -151,21 +165,24 @@ def memory() -> dict[str, int]:
     return found
 
 
-def plan(
-    bench: Bench, depths: Sequence[int], prompt: int, length: int
-) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """The measurements of one engine that fit its context, by name, none of them run yet."""
+def passes(bench: Bench, depths: Sequence[int]) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """The measurements of single passes that fit an engine's context, by name, none of them run yet."""
     context = bench.engine.context
     for size in (64, 256):
         if size < context:
             yield f"prefill {size}", partial(bench.prefill, size)
     for depth in depths:
-        if depth + 17 < context:
+        if depth + DECODED < context:
             yield f"decode at {depth}", partial(bench.decode, depth)
     for scored in (False, True):
         for size in CHUNKS:
             if 64 + size < context:
-                yield f"chunk {size}", partial(bench.chunk, size, 64, scored=scored)
+                label = f"chunk {size}{', scored' if scored else ''}"
+                yield label, partial(bench.chunk, size, 64, scored=scored)
+
+
+def answers(bench: Bench, prompt: int, length: int) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """The measurements of whole made-up answers."""
     for coverage in COVERAGES:
         case = bench.synthetic(coverage, prompt, length)
         for scored in (False, True):

@@ -23,6 +23,7 @@ from convert import Thresholds, convert
 from convert.progress import Silent
 from edge_runtime.bundle import Bundle
 from edge_runtime.ort_engine import OrtEngine
+from edge_runtime.peers import genai_loop, genai_model, genai_options
 from tests.checkpoints import write_random_qwen25
 
 REPOSITORY = Path(__file__).parents[2]
@@ -74,22 +75,15 @@ def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
 
 def measure_genai(folder: Path, graph: str | None, threads: int) -> float:
     """Milliseconds a token (the median) of onnxruntime-genai's own loop on a folder of its form."""
-    import onnxruntime_genai as genai
-
-    config = genai.Config(str(folder))
-    options = {"session_options": {"intra_op_num_threads": threads}}
-    config.overlay(json.dumps({"model": {"decoder": {**options, **({"filename": graph} if graph else {})}}}))
-    model = genai.Model(config)
-    parameters = genai.GeneratorParams(model)
-    parameters.set_search_options(max_length=256, min_length=200)
-    generator = genai.Generator(model, parameters)
-    generator.append_tokens(list(range(16)))
+    count = 20
+    prepare, run = genai_loop(genai_model(folder, genai_options(threads, graph)), range(16), count)
     times = []
-    for _ in range(40):
+    for _ in range(6):
+        prepare()
         started = time.perf_counter()
-        generator.generate_next_token()
-        times.append(1e3 * (time.perf_counter() - started))
-    return statistics.median(times[5:])
+        run()
+        times.append(1e3 * (time.perf_counter() - started) / count)
+    return statistics.median(times[1:])
 
 
 def in_own_process(*arguments: str) -> dict[str, float]:

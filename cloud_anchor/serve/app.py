@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Body, FastAPI, Request, Response
@@ -105,7 +105,8 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         async with aclosing(self.events):
-            await while_present(receive, write())
+            with suppress(ClientLeftError):
+                await while_present(receive, write())
 
 
 def answer_of(ready: Ready, facts: Facts) -> dict[str, Any]:

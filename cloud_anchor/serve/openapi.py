@@ -50,7 +50,9 @@ def describe_app(app: FastAPI, backend: Backend, locked: bool) -> None:
                 parts.pop(unused, None)
             parts["AnchorsAnswer"] = AnchorsAnswer.model_json_schema()
             if locked:
-                schema["components"]["securitySchemes"] = {"key": KEY.model.model_dump(exclude_none=True)}
+                schema["components"]["securitySchemes"] = {
+                    "key": KEY.model.model_dump(mode="json", by_alias=True, exclude_none=True)
+                }
                 for path, operations in schema["paths"].items():
                     if path.startswith("/v1/"):
                         for operation in operations.values():

@@ -38,6 +38,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 # What was taken may need all of its deadline, and a slow client a little more.
                 timeout_graceful_shutdown=int(limits.deadline + 15),
             )

@@ -49,6 +49,10 @@ def _png(draw: Callable[[Any], None], size: tuple[float, float]) -> bytes:
 def _frontier(answers: Answers, about: About) -> bytes:
     """F1 and right answers against steps, bytes and passes, with all controls."""
 
+    from matplotlib import colormaps
+
+    colours = colormaps["tab20"].colors
+
     def draw(figure: Any) -> None:
         grid = figure.subplots(2, 3, sharey="row")
         across = (
@@ -62,7 +66,7 @@ def _frontier(answers: Answers, about: About) -> bytes:
                     points = _points(answers.where(condition=name), field, metric)
                     style = {
                         "marker": _MARKERS[index % len(_MARKERS)],
-                        "color": f"C{index % 10}",
+                        "color": colours[(2 * index + index // 10) % 20],
                         "markersize": 4,
                     }
                     if name in (ALONE, FULL):

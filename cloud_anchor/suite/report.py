@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import html
 import json
-import math
 import os
 import platform
 import re
@@ -23,7 +22,7 @@ from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.plots import Picture, pictures
 from cloud_anchor.suite.statistics import Correlation, Summary
 from cloud_anchor.suite.store import Record
-from cloud_anchor.suite.tables import Cell, Claim, Table, cell_json
+from cloud_anchor.suite.tables import Claim, Table, cell_json, show
 
 
 @dataclass(frozen=True)
@@ -67,31 +66,6 @@ def build(
     )
 
 
-def number(value: float) -> str:
-    """Three decimals below 10, one from there on."""
-    if not math.isfinite(value):
-        return "none"
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def show(cell: Cell) -> str:
-    """A cell in a line of text."""
-    match cell:
-        case None:
-            return ""
-        case Summary():
-            interval = f"[{number(cell.low)}, {number(cell.high)}]"
-            return f"{number(cell.mean)} ±{number(cell.std)} {interval}"
-        case Correlation():
-            if not math.isfinite(cell.rho):
-                return f"none (N {cell.n})"
-            return f"{cell.rho:+.3f} (p {cell.p:.2g}, N {cell.n})"
-        case float():
-            return f"{cell:.2e}" if 0 < abs(cell) < 0.001 else number(cell)
-        case _:
-            return str(cell)
-
-
 def facts(report: Report) -> Iterator[str]:
     """What was run, in sentences."""
     about = report.about
@@ -100,8 +74,7 @@ def facts(report: Report) -> Iterator[str]:
         f"{report.items} prompts ({', '.join(report.settings['data'])}; seed {report.settings['seed']}). "
         "Diffusion "
         f"model: {about.model} ({about.parameters / 1e6:.2f} million parameters), {about.total_steps} steps "
-        "on a canvas "
-        f"of {about.canvas}. Edge: {edges}. Machine: {machine()}."
+        f"on a canvas of {about.canvas}. Edge: {edges}. Machine: {machine()}."
     )
     for name, why in report.skipped.items():
         yield f"Not run: {PHASES[name].title}: {why}"
@@ -129,17 +102,16 @@ def summary_line(claims: Sequence[Claim]) -> str:
         f"Of {len(claims)} statements {counts['holds']} hold, {counts['does not hold']} do not, and "
         f"{counts['undecided']} "
         "are undecided by these figures. A verdict is decided by the 95% interval of a paired difference, or "
-        "by the "
-        "interval or p that is named with it."
+        "by the interval or p that is named with it."
     )
 
 
 def to_markdown(report: Report) -> str:
     lines = ["# Inverse speculation: results", "", *(f"{fact}\n" for fact in facts(report))]
     lines += ["## What holds, what does not, and why", "", summary_line(report.claims), ""]
-    lines += ["| statement | verdict | figures | what bears on it |", "|---|---|---|---|"]
+    lines += ["| statement | measured at | verdict | figures | what bears on it |", "|---|---|---|---|---|"]
     for claim in report.claims:
-        cells = (claim.paper, f"**{claim.verdict}**", claim.found, claim.why)
+        cells = (claim.paper, claim.where, f"**{claim.verdict}**", claim.found, claim.why)
         lines.append("| " + " | ".join(_markdown(cell) for cell in cells) + " |")
     for table in report.tables:
         lines += ["", f"## {table.title}", ""]
@@ -190,16 +162,15 @@ def to_html(report: Report) -> str:
 
 
 def _claims(claims: Sequence[Claim]) -> Iterator[str]:
-    yield "<div class=wide><table><tr><th>statement<th>verdict<th>figures<th>what bears on it</tr>"
+    head = "<th>statement<th>measured at<th>verdict<th>figures<th>what bears on it"
+    yield f"<div class=wide><table><tr>{head}</tr>"
     for claim in claims:
         kind = {"holds": "holds", "does not hold": "fails"}.get(claim.verdict, "open")
-        cells = (html.escape(text) for text in (claim.paper, claim.verdict, claim.found, claim.why))
-        yield "<tr><td>{}<td class={}><b>{}</b><td>{}<td>{}</tr>".format(*_insert(list(cells), 1, kind))
+        paper, where, said, found, why = (
+            html.escape(text) for text in (claim.paper, claim.where, claim.verdict, claim.found, claim.why)
+        )
+        yield f"<tr><td>{paper}<td>{where}<td class={kind}><b>{said}</b><td>{found}<td>{why}</tr>"
     yield "</table></div>"
-
-
-def _insert(values: list[str], at: int, value: str) -> list[str]:
-    return [*values[:at], value, *values[at:]]
 
 
 def _picture(title: str, data: bytes) -> str:

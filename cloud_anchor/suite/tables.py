@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cloud_anchor.suite.statistics import Correlation, Difference, Summary, difference, summary
@@ -39,26 +39,56 @@ def cell_json(cell: Cell) -> Any:
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
+def number(value: float) -> str:
+    """Three decimals below 10, one from there on."""
+    if not math.isfinite(value):
+        return "none"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def show(cell: Cell) -> str:
+    """A cell in a line of text."""
+    match cell:
+        case None:
+            return ""
+        case Summary():
+            interval = f"[{number(cell.low)}, {number(cell.high)}]"
+            return f"{number(cell.mean)} ±{number(cell.std)} {interval}"
+        case Correlation():
+            if not math.isfinite(cell.rho):
+                return f"none (N {cell.n})"
+            return f"{cell.rho:+.3f} (p {cell.p:.2g}, N {cell.n})"
+        case float():
+            return f"{cell:.2e}" if 0 < abs(cell) < 0.001 else number(cell)
+        case _:
+            return str(cell)
+
+
 @dataclass(frozen=True)
 class Claim:
     """What the paper says, and what these figures say to it.
 
     verdict: "holds", "does not hold" or "undecided", chosen by intervals. found: the figures in a sentence.
-    why: what else was measured that bears on it, if anything.
+    why: what else was measured that bears on it, if anything. where: order of commits and steps.
     """
 
     paper: str
     verdict: str
     found: str
     why: str = ""
+    where: str = ""
 
     def to_json(self) -> dict[str, str]:
-        return {"paper": self.paper, "verdict": self.verdict, "found": self.found, "why": self.why}
+        return asdict(self)
 
 
-def verdict(holds: bool, fails: bool) -> str:
-    """In words; neither is "undecided"."""
-    return "holds" if holds else "does not hold" if fails else "undecided"
+LEAST = 20
+"""Items below which nothing is decided: a bootstrap of so few is too narrow."""
+
+
+def verdict(holds: bool, fails: bool, n: int = LEAST) -> str:
+    """In words; neither, or fewer than `LEAST` items, is "undecided"."""
+    return "undecided" if n < LEAST else "holds" if holds else "does not hold" if fails else "undecided"
 
 
 @dataclass(frozen=True)
@@ -128,8 +158,7 @@ METRICS = {
 
 MEASURES_NOTE = (
     "F1, chrF, edit similarity and exact match are against the full diffusion run; right is the checkable "
-    "answer. "
-    "Cells: mean ± standard deviation [95% bootstrap interval]."
+    "answer. Cells: mean ± standard deviation [95% bootstrap interval]."
 )
 
 
@@ -162,10 +191,12 @@ def compare(name: str, first: Answers, other: str, second: Answers, metric: str 
         "higher": f"{name}: more {label} than {other}",
         "lower": f"{name}: less {label} than {other}",
         "undecided": f"{name} and {other} cannot be told apart in {label}",
+        "too few": f"{name} and {other}: too few items to tell them apart in {label}",
     }
+    result = found.verdict if s.n >= LEAST else "too few"
     means = " against ".join(f"{sum(values) / s.n:.3f}" for values in first.pairs(second, metric))
     return (
-        f"{words[found.verdict]} ({means}; paired difference {s.mean:+.3f} [{s.low:+.3f}, {s.high:+.3f}], N "
+        f"{words[result]} ({means}; paired difference {s.mean:+.3f} [{s.low:+.3f}, {s.high:+.3f}], N "
         f"= {s.n})",
-        found.verdict,
+        "undecided" if result == "too few" else result,
     )

@@ -18,8 +18,7 @@ from typing import Any
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
 from cloud_anchor.suite.phases.gaps import gap_scores
-from cloud_anchor.suite.report import show
-from cloud_anchor.suite.tables import Answers, Row, Table
+from cloud_anchor.suite.tables import Answers, Row, Table, show
 from payload.bench import measure
 from payload.files import UsageError, read_text, write_whole
 from payload.traces import DEFAULT_TOKENIZER, Tokenizer, Trace, full_answer, read_traces

@@ -20,10 +20,9 @@ from cloud_anchor.errors import CloudError
 from cloud_anchor.suite.items import load_items
 from cloud_anchor.suite.models import Wanted, about_models, open_lab
 from cloud_anchor.suite.phases import PHASES, About
-from cloud_anchor.suite.report import show
 from cloud_anchor.suite.runner import measure
 from cloud_anchor.suite.store import Store
-from cloud_anchor.suite.tables import Answers, Table
+from cloud_anchor.suite.tables import Answers, Table, show
 from edge_runtime.errors import EdgeError
 from edge_runtime.lookup import SHIPPED
 

@@ -19,7 +19,7 @@ from cloud_anchor.suite.statistics import (
     summary,
     wilcoxon,
 )
-from cloud_anchor.suite.tables import Answers, compare
+from cloud_anchor.suite.tables import Answers, compare, verdict
 
 VALUES = st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=30)
 
@@ -95,11 +95,16 @@ def test_sentences_follow_from_the_interval() -> None:
     def rows(values: list[float]) -> Answers:
         return Answers([{"id": str(i), "f1": value} for i, value in enumerate(values)])
 
-    sentence, verdict = compare("one", rows([0.9] * 9), "two", rows([0.5] * 9))
-    assert (verdict, sentence[:21]) == ("higher", "one: more F1 than two")
-    sentence, verdict = compare("one", rows([0.4, 0.6] * 9), "two", rows([0.5] * 18))
-    assert verdict == "undecided"
+    sentence, found = compare("one", rows([0.9] * 20), "two", rows([0.5] * 20))
+    assert (found, sentence[:21]) == ("higher", "one: more F1 than two")
+    sentence, found = compare("one", rows([0.4, 0.6] * 9 + [0.5] * 3), "two", rows([0.5] * 21))
+    assert found == "undecided"
     assert "cannot be told apart" in sentence
+    # Items that only one of them has do not count, and of few items nothing is decided.
+    sentence, found = compare("one", rows([0.9] * 19), "two", rows([0.5] * 25))
+    assert found == "undecided"
+    assert "too few" in sentence
+    assert "N = 19" in sentence
     assert compare("one", rows([]), "two", rows([0.5]))[1] == "undecided"
-    # Items that only one of them has do not count.
-    assert "N = 2" in compare("one", rows([1.0, 1.0]), "two", rows([0.0] * 5))[0]
+    assert verdict(True, False, 19) == "undecided"
+    assert verdict(True, False, 20) == "holds"

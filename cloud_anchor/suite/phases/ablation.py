@@ -105,22 +105,25 @@ def claims(records: Records, about: About) -> list[Claim]:
     for order in ORDERS:
         real, alone = at(answers, order, step, ANCHORS), at(answers, order, step, ALONE)
         wrong, moved = (at(answers, order, step, name) for name in (RANDOM_TOKENS, RANDOM_POSITIONS))
-        where = f"({order} order, {about.share(step)})"
+        where = about.where(order, step)
         sentence, result = compare(ANCHORS, real, RANDOM_TOKENS, wrong)
         d = cohen_d(*real.pairs(wrong, "f1"))
         found.append(
             Claim(
-                f"Token identity matters: random tokens at the anchors' places do worse, d = 6.41 {where}.",
+                "Token identity matters: random tokens at the anchors' places do worse, d = 6.41 (section "
+                "4.4).",
                 verdict(result == "higher", result == "lower"),
                 f"{sentence}; d = {d:.2f}.",
+                where=where,
             )
         )
         sentence, result = compare(RANDOM_TOKENS, wrong, ALONE, alone)
         found.append(
             Claim(
-                f"Random tokens are worse than no anchors at all {where}.",
+                "Random tokens are worse than no anchors at all (section 4.4).",
                 verdict(result == "lower", result == "higher"),
                 f"{sentence}.",
+                where=where,
             )
         )
         sentence, _ = compare(ANCHORS, real, RANDOM_POSITIONS, moved)
@@ -129,11 +132,13 @@ def claims(records: Records, about: About) -> list[Claim]:
         small = gap is not None and gap.summary.high < SMALL
         found.append(
             Claim(
-                f"Position is secondary: the tokens at random places do nearly as well, d = 0.10 {where}.",
-                verdict(small, gap is not None and gap.verdict == "higher" and not small),
+                "Position is secondary: the tokens at random places do nearly as well, d = 0.10 (section "
+                "4.4).",
+                verdict(small, gap is not None and gap.verdict == "higher" and not small, len(real)),
                 f"{ordered}.",
                 f"By bag-of-words F1, which cannot see order: {sentence}; d = "
                 f"{cohen_d(*real.pairs(moved, 'f1')):.2f}.",
+                where,
             )
         )
     return found

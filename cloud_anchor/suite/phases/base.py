@@ -37,8 +37,12 @@ class About:
     thinker_parameters: int = 0
 
     def share(self, step: int) -> str:
-        """Steps as a share of the plan, in words."""
-        return f"{step} ({step / self.total_steps:.0%})"
+        """Steps and the plan, in words."""
+        return f"{step} of {self.total_steps}"
+
+    def where(self, order: str, step: int | None = None) -> str:
+        """What a claim was measured at."""
+        return f"order by {order}" + (f", {self.share(step)} steps" if step else "")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -33,8 +33,7 @@ STRUCTURE = frozenset(
     "be been has have had do does did it its this that these those there here each every all any some no not "
     "i you he "
     "she we they his her their our your my which who what when where how than also let us can will would "
-    "should may "
-    "def return else elif while import lambda".split()
+    "should may def return else elif while import lambda".split()
 )
 """Words that structure a sentence or a program and carry no fact of their own."""
 
@@ -185,13 +184,14 @@ def claims(records: Records, about: About) -> list[Claim]:
                 verdict(result == "higher", result == "lower"),
                 f"{sentence}.",
                 f"{fidelity}.",
+                about.where(ORDER, about.paper_steps[0]),
             )
         )
     rho = spearman([float(row["layer"]) for row in layers.rows], layers.values("own"))
     found.append(
         Claim(
             "Deeper layers say more of what the model will write.",
-            verdict(rho.rho > 0 and rho.p < 0.05, rho.rho <= 0 and rho.p < 0.05),
+            verdict(rho.rho > 0 and rho.p < 0.05, rho.rho <= 0 and rho.p < 0.05, rho.n),
             f"Spearman's rho of depth and agreement {rho.rho:.2f}, p {rho.p:.2g}, over {rho.n} pairs of "
             "layer and item.",
         )

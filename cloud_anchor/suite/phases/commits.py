@@ -14,7 +14,7 @@ from cloud_anchor.suite.items import WORD_PROBLEMS
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.statistics import Correlation, partial_spearman, spearman
-from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
+from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, show, verdict
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -74,8 +74,7 @@ def _coverage(records: Records, about: About) -> Table:
         )
     note = (
         "Coverage: share of the full answer's tokens that are committed. The edge's own: share of the tokens "
-        "that "
-        "the edge model writes by itself, given all that stands before; sending these changes nothing."
+        "that the edge model writes by itself, given all that stands before; sending these changes nothing."
     )
     return Table("commits", "A: commits by step", tuple(rows[0]) if rows else (), rows, note)
 
@@ -156,12 +155,11 @@ def claims(records: Records, about: About) -> list[Claim]:
         length = got["S50 and length"]
         found.append(
             Claim(
-                f"Harder tasks commit later, modestly so once length is held fixed (section 4.6; {order} "
-                "order).",
-                verdict(partial.rho > 0 and partial.p < 0.05, partial.p < 0.05 and partial.rho < 0),
-                f"rho {plain.rho:.2f} (p {plain.p:.2g}); with length held fixed {partial.rho:.2f} (p "
-                f"{partial.p:.2g}); "
-                f"length alone {length.rho:.2f}; N = {plain.n}.",
+                "Harder tasks commit later, modestly so once length is held fixed (section 4.6).",
+                verdict(partial.rho > 0 and partial.p < 0.05, partial.p < 0.05 and partial.rho < 0, plain.n),
+                f"Spearman's rho {show(plain)}; with length held fixed {show(partial)}; length alone "
+                f"{show(length)}.",
+                where=about.where(order),
             )
         )
         found.append(_load_bearing(records, about, order))
@@ -179,10 +177,11 @@ def _load_bearing(records: Records, about: About, order: str) -> Claim:
     leading = rows.cell("leading")
     return Claim(
         "What is committed early is structurally load-bearing (section 2.1), so the edge would not have "
-        f"written it ({order} order, {about.share(about.paper_steps[0])}).",
+        "written it.",
         verdict(result == "lower", result == "higher"),
         f"Share that the edge writes by itself, given what stands before: {sentence}.",
         f"{leading.mean:.0%} of the anchors are one leading run, which is a prefix." if leading else "",
+        about.where(order, about.paper_steps[0]),
     )
 
 

@@ -104,10 +104,11 @@ def claims(records: Records, about: About) -> list[Claim]:
         )
         found.append(
             Claim(
-                f"Word problems need at most half of the steps ({order} order; section 6 cites it for 97%).",
-                verdict(bool(cell and cell.low > 0.5), bool(cell and cell.high < 0.5)),
+                "Word problems need at most half of the steps (section 5 cites it for 97%).",
+                verdict(bool(cell and cell.low > 0.5), bool(cell and cell.high < 0.5), total),
                 f"With anchors {early} of {total} stay at {ENOUGH:.0%} F1 from half of the steps on.",
                 f"The controls: {others}.",
+                about.where(order),
             )
         )
     return found

@@ -118,8 +118,7 @@ def tables(records: Records, about: About) -> list[Table]:
     note = (
         f"All against the full run with the weights as trained; order by {ORDER}, anchors and prefix after "
         f"{about.share(about.paper_steps[0])} steps. Rounding to nearest, groups of {GROUP}, layers only. "
-        "The paper: "
-        "about 33% token overlap at 4 bits."
+        "The paper: about 33% token overlap at 4 bits."
     )
     return [Table("quantised", "A quantised diffusion model (section 4.7)", tuple(rows[0]), rows, note)]
 
@@ -138,11 +137,12 @@ def claims(records: Records, about: About) -> list[Claim]:
             Claim(
                 "Quantisation destroys the diffusion model's answers: about 33% token overlap at 4 bits "
                 f"(here int{bits}).",
-                verdict(cell.high < 0.5, cell.low > 0.5),
+                verdict(cell.high < 0.5, cell.low > 0.5, cell.n),
                 f"Token overlap {cell.mean:.2f} [{cell.low:.2f}, {cell.high:.2f}], repeated runs "
                 f"{repeated.mean:.2f}, right "
                 f"answers {loss.mean:+.3f} [{loss.low:+.3f}, {loss.high:+.3f}], N = {cell.n}.",
                 "Called destroyed where less than half of the tokens are the same.",
+                about.where(ORDER),
             )
         )
     return found

@@ -55,8 +55,7 @@ def tables(records: Records, about: About) -> list[Table]:
         rows.append(row)
     note = (
         "Bytes of a whole payload: header, body, checksum. Text is the full answer, without any framing. The "
-        "paper at "
-        "10%, 8 prompts: template + gzip 119, the full text's gzip 209."
+        "paper at 10%, 8 prompts: template + gzip 119, the full text's gzip 209."
     )
     return [Table("bytes", "Payload bytes (section 4.8)", tuple(rows[0]), rows, note)]
 
@@ -90,9 +89,10 @@ def claims(records: Records, about: About) -> list[Claim]:
             saved = f" That is {1 - sum(a) / sum(b):+.0%} saved." if b and sum(b) else ""
             found.append(
                 Claim(
-                    f"{says} ({order} order, {about.share(step)}).",
+                    f"{says} (section 4.8).",
                     verdict(result == "lower", result == "higher"),
                     f"{sentence}.{saved}",
+                    where=about.where(order, step),
                 )
             )
     return found

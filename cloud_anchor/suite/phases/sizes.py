@@ -75,16 +75,17 @@ def claims(records: Records, about: About) -> list[Claim]:
             gap = large.less(base, "f1")
             found.append(
                 Claim(
-                    f"With anchors the size of the edge model hardly matters ({order} order, "
-                    f"{about.share(about.paper_steps[0])}).",
+                    "With anchors the size of the edge model hardly matters (section 4.3).",
                     verdict(
                         gap is not None and gap.summary.low > -SMALL and gap.summary.high < SMALL,
                         gap is not None
                         and not -SMALL <= gap.summary.mean <= SMALL
                         and gap.verdict != "undecided",
+                        gap.summary.n if gap else 0,
                     ),
                     f"With anchors: {sentence}.",
                     f"Without: {without}.",
+                    about.where(order, about.paper_steps[0]),
                 )
             )
     return found

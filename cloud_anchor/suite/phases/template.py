@@ -93,11 +93,11 @@ def claims(records: Records, about: About) -> list[Claim]:
         beside, _ = compare(PROMPTED, prompted, ALONE, alone)
         found.append(
             Claim(
-                f"Asking the edge to fill in a template fails where forcing does not ({order} order, "
-                f"{about.share(step)}).",
+                "Asking the edge to fill in a template fails where forcing does not (section 4.7).",
                 verdict(result == "lower", result == "higher"),
                 f"{sentence}.",
                 f"And {beside}.",
+                about.where(order, step),
             )
         )
     return found

@@ -138,13 +138,11 @@ def claims(records: Records, about: About) -> list[Claim]:
         Claim(
             "One after the other, the pipeline is 2.3 times as fast as the full run, and the cloud does "
             "89.7% less.",
-            verdict(speed.low > 1, speed.high < 1),
+            verdict(speed.low > 1, speed.high < 1, speed.n),
             f"Here {speed.mean:.2f} times [{speed.low:.2f}, {speed.high:.2f}], and {saved.mean:.1%} less "
-            "time in the "
-            f"cloud [{saved.low:.1%}, {saved.high:.1%}], N = {speed.n}.",
+            f"time in the cloud [{saved.low:.1%}, {saved.high:.1%}], N = {speed.n}.",
             "On one machine, where cloud and edge have the same processor. By step counts the cloud's saving "
-            "is "
-            f"{1 - about.paper_steps[0] / about.total_steps:.1%}, whatever the answer is worth.",
+            f"is {1 - about.paper_steps[0] / about.total_steps:.1%}, whatever the answer is worth.",
         )
     ]
 

@@ -1,0 +1,319 @@
+"""`make apk`: an APK out of compiled classes, resources, assets and natives, without an Android SDK.
+
+Knows the tools, in which order they run, and what a phone demands of the result, which is checked at the end.
+Does not know Kotlin (Maven compiles before this) nor where the natives come from (`natives`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from natives import PAGE, BuildError, natives
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE / "build"
+MAIN = HERE / "app" / "src" / "main"
+APK = BUILD / "inverse-speculation.apk"
+ASSETS = BUILD / "assets"
+LIBRARIES = BUILD / "lib"
+RESOURCES = BUILD / "resources.ap_"
+MANIFEST = MAIN / "AndroidManifest.xml"
+FRAMEWORK = Path("/usr/share/android-framework-res/framework-res.apk")
+SHRINK = HERE / "app" / "proguard.pro"
+SHRUNK = BUILD / "classes.jar"
+DEX = BUILD / "classes.dex"
+KEYSTORE = BUILD / "debug.keystore"
+PASSWORD = "android"  # as every debug key's: it keeps nobody out
+ABIS = ("arm64-v8a", "x86_64")
+JAVA = ("java", "-Xmx900m", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=2")
+
+PACKAGES = {
+    "java": "openjdk-17-jdk-headless",
+    "javac": "openjdk-17-jdk-headless",
+    "keytool": "openjdk-17-jdk-headless",
+    "mvn": "maven",
+    "aapt": "aapt",
+    "apksigner": "apksigner",
+    "dexdump": "dexdump",
+    "zipalign": "zipalign",
+}
+"""The commands this needs, and the Debian package of each."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=["tools", "resources", "package", "verify"])
+    parser.add_argument("--abis", default=",".join(ABIS), help=f"ABIs to pack (default {','.join(ABIS)})")
+    args = parser.parse_args(argv)
+    abis = args.abis.split(",")
+    steps = {
+        "tools": check_tools,
+        "resources": resources,
+        "package": lambda: package(abis),
+        "verify": lambda: verify(abis),
+    }
+    try:
+        steps[args.step]()
+    except BuildError as error:
+        print(f"apk: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def missing_packages() -> list[str]:
+    """Debian packages of the commands and files that are not here."""
+    missing = {package for command, package in PACKAGES.items() if not shutil.which(command)}
+    if not FRAMEWORK.is_file():
+        missing.add("android-framework-res")
+    return sorted(missing)
+
+
+def check_tools() -> None:
+    missing = missing_packages()
+    if missing:
+        raise BuildError(
+            f"expected {', '.join(missing)}, not installed. Install: apt-get install {' '.join(missing)}"
+        )
+
+
+def run(*command: str | Path) -> str:
+    """Standard output of a command; raises BuildError with what it said where it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"{Path(command[0]).name} failed:\n{(done.stdout + done.stderr)[-4000:]}")
+    return done.stdout
+
+
+def resources() -> None:
+    """Compiles manifest and resources, with the assets, and writes R.java for the classes to be compiled against."""
+    source = BUILD / "gen"
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    inputs = ("-M", MANIFEST, "-S", MAIN / "res", "-A", ASSETS, "-I", FRAMEWORK)
+    run("aapt", "package", "-f", "-m", *inputs, "-J", source, "-F", RESOURCES)
+
+
+def tools() -> str:
+    """Class path of the tools from Maven Central."""
+    return (BUILD / "tools.classpath").read_text().strip()
+
+
+def package(abis: list[str]) -> None:
+    """Shrinks, dexes, packs, signs and checks."""
+    libraries = natives(abis, BUILD / "natives")
+    classes = [HERE / "app" / "target" / "app-0.1.0.jar", *sorted(LIBRARIES.glob("*.jar"))]
+    made_from = max(path.stat().st_mtime for path in (*classes, SHRINK, HERE / "tools" / "pom.xml"))
+    if not DEX.is_file() or DEX.stat().st_mtime < made_from:
+        shrink(classes)
+        to_dex()
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        unsigned = Path(folder) / "unsigned.apk"
+        pack(unsigned, libraries)
+        sign(unsigned)
+    verify(abis)
+    print(table())
+
+
+def shrink(jars: list[Path]) -> None:
+    """One jar with the classes that can be reached."""
+    class_path = tools()
+    android = next(path for path in class_path.split(":") if "/android-all-" in path)
+    keep_classes = "(!META-INF/**,!module-info.class,**.class,**.bin)"
+    options = [part for jar in jars for part in ("-injars", f"{jar}{keep_classes}")]
+    options += ["-outjars", str(SHRUNK), "-libraryjars", f"{android}(**.class)"]
+    for module in jdk_modules():
+        options += ["-libraryjars", f"{module}(!**.jar;!module-info.class)"]
+    run(*JAVA, "-cp", class_path, "proguard.ProGuard", f"@{SHRINK}", *options)
+
+
+def jdk_modules() -> list[Path]:
+    """The JDK's modules that Android has its own form of; the platform jar is without them."""
+    home = Path(shutil.which("javac") or "javac").resolve().parents[1]
+    modules = [home / "jmods" / f"java.{name}.jmod" for name in ("base", "logging")]
+    for module in modules:
+        if not module.is_file():
+            raise BuildError(f"expected {module}, found none: apt-get install {PACKAGES['javac']}")
+    return modules
+
+
+def to_dex() -> None:
+    """Dalvik bytecode of the shrunk classes; raises BuildError where a phone could not run it."""
+    part = BUILD / "part.dex"
+    dx = ("com.android.dx.command.Main", "--dex", "--min-sdk-version=26", "--num-threads=1")
+    run(*JAVA, "-cp", tools(), *dx, f"--output={part}", SHRUNK)
+    check_dex(part)
+    part.rename(DEX)
+
+
+def check_dex(dex: Path) -> None:
+    """No instruction that Android's run time cannot link, and room for every method."""
+    custom = run("dexdump", "-d", dex).count("invoke-custom")
+    if custom:
+        raise BuildError(f"{dex.name}: expected no invoke-custom, found {custom}; see -Xlambdas in pom.xml")
+
+
+def method_count(dex: bytes) -> int:
+    """Methods a dex file refers to; at most 65,536 fit."""
+    return int(struct.unpack_from("<I", dex, 88)[0])
+
+
+def pack(apk: Path, libraries: dict[str, bytes]) -> None:
+    """Writes the unsigned APK. What is mapped from it as it lies is stored and aligned."""
+    with zipfile.ZipFile(apk, "w") as out, zipfile.ZipFile(RESOURCES) as compiled:
+        for name in compiled.namelist():
+            add(out, name, compiled.read(name), align=4 if name == "resources.arsc" else None)
+        add(out, "classes.dex", DEX.read_bytes())
+        model = zipfile.ZipFile(next(LIBRARIES.glob("edge-runtime-*.jar")))
+        for name in (name for name in model.namelist() if name.endswith(".bin")):
+            add(out, name, model.read(name))
+        for name, data in libraries.items():
+            add(out, f"lib/{name}", data, align=PAGE)
+
+
+def add(out: zipfile.ZipFile, name: str, data: bytes, align: int | None = None) -> None:
+    """One entry: deflated, or stored with its bytes at a multiple of `align`.
+
+    The padding is the extra field 0xD935 of the Android tools, so that the signer keeps the alignment.
+    """
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    entry.external_attr = 0o644 << 16
+    if align is None:
+        entry.compress_type = zipfile.ZIP_DEFLATED
+    else:
+        assert out.fp is not None
+        start = out.fp.tell() + 30 + len(name.encode()) + 6
+        padding = -start % align
+        entry.extra = struct.pack("<HHH", 0xD935, 2 + padding, align) + bytes(padding)
+    out.writestr(entry, data)
+
+
+def sign(unsigned: Path) -> None:
+    """Signs with a debug key of this build folder, made on first use; schemes 2 and 3."""
+    if not KEYSTORE.is_file():
+        name = (
+            "-alias",
+            "debug",
+            "-dname",
+            "CN=debug",
+            "-keyalg",
+            "RSA",
+            "-keysize",
+            "2048",
+            "-validity",
+            "10000",
+        )
+        run(
+            "keytool",
+            "-genkeypair",
+            "-keystore",
+            KEYSTORE,
+            "-storepass",
+            PASSWORD,
+            "-keypass",
+            PASSWORD,
+            *name,
+        )
+    key = (
+        "--ks",
+        KEYSTORE,
+        "--ks-pass",
+        f"pass:{PASSWORD}",
+        "--min-sdk-version",
+        "26",
+        "--v1-signing-enabled",
+        "false",
+    )
+    part = APK.with_suffix(".part")
+    run(
+        "apksigner",
+        "sign",
+        *key,
+        "--v2-signing-enabled",
+        "true",
+        "--v3-signing-enabled",
+        "true",
+        "--out",
+        part,
+        unsigned,
+    )
+    part.rename(APK)
+    part.with_name(part.name + ".idsig").unlink(missing_ok=True)
+
+
+def verify(abis: list[str]) -> None:
+    """What a phone and a store demand of the APK that ships; raises BuildError."""
+    if not APK.is_file():
+        raise BuildError(f"expected {APK}, found none: run `make apk`")
+    signature = run("apksigner", "verify", "--verbose", "--min-sdk-version", "26", APK)
+    for scheme in ("v2", "v3"):
+        if not re.search(rf"Verified using {scheme} scheme.*: true", signature):
+            raise BuildError(f"apksigner: expected a signature of scheme {scheme}, found:\n{signature}")
+    badging = run("aapt", "dump", "badging", APK)
+    codes = " ".join(f"'{abi}'" for abi in sorted(abis))
+    for line in (
+        "package: name='inversespec.app'",
+        "sdkVersion:'26'",
+        "launchable-activity: name='inversespec.app.MainActivity'",
+        f"native-code: {codes}",
+    ):
+        if line not in badging:
+            raise BuildError(f"aapt: expected {line!r}, found:\n{badging}")
+    asked = re.findall(r"uses-permission: name='([^']*)'", badging)
+    if asked != ["android.permission.INTERNET"]:
+        raise BuildError(f"aapt: expected only the permission INTERNET, found {asked}")
+    run("zipalign", "-c", "-p", "4", APK)
+    for entry, start in stored(APK):
+        if entry.filename.endswith(".so") and start % PAGE:
+            raise BuildError(f"{entry.filename}: expected to start at a multiple of {PAGE}, found {start}")
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(APK) as apk:
+        check_dex(Path(apk.extract("classes.dex", folder)))
+
+
+def stored(apk: Path) -> Iterator[tuple[zipfile.ZipInfo, int]]:
+    """The entries that are not compressed, and where their bytes start."""
+    with zipfile.ZipFile(apk) as archive, apk.open("rb") as file:
+        for entry in archive.infolist():
+            if entry.compress_type == zipfile.ZIP_STORED:
+                file.seek(entry.header_offset + 26)
+                name, extra = struct.unpack("<HH", file.read(4))
+                yield entry, entry.header_offset + 30 + name + extra
+
+
+def table() -> str:
+    """What the APK is made of, largest first."""
+    parts: dict[str, int] = defaultdict(int)
+    with zipfile.ZipFile(APK) as apk:
+        for entry in apk.infolist():
+            parts[part_of(entry.filename)] += entry.compress_size
+        methods = method_count(apk.read("classes.dex"))
+    size = APK.stat().st_size
+    parts["signature, directory, alignment"] = size - sum(parts.values())
+    rows = sorted(parts.items(), key=lambda row: -row[1])
+    lines = [f"{name:<38} {count:>12,} bytes {count / size:>6.1%}" for name, count in rows]
+    whole = f"{'whole':<38} {size:>12,} bytes"
+    checked = f"signed (v2, v3), {PAGE // 1024} kB pages, 0 invoke-custom, {methods:,} of 65,536 methods"
+    return "\n".join([*lines, whole, f"{APK.relative_to(HERE.parent)}: {checked}"])
+
+
+def part_of(name: str) -> str:
+    if name.startswith("lib/"):
+        return f"ONNX Runtime for {name.split('/')[1]}"
+    if name.startswith("assets/"):
+        return "tiny model" if name.startswith("assets/bundle") else "sample payloads"
+    if name == "classes.dex":
+        return "app, library, Kotlin (classes.dex)"
+    return "payload model" if name.endswith("model.bin") else "resources"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

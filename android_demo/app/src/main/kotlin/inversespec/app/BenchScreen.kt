@@ -1,0 +1,41 @@
+package inversespec.app
+
+import android.view.View
+import android.view.ViewGroup
+import android.widget.Button
+import android.widget.TextView
+import java.util.Locale
+
+/** How long a pass takes on this phone, as a curve and a table. */
+class BenchScreen(parent: ViewGroup, private val desk: BenchDesk, share: (String) -> Unit) :
+    Screen(parent, R.layout.bench) {
+    private val run = find<Button>(R.id.bench_run)
+    private val send = find<Button>(R.id.bench_share)
+    private val errorCard = find<View>(R.id.bench_error_card)
+    private val error = find<TextView>(R.id.bench_error)
+    private val card = find<View>(R.id.bench_card)
+    private val headline = find<TextView>(R.id.bench_headline)
+    private val curve = find<CurveView>(R.id.bench_curve)
+    private val table = find<TextView>(R.id.bench_table)
+
+    init {
+        run.setOnClickListener { if (desk.state.value.running) desk.stop() else desk.start() }
+        send.setOnClickListener { share(desk.report(desk.state.value)) }
+    }
+
+    override fun watch() = desk.state.watch(::show)
+
+    private fun show(state: BenchState) {
+        run.setText(if (state.running) R.string.stop else R.string.bench_run)
+        send.isEnabled = !state.running && state.points.isNotEmpty()
+        errorCard.shown = state.error != null
+        error.text = state.error
+        card.shown = state.points.isNotEmpty()
+        val single = state.points.firstOrNull { it.tokens == 1 }
+        headline.text =
+            single?.let { String.format(Locale.getDefault(), "%.0f", it.tokensPerSecond) }
+                ?: context.getString(R.string.stat_unknown)
+        curve.points = state.points
+        table.text = context.getString(R.string.bench_header) + "\n" + BenchDesk.table(state.points)
+    }
+}

@@ -1,0 +1,30 @@
+package inversespec.app
+
+import android.content.ContentResolver
+import android.net.Uri
+import android.provider.DocumentsContract
+import android.provider.DocumentsContract.Document
+import java.io.InputStream
+
+/** The files of a folder that the user chose, by their path below it. */
+class DocumentTree(private val resolver: ContentResolver, private val tree: Uri) {
+    private val children = HashMap<String, Map<String, String>>()
+
+    /** Opens a file such as `int8/model.onnx`; null where there is none. */
+    fun open(path: String): InputStream? {
+        var id = DocumentsContract.getTreeDocumentId(tree)
+        for (name in path.split('/')) id = list(id)[name] ?: return null
+        return resolver.openInputStream(DocumentsContract.buildDocumentUriUsingTree(tree, id))
+    }
+
+    /** Document ids by name in one folder. */
+    private fun list(folder: String): Map<String, String> = children.getOrPut(folder) {
+        val found = HashMap<String, String>()
+        val columns = arrayOf(Document.COLUMN_DISPLAY_NAME, Document.COLUMN_DOCUMENT_ID)
+        val uri = DocumentsContract.buildChildDocumentsUriUsingTree(tree, folder)
+        resolver.query(uri, columns, null, null, null)?.use { rows ->
+            while (rows.moveToNext()) found[rows.getString(0)] = rows.getString(1)
+        }
+        found
+    }
+}

@@ -1,0 +1,148 @@
+package inversespec.app
+
+import android.text.Editable
+import android.text.SpannableString
+import android.text.Spanned
+import android.text.TextWatcher
+import android.text.style.BackgroundColorSpan
+import android.text.style.ForegroundColorSpan
+import android.view.View
+import android.view.ViewGroup
+import android.widget.Button
+import android.widget.EditText
+import android.widget.TextView
+import inversespec.edge.Source
+import java.util.Locale
+
+/** Prompt and payload in, the answer with its two colours and its figures out. */
+class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions) : Screen(parent, R.layout.fill) {
+    /** What needs the activity. */
+    interface Actions {
+        fun chooseSample()
+
+        fun choosePayload()
+
+        fun typeAddress()
+    }
+
+    private val prompt = find<EditText>(R.id.prompt)
+    private val payloadTitle = find<TextView>(R.id.payload_title)
+    private val payloadDetail = find<TextView>(R.id.payload_detail)
+    private val payloadClear = find<View>(R.id.payload_clear)
+    private val sources = listOf(R.id.samples, R.id.open_file, R.id.open_url).map { find<Button>(it) }
+    private val go = find<Button>(R.id.go)
+    private val errorCard = find<View>(R.id.fill_error_card)
+    private val error = find<TextView>(R.id.fill_error)
+    private val answerCard = find<View>(R.id.answer_card)
+    private val status = find<TextView>(R.id.status)
+    private val answer = find<TextView>(R.id.answer)
+    private val statsCard = find<View>(R.id.stats_card)
+    private var promptSet = -1
+
+    init {
+        prompt.addTextChangedListener(object : TextWatcher {
+            override fun beforeTextChanged(text: CharSequence, start: Int, count: Int, after: Int) = Unit
+
+            override fun onTextChanged(text: CharSequence, start: Int, before: Int, count: Int) = Unit
+
+            override fun afterTextChanged(text: Editable) = desk.type(text.toString())
+        })
+        sources[0].setOnClickListener { actions.chooseSample() }
+        sources[1].setOnClickListener { actions.choosePayload() }
+        sources[2].setOnClickListener { actions.typeAddress() }
+        payloadClear.setOnClickListener { desk.clearPayload() }
+        go.setOnClickListener { if (desk.state.value.busy) desk.stop() else desk.start() }
+        caption(R.id.stat_bytes, R.string.stat_bytes)
+        caption(R.id.stat_cloud, R.string.stat_cloud)
+        caption(R.id.stat_edge, R.string.stat_edge)
+        caption(R.id.stat_passes, R.string.stat_passes)
+        caption(R.id.stat_speed, R.string.stat_speed)
+        caption(R.id.stat_agreement, R.string.stat_agreement)
+    }
+
+    override fun watch() = desk.state.watch(::show)
+
+    private fun show(state: FillState) {
+        if (state.promptSet != promptSet) {
+            promptSet = state.promptSet
+            if (prompt.text.toString() != state.prompt) prompt.setText(state.prompt)
+        }
+        prompt.isEnabled = !state.busy
+        for (button in sources) button.isEnabled = !state.busy
+        showPayload(state)
+        go.isEnabled = state.phase != Phase.READING
+        go.setText(if (state.busy) R.string.stop else if (state.payload == null) R.string.go_alone else R.string.go)
+        errorCard.shown = state.error != null
+        error.text = state.error
+        answerCard.shown = state.busy || state.answer.text.isNotEmpty()
+        status.setText(
+            when (state.phase) {
+                Phase.LOADING -> R.string.status_loading
+                Phase.FILLING -> R.string.status_filling
+                Phase.STOPPED -> R.string.status_stopped
+                else -> R.string.status_done
+            },
+        )
+        answer.text = coloured(state.answer)
+        showStats(state)
+    }
+
+    private fun showPayload(state: FillState) {
+        val payload = state.payload
+        payloadClear.shown = payload != null && !state.busy
+        if (payload == null) {
+            val reading = state.phase == Phase.READING
+            payloadTitle.setText(if (reading) R.string.payload_reading else R.string.payload_none)
+            payloadDetail.setText(R.string.payload_none_detail)
+            payloadDetail.shown = !reading
+            return
+        }
+        val header = payload.header
+        payloadTitle.text = context.getString(R.string.payload_title, header.size)
+        payloadDetail.shown = true
+        payloadDetail.text = listOfNotNull(
+            payload.from,
+            header.codec.label,
+            if (header.totalSteps > 0) context.getString(R.string.payload_steps, header.step, header.totalSteps) else null,
+            context.getString(R.string.payload_contract, header.tag),
+        ).joinToString(" · ")
+    }
+
+    private fun showStats(state: FillState) {
+        val unknown = context.getString(R.string.stat_unknown)
+        statsCard.shown = answerCard.shown
+        number(R.id.stat_bytes, (state.payload?.bytes?.size ?: 0).toString())
+        number(R.id.stat_cloud, state.answer.cloud.toString())
+        number(R.id.stat_edge, state.answer.edge.toString())
+        val stats = state.stats
+        number(R.id.stat_passes, stats?.passes?.toString() ?: unknown)
+        number(R.id.stat_speed, stats?.let { String.format(Locale.getDefault(), "%.0f", it.tokensPerSecond) } ?: unknown)
+        number(
+            R.id.stat_agreement,
+            stats?.agreement?.let { String.format(Locale.getDefault(), "%.0f%%", 100 * it) } ?: unknown,
+        )
+    }
+
+    /** Two colours, and a tint below the cloud's: the difference does not hang on telling colours apart. */
+    private fun coloured(answer: Answer): CharSequence {
+        val text = SpannableString(answer.text)
+        var start = 0
+        for (run in answer.runs) {
+            val cloud = run.source == Source.ANCHOR
+            val colour = context.getColor(if (cloud) R.color.cloud else R.color.edge)
+            text.setSpan(ForegroundColorSpan(colour), start, run.end, Spanned.SPAN_EXCLUSIVE_EXCLUSIVE)
+            if (cloud) {
+                val tint = BackgroundColorSpan(context.getColor(R.color.cloud_tint))
+                text.setSpan(tint, start, run.end, Spanned.SPAN_EXCLUSIVE_EXCLUSIVE)
+            }
+            start = run.end
+        }
+        return text
+    }
+
+    private fun caption(stat: Int, text: Int) = find<View>(stat).need<TextView>(R.id.caption).setText(text)
+
+    private fun number(stat: Int, text: String) {
+        find<View>(stat).need<TextView>(R.id.number).text = text
+    }
+}

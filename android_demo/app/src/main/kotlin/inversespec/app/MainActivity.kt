@@ -1,0 +1,232 @@
+package inversespec.app
+
+import android.app.Activity
+import android.app.AlertDialog
+import android.app.Dialog
+import android.content.ActivityNotFoundException
+import android.content.Intent
+import android.net.Uri
+import android.os.Build
+import android.os.Bundle
+import android.text.InputType
+import android.text.format.Formatter
+import android.view.View
+import android.view.ViewGroup
+import android.view.WindowInsets
+import android.widget.EditText
+import android.widget.FrameLayout
+import android.widget.Toast
+
+/** The one activity: three screens above a bar, and what needs an activity: choosers, dialogs, shares. */
+class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
+    private val app get() = application as App
+    private lateinit var screens: List<Screen>
+    private lateinit var tabs: List<View>
+    private var tab = 0
+    private var dialog: Dialog? = null
+
+    override fun onCreate(saved: Bundle?) {
+        super.onCreate(saved)
+        setContentView(R.layout.main)
+        val root = findViewById<View>(R.id.root)!!
+        val content = root.need<ViewGroup>(R.id.content)
+        screens = listOf(
+            FillScreen(content, app.fill, this),
+            ModelsScreen(content, app.models, this),
+            BenchScreen(content, app.bench, ::share),
+        )
+        for (screen in screens) content.addView(screen.view)
+        tabs = listOf(R.id.tab_fill, R.id.tab_models, R.id.tab_bench).map { root.need<View>(it) }
+        for ((at, view) in tabs.withIndex()) view.setOnClickListener { show(at) }
+        keepClearOfBars(root, root.need(R.id.bar))
+        show(saved?.getInt(TAB) ?: 0)
+        if (saved == null) {
+            if (!receive(intent)) welcome()
+        } else if (app.fill.state.value == FillState()) {
+            app.fill.setPrompt(saved.getString(PROMPT).orEmpty())
+        }
+    }
+
+    override fun onStart() {
+        super.onStart()
+        app.models.refresh()
+        for (screen in screens) screen.start()
+    }
+
+    override fun onStop() {
+        for (screen in screens) screen.stop()
+        super.onStop()
+    }
+
+    override fun onDestroy() {
+        dialog?.dismiss()
+        super.onDestroy()
+    }
+
+    override fun onSaveInstanceState(out: Bundle) {
+        super.onSaveInstanceState(out)
+        out.putInt(TAB, tab)
+        out.putString(PROMPT, app.fill.state.value.prompt.take(LONGEST_KEPT))
+    }
+
+    override fun onNewIntent(intent: Intent) {
+        super.onNewIntent(intent)
+        receive(intent)
+    }
+
+    private fun show(at: Int) {
+        tab = at
+        for ((index, screen) in screens.withIndex()) screen.view.shown = index == at
+        for ((index, view) in tabs.withIndex()) view.isSelected = index == at
+    }
+
+    /** Takes what another app sent: a payload, its address, or a prompt. */
+    private fun receive(intent: Intent): Boolean {
+        val text = intent.getStringExtra(Intent.EXTRA_TEXT)
+        @Suppress("DEPRECATION")
+        val sent = if (intent.action == Intent.ACTION_VIEW) intent.data else intent.getParcelableExtra<Uri>(Intent.EXTRA_STREAM)
+        if (intent.action !in setOf(Intent.ACTION_SEND, Intent.ACTION_VIEW)) return false
+        when {
+            sent != null -> app.fill.openDocument(sent)
+            text == null -> return false
+            // An address is shown before anything is fetched from it.
+            text.trim().matches(Regex("https?://\\S+")) -> typeAddress(text.trim())
+            else -> app.fill.setPrompt(text)
+        }
+        show(0)
+        return true
+    }
+
+    /** The first start shows something that can be filled at once, without a network. */
+    private fun welcome() {
+        if (app.fill.state.value == FillState()) assets.samples().firstOrNull()?.let(app.fill::openSample)
+    }
+
+    override fun chooseSample() {
+        val samples = assets.samples()
+        if (samples.isEmpty()) return Toast.makeText(this, R.string.samples_none, Toast.LENGTH_LONG).show()
+        present(
+            AlertDialog.Builder(this)
+                .setTitle(R.string.samples)
+                .setItems(samples.map { it.title }.toTypedArray()) { _, at -> app.fill.openSample(samples[at]) },
+        )
+    }
+
+    override fun choosePayload() = choose(Intent.ACTION_OPEN_DOCUMENT, PAYLOAD)
+
+    override fun chooseZip() = choose(Intent.ACTION_OPEN_DOCUMENT, ZIP)
+
+    override fun chooseFolder() = choose(Intent.ACTION_OPEN_DOCUMENT_TREE, FOLDER)
+
+    private fun choose(action: String, request: Int) {
+        val intent = Intent(action)
+        if (action == Intent.ACTION_OPEN_DOCUMENT) intent.addCategory(Intent.CATEGORY_OPENABLE).setType("*/*")
+        try {
+            startActivityForResult(intent, request)
+        } catch (missing: ActivityNotFoundException) {
+            Toast.makeText(this, R.string.error_no_app, Toast.LENGTH_LONG).show()
+        }
+    }
+
+    override fun onActivityResult(request: Int, result: Int, data: Intent?) {
+        super.onActivityResult(request, result, data)
+        val uri = data?.data
+        if (result != RESULT_OK || uri == null) return
+        when (request) {
+            PAYLOAD -> app.fill.openDocument(uri)
+            ZIP -> app.models.importZip(uri)
+            FOLDER -> app.models.importFolder(uri)
+        }
+    }
+
+    override fun typeAddress() = typeAddress("")
+
+    private fun typeAddress(first: String) {
+        val field = EditText(this)
+        field.setHint(R.string.url_hint)
+        field.inputType = InputType.TYPE_CLASS_TEXT or InputType.TYPE_TEXT_VARIATION_URI
+        field.setText(first)
+        val frame = FrameLayout(this)
+        val side = (24 * resources.displayMetrics.density).toInt()
+        frame.setPadding(side, side / 3, side, 0)
+        frame.addView(field)
+        present(
+            AlertDialog.Builder(this)
+                .setTitle(R.string.url_title)
+                .setView(frame)
+                .setNegativeButton(R.string.cancel, null)
+                .setPositiveButton(R.string.url_fetch) { _, _ -> app.fill.openAddress(field.text.toString()) },
+        )
+    }
+
+    override fun chooseVariant(bundle: Installed) {
+        val variants = bundle.info?.variants ?: return
+        if (variants.size == 1) return useIfItFits(bundle, variants[0].name)
+        val items = variants.map { getString(R.string.variant_item, it.name, size(it.bytes)) }
+        present(
+            AlertDialog.Builder(this)
+                .setTitle(R.string.variant_title)
+                .setItems(items.toTypedArray()) { _, at -> useIfItFits(bundle, variants[at].name) },
+        )
+    }
+
+    private fun useIfItFits(bundle: Installed, variant: String) {
+        val needed = bundle.info?.memoryNeeded(variant) ?: return
+        val free = app.models.state.value.freeMemory
+        if (needed <= free) return app.models.use(bundle, variant)
+        present(
+            AlertDialog.Builder(this)
+                .setTitle(R.string.memory_title)
+                .setMessage(getString(R.string.memory_detail, size(needed), size(free)))
+                .setNegativeButton(R.string.cancel, null)
+                .setPositiveButton(R.string.memory_anyway) { _, _ -> app.models.use(bundle, variant) },
+        )
+    }
+
+    override fun confirmDelete(bundle: Installed) {
+        val freed = bundle.info?.bytes ?: 0
+        present(
+            AlertDialog.Builder(this)
+                .setTitle(getString(R.string.delete_title, bundle.info?.id ?: bundle.folder.name))
+                .setMessage(getString(R.string.delete_detail, size(freed)))
+                .setNegativeButton(R.string.cancel, null)
+                .setPositiveButton(R.string.delete) { _, _ -> app.models.delete(bundle) },
+        )
+    }
+
+    private fun share(text: String) {
+        val intent = Intent(Intent.ACTION_SEND).setType("text/plain").putExtra(Intent.EXTRA_TEXT, text)
+        startActivity(Intent.createChooser(intent, null))
+    }
+
+    private fun present(builder: AlertDialog.Builder) {
+        dialog?.dismiss()
+        dialog = builder.show()
+    }
+
+    private fun size(bytes: Long): String = Formatter.formatShortFileSize(this, bytes)
+
+    /** From Android 15 on an app is drawn behind the system's bars, and must keep its content clear of them. */
+    private fun keepClearOfBars(root: View, bar: View) {
+        root.setOnApplyWindowInsetsListener { _, insets ->
+            if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.R) {
+                val bars = insets.getInsets(WindowInsets.Type.systemBars() or WindowInsets.Type.displayCutout())
+                val keyboard = insets.getInsets(WindowInsets.Type.ime()).bottom
+                root.setPadding(bars.left, bars.top, bars.right, maxOf(keyboard - bars.bottom, 0))
+                bar.setPadding(0, 0, 0, bars.bottom)
+                WindowInsets.CONSUMED
+            } else {
+                insets
+            }
+        }
+    }
+
+    private companion object {
+        const val TAB = "tab"
+        const val PROMPT = "prompt"
+        const val LONGEST_KEPT = 10_000
+        const val PAYLOAD = 1
+        const val ZIP = 2
+        const val FOLDER = 3
+    }
+}

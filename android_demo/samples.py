@@ -1,0 +1,93 @@
+"""The app's assets: the tiny bundle, and payloads made for it by the shipped diffusion model.
+
+Knows which prompts are shown and where the app looks for what. The prompts are held out: neither model was
+trained on them. Of each family's first few the one is taken that the two get right together, if there is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+from cloud_anchor.checkpoint import find_checkpoint
+from cloud_anchor.maker import Maker, Selection
+from cloud_anchor.sampler import DenoiseConfig, steps_for
+from cloud_anchor.tiny.check import is_right
+from cloud_anchor.tiny.families import problems
+from cloud_anchor.tiny.pair import FULL_RUN
+from cloud_anchor.tiny.problem import Problem
+from edge_runtime.lookup import SHIPPED
+
+HERE = Path(__file__).resolve().parent
+ASSETS = HERE / "build" / "assets"
+FRACTION = 0.1
+TRIED = 8
+SHOWN = (
+    ("description", "hard"),
+    ("choice", "medium"),
+    ("arithmetic", "medium"),
+    ("code", "easy"),
+    ("description", "easy"),
+)
+"""Family and difficulty of each sample, in the order of the app's list."""
+
+
+def main() -> int:
+    key = fingerprint()
+    stamp = ASSETS.with_name("assets.stamp")
+    if ASSETS.is_dir() and stamp.is_file() and stamp.read_text() == key:
+        return 0
+    shutil.rmtree(ASSETS, ignore_errors=True)
+    copy_bundle(ASSETS / "bundle")
+    folder = ASSETS / "samples"
+    folder.mkdir(parents=True)
+    maker = Maker.open("tiny", edge=SHIPPED)
+    index = [sample(maker, folder, number, *wish) for number, wish in enumerate(SHOWN)]
+    (folder / "index.json").write_text(json.dumps(index, indent=1), "utf-8")
+    stamp.write_text(key)
+    return 0
+
+
+def fingerprint() -> str:
+    """Changes where the samples would: with either model, the payload's format, or this file."""
+    digest = hashlib.sha256()
+    weights = find_checkpoint("tiny")
+    files = [*weights.rglob("*"), *SHIPPED.rglob("*"), HERE.parent / "payload" / "model.bin", Path(__file__)]
+    for path in sorted(path for path in files if path.is_file()):
+        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def copy_bundle(into: Path) -> None:
+    """The files that the manifest lists, and nothing that only other runtimes need."""
+    manifest = json.loads((SHIPPED / "bundle.json").read_text("utf-8"))
+    names = {"bundle.json", *manifest["files"]}
+    names.update(name for variant in manifest["variants"].values() for name in variant["files"])
+    for name in sorted(names):
+        (into / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(SHIPPED / name, into / name)
+
+
+def sample(maker: Maker, folder: Path, number: int, family: str, difficulty: str) -> dict[str, str]:
+    """Writes one payload; returns its entry in the index."""
+    drawn = itertools.islice(problems(family, 0, held_out=True), 50 * TRIED)
+    tried: list[Problem] = [problem for problem in drawn if problem.difficulty == difficulty][:TRIED]
+    steps = steps_for(FRACTION, FULL_RUN.total_steps)
+    plan = DenoiseConfig(canvas=FULL_RUN.canvas, total_steps=FULL_RUN.total_steps, steps=steps)
+    made = maker.make([problem.prompt for problem in tried], plan, Selection())
+    best = 0
+    for at, (problem, one) in enumerate(zip(tried, made, strict=True)):
+        if one.walk is not None and is_right(problem, maker.form.tokenizer.decode(one.walk.text)):
+            best = at
+            break
+    name = f"{number}-{family}.payload"
+    (folder / name).write_bytes(made[best].payload(maker.form))
+    title = tried[best].prompt.splitlines()[0]
+    return {"title": title, "prompt": tried[best].prompt, "file": name}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -14,6 +14,7 @@ help:
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
 	@echo "make train                 train the pair from scratch (hours on 2 cores; resumes)"
+	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"
 	@echo "make ship                  make a finished training run the shipped pair"
 
 $(VENV)/bin/python:
@@ -47,5 +48,7 @@ ship: $(VENV)/dev.stamp
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+include android_demo/build.mk
 
 export PROMPT

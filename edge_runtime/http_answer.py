@@ -86,7 +86,12 @@ class Answer:
             )
 
     def read_at_most(self, size: int) -> bytes:
-        """All of the body; raises CloudUnavailableError where it is larger than it may be."""
+        """All of the body; raises CloudUnavailableError where it is larger than it may be.
+
+        A body without a length ends where the connection does, and nobody knows whether that is its end.
+        """
+        if self._response.length is None and not self._response.chunked:
+            raise http.client.IncompleteRead(b"")
         data = self._response.read(size + 1)
         if len(data) > size:
             raise CloudUnavailableError(f"expected an answer of at most {size} bytes, found more")

@@ -183,7 +183,10 @@ class Cloud:
             raise
         try:
             connection.request(method, parts.path.rstrip("/") + path, body, headers)
-            return Answer(connection.getresponse(), connection, guard)
+            response = connection.getresponse()
+            if guard.late:
+                raise TimeoutError  # a head that was cut looks like one that has ended
+            return Answer(response, connection, guard)
         except BaseException:
             guard.close()
             connection.close()

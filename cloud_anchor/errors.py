@@ -30,3 +30,7 @@ class NothingToSendError(CloudError):
     """The run has committed nothing that could be sent."""
 
     exit_code = 3
+
+
+class OutputError(CloudError):
+    """What was made cannot be written: no room, no permission."""

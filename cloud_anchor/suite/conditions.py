@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from cloud_anchor.denoised import Denoised
-from cloud_anchor.edge_aware import WalkConfig, edge_aware, walk
+from cloud_anchor.edge_aware import WalkConfig, walk
 from cloud_anchor.readers import Reader
 from cloud_anchor.sampler import DenoiseConfig
 from payload import AnchorSet, Contract
@@ -96,7 +96,7 @@ def product(at: Situation, threshold: float = TRUST) -> AnchorSet:
     if not at.early.predicted_answer:
         return at.anchors({}, 0)
     (found,) = walk(at.reader, [at.early], at.contract, WalkConfig(threshold=threshold))
-    return edge_aware(at.early, found, at.contract)
+    return at.anchors({p: found.text[p] for p in found.sent}, len(found.text))
 
 
 def random_tokens(at: Situation) -> AnchorSet:

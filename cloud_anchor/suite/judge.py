@@ -30,7 +30,7 @@ def is_right(item: Item, text: str) -> bool:
         case "number":
             return _same_number(stated_number(text), str(item.key["number"]))
         case "letter":
-            return stated_letter(text) == item.key["letter"]
+            return stated_letter(text) == str(item.key["letter"])
         case "code":
             return sandbox.passes(program(item, text))
     raise ValueError(f"item {item.id}: expected kind tiny, number, letter or code, found {item.kind!r}")

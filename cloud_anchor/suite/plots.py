@@ -51,7 +51,7 @@ def _frontier(answers: Answers, about: About) -> bytes:
 
     from matplotlib import colormaps
 
-    colours = colormaps["tab20"].colors
+    colours = colormaps["tab20"]
 
     def draw(figure: Any) -> None:
         grid = figure.subplots(2, 3, sharey="row")
@@ -66,7 +66,7 @@ def _frontier(answers: Answers, about: About) -> bytes:
                     points = _points(answers.where(condition=name), field, metric)
                     style = {
                         "marker": _MARKERS[index % len(_MARKERS)],
-                        "color": colours[(2 * index + index // 10) % 20],
+                        "color": colours((2 * index + index // 10) % 20),
                         "markersize": 4,
                     }
                     if name in (ALONE, FULL):

@@ -167,12 +167,9 @@ def tables(traces: Sequence[Trace], tokenizer: Tokenizer, fills: Sequence[Fill])
     note = (
         f"Against the whole output; {cut} runs whose output was cut are left out. Prefix: of as many tokens."
     )
+    bare = [row for row in answers.rows if row["what"] in ("anchors alone", "prefix alone")]
     for name, title, rows in (
-        (
-            "controls",
-            "Controls without a model, all runs",
-            answers.where(what="anchors alone").rows + answers.where(what="prefix alone").rows,
-        ),
+        ("controls", "Controls without a model, all runs", bare),
         (
             "fills",
             "Published fills scored again, and the controls on the same runs",

@@ -54,10 +54,8 @@ def tables(records: Records, about: About) -> list[Table]:
         for step in about.paper_steps:
             for name in (ALONE, *ABLATION):
                 group = at(answers, order, step, name)
-                means.append(
-                    {"order": order, "steps": about.share(step), "condition": name}
-                    | metric_cells(group, COLUMNS)
-                )
+                row: Row = {"order": order, "steps": about.share(step), "condition": name}
+                means.append(row | metric_cells(group, COLUMNS))
             real = at(answers, order, step, ANCHORS)
             for name in (RANDOM_TOKENS, RANDOM_POSITIONS, PREFIX, ALONE):
                 other = at(answers, order, step, name)

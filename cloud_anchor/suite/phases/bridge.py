@@ -60,7 +60,7 @@ def _is_structural(text: str) -> bool:
 def extra_steps(model: Autoregressive, tokens: int, prompt: int, lab: Lab) -> int:
     """Whole diffusion steps that cost what the autoregressive model's passes cost, by parameters times
     tokens: `tokens` for writing and as many once more for the lens, behind `prompt`."""
-    dream = sum(p.numel() for p in lab.pair.dream.net.parameters())
+    dream = int(sum(p.numel() for p in lab.pair.dream.net.parameters()))
     work = model.parameters * (2 * tokens + prompt)
     return max(1, math.ceil(work / (dream * (prompt + lab.base.canvas))))
 

@@ -47,7 +47,7 @@ def measure(case: Case) -> dict[str, Any]:
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
     found = [_conditions(answers.where(order=order), order, about) for order in ORDERS]
-    return [_headline(answers, about), _families(answers), *found]
+    return [_headline(answers, about), _families(answers, about), *found]
 
 
 def _headline(answers: Answers, about: About) -> Table:
@@ -74,19 +74,21 @@ def _conditions(answers: Answers, order: str, about: About) -> Table:
     return Table(f"fill-{order}", title, ("steps", "condition", "N", *METRICS), rows, MEASURES_NOTE)
 
 
-def _families(answers: Answers) -> Table:
-    """Right answers by benchmark: the full runs and the edge alone."""
+def _families(answers: Answers, about: About) -> Table:
+    """Right answers by benchmark: the full runs, and what reaches the device early."""
     rows: list[Row] = []
-    alone = answers.where(condition=ALONE, order=next(iter(ORDERS)))
+    *_, last = ORDERS
+    step = about.paper_steps[0]
     for benchmark in [*dict.fromkeys(row["benchmark"] for row in answers.rows), "all"]:
-        only = {} if benchmark == "all" else {"benchmark": benchmark}
-        row: Row = {"benchmark": benchmark, "N": len(alone.where(**only))}
+        here = answers if benchmark == "all" else answers.where(benchmark=benchmark)
+        row: Row = {"benchmark": benchmark, "N": len(at(here, last, step, ALONE))}
         for order in ORDERS:
-            row[f"full run, {order}"] = answers.where(condition=FULL, order=order, **only).cell("right")
-        row[ALONE] = alone.where(**only).cell("right")
+            row[f"full run, {order}"] = at(here, order, step, FULL).cell("right")
+        for name in (ALONE, ANCHORS, PREFIX, DRAFT, PRODUCT):
+            row[name] = at(here, last, step, name).cell("right")
         rows.append(row)
-    columns = ("benchmark", "N", *(f"full run, {order}" for order in ORDERS), ALONE)
-    return Table("right", "B: right answers by benchmark", columns, rows)
+    note = f"But for the full runs: after {about.share(step)} steps, order of commits by {last}."
+    return Table("right", "B: right answers by benchmark", tuple(rows[0]), rows, note)
 
 
 def at(answers: Answers, order: str, step: int, condition: str) -> Answers:
@@ -136,10 +138,8 @@ def claims(records: Records, about: About) -> list[Claim]:
             if second == ALONE:  # what the prefix does over the same
                 why = compare(PREFIX, at(answers, order, step, PREFIX), ALONE, other, metric)[0] + "."
             elif first == PRODUCT:
-                sent = (
-                    f"{name}: {rows.cell('bytes').mean:.1f}" for name, rows in ((first, one), (second, other))
-                )
-                why = f"Bytes, {', '.join(sent)}."
+                sizes = (one.values("bytes"), other.values("bytes"))
+                why = "Bytes: " + " against ".join(f"{sum(s) / max(len(s), 1):.1f}" for s in sizes) + "."
             found.append(
                 Claim(paper, verdict(result == "higher", result == "lower"), f"{sentence}.", why, where)
             )

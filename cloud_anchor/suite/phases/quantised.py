@@ -33,7 +33,7 @@ def round_to_nearest(weight: Tensor, bits: int, group: int = GROUP) -> Tensor:
     """The weights [out, in] after rounding, in the same type. A last group may be shorter."""
     highest = 2 ** (bits - 1) - 1
     rounded = []
-    for part in weight.float().split(group, dim=1):
+    for part in torch.split(weight.float(), group, dim=1):
         scale = part.abs().amax(1, keepdim=True).clamp(min=1e-12) / highest
         rounded.append((part / scale).round().clamp(-highest, highest) * scale)
     return torch.cat(rounded, 1).to(weight.dtype)

@@ -29,7 +29,7 @@ def measure(case: Case) -> dict[str, Any]:
     tenth, full = min((_denoise(case, step) for _ in range(REPEATS)), key=lambda pair: pair[1])
     data = encode(anchors, prompt_ids=case.prompt_ids)
     alone = len(case.alone().ids)
-    row = {
+    ms = {
         "tenth": tenth,
         "full": full,
         "step": full / lab.base.total_steps,
@@ -41,13 +41,14 @@ def measure(case: Case) -> dict[str, Any]:
         "encode": _best(lambda: encode(anchors, prompt_ids=case.prompt_ids)),
         "decode": _best(lambda: decode(data, case.contract, prompt_ids=case.prompt_ids)),
     }
-    row["token"] = row["alone"] / alone if alone else None
-    row["sequential"] = row["tenth"] + row["encode"] + row["decode"] + row["anchors"]
-    row["sequential prefix"] = row["full"] + row["encode"] + row["decode"] + row["prefix"]
-    row["sequential aware"] = row["tenth"] + row["walk"] + row["encode"] + row["decode"] + row["aware"]
-    row["speedup"] = row["full"] / row["sequential"]
-    row["saved"] = 1 - row["tenth"] / row["full"]
-    return {"answers": [{key: round(value, 4) if value else value for key, value in row.items()}]}
+    if alone:
+        ms["token"] = ms["alone"] / alone
+    wire = ms["encode"] + ms["decode"]
+    ms["sequential"] = ms["tenth"] + wire + ms["anchors"]
+    ms["sequential prefix"] = ms["full"] + wire + ms["prefix"]
+    ms["sequential aware"] = ms["tenth"] + ms["walk"] + wire + ms["aware"]
+    ratios = {"speedup": ms["full"] / ms["sequential"], "saved": 1 - ms["tenth"] / ms["full"]}
+    return {"answers": [{name: round(value, 4) for name, value in (ms | ratios).items()}]}
 
 
 def _denoise(case: Case, step: int) -> tuple[float, float]:

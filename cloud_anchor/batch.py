@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.errors import CloudError, OutputError, RequestError
 from cloud_anchor.maker import Maker, Selection
 from cloud_anchor.sampler import DenoiseConfig, denoise_stream
 from edge_runtime.errors import EdgeError
@@ -137,15 +138,27 @@ class Folder:
 
     def add(self, name: str, data: bytes, figures: Mapping[str, Any]) -> None:
         """A payload and its line, in this order: a line always has its file."""
-        write_whole(self.path / f"{name}.bin", data)
+        with self._writing():
+            write_whole(self.path / f"{name}.bin", data)
         self._note({"id": name, "file": f"{name}.bin", "bytes": len(data), **figures})
 
     def fail(self, name: str, error: str) -> None:
         self._note({"id": name, "error": error})
 
     def _note(self, record: Mapping[str, Any]) -> None:
-        with (self.path / MANIFEST).open("a", encoding="utf-8") as file:
+        with self._writing(), (self.path / MANIFEST).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raises OutputError where the disk is full or does not let itself be written."""
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(
+                f"{self.path}: expected room for another payload, found: {error.strerror or error}. "
+                "Make room and run the same command again: it goes on where it has stopped."
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -69,3 +69,6 @@ class BasePayloadException(message: String) : PayloadException(message)
 
 /** The payload is of a codec that needs the tokenizer, and none was given. */
 class TokenizerRequiredException(message: String) : PayloadException(message)
+
+/** The payload is written against a model's guesses, which this reader does not make: ask for codec compact. */
+class RankingException(message: String) : PayloadException(message)

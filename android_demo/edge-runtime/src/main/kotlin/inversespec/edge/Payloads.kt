@@ -7,6 +7,9 @@ enum class Codec(val number: Int, val label: String) {
     TEMPLATE_GZIP(0, "template-gzip"),
     TEMPLATE_ZSTD(1, "template-zstd"),
     COMPACT(2, "compact"),
+
+    /** Written against the device model's own guesses. Its header is read here, its anchors are not. */
+    PREDICTIVE(3, "predictive"),
 }
 
 /** The tokenizer as the payload's codecs see it. */
@@ -21,7 +24,8 @@ interface TokenBytes {
 /**
  * What a payload says about itself before its anchors are read.
  *
- * @property tag the contract tag as 2 hex digits; [Contract.identity] of a fitting bundle starts with it.
+ * @property tag the contract tag as 2 hex digits; [Contract.identity] of a fitting bundle starts with it. Of
+ *   codec predictive, another tag.
  * @property baseRef for a delta, the reference of the payload it adds to, as 2 hex digits.
  * @property prompt the user's prompt, where the payload carries it.
  * @property session in hex.

@@ -95,8 +95,10 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
     override fun close() = synchronized(terminating) {
         if (closed) return
         closed = true
-        release(outputs.keys.toList(), outputs)
-        release(inputs.keys.toList(), inputs)
+        // The caches' tensors are in both.
+        (inputs.values + outputs.values).distinct().forEach(OnnxTensor::close)
+        inputs.clear()
+        outputs.clear()
         runOptions.close()
         session.close()
         sessionOptions.close()

@@ -14,6 +14,7 @@ import inversespec.edge.MalformedPayloadException
 import inversespec.edge.OversizedPayloadException
 import inversespec.edge.Payloads
 import inversespec.edge.PromptRequiredException
+import inversespec.edge.RankingException
 import inversespec.edge.TokenBytes
 import inversespec.edge.TokenizerRequiredException
 import inversespec.edge.VersionException
@@ -30,6 +31,8 @@ internal object Wire {
     private const val NEEDS_PROMPT = 4
     private const val DELTA = 2
     private const val EXTRAS = 1
+    private val TEMPLATES = listOf(Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD)
+    private val READABLE = TEMPLATES + Codec.COMPACT
 
     private class Opened(val header: Header, val extras: Extras, val body: ByteArray)
 
@@ -44,6 +47,12 @@ internal object Wire {
     ): AnchorSet {
         val opened = open(data)
         val header = opened.header
+        if (header.codec == Codec.PREDICTIVE) {
+            throw RankingException(
+                "codec: expected ${READABLE.joinToString { it.label }}, found ${header.codec.label}, which is read with " +
+                    "the model itself and not by this reader; ask for a payload of codec compact for the same anchors",
+            )
+        }
         if (header.tag != contract.tag) {
             throw ContractMismatchException(
                 "contract: expected tag ${contract.tag} of contract $contract, found a payload with tag " +
@@ -57,7 +66,7 @@ internal object Wire {
         val shape = when (header.codec) {
             Codec.COMPACT -> Compact.decode(opened.body, contract, primed ?: IntArray(0), on?.anchors)
             Codec.TEMPLATE_GZIP -> Template.decode(opened.body, needed(header, tokens), Squeeze::ungzip)
-            Codec.TEMPLATE_ZSTD -> Template.decode(opened.body, needed(header, tokens), Squeeze::unzstd)
+            else -> Template.decode(opened.body, needed(header, tokens), Squeeze::unzstd)
         }
         val positions = shape.found.keys.sorted()
         return AnchorSet(
@@ -96,7 +105,12 @@ internal object Wire {
             "codec: expected ${Codec.values().joinToString { "${it.number} (${it.label})" }}, found $number " +
                 "in byte 0 (${hex(first)}); update this software to read it",
         )
-        if (codec != Codec.COMPACT && first and (NEEDS_PROMPT or DELTA) != 0) {
+        if (codec == Codec.PREDICTIVE && first and NEEDS_PROMPT == 0) {
+            throw MalformedPayloadException(
+                "header: expected codec ${codec.label} to need its prompt, found byte 0 ${hex(first)}",
+            )
+        }
+        if (codec in TEMPLATES && first and (NEEDS_PROMPT or DELTA) != 0) {
             throw MalformedPayloadException(
                 "header: expected neither prompt nor base for codec ${codec.label}, found byte 0 ${hex(first)}",
             )

@@ -1,0 +1,197 @@
+package inversespec.edge.bundle
+
+import inversespec.edge.BundleException
+import inversespec.edge.BundleFileException
+import inversespec.edge.BundleHashException
+import inversespec.edge.BundleMissingException
+import inversespec.edge.BundleSchemaException
+import inversespec.edge.BundleVariantException
+import inversespec.edge.Bundles
+import inversespec.edge.Cancel
+import inversespec.edge.EdgeModel
+import inversespec.edge.Options
+import inversespec.edge.payload.sha256
+import inversespec.edge.payload.toHex
+import inversespec.edge.shippedBundle
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertThrows
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.io.TempDir
+import java.io.ByteArrayOutputStream
+import java.io.File
+import java.util.concurrent.CancellationException
+import java.util.zip.ZipEntry
+import java.util.zip.ZipOutputStream
+
+internal class BundleTest {
+    @TempDir
+    lateinit var temp: File
+
+    private val into: File get() = File(temp, "bundles")
+
+    private fun copy(): File = File(temp, "copy").also { shippedBundle.copyRecursively(it, overwrite = true) }
+
+    private fun files(): Map<String, ByteArray> = shippedBundle.walk().filter { it.isFile }
+        .associate { it.relativeTo(shippedBundle).path.replace(File.separatorChar, '/') to it.readBytes() }
+
+    private fun zip(files: Map<String, ByteArray>): ByteArray = ByteArrayOutputStream().also { out ->
+        ZipOutputStream(out).use { zip ->
+            for ((name, data) in files) {
+                zip.putNextEntry(ZipEntry(name))
+                zip.write(data)
+            }
+        }
+    }.toByteArray()
+
+    private inline fun <reified T : BundleException> refused(files: Map<String, ByteArray>, sha256: String? = null) {
+        refused<T> { Bundles.importZip(zip(files).inputStream(), into, sha256) }
+    }
+
+    /** The error is of the kind, and nothing is left behind. */
+    private inline fun <reified T : Exception> refused(body: () -> Unit) {
+        val before = into.list().orEmpty().toSet()
+        val error = try {
+            body()
+            null
+        } catch (error: Exception) {
+            error
+        }
+        assertEquals(T::class.java, error?.javaClass, "$error")
+        if (error is BundleException) assertTrue("expected" in error.message!! || "missing" in error.message!!, error.message)
+        assertEquals(before, into.list().orEmpty().toSet())
+    }
+
+    @Test
+    fun `a bundle says what it is`() {
+        val info = Bundles.inspect(shippedBundle)
+        assertEquals("tiny-qwen", info.id)
+        assertEquals(2, info.contractTag.length)
+        assertTrue(info.variant in info.variants.map { it.name })
+        assertEquals(files().filterKeys { it != MANIFEST }.values.sumOf { it.size.toLong() }, info.bytes)
+        assertTrue(info.memoryNeeded() > info.variants.first { it.name == info.variant }.bytes)
+        var last = 0L
+        Bundles.verify(shippedBundle) { done, total ->
+            assertTrue(done in last..total)
+            last = done
+        }
+        assertEquals(info.bytes, last)
+    }
+
+    @Test
+    fun `a bundle that is not whole is refused by the file`() {
+        val model = files().keys.first { it.endsWith(".data") }
+        assertThrows(BundleMissingException::class.java) { Bundles.inspect(File(temp, "absent")) }
+        assertThrows(BundleMissingException::class.java) { EdgeModel.open(temp) }
+        val bundle = copy()
+        File(bundle, model).run { writeBytes(readBytes().also { it[100] = (it[100] + 1).toByte() }) }
+        assertThrows(BundleHashException::class.java) { Bundles.verify(bundle) }
+        File(bundle, model).appendText("x")
+        assertThrows(BundleFileException::class.java) { Bundles.verify(bundle) }
+        File(bundle, model).delete()
+        val error = assertThrows(BundleFileException::class.java) { Bundles.verify(bundle) }
+        assertTrue(model.substringAfter('/') in error.message!!)
+        assertThrows(BundleVariantException::class.java) { EdgeModel.open(shippedBundle, Options(variant = "int3")) }
+        val cancel = Cancel().also { it.cancel() }
+        assertThrows(CancellationException::class.java) { Bundles.verify(shippedBundle, null, cancel) }
+    }
+
+    @Test
+    fun `a manifest that breaks a rule is refused by the field`() {
+        val text = String(files().getValue(MANIFEST))
+        val changes = mapOf(
+            "\"schema\": 1" to "\"schema\": 2",
+            "\"context\": " to "\"context\": -",
+            "\"default_variant\": \"" to "\"default_variant\": \"x",
+            "\"head_dim\": " to "\"head_dims\": ",
+            "\"graph\": \"fp32" to "\"graph\": \"../fp32",
+            "\"fp32/model.onnx\": {" to "\"../model.onnx\": {",
+            "\"size\": " to "\"size\": \"1\", \"x\": ",
+            "\"tokenizer.json\"" to "\"other.json\"",
+            "<|im_end|>" to "<|end|>",
+            "{" to "[",
+        )
+        for ((before, after) in changes) {
+            assertTrue(before in text, before)
+            val changed = text.replaceFirst(before, after).toByteArray()
+            val error = assertThrows(BundleSchemaException::class.java, { Manifest.parse(changed) }, after)
+            assertTrue("bundle.json: expected" in error.message!!, error.message)
+        }
+    }
+
+    @Test
+    fun `a zip becomes a bundle that runs`() {
+        val data = zip(files())
+        val sha256 = sha256(data).toHex().uppercase()
+        var last = 0L
+        val dir = Bundles.importZip(data.inputStream(), into, sha256, data.size.toLong()) { done, total ->
+            assertEquals(data.size.toLong(), total)
+            assertTrue(done >= last)
+            last = done
+        }
+        assertEquals(File(into, "tiny-qwen"), dir)
+        Bundles.verify(dir)
+        EdgeModel.open(dir, Options(threads = 1)).use { model ->
+            assertEquals(3, model.generate("Hi", 3) {}.tokens)
+        }
+        // Once more, inside one folder and with more than the bundle beside: it takes the place of the first.
+        val nested = files().mapKeys { "some/${it.key}" } + mapOf("some/NOTES.txt" to ByteArray(3), "other.txt" to ByteArray(3))
+        val file = File(temp, "bundle.zip").apply { writeBytes(zip(nested)) }
+        assertEquals(dir, Bundles.importZip(file, into))
+        assertEquals(files().keys, dir.walk().filter { it.isFile }.map { it.relativeTo(dir).path }.toSet())
+        assertEquals(listOf("tiny-qwen"), into.list()!!.toList())
+    }
+
+    @Test
+    fun `files from anywhere become a bundle`() {
+        val dir = Bundles.importFiles(into) { path -> files()[path]?.inputStream() }
+        Bundles.verify(dir)
+        val model = files().keys.first { it.endsWith(".data") }
+        refused<BundleFileException> { Bundles.importFiles(into) { path -> files()[path]?.takeIf { path != model }?.inputStream() } }
+        refused<BundleFileException> {
+            Bundles.importFiles(into) { path -> (files()[path]!! + ByteArray(if (path == model) 1 else 0)).inputStream() }
+        }
+        refused<BundleFileException> { Bundles.importFiles(into) { null } }
+        refused<BundleHashException> {
+            Bundles.importFiles(into) { path -> files()[path]!!.also { if (path == model) it[5] = (it[5] + 1).toByte() }.inputStream() }
+        }
+        Bundles.verify(dir)
+    }
+
+    @Test
+    fun `no archive writes outside its folder`() {
+        for (name in listOf("../evil", "/evil", "a/../../evil", "a//b", "..\\evil", "./x", "C:evil")) {
+            refused<BundleFileException>(mapOf(name to ByteArray(3)))
+        }
+        assertEquals(setOf("bundles"), temp.list()!!.toSet())
+    }
+
+    @Test
+    fun `a broken archive is refused and leaves nothing`() {
+        val good = files()
+        val model = good.keys.first { it.endsWith(".data") }
+        refused<BundleFileException>(mapOf("a.txt" to ByteArray(3)))
+        refused<BundleFileException>(good + mapOf("x/$MANIFEST" to ByteArray(3)))
+        refused<BundleFileException>(good - model)
+        refused<BundleHashException>(good + (model to good.getValue(model).clone().also { it[9] = (it[9] + 1).toByte() }))
+        refused<BundleHashException>(good, "0".repeat(64))
+        refused<BundleFileException>((0..300).associate { "f$it" to ByteArray(0) })
+        refused<BundleFileException> { Bundles.importZip("no zip".byteInputStream(), into) }
+        refused<BundleFileException> { Bundles.importZip(zip(good).copyOf(5000).inputStream(), into) }
+        refused<BundleFileException> { Bundles.importZip(File(temp, "absent.zip"), into) }
+        refused<BundleFileException> { Bundles.importZip(zip(good).inputStream(), into, maxBytes = 50_000) }
+        val bomb = zip(mapOf("zeros" to ByteArray(4 shl 20)))
+        refused<BundleFileException> { Bundles.importZip(bomb.inputStream(), into, maxBytes = 1 shl 20) }
+        val cancel = Cancel()
+        refused<CancellationException> {
+            Bundles.importZip(zip(good).inputStream(), into, cancel = cancel) { done, _ -> if (done > 3000) cancel.cancel() }
+        }
+    }
+
+    @Test
+    fun `what a killed import left is swept away by the next`() {
+        File(into, ".import-dead/x").mkdirs()
+        Bundles.importZip(zip(files()).inputStream(), into)
+        assertEquals(listOf("tiny-qwen"), into.list()!!.toList())
+    }
+}

@@ -1,0 +1,138 @@
+package inversespec.edge.engine
+
+import inversespec.edge.EngineException
+import inversespec.edge.bundle.BundleFolder
+import inversespec.edge.bundle.ModelShape
+import inversespec.edge.shippedBundle
+import org.junit.jupiter.api.Assertions.assertArrayEquals
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertThrows
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.io.TempDir
+import java.io.File
+import kotlin.math.abs
+
+/** The shipped model on ONNX Runtime: its cache may grow and be rewound at will. */
+internal class OrtEngineTest {
+    private val folder = BundleFolder.open(shippedBundle)
+    private val context = folder.manifest.context
+
+    private fun <T> engine(body: (OrtEngine) -> T): T =
+        OrtEngine(folder.graph("fp32"), folder.manifest.model, context, 1).use(body)
+
+    private fun ids(size: Int, seed: Int = 1) =
+        java.util.Random(seed.toLong()).let { luck -> IntArray(size) { luck.nextInt(folder.manifest.contract.vocabSize) } }
+
+    private fun Engine.row(chunk: IntArray): FloatArray {
+        val logits = append(chunk, intArrayOf(chunk.size - 1))
+        return FloatArray(vocab) { logits.buffer.get(it) }
+    }
+
+    private fun assertClose(expected: FloatArray, found: FloatArray) {
+        assertTrue(expected.indices.all { abs(expected[it] - found[it]) < 1e-3 })
+    }
+
+    @Test
+    fun `rewinding gives what a fresh engine gives`() = engine { engine ->
+        val first = ids(30)
+        val other = ids(20, 2)
+        val expected = engine { fresh -> fresh.row(first.copyOf(10) + other) }
+        engine.row(first)
+        engine.rewind(10)
+        assertClose(expected, engine.row(other))
+        assertEquals(30, engine.length)
+        engine.rewind(0)
+        assertClose(expected, engine.row(first.copyOf(10) + other))
+    }
+
+    @Test
+    fun `the cache grows without forgetting`() = engine { engine ->
+        val all = ids(minOf(200, context - 1))
+        val expected = engine { fresh -> fresh.row(all) }
+        var at = 0
+        while (at < all.size - 1) {
+            val size = minOf(17, all.size - 1 - at)
+            engine.append(all.copyOfRange(at, at + size), IntArray(0))
+            at += size
+        }
+        assertClose(expected, engine.row(all.copyOfRange(at, all.size)))
+    }
+
+    @Test
+    fun `rows are those asked for`() = engine { engine ->
+        val chunk = ids(12)
+        val logits = engine.append(chunk, intArrayOf(3, 7, 11))
+        val rows = List(3) { row -> FloatArray(engine.vocab) { logits.buffer.get(row * engine.vocab + it) } }
+        engine.rewind(0)
+        for ((row, place) in listOf(3, 7, 11).withIndex()) {
+            engine.rewind(0)
+            assertClose(engine.row(chunk.copyOf(place + 1)), rows[row])
+        }
+        // More rows than ever before, then fewer: the buffer is the same.
+        engine.rewind(0)
+        val many = engine.append(chunk, IntArray(12) { it })
+        assertClose(rows[2], FloatArray(engine.vocab) { many.buffer.get(11 * engine.vocab + it) })
+    }
+
+    @Test
+    fun `the buffer is used again and the context is the limit`() = engine { engine ->
+        engine.append(ids(context), IntArray(0))
+        assertEquals(context, engine.length)
+        assertThrows(inversespec.edge.ContextException::class.java) { engine.append(ids(1), IntArray(0)) }
+        engine.rewind(context - 1)
+        val last = ids(1, 3)
+        val first = engine.row(last)
+        engine.rewind(context - 1)
+        assertArrayEquals(first, engine.row(last))
+    }
+
+    @Test
+    fun `a terminated pass leaves the engine as it was`() = engine { engine ->
+        val chunk = ids(20)
+        val expected = engine.row(chunk)
+        engine.rewind(10)
+        engine.terminate(true)
+        assertThrows(PassTerminated::class.java) { engine.append(chunk.copyOfRange(10, 20), intArrayOf(9)) }
+        assertEquals(10, engine.length)
+        engine.terminate(false)
+        assertClose(expected, engine.row(chunk.copyOfRange(10, 20)))
+    }
+
+    @Test
+    fun `what cannot be loaded or run is refused with one clear error`(@TempDir temp: File) {
+        val text = File(temp, "model.onnx").apply { writeText("no graph") }
+        for (graph in listOf(text, File(temp, "absent.onnx"))) {
+            val error = assertThrows(EngineException::class.java) { OrtEngine(graph, folder.manifest.model, 64, 1) }
+            assertTrue("expected a graph ONNX Runtime can load" in error.message!!)
+        }
+        val model = folder.manifest.model
+        val wrong = ModelShape(model.id, model.layers + 1, model.kvHeads, model.headDim, model.vocabSize)
+        val error = assertThrows(EngineException::class.java) { OrtEngine(folder.graph("fp32"), wrong, 64, 1) }
+        assertTrue("${model.layers}.key" in error.message!!)
+        engine { engine ->
+            assertThrows(EngineException::class.java) { engine.append(intArrayOf(engine.vocab), IntArray(0)) }
+            assertThrows(EngineException::class.java) { engine.append(intArrayOf(1), intArrayOf(1)) }
+            assertThrows(EngineException::class.java) { engine.append(IntArray(0), IntArray(0)) }
+            engine.close()
+            assertThrows(EngineException::class.java) { engine.append(intArrayOf(1), IntArray(0)) }
+        }
+    }
+
+    @Test
+    fun `one thread for each fast core`(@TempDir temp: File) {
+        assertTrue(Threads.performanceCores() in 1..Runtime.getRuntime().availableProcessors())
+        val count = Runtime.getRuntime().availableProcessors()
+        for (cpu in 0 until count) {
+            File(temp, "cpu$cpu/cpufreq").mkdirs()
+            File(temp, "cpu$cpu/cpufreq/cpuinfo_max_freq").writeText(if (cpu == 0) "2800000\n" else "1800000\n")
+        }
+        assertEquals(1, Threads.performanceCores(temp))
+        for (cpu in 0 until count) {
+            File(temp, "cpu$cpu/topology").mkdirs()
+            File(temp, "cpu$cpu/topology/thread_siblings_list").writeText("0-${count - 1}\n")
+            File(temp, "cpu$cpu/cpu_capacity").writeText("1024\n")
+        }
+        assertEquals(1, Threads.performanceCores(temp))
+    }
+}

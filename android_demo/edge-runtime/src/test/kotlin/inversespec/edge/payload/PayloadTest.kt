@@ -1,0 +1,184 @@
+package inversespec.edge.payload
+
+import inversespec.edge.AnchorSet
+import inversespec.edge.Base
+import inversespec.edge.Codec
+import inversespec.edge.Contract
+import inversespec.edge.MalformedPayloadException
+import inversespec.edge.PayloadException
+import inversespec.edge.Payloads
+import inversespec.edge.RankingException
+import inversespec.edge.Row
+import inversespec.edge.TokenBytes
+import inversespec.edge.TokenizerRequiredException
+import inversespec.edge.expected
+import inversespec.edge.int
+import inversespec.edge.ints
+import inversespec.edge.repo
+import inversespec.edge.row
+import inversespec.edge.rows
+import inversespec.edge.text
+import inversespec.edge.text.Json
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertThrows
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.DynamicTest
+import org.junit.jupiter.api.DynamicTest.dynamicTest
+import org.junit.jupiter.api.Test
+import org.junit.jupiter.api.TestFactory
+import java.io.File
+
+/** Takes the longest piece that fits, from left to right; of equal pieces the lowest id. */
+private class ToyTokens(private val pieces: List<ByteArray>) : TokenBytes {
+    private val ids = pieces.withIndex().reversed().filter { it.value.isNotEmpty() }.associate { it.value.toHex() to it.index }
+    private val longest = pieces.maxOf { it.size }
+
+    override fun tokenBytes(id: Int): ByteArray = pieces[id]
+
+    override fun encode(text: String): IntArray {
+        val data = text.toByteArray()
+        val out = ArrayList<Int>()
+        var at = 0
+        while (at < data.size) {
+            val size = (minOf(longest, data.size - at) downTo 1).first { data.copyOfRange(at, at + it).toHex() in ids }
+            out.add(ids.getValue(data.copyOfRange(at, at + size).toHex()))
+            at += size
+        }
+        return out.toIntArray()
+    }
+}
+
+internal class PayloadTest {
+    private val document = Json.parse(File(repo, "tests/vectors/payload_vectors.json").readBytes()).row()
+    private val vectors = document["vectors"].rows()
+    private val contracts = document["contracts"].row().mapValues { (_, each) -> contract(each.row()) }
+    private val tokens = ToyTokens((document["toy_pieces"] as List<*>).map { (it as String).hexToBytes() })
+
+    private fun contract(row: Row) = Contract(
+        row.int("vocab_size"),
+        row.text("vocab_hash"),
+        row["special"].row().mapValues { (it.value as Long).toInt() },
+        row.text("template_hash"),
+    )
+
+    private fun anchors(row: Row, contract: Contract) = AnchorSet(
+        row["positions"].ints(),
+        row["ids"].ints(),
+        row.int("canvas"),
+        contract,
+        (row["length"] as Long?)?.toInt(),
+        row.int("step"),
+        row.int("total_steps"),
+        row["prompt"] as String?,
+        row["session"] as String?,
+        row["confidence"].ints(),
+    )
+
+    private fun promptIds(row: Row): IntArray? = row["prompt_ids"]?.ints()?.toIntArray()
+
+    @TestFactory
+    fun `every vector of the format`(): List<DynamicTest> = vectors.map { row ->
+        dynamicTest("vector: ${row.text("name")}") {
+            val data = row.text("payload").hexToBytes()
+            val contract = contracts.getValue(row.text("contract"))
+            val error = row["error"] as String?
+            if (error != null) {
+                // A broken delta is refused before its base is asked for.
+                val found = assertThrows(PayloadException::class.java) {
+                    Payloads.decode(data, contract, promptIds(row), tokens)
+                }
+                assertEquals(error.replace("Error", "Exception"), found.javaClass.simpleName)
+                assertTrue("expected" in found.message!!, found.message)
+            } else {
+                val base = vectors.firstOrNull { it["name"] == row["base"] }?.let {
+                    Base(it.text("payload").hexToBytes(), anchors(it["anchors"].row(), contract))
+                }
+                assertEquals(
+                    anchors(row["anchors"].row(), contract),
+                    Payloads.decode(data, contract, promptIds(row), tokens, base),
+                )
+                assertEquals(row["codec"], Payloads.peek(data).codec.label)
+            }
+        }
+    }
+
+    @Test
+    fun `the vectors belong to this model file`() {
+        assertEquals(document["model_sha256"], ModelFile.hash.toHex())
+        for ((name, contract) in contracts) {
+            assertEquals(document["contracts"].row()[name].row()["identity"], contract.identity)
+        }
+    }
+
+    @Test
+    fun `what random bytes decode to is what Python makes of them`() {
+        var read = 0
+        for (row in expected["sealed"].rows()) {
+            val contract = contracts.getValue(row.text("contract"))
+            val base = (row["base"] as String?)?.hexToBytes()?.let { Base(it, Payloads.decode(it, contract)) }
+            val found = try {
+                Payloads.decode(row.text("payload").hexToBytes(), contract, promptIds(row), tokens, base)
+            } catch (error: PayloadException) {
+                assertEquals(row["error"], error.javaClass.simpleName.replace("Exception", "Error"), "$row $error")
+                continue
+            }
+            assertTrue(row["error"] == null) { "$row" }
+            assertEquals(anchors(row["anchors"].row(), contract), found)
+            read++
+        }
+        assertTrue(read > 50)
+    }
+
+    @TestFactory
+    fun `the worst inputs end soon`(): List<DynamicTest> =
+        File(repo, "tests/payload/hostile").listFiles { file -> file.extension == "bin" }!!.sorted().map { file ->
+            dynamicTest("hostile: ${file.name}") {
+                // Unsealed, so most end at the checksum; the sealed ones above go on behind it.
+                val data = file.readBytes()
+                assertThrows(PayloadException::class.java) {
+                    Payloads.decode(data.copyOfRange(1, data.size), contracts.getValue("toy"), null, tokens)
+                }
+            }
+        }
+
+    @Test
+    fun `few bytes cannot ask for much`() {
+        for (contract in contracts.values) {
+            for (fill in listOf(0, 1, 0xFF)) {
+                val body = ByteArray(4000) { fill.toByte() }
+                try {
+                    Compact.decode(body, contract, IntArray(0), null)
+                } catch (expected: PayloadException) {
+                    // Refused is as good as read.
+                }
+            }
+        }
+    }
+
+    @Test
+    fun `a template without a tokenizer is refused`() {
+        val data = vectors.first { it["name"] == "template-gzip: one token" }.text("payload").hexToBytes()
+        assertThrows(TokenizerRequiredException::class.java) { Payloads.decode(data, contracts.getValue("toy")) }
+    }
+
+    @Test
+    fun `codec predictive is refused by name, its header read`() {
+        val toy = contracts.getValue("toy")
+        val data = byteArrayOf(0x5C, 0x12, 0, 0, 1, 2, 3)
+        assertEquals(Codec.PREDICTIVE, Payloads.peek(data).codec)
+        val error = assertThrows(RankingException::class.java) { Payloads.decode(data, toy, IntArray(3), tokens) }
+        assertTrue("predictive" in error.message!! && "compact" in error.message!!)
+        assertThrows(MalformedPayloadException::class.java) { Payloads.peek(byteArrayOf(0x58, 0x12, 0, 0, 1)) }
+    }
+
+    @Test
+    fun `any cut of a payload is refused`() {
+        val data = vectors.first { it["name"] == "compact: a carried prompt" }.text("payload").hexToBytes()
+        for (size in data.indices) {
+            assertThrows(PayloadException::class.java) {
+                Payloads.decode(data.copyOf(size), contracts.getValue("toy"), null, tokens)
+            }
+        }
+        assertEquals("Où? ".repeat(20), Payloads.peek(data).prompt)
+    }
+}

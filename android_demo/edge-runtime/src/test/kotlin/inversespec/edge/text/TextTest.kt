@@ -1,0 +1,174 @@
+package inversespec.edge.text
+
+import inversespec.edge.BundleSchemaException
+import inversespec.edge.Row
+import inversespec.edge.UsageException
+import inversespec.edge.expected
+import inversespec.edge.ints
+import inversespec.edge.repo
+import inversespec.edge.row
+import inversespec.edge.rows
+import inversespec.edge.shippedBundle
+import inversespec.edge.text
+import org.junit.jupiter.api.Assertions.assertArrayEquals
+import org.junit.jupiter.api.Assertions.assertEquals
+import org.junit.jupiter.api.Assertions.assertThrows
+import org.junit.jupiter.api.Assertions.assertTrue
+import org.junit.jupiter.api.Assumptions.assumeTrue
+import org.junit.jupiter.api.Test
+import java.io.File
+import java.util.zip.GZIPInputStream
+
+internal class TextTest {
+    private val shared = File(repo.parentFile, "shared/tokenizer")
+
+    private fun shipped(): Tokenizer = Tokenizer.fromJson(File(shippedBundle, "tokenizer.json").readBytes())
+
+    private fun qwen(): Tokenizer {
+        val file = File(shared, "qwen2.5_tokenizer.json.gz")
+        assumeTrue(file.isFile, "$file is absent")
+        return Tokenizer.fromJson(GZIPInputStream(file.inputStream()).use { it.readBytes() })
+    }
+
+    /** Texts to ids, ids to text piece by piece: as Python does. */
+    private fun same(tokenizer: Tokenizer, vectors: Row) {
+        for (row in vectors["texts"].rows()) {
+            assertEquals(row["ids"].ints(), tokenizer.encode(row.text("text")).toList()) { "text ${row.text("text")}" }
+        }
+        for (row in vectors["streams"].rows()) {
+            val stream = TextStream(tokenizer)
+            assertEquals(row["pieces"], row["ids"].ints().map(stream::push))
+            assertEquals(row["tail"], stream.flush())
+        }
+    }
+
+    @Test
+    fun `the shipped tokenizer is Python's`() = same(shipped(), expected["tokenizer"].row())
+
+    @Test
+    fun `the Qwen tokenizer is Python's, and gives the published vectors`() {
+        val tokenizer = qwen()
+        val texts = File(shared, "qwen2_vectors.inp").readText().split("\n__ggml_vocab_test__\n")
+        val lines = File(shared, "qwen2_vectors.out").readLines()
+        assertTrue(lines.size >= 40)
+        for ((text, line) in texts.zip(lines)) {
+            val ids = line.trim().split(' ').filter { it.isNotEmpty() }.map { it.toInt() }
+            assertEquals(ids, tokenizer.encode(text).toList()) { "text $text" }
+            assertEquals(text, tokenizer.decode(ids.toIntArray()))
+        }
+        println("qwen vectors: ${lines.size}")
+        same(tokenizer, (expected["qwen"] ?: return).row())
+    }
+
+    @Test
+    fun `names of special tokens become special tokens and no text`() {
+        val tokenizer = shipped()
+        val ids = tokenizer.encode("a<|im_end|>")
+        assertTrue(ids.last() in tokenizer.specialIds)
+        assertEquals("a", tokenizer.decode(ids))
+        assertEquals("<|im_end|>", String(tokenizer.tokenBytes(ids.last())))
+        for (id in listOf(-1, tokenizer.size, Int.MAX_VALUE)) assertEquals(0, tokenizer.tokenBytes(id).size)
+    }
+
+    @Test
+    fun `a long piece is not slow`() {
+        val tokenizer = shipped()
+        val start = System.nanoTime()
+        val ids = tokenizer.encode("the".repeat(20_000))
+        assertEquals(60_000, ids.sumOf { tokenizer.tokenBytes(it).size })
+        assertTrue(System.nanoTime() - start < 20_000_000_000) // a quadratic one takes minutes
+    }
+
+    @Test
+    fun `what is no Qwen tokenizer is refused by the field that differs`() {
+        val text = File(shippedBundle, "tokenizer.json").readText()
+        val changes = listOf(
+            "\"type\":\\s*\"NFC\"" to "\"type\":\"NFKC\"",
+            "\"behavior\":\\s*\"Isolated\"" to "\"behavior\":\"Removed\"",
+            "\"use_regex\":\\s*false" to "\"use_regex\":true",
+            "\"type\":\\s*\"BPE\"" to "\"type\":\"WordPiece\"",
+            "\"lstrip\":\\s*false" to "\"lstrip\":true",
+            "\"dropout\":\\s*null" to "\"dropout\":0.1",
+            "\"Regex\":\\s*\"" to "\"Regex\":\"(",
+        )
+        for ((before, after) in changes) {
+            assertTrue(Regex(before).containsMatchIn(text), before)
+            val changed = text.replace(Regex(before), Regex.escapeReplacement(after))
+            val error = assertThrows(BundleSchemaException::class.java, { Tokenizer.fromJson(changed.toByteArray()) }, after)
+            assertTrue("expected" in error.message!! && "found" in error.message!!)
+        }
+        for (broken in listOf("", "{}", "[]", "{\"model\":1}")) {
+            assertThrows(BundleSchemaException::class.java) { Tokenizer.fromJson(broken.toByteArray()) }
+        }
+    }
+
+    @Test
+    fun `space means the same on every Java`() {
+        val pattern = SplitRegex.compile("\\s+|[^\\s\\S]|[\\s]x|\\S")
+        for (space in listOf("\u000B", "\u0085", "\u00A0", "\u2003", "\u3000")) {
+            assertTrue(pattern.matcher(space).matches(), "U+%04X".format(space[0].code))
+        }
+        // No flag that Android does not know.
+        assertEquals(java.util.regex.Pattern.UNICODE_CASE, pattern.flags())
+    }
+
+    @Test
+    fun `chat templates render as Python's do`() {
+        for (row in expected["chat"].rows()) {
+            val template = ChatTemplate.fromJson(json(row["template"]).toByteArray())
+            val messages = row["messages"].rows().map { Message(it.text("role"), it.text("content")) }
+            assertEquals(row["text"], template.render(messages))
+        }
+    }
+
+    @Test
+    fun `a broken chat template is refused by field`() {
+        val good = "\"system\":[\"\",\"\"],\"user\":[\"\",\"\"],\"assistant\":[\"\",\"\"]"
+        for (broken in listOf(
+            "{$good,\"generation\":\"\"}",
+            "{$good,\"default_system\":3,\"generation\":\"\"}",
+            "{$good,\"default_system\":null,\"generation\":null}",
+            "{${good.replace("[\"\",\"\"]", "[\"\"]")},\"default_system\":null,\"generation\":\"\"}",
+            "[",
+        )) {
+            assertThrows(BundleSchemaException::class.java, { ChatTemplate.fromJson(broken.toByteArray()) }, broken)
+        }
+        val template = ChatTemplate.fromJson("{$good,\"default_system\":null,\"generation\":\"\"}".toByteArray())
+        assertThrows(UsageException::class.java) { template.render(listOf(Message("tool", "x"))) }
+    }
+
+    @Test
+    fun `broken sequences become as many replacement characters as in Python`() {
+        fun text(vararg bytes: Int) = Utf8Stream().run { push(ByteArray(bytes.size) { bytes[it].toByte() }) + flush() }
+        assertEquals("\uFFFD\uFFFD\uFFFD", text(0xED, 0xA0, 0x80))
+        assertEquals("\uFFFD\uFFFD", text(0xE0, 0x80))
+        assertEquals("\uFFFDa", text(0xF0, 0x90, 0x80, 0x61))
+        assertEquals("\uFFFD", text(0xF0, 0x90))
+        assertEquals("\uD83C\uDF89", text(0xF0, 0x9F, 0x8E, 0x89))
+    }
+
+    @Test
+    fun `JSON is read as it is written`() {
+        val value = Json.parse(" {\"a\": [1, -2.5e1, true, null, \"\\u00e9\\n\\ud83c\\udf89\"], \"b\": {}} ")
+        assertEquals(mapOf("a" to listOf(1L, -25.0, true, null, "é\n🎉"), "b" to emptyMap<String, Any>()), value)
+        for (broken in listOf("", "{", "[1,]", "{\"a\":}", "01", "\"", "\"\\x\"", "\"\\u12\"", "nul", "1 2", "[".repeat(100), "\"\n\"", "99999999999999999999")) {
+            assertThrows(JsonException::class.java, { Json.parse(broken) }, broken)
+        }
+        assertThrows(JsonException::class.java) { Json.parse(byteArrayOf(0x22, 0xFF.toByte(), 0x22)) }
+        assertEquals("\"\\\"\\\\\\n\\u00e9\\u007f\"", Json.quote("\"\\\né\u007f"))
+    }
+
+    @Test
+    fun `bytes and characters of byte-level BPE stand for each other`() {
+        assertEquals(256, ByteAlphabet.CHARS.toSet().size)
+        assertArrayEquals(byteArrayOf(0x20, 0x41, 0xFF.toByte()), ByteAlphabet.bytes("ĠAÿ"))
+        assertEquals(null, ByteAlphabet.bytes("中"))
+    }
+
+    private fun json(value: Any?): String = when (value) {
+        is Map<*, *> -> value.entries.joinToString(",", "{", "}") { "${json(it.key)}:${json(it.value)}" }
+        is List<*> -> value.joinToString(",", "[", "]", transform = ::json)
+        is String -> Json.quote(value)
+        else -> value.toString()
+    }
+}

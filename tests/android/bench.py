@@ -1,0 +1,150 @@
+"""python -m tests.android.bench: milliseconds a token of the Python and of the Kotlin runtime, in one run.
+
+Both fill the same payloads of the shipped bundle in turns, prompt, text and log probabilities included, so
+that whatever else the machine does meets both. The answers must be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_runtime.errors import EdgeError
+from edge_runtime.lookup import SHIPPED
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet, encode
+from tests.android import jvm
+
+PROMPT = "Describe the town of Vell."
+MOST_RATIO = 1.25
+WARM_UP = 30
+
+_EPILOG = """\
+example: python -m tests.android.bench --tokens 96 --rounds 60
+
+exit codes: 0 within the bar, 1 slower or different, 2 wrong usage or no JDK
+"""
+
+
+@dataclass
+class Result:
+    """Medians over the rounds, in milliseconds a token."""
+
+    python: float
+    kotlin: float
+    rounds: int
+    tokens: int
+    equal: bool
+
+    @property
+    def ratio(self) -> float:
+        return self.kotlin / self.python
+
+
+class Kotlin:
+    """The Kotlin runtime in a process of its own, one fill at a time."""
+
+    def __init__(self, bundle: Path, variant: str, threads: int) -> None:
+        command = ["java", "-Xmx512m", "-cp", jvm.test_class_path(), "inversespec.edge.BenchKt"]
+        self._process = subprocess.Popen(
+            [*command, str(bundle), variant, str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
+        self._out, self._in = self._process.stdout, self._process.stdin
+        if not self._out.readline().startswith("ready"):
+            raise RuntimeError("the Kotlin runtime did not start")
+
+    def fill(self, data: bytes) -> tuple[float, list[int]]:
+        print(data.hex(), file=self._in, flush=True)
+        milliseconds, _, ids = self._out.readline().partition(" ")
+        return float(milliseconds), [int(each) for each in ids.split(",")]
+
+    def close(self) -> None:
+        self._in.close()
+        self._process.wait(30)
+
+
+def measure(bundle: Path, variant: str | None, threads: int, tokens: int, rounds: int) -> Result:
+    edge = EdgeRuntime.open(bundle, variant, threads=threads, prepack=False)
+    options = edge.options(speculate="off")
+    # One anchor and a known length: the answer has as many tokens as asked for, all but one of them decoded.
+    contract = edge.bundle.contract
+    ids = edge.prompt_ids(PROMPT)
+    anchors = AnchorSet((0,), (contract.vocab_size // 2,), tokens, contract, tokens, prompt=PROMPT)
+    data = encode(anchors, prompt_ids=ids, embed_prompt=True)
+
+    def python() -> tuple[float, list[int]]:
+        before = time.perf_counter()
+        stream = edge.text_stream()
+        found, parts = [], []
+        for token in edge.fill(edge.read(data), options):
+            found.append(token.id)
+            parts.append(stream.push(token.id))
+        return (time.perf_counter() - before) * 1e3, found
+
+    kotlin = Kotlin(bundle, edge.bundle.variant_name, threads)
+    try:
+        for _ in range(WARM_UP):
+            kotlin.fill(data)
+        python()
+        times: tuple[list[float], list[float]] = ([], [])
+        equal = True
+        for _ in range(rounds):
+            first, second = python(), kotlin.fill(data)
+            times[0].append(first[0])
+            times[1].append(second[0])
+            equal = equal and first[1] == second[1]
+    finally:
+        kotlin.close()
+    ours, theirs = (statistics.median(each) / tokens for each in times)
+    return Result(ours, theirs, rounds, tokens, equal)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.android.bench",
+        description="Time the Python and the Kotlin edge runtime on the same bundle, in turns.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--bundle", type=Path, default=SHIPPED, help="default: the shipped one")
+    parser.add_argument("--variant", metavar="NAME", help="default: the bundle's own")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--tokens", type=int, default=96, metavar="N", help="tokens of an answer: 96")
+    parser.add_argument("--rounds", type=int, default=40, metavar="N", help="fills of each: 40")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args()
+    if lacking := jvm.missing():
+        print(f"bench: {lacking}", file=sys.stderr)
+        return 2
+    built = jvm.maven("test-compile")
+    if built.returncode:
+        print(built.stdout[-3000:], file=sys.stderr)
+        return 2
+    try:
+        found = measure(args.bundle, args.variant, args.threads, args.tokens, args.rounds)
+    except EdgeError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps({**vars(found), "ratio": found.ratio}))
+    else:
+        print(f"{found.tokens} tokens, median of {found.rounds} fills, {args.threads} thread(s)")
+        print(f"python  {found.python:.3f} ms a token")
+        print(f"kotlin  {found.kotlin:.3f} ms a token")
+        print(f"ratio   {found.ratio:.2f} (bar: {MOST_RATIO}); ids {'equal' if found.equal else 'DIFFERENT'}")
+    return 0 if found.equal and found.ratio <= MOST_RATIO else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

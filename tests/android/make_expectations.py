@@ -1,0 +1,357 @@
+"""python -m tests.android.make_expectations OUT: what the Python runtime does, for the Kotlin one to equal.
+
+Writes one JSON file: answers filled on the shipped bundle, tokenizer and chat template results, payloads made
+of random bytes with what decoding them gives, compressed frames. It depends on the shipped weights, so it is
+made where it is used and never kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from edge_runtime.bundle import MANIFEST, Bundle, file_record, read_manifest
+from edge_runtime.chat import ChatTemplate
+from edge_runtime.forced import FillOptions, FillStats, Source, agreement, fill
+from edge_runtime.lookup import SHIPPED
+from edge_runtime.ort_engine import OrtEngine
+from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.tokenizer import TextStream, Tokenizer
+from edge_runtime.unrounded import unrounded
+from payload import AnchorSet, Base, Codec, Contract, PayloadError, decode, encode
+from payload.files import write_whole
+from payload.squeeze import unzstd
+from payload.wire import seal
+
+REPO = Path(__file__).resolve().parents[2]
+SHARED_TOKENIZER = REPO.parent / "shared" / "tokenizer" / "qwen2.5_tokenizer.json.gz"
+SEED = 20
+
+CODECS = (Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT)
+"""Those the Kotlin reader knows."""
+
+PROMPTS = (
+    "What is the capital?",
+    "Describe the town of Vell.",
+    "Which is taller, the hill of Orn or the hill of Tam?",
+    "Anna has 12 apples and gives away 5. How many are left?",
+    "Write a function that adds two numbers.",
+    "A. yes\nB. no\nC. maybe\nAnswer with one letter.",
+    "Où est la rivière ?  中文 🎉 é",
+    "Tell me about the river, the mayor and the market of the town, please.",
+)
+
+ODD = (
+    "",
+    " ",
+    "a<|im_end|>b<|im_start|><|im_end",
+    "<|endoftext|><|endoftext|>",
+    "don't DON'T we'll they'Re '\u017f x'\u017f",
+    "e\u0301 \u00e9 \u1100\u1161\u11a8 \u212b",
+    "\x00\x0b\x0c\x1c\x85\u00a0\u2003\u2028\u3000\u200b|",
+    "a\r\n\r\n  b\n \n\tc   ",
+    "12345 \u0661\u0662 \u00bd \u2167 x\u00b2",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" * 8,
+    "            x             ",
+)
+LETTERS = (
+    "aeinrst 'ABC.,!?-_/\n\t\r0128 \u00e9\u0301\u017f\u4e2d\u6587\u0431\u05d0\u0e01\U0001f389\u00a0\u3000\x0b"
+)
+
+
+def texts(luck: random.Random, count: int) -> list[str]:
+    return [*ODD, *("".join(luck.choices(LETTERS, k=luck.randrange(1, 60))) for _ in range(count))]
+
+
+def tokenizer_vectors(tokenizer: Tokenizer, luck: random.Random) -> dict[str, Any]:
+    streams = []
+    for _ in range(40):
+        ids = luck.choices(range(tokenizer.size + 3), k=30)
+        stream = TextStream(tokenizer)
+        streams.append({"ids": ids, "pieces": [stream.push(id_) for id_ in ids], "tail": stream.flush()})
+    return {
+        "texts": [{"text": text, "ids": tokenizer.encode(text)} for text in [*PROMPTS, *texts(luck, 100)]],
+        "streams": streams,
+    }
+
+
+def chat_vectors(folder: Path) -> list[dict[str, Any]]:
+    compiled = json.loads((folder / "chat_template.json").read_bytes())
+    conversation = [
+        {"role": "user", "content": " One\n{{ x }} "},
+        {"role": "assistant", "content": "Two"},
+        {"role": "user", "content": ""},
+    ]
+    rows = []
+    for default in (None, "You are a small test model."):
+        template = {**compiled, "default_system": default}
+        for messages in (
+            conversation,
+            conversation[:1],
+            [{"role": "system", "content": "Be brief."}, *conversation],
+        ):
+            text = ChatTemplate.from_json(template).render(messages)
+            rows.append({"template": template, "messages": messages, "text": text})
+    return rows
+
+
+def frames(luck: random.Random) -> Iterator[dict[str, Any]]:
+    """zstd frames of every kind of block, whole and broken, with what Python makes of them; null: refused."""
+    words = [
+        "".join(luck.choices("etaoinshrdlu", weights=range(12, 0, -1), k=luck.randrange(1, 9)))
+        for _ in range(300)
+    ]
+    contents = [b"", b"a", b"a" * 70_000, luck.randbytes(300), bytes(range(256)) * 3]
+    contents += [" ".join(luck.choices(words, k=size)).encode() for size in (5, 60, 400, 3000, 9000)]
+    contents += [bytes(luck.choices((65, 66, 67, 68), k=size)) for size in (100, 2000, 40_000)]
+    contents += [b"".join(luck.choices((b"abcd" * 9, b"xyz", luck.randbytes(7)), k=400)) for _ in range(3)]
+    for content in contents:
+        for level in (-5, 1, 3, 9, 19):
+            for checksum in (False, True):
+                packer = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
+                data = packer.compress(content)
+                yield {"frame": data.hex(), "content": content.hex(), "whole": True}
+                if len(data) < 4000 and level in (3, 19):
+                    for _ in range(4):
+                        broken = bytearray(data)
+                        broken[luck.randrange(4, len(data))] ^= 1 << luck.randrange(8)
+                        yield {"frame": broken.hex(), "content": _unpacked(bytes(broken)), "whole": False}
+                    yield {"frame": data[:-1].hex(), "content": None, "whole": False}
+                    yield {"frame": (data + b"x").hex(), "content": None, "whole": False}
+
+
+def _unpacked(data: bytes) -> str | None:
+    try:
+        return unzstd(data, 1 << 17, "frame").hex()
+    except PayloadError:
+        return None
+
+
+def sealed(luck: random.Random, count: int) -> Iterator[dict[str, Any]]:
+    """Payloads whose check holds around random bodies: many decode to something, the rest are refused."""
+    sys.path.insert(0, str(REPO / "tests" / "vectors"))
+    from toy_vocabulary import PIECES, ToyTokens, contract
+
+    tokens = ToyTokens()
+    readers = {"toy": contract(), "qwen": contract(151_643, "c")}
+    vectors = json.loads((REPO / "tests" / "vectors" / "payload_vectors.json").read_text())["vectors"]
+    seeds = [bytes.fromhex(row["payload"]) for row in vectors]
+    for number in range(count):
+        name, codec = luck.choice(("toy", "qwen", "qwen")), luck.choice((*CODECS, *[Codec.COMPACT] * 4))
+        reader = readers[name]
+        prompt = [luck.randrange(300) for _ in range(luck.randrange(12))] if luck.random() < 0.5 else None
+        base = None
+        body = luck.randbytes(luck.randrange(1, 24))
+        if number % 3 == 0:  # the body of a real payload, with a byte or two changed
+            payload = luck.choice([seed for seed in seeds if len(seed) > 5 and seed[0] >> 3 & 7 == codec])
+            changed = bytearray(payload[4:])
+            for _ in range(luck.randrange(3)):
+                changed[luck.randrange(len(changed))] ^= 1 << luck.randrange(8)
+            body = bytes(changed)
+        extras = luck.randbytes(4) if luck.random() < 0.2 else b""
+        if codec is Codec.COMPACT:
+            if luck.random() < 0.3:
+                under = encode(
+                    AnchorSet((0, 1, 5), (7, 8, 9), luck.choice((64, 512)), reader, luck.choice((None, 20)))
+                )
+                base = Base(under, decode(under, reader))
+        else:
+            prompt = None
+            if name == "qwen":  # a template needs a tokenizer of its contract
+                name, reader = "toy", readers["toy"]
+        data = seal(reader, codec, body, extras, prompt_ids=prompt, base=base)
+        row: dict[str, Any] = {"payload": data.hex(), "contract": name, "prompt_ids": prompt}
+        row["base"] = base.data.hex() if base else None
+        try:
+            row["anchors"] = _shape(decode(data, reader, prompt_ids=prompt, tokens=tokens, base=base))
+        except PayloadError as error:
+            row["error"] = type(error).__name__
+        yield row
+    assert len(PIECES) == readers["toy"].vocab_size
+
+
+def _shape(anchors: AnchorSet) -> dict[str, Any]:
+    return {
+        "positions": anchors.positions,
+        "ids": anchors.ids,
+        "canvas": anchors.canvas,
+        "length": anchors.length,
+        "step": anchors.step,
+        "total_steps": anchors.total_steps,
+        "prompt": anchors.prompt,
+        "session": anchors.session.hex() if anchors.session else None,
+        "confidence": anchors.confidence,
+    }
+
+
+def plans(luck: random.Random, answer: Sequence[int], contract: Contract, room: int) -> Iterator[AnchorSet]:
+    """Anchor sets of every kind for one prompt, of its own greedy answer and of words that do not belong."""
+    size = max(4, min(len(answer), room - 8, 40))
+    own = [*answer, *luck.choices(range(contract.vocab_size), k=size)][:size]
+    canvas = min(64, room)
+    other = luck.choices(range(256, contract.vocab_size), k=size)
+
+    def of(places: Sequence[int], ids: Sequence[int], length: int | None = None) -> AnchorSet:
+        return AnchorSet(tuple(places), tuple(ids[p] for p in places), canvas, contract, length)
+
+    yield of(range(0, size, 3), own, size)
+    yield of(range(1, size, 2), other, size)
+    yield of(range(3), other)
+    yield of(range(size), own, size)
+    yield of(sorted(luck.sample(range(size), size // 2)), other)
+    yield of([size - 1], other)
+    yield of(range(min(size, canvas // 2)), own)
+    yield of([], own, size // 2)
+
+
+def unrounded_bundle(folder: Path, out: Path) -> Path:
+    """A copy of a bundle whose quantised products keep float32 activations: there ONNX Runtimes agree.
+
+    The shipped graphs round activations to 8 bits, and a sum that differs in its last bit then rounds the
+    other way; the Kotlin tests run on another version of ONNX Runtime than the Python ones.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(folder, out)
+    manifest = json.loads((out / MANIFEST).read_bytes())
+    for variant in manifest["variants"].values():
+        path = out / variant["graph"]
+        path.write_bytes(unrounded(path.read_bytes()))
+        variant["files"][variant["graph"]] = file_record(path).to_json()
+    (out / MANIFEST).write_text(json.dumps(manifest))
+    return out
+
+
+def fills(folder: Path, variant: str, luck: random.Random, *, exact: bool) -> Iterator[dict[str, Any]]:
+    """Answers of one variant, in the order in which a runtime that keeps its cache must fill them.
+
+    exact: whether ids must be the same, rather than up to the first near tie.
+    """
+    edge = EdgeRuntime.open(folder, variant, threads=1, prepack=False)
+    bundle = edge.bundle
+    for number, prompt in enumerate(PROMPTS):
+        room = bundle.context - len(edge.prompt_ids(prompt))
+        free = AnchorSet((), (), bundle.context, bundle.contract)
+        yield (plain := _filled(edge, prompt, free, None, exact=exact, max_tokens=min(48, room)))
+        for kind, anchors in enumerate(plans(luck, plain["ids"], bundle.contract, room)):
+            if (kind + number) % 2:  # every other one: all kinds over two prompts
+                continue
+            codec = (Codec.COMPACT, Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD)[
+                (kind + number) // 2 % 4
+            ]
+            carried = luck.random() < 0.5
+            row = AnchorSet(**{**vars(anchors), "prompt": prompt if carried else None})
+            data = encode(
+                row,
+                codec,
+                prompt_ids=edge.prompt_ids(prompt) if codec is Codec.COMPACT else None,
+                tokens=bundle.tokenizer,
+                embed_prompt=carried,
+            )
+            yield _filled(edge, prompt, row, data, exact=exact, score_anchors=kind != 3)
+
+
+def _filled(
+    edge: EdgeRuntime,
+    prompt: str,
+    anchors: AnchorSet,
+    data: bytes | None,
+    *,
+    exact: bool,
+    max_tokens: int | None = None,
+    score_anchors: bool = True,
+) -> dict[str, Any]:
+    options = FillOptions(max_tokens=max_tokens, score_anchors=score_anchors)
+    stats = FillStats()
+    prompt_ids = edge.prompt_ids(prompt)
+    if data is not None:
+        request = edge.read(data, None if anchors.prompt else prompt)
+        assert (request.prompt_ids, request.anchors) == (prompt_ids, anchors)
+    tokens = list(fill(edge.engine, prompt_ids, anchors, options, stats))
+    stream = edge.text_stream()
+    text = "".join(stream.push(token.id) for token in tokens)
+    ids = [token.id for token in tokens]
+    return {
+        "bundle": str(edge.bundle.path.resolve()),
+        "variant": edge.bundle.variant_name,
+        "prompt": None if data is not None and anchors.prompt else prompt,
+        "payload": None if data is None else data.hex(),
+        "max_tokens": max_tokens,
+        "score_anchors": score_anchors,
+        "prompt_tokens": len(prompt_ids),
+        "anchors": len(anchors),
+        "ids": ids,
+        "sources": "".join("A" if token.source is Source.ANCHOR else "F" for token in tokens),
+        "logprobs": [token.logprob for token in tokens],
+        "margins": None if exact else _margins(edge.bundle, prompt_ids, ids),
+        "text": text + stream.flush(),
+        "passes": stats.passes,
+        "reused": stats.reused,
+        "agreement": agreement(tokens),
+        "stop": stats.stop.name if stats.stop else None,
+    }
+
+
+def _margins(bundle: Bundle, prompt_ids: Sequence[int], ids: Sequence[int]) -> list[float]:
+    """How far the best logit lies above the second, for each position of an answer and the one behind."""
+    engine = OrtEngine.open(bundle, threads=1)
+    engine.append(prompt_ids)
+    engine.rewind(len(prompt_ids) - 1)
+    logits = engine.append([prompt_ids[-1], *ids], range(len(ids) + 1))
+    best = np.partition(logits, -2, axis=-1)[:, -2:]
+    return [float(gap) for gap in best[:, 1] - best[:, 0]]
+
+
+def expectations(work: Path, folder: Path = SHIPPED) -> dict[str, Any]:
+    """Everything, for one bundle; work: a folder for the bundle made of it."""
+    luck = random.Random(SEED)
+    same = unrounded_bundle(folder, work / "unrounded")
+    variants = sorted(read_manifest(folder).variants)
+    result = {
+        "tokenizer": tokenizer_vectors(Bundle.open(folder).tokenizer, luck),
+        "qwen": None,
+        "chat": chat_vectors(folder),
+        "frames": list(frames(luck)),
+        "sealed": list(sealed(luck, 400)),
+        "fills": [row for variant in variants for row in fills(same, variant, luck, exact=True)],
+        "rounded": list(fills(folder, read_manifest(folder).default_variant, luck, exact=False)),
+    }
+    if SHARED_TOKENIZER.is_file():
+        full = Tokenizer.from_json(gzip.decompress(SHARED_TOKENIZER.read_bytes()).decode("utf-8"))
+        result["qwen"] = tokenizer_vectors(full, luck)
+    return result
+
+
+def write_expectations(out: Path) -> dict[str, Any]:
+    """Writes them to a file, with the bundle they need beside it, and returns them."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    found = expectations(out.parent)
+    write_whole(out, json.dumps(found).encode())
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.android.make_expectations",
+        description="Write what the Python runtime does on the shipped bundle, for the Kotlin tests.",
+        epilog="example: python -m tests.android.make_expectations expected.json",
+    )
+    parser.add_argument("out", type=Path, help="JSON file to write")
+    args = parser.parse_args()
+    found = write_expectations(args.out)
+    print(f"{args.out}: {len(found['fills'])} fills, {len(found['sealed'])} payloads")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

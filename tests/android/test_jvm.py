@@ -1,0 +1,82 @@
+"""The Kotlin edge runtime on the desktop JVM, held against the Python one: Maven runs the tests, this counts.
+
+Maven's own word is not enough: a fill test that was never run would pass as well. So the reports are read,
+and every answer that Python has filled must have been filled there, with the same ids.
+"""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from edge_runtime.lookup import SHIPPED
+from tests.android import jvm
+from tests.android.make_expectations import write_expectations
+
+pytestmark = [
+    pytest.mark.skipif(jvm.missing() is not None, reason=str(jvm.missing())),
+    pytest.mark.skipif(
+        not (SHIPPED / "bundle.json").is_file(), reason="the shipped bundle has not been made"
+    ),
+]
+
+FILLS = "every fill has the ids of the Python runtime's"
+VECTORS = "every vector of the format"
+SKIPS_ALLOWED = 1
+"""The Qwen vectors, which lie beside the repository and not in it."""
+
+
+@pytest.fixture(scope="module")
+def results() -> Counter[tuple[str, str]]:
+    """How often a test method came out how, dynamic tests counted one by one: (method, result) -> number."""
+    write_expectations(jvm.EXPECTED)
+    for old in (jvm.TARGET / "surefire-reports").glob("TEST-*.xml"):
+        old.unlink()
+    run = jvm.maven("test")
+    found = count(jvm.TARGET / "surefire-reports")
+    assert run.returncode == 0, run.stdout[-6000:]
+    return found
+
+
+def count(reports: Path) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for report in reports.glob("TEST-*.xml"):
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            children = {child.tag for child in case}
+            result = (
+                "skipped"
+                if "skipped" in children
+                else "failed"
+                if children & {"failure", "error"}
+                else "passed"
+            )
+            found[case.attrib["name"].partition("(")[0], result] += 1
+    return found
+
+
+def test_every_fill_has_the_ids_of_the_python_runtime(
+    results: Counter[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = len(json.loads(jvm.EXPECTED.read_bytes())["fills"])
+    equal = results[FILLS, "passed"]
+    with capsys.disabled():
+        print(f"\nKotlin fills with the ids of Python's: {equal} of {wanted}")
+    assert equal == wanted >= 50
+
+
+def test_every_vector_of_the_format_is_read_alike(results: Counter[tuple[str, str]]) -> None:
+    vectors = json.loads((jvm.REPO / "tests" / "vectors" / "payload_vectors.json").read_text())["vectors"]
+    assert results[VECTORS, "passed"] == len(vectors)
+
+
+def test_nothing_failed_and_nothing_was_left_out(results: Counter[tuple[str, str]]) -> None:
+    by_result: Counter[str] = Counter()
+    for (_, result), number in results.items():
+        by_result[result] += number
+    assert by_result["failed"] == 0
+    assert by_result["skipped"] <= SKIPS_ALLOWED
+    assert by_result["passed"] > 200

@@ -131,3 +131,23 @@ def test_input_that_cannot_be_used(dream_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="expected a prompt a line, found none"):
         read_jobs(empty)
     assert main(["--model", str(dream_folder), "--input", str(empty)]) == 2
+
+
+def test_a_full_disk_stops_it_with_one_clear_error_and_it_goes_on_later(
+    dream_folder: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    full = [out / f"{job.name}.bin.part" for job in read_jobs(source)]
+    for path in full:
+        path.symlink_to("/dev/full")
+    assert main(command(dream_folder, source, out)) == 1
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert "Make room and run the same command again" in error
+    assert "Traceback" not in error
+    assert not list(out.glob("*.bin"))
+    for path in full:
+        path.unlink(missing_ok=True)
+    assert main(command(dream_folder, source, out)) == 0
+    assert len(list(out.glob("*.bin"))) == len(read_jobs(source))

@@ -102,6 +102,9 @@ def _bundle(name: str, bundles: Path) -> Path:
             return _converted(path, bundles / path.name)
     if name == LARGER:
         raise CheckpointError(f"no bundle {name} and no checkpoint {name} among the shipped weights")
+    if name.count("/") == 1 and not Path(name).exists():  # as in Qwen/Qwen2.5-0.5B-Instruct
+        out = bundles / Path(name).name
+        return out if (out / MANIFEST).is_file() else _converted(find_checkpoint(name), out)
     return find_bundles("", model=name)[0]
 
 

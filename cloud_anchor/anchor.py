@@ -17,6 +17,7 @@ from cloud_anchor.errors import CloudError, RequestError
 from edge_runtime.errors import EdgeError
 from payload import AUTO, AnchorSet, Codec, PayloadError
 from payload.files import UsageError, write_whole
+from payload.predictive import GUARD
 
 if TYPE_CHECKING:  # these bring torch along
     from cloud_anchor.maker import Made, Maker, Selection
@@ -39,6 +40,11 @@ exit codes: 0 ok, 2 usage, 3 nothing that could be sent or single prompts failed
 130 interrupted
 """
 
+PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
+"""Codec of each profile."""
+
+TINY_TABLE = Path(__file__).parent / "tiny" / "frontier.json"
+
 PLAN_TO_CHECK = (256, 1 << 16)
 """Stands for the model's plan while options are checked before it is known; it allows all steps."""
 
@@ -46,6 +52,9 @@ PLAN_TO_CHECK = (256, 1 << 16)
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
+        if args.target_f1 is not None:
+            aim(args)
+        args.codec = args.codec or PROFILES[args.profile or "latency"]
         return _run(args) if args.input is None else _run_many(args)
     except (CloudError, EdgeError) as error:
         return _fail(error, error.exit_code)
@@ -97,12 +106,35 @@ def _parser() -> argparse.ArgumentParser:
     add_sampling(parser)
     add_selection(parser)
 
+    goal = parser.add_argument_group("goal, in place of fraction, selection and codec")
+    goal.add_argument(
+        "--target-f1", type=float, metavar="X", help="least steps, then bytes, measured to give this mean F1"
+    )
+    goal.add_argument(
+        "--frontier",
+        type=Path,
+        metavar="FILE",
+        help="the table to choose from, made by cloud_anchor.tiny.frontier (default: the tiny pair's)",
+    )
     out = parser.add_argument_group("payload")
-    out.add_argument(
+    written = out.add_mutually_exclusive_group()
+    written.add_argument(
+        "--profile",
+        choices=tuple(PROFILES),
+        help="bytes: codec predictive, fewest bytes, a pass of the edge model a position; latency: codec "
+        "compact, fewest passes (default)",
+    )
+    written.add_argument(
         "--codec",
-        default=Codec.COMPACT.label,
         choices=[AUTO, *(codec.label for codec in Codec)],
-        help="how it is written",
+        help="how it is written, by name",
+    )
+    out.add_argument(
+        "--rank-guard",
+        type=float,
+        default=GUARD,
+        metavar="NATS",
+        help=f"how far the device's numbers may be from those here, with codec predictive (default {GUARD})",
     )
     out.add_argument(
         "--embed-prompt",
@@ -189,6 +221,31 @@ def config_of(args: argparse.Namespace, canvas: int, steps: int) -> DenoiseConfi
     )
 
 
+def aim(args: argparse.Namespace) -> None:
+    """Sets fraction, selection and codec as --target-f1 asks for; raises RequestError."""
+    from cloud_anchor.target import cheapest, read_table
+    from edge_runtime.bundle import read_manifest
+    from edge_runtime.lookup import SHIPPED
+
+    edge = args.edge or (SHIPPED if args.model == "tiny" else None)
+    table = args.frontier or (TINY_TABLE if args.model == "tiny" else None)
+    if edge is None or table is None:
+        raise RequestError("target F1: expected an edge bundle (--edge) and its table (--frontier)")
+    if args.steps is not None or args.select is not None or args.threshold is not None:
+        raise RequestError("target F1: expected no --steps, --select or --threshold, for it chooses them")
+    manifest = read_manifest(edge)
+    settings = read_table(table, manifest.ranking(manifest.default_variant).hex())
+    named = args.codec or (args.profile and PROFILES[args.profile])
+    chosen = cheapest(settings, args.target_f1, {named} if named else set(PROFILES.values()))
+    args.fraction, args.select, args.threshold = chosen.fraction, chosen.select, chosen.threshold
+    args.codec = chosen.codec
+    print(
+        f"anchor: {chosen.fraction:.0%} of the steps, {chosen.select} from {chosen.threshold} on, codec "
+        f"{chosen.codec}: measured F1 {chosen.f1:.3f} in {chosen.bytes:.1f} bytes",
+        file=sys.stderr,
+    )
+
+
 def selection_of(args: argparse.Namespace) -> Selection:
     """The selection options, read; raises RequestError."""
     from cloud_anchor.edge_aware import WalkConfig
@@ -203,7 +260,11 @@ def open_maker(args: argparse.Namespace) -> Maker:
     """The models that the options name."""
     from cloud_anchor.maker import Maker
 
-    return Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype, compiled=args.compile)
+    maker = Maker.open(
+        args.model, edge=args.edge, device=args.device, dtype=args.dtype, compiled=args.compile
+    )
+    maker.guard = args.rank_guard
+    return maker
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -217,7 +278,7 @@ def _run(args: argparse.Namespace) -> int:
     config = config_of(args, *maker.plan([prompt]))
     runs = denoise(maker.model, [maker.form.ids(prompt)], config)
     (made,) = maker.choose([prompt], runs, selection, args.codec, args.embed_prompt)
-    payloads = {embed: made.payload(maker.form, args.codec, embed) for embed in (True, False)}
+    payloads = {embed: maker.payload(made, args.codec, embed) for embed in (True, False)}
     data = payloads[args.embed_prompt]
     if args.output == "-":
         sys.stdout.buffer.write(data)
@@ -255,6 +316,7 @@ def _run_many(args: argparse.Namespace) -> int:
         "contract": maker.form.contract.identity,
         "codec": args.codec,
         "embed_prompt": args.embed_prompt,
+        "rank_guard": args.rank_guard,
         **asdict(config),
         **{f"select_{name}": value for name, value in asdict(selection).items()},
     }
@@ -323,8 +385,7 @@ def _json(made: Made, sizes: dict[str, int], decode: Decode) -> dict[str, Any]:
     }
     if made.walk is not None:
         report["edge"] = {"passes": made.walk.passes, "tokens": made.walk.tokens}
-        if made.complete:
-            report["edge"]["text"] = decode(made.walk.text)
+        report["edge"]["text"] = decode(made.walk.text)
     return report
 
 

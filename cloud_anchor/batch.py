@@ -199,7 +199,7 @@ def run_batch(
             (made,) = maker.choose(
                 [job.prompt], [run], options.selection, options.codec, options.embed_prompt
             )
-            data = made.payload(maker.form, options.codec, options.embed_prompt)
+            data = maker.payload(made, options.codec, options.embed_prompt)
         except (CloudError, EdgeError, PayloadError) as error:
             folder.fail(job.name, str(error))
             yield str(error)

@@ -20,8 +20,8 @@ correctness.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -78,13 +78,18 @@ class Walk:
 
 
 def walk(
-    reader: Reader, runs: Sequence[Denoised], contract: Contract, config: WalkConfig | None = None
+    reader: Reader,
+    runs: Sequence[Denoised],
+    contract: Contract,
+    config: WalkConfig | None = None,
+    only: Collection[int] | None = None,
 ) -> list[Walk]:
     """Walks each run's predicted answer with the edge model, as many at a time as the reader likes.
 
-    Raises NothingToSendError for a run whose predicted answer is empty.
+    only: the positions that may be sent; elsewhere the edge model's own token stands, however many passes
+    that takes to find out. Raises NothingToSendError for a run whose predicted answer is empty.
     """
-    walkers = [_Walker(run, contract, config or WalkConfig()) for run in runs]
+    walkers = [_Walker(run, contract, config or WalkConfig(), only) for run in runs]
     for begin in range(0, len(walkers), reader.together):
         active = walkers[begin : begin + reader.together]
         while active:
@@ -98,7 +103,9 @@ def walk(
 class _Walker:
     """One answer on its way to the fixpoint."""
 
-    def __init__(self, run: Denoised, contract: Contract, config: WalkConfig) -> None:
+    def __init__(
+        self, run: Denoised, contract: Contract, config: WalkConfig, only: Collection[int] | None = None
+    ) -> None:
         self.run, self.contract, self.config = run, contract, config
         self.draft = run.predicted_answer
         if not self.draft:
@@ -110,6 +117,13 @@ class _Walker:
         size = len(self.text)
         trust = np.asarray(run.confidence[:size])
         self.free = trust < config.threshold
+        self.max_passes = config.max_passes
+        self.may_tell = np.ones(size, bool)
+        if only is not None:
+            self.may_tell[:] = False
+            self.may_tell[list(only)] = True
+            self.free |= ~self.may_tell
+            self.max_passes = size + 1
         self.greedy = np.zeros(size, np.int64)
         self.margin = np.zeros(size, np.float32)
         self.logprob = np.zeros(size, np.float32)
@@ -134,7 +148,7 @@ class _Walker:
         # What stands before the first change is final. Where the edge model would write a special token
         # there, the draft binds after all: an answer has none.
         self.free[:first] &= ordinary[:first]
-        self.settled = first == len(text) or self.passes >= self.config.max_passes
+        self.settled = first == len(text) or self.passes >= self.max_passes
         if self.settled:
             return
         self.text = np.where(self.free & ordinary, self.greedy, text).tolist()
@@ -144,7 +158,9 @@ class _Walker:
 
     def result(self) -> Walk:
         text = np.asarray(self.text)
-        told = (self.greedy != text) | (self.margin < self.config.guard)
+        # A special token, which no answer has, cannot be left to the edge model in any case.
+        special = self.greedy >= self.contract.vocab_size
+        told = ((self.greedy != text) | (self.margin < self.config.guard)) & (self.may_tell | special)
         sent = [int(position) for position in told.nonzero()[0]]
         return Walk(self.text, sent, {p: self._gain(p) for p in sent}, self.passes, self.tokens)
 
@@ -156,45 +172,53 @@ class _Walker:
 
 
 def edge_aware(run: Denoised, found: Walk, contract: Contract, prompt: str | None = None) -> AnchorSet:
-    """The anchors of a walk, with the length of its text. There may be none: then the edge needs no help."""
-    sent = {position: found.text[position] for position in found.sent}
+    """The anchors of a walk, with the length of its text. There may be none: then the edge needs no help.
+
+    Special tokens are no anchors and are left out: Dream's own orders can commit some.
+    """
+    sent = {p: found.text[p] for p in found.sent if found.text[p] < contract.vocab_size}
     return run.anchors(sent, contract, len(found.text), prompt)
 
 
 def within_bytes(
-    anchors: AnchorSet, gains: dict[int, float], max_bytes: int, size: Callable[[AnchorSet], int]
-) -> AnchorSet:
-    """The anchors of the largest gains whose payload has at most `max_bytes`.
+    reader: Reader,
+    run: Denoised,
+    found: Walk,
+    contract: Contract,
+    config: WalkConfig,
+    max_bytes: int,
+    size: Callable[[Walk], int],
+) -> Walk:
+    """The walk that sends as many of the largest gains as a payload of at most `max_bytes` can hold.
 
-    size: bytes of an AnchorSet's payload. Raises RequestError where even a payload without anchors is larger.
+    Without a token the edge model goes on differently, so for every number of them the walk is made again:
+    its text is what the device writes with that payload. size: bytes of a walk's payload. Raises RequestError
+    where even a payload without anchors is larger.
     """
-    ranked = sorted(anchors.positions, key=lambda position: (-gains.get(position, 0.0), position))
+    ranked = sorted(found.sent, key=lambda position: (-found.gains[position], position))
+    walks: dict[int, tuple[Walk, int]] = {len(ranked): (found, size(found))}
 
-    def first(count: int) -> AnchorSet:
-        return keep(anchors, set(ranked[:count]))
+    def with_first(count: int) -> tuple[Walk, int]:
+        if count not in walks:
+            (again,) = walk(reader, [run], contract, config, set(ranked[:count]))
+            walks[count] = again, size(again)
+        return walks[count]
+
+    def fits(count: int) -> bool:
+        return with_first(count)[1] <= max_bytes
 
     low, high = 0, len(ranked)
     while low < high:  # sizes grow with the count but for a few bytes, so the last steps are made one by one
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if size(first(middle)) <= max_bytes else (low, middle - 1)
-    while low < len(ranked) and size(first(low + 1)) <= max_bytes:
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    while low < len(ranked) and fits(low + 1):
         low += 1
-    while low and size(first(low)) > max_bytes:
+    while low and not fits(low):
         low -= 1
-    least = size(first(low))
+    chosen, least = with_first(low)
     if least > max_bytes:
         raise RequestError(
             f"max bytes: expected at least {least}, the size of a payload without anchors, "
             f"found {max_bytes}. Allow more, or leave the prompt out (--no-embed-prompt)."
         )
-    return first(low)
-
-
-def keep(anchors: AnchorSet, positions: set[int]) -> AnchorSet:
-    """The same AnchorSet with these positions only."""
-    pairs = [pair for pair in zip(anchors.positions, anchors.ids, strict=True) if pair[0] in positions]
-    return replace(
-        anchors,
-        positions=tuple(position for position, _ in pairs),
-        ids=tuple(token for _, token in pairs),
-    )
+    return chosen

@@ -74,33 +74,24 @@ class Made:
         ranker: Ranker | None = None,
         guard: float = GUARD,
     ) -> bytes:
-        """ranker, guard: for codec predictive, the device's model, and how far its numbers may be off there."""
-        return _payload(self.anchors, self.run, self.walk, form, codec, embed_prompt, ranker, guard)
+        """ranker, guard: for codec predictive: the device's model, and how far its numbers may be off there.
 
-
-def _payload(
-    anchors: AnchorSet,
-    run: Denoised,
-    found: Walk | None,
-    form: PromptForm,
-    codec: Codec | str,
-    embed_prompt: bool,
-    ranker: Ranker | None,
-    guard: float,
-) -> bytes:
-    if codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label) and ranker is None:
-        raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
-    ranked = ranker is not None and codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label, AUTO)
-    return encode(
-        anchors,
-        codec,
-        prompt_ids=run.prompt_ids,
-        tokens=form.tokenizer,
-        embed_prompt=embed_prompt,
-        predictor=ranker.behind(run.prompt_ids) if ranked and ranker else None,
-        guard=guard,
-        draft=found.text if found else run.predicted_answer,
-    )
+        Raises RequestError where codec predictive lacks its ranker.
+        """
+        predictive = codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label)
+        if predictive and ranker is None:
+            raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
+        ranked = ranker if predictive or codec == AUTO else None
+        return encode(
+            self.anchors,
+            codec,
+            prompt_ids=self.run.prompt_ids,
+            tokens=form.tokenizer,
+            embed_prompt=embed_prompt,
+            predictor=ranked.behind(self.run.prompt_ids) if ranked else None,
+            guard=guard,
+            draft=self.walk.text if self.walk else self.run.predicted_answer,
+        )
 
 
 class Maker:

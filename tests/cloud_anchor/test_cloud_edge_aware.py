@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_anchor.denoised import Denoised
-from cloud_anchor.edge_aware import WalkConfig, edge_aware, keep, walk, within_bytes
+from cloud_anchor.edge_aware import Walk, WalkConfig, edge_aware, walk, within_bytes
 from cloud_anchor.errors import NothingToSendError, RequestError
 from cloud_anchor.readers import EngineReader, Passage, TorchReader
 from edge_runtime.engine import BaseEngine, Logits
@@ -76,6 +77,12 @@ def drafts(draw: st.DrawFn) -> Denoised:
         draw(st.lists(st.integers(0, WORDS - 1), min_size=size, max_size=size)),
         draw(st.lists(st.sampled_from([0.1, 0.35, 0.6, 0.95]), min_size=size, max_size=size)),
     )
+
+
+def keep(anchors: AnchorSet, positions: set[int]) -> AnchorSet:
+    """The same AnchorSet with these positions only."""
+    kept = [pair for pair in zip(anchors.positions, anchors.ids, strict=True) if pair[0] in positions]
+    return replace(anchors, positions=tuple(p for p, _ in kept), ids=tuple(i for _, i in kept))
 
 
 def filled(anchors: AnchorSet, prompt: Sequence[int], noise: float = 0.0) -> list[int]:
@@ -157,27 +164,49 @@ def test_gains_are_what_the_edge_model_lacks() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(drafts(), st.integers(4, 40))
-def test_a_byte_budget_keeps_the_largest_gains(run: Denoised, budget: int) -> None:
-    (found,) = walk(EngineReader(HashEngine(), EOS), [run], CONTRACT, WalkConfig(0.0, 0.0))
-    anchors = edge_aware(run, found, CONTRACT)
+@given(drafts(), st.integers(4, 40), st.sampled_from([0.0, 0.5]))
+def test_a_byte_budget_holds_and_the_text_is_what_the_device_writes(
+    run: Denoised, budget: int, guard: float
+) -> None:
+    reader, config = EngineReader(HashEngine(), EOS), WalkConfig(0.0, guard)
+    (found,) = walk(reader, [run], CONTRACT, config)
 
-    def size(these: AnchorSet) -> int:
-        return 5 + sum(1 + (token > 5) for token in these.ids)  # as a codec's, not the same for every token
+    def size(these: Walk) -> int:
+        return 5 + sum(1 + (these.text[p] > 5) for p in these.sent)  # as a codec's, not the same for all
 
-    least = size(keep(anchors, set()))
-    if least > budget:
-        with pytest.raises(RequestError, match=rf"max bytes: expected at least {least}, .*found {budget}"):
-            within_bytes(anchors, found.gains, budget, size)
+    (bare,) = walk(reader, [run], CONTRACT, config, only=())
+    assert filled(edge_aware(run, bare, CONTRACT), run.prompt_ids) == bare.text
+    if size(bare) > budget and size(found) > budget:
+        with pytest.raises(
+            RequestError, match=rf"max bytes: expected at least {size(bare)}, .*found {budget}"
+        ):
+            within_bytes(reader, run, found, CONTRACT, config, budget, size)
         return
-    kept = within_bytes(anchors, found.gains, budget, size)
+    kept = within_bytes(reader, run, found, CONTRACT, config, budget, size)
     assert size(kept) <= budget
-    left = set(anchors.positions) - set(kept.positions)
-    if left and kept.positions:
-        assert min(found.gains[p] for p in kept.positions) >= max(found.gains[p] for p in left)
-    if left:
-        following = max(left, key=lambda p: (found.gains[p], -p))
-        assert size(keep(anchors, {*kept.positions, following})) > budget
+    if size(found) <= budget:
+        assert kept == found
+    # The edge model goes on differently without the tokens left out: the walk says how.
+    assert filled(edge_aware(run, kept, CONTRACT), run.prompt_ids) == kept.text
+
+
+def test_a_byte_budget_keeps_the_largest_gains() -> None:
+    class Plain(HashEngine):
+        """Never thinks of special tokens, which have to be told in any case."""
+
+        def _after(self, prefix: Sequence[int]) -> Logits:
+            logits = super()._after(prefix)
+            logits[WORDS:] = -20
+            return logits
+
+    run = draft([3, 1, 4, 1, 5, 9, 2, 6], [0.9, 0.2, 0.5, 0.95, 0.3, 0.7, 0.1, 0.8])
+    reader, config = EngineReader(Plain(), EOS), WalkConfig(0.0, 0.0)
+    (found,) = walk(reader, [run], CONTRACT, config)
+    best = sorted(found.sent, key=lambda p: -found.gains[p])
+    for count in range(len(best) + 1):
+        kept = within_bytes(reader, run, found, CONTRACT, config, count, lambda each: len(each.sent))
+        assert {p: kept.text[p] for p in best[:count]} == {p: found.text[p] for p in best[:count]}
+        assert len(kept.sent) <= count
 
 
 def test_an_empty_answer_is_an_error() -> None:

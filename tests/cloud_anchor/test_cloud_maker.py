@@ -13,6 +13,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.maker import Maker, Selection
 from cloud_anchor.readers import TorchReader
 from cloud_anchor.sampler import DenoiseConfig
+from edge_runtime.bundle import read_manifest
 from edge_runtime.runtime import EdgeRuntime
 from tests.checkpoints import write_tiny_qwen
 
@@ -39,7 +40,9 @@ def test_the_device_writes_what_the_cloud_intended(maker: Maker, edge: EdgeRunti
         tokens = list(edge.fill(request))
         assert made.walk is not None
         assert [token.id for token in tokens] == made.walk.text
-        assert made.complete
+        predictive = edge.read(maker.payload(made, "predictive", embed_prompt=True))
+        assert predictive.anchors == edge.read(maker.payload(made, embed_prompt=True)).anchors
+        assert [token.id for token in edge.fill(predictive)] == made.walk.text
 
 
 def test_the_pytorch_twin_chooses_the_same(maker: Maker, edge_bundle: Path) -> None:
@@ -74,7 +77,10 @@ def test_a_byte_budget_holds_for_what_is_written(
     report = json.loads(capsys.readouterr().out)
     assert file.stat().st_size <= 70
     assert len(report["anchors"]) > 0
-    assert "text" not in report["edge"], "the device no longer writes the walk's text"
+    written = EdgeRuntime.open(edge_bundle, threads=1).read(file.read_bytes())
+    tokens = EdgeRuntime.open(edge_bundle, threads=1).fill(written)
+    text = EdgeRuntime.open(edge_bundle, threads=1).bundle.tokenizer.decode([t.id for t in tokens])
+    assert report["edge"]["text"] == text, "what the device writes with the tokens that are left"
     assert main(base) == 0
     whole = json.loads(capsys.readouterr().out)
     assert len(whole["anchors"]) > len(report["anchors"])
@@ -83,6 +89,65 @@ def test_a_byte_budget_holds_for_what_is_written(
     assert "max bytes: expected at least" in capsys.readouterr().err
     assert main([*base, "--max-bytes", "60", "--select", "paper"]) == 2
     assert "expected selection edge-aware, found paper" in capsys.readouterr().err
+
+
+def test_profiles(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "payload.bin"
+    base = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "24", "--total-steps", "16"]
+    base += ["--prompt", "Why?", "--json", "-o", str(file)]
+    edge = ["--edge", str(edge_bundle)]
+    for options, codec in ((["--profile", "bytes"], 3), (["--profile", "latency"], 2), ([], 2)):
+        assert main([*base, *edge, *options]) == 0
+        assert file.read_bytes()[0] >> 3 & 7 == codec
+        capsys.readouterr()
+    assert main([*base, "--profile", "bytes"]) == 2
+    assert "codec predictive: expected an edge bundle" in capsys.readouterr().err
+
+
+def test_a_target_chooses_the_least_that_was_measured_to_reach_it(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = read_manifest(edge_bundle)
+    rows = [
+        {"fraction": f, "select": "edge-aware", "threshold": t, "codec": c, "f1": low + 0.02, "low": low}
+        | {"bytes": b}
+        for f, t, c, low, b in (
+            (0.25, 0.0, "compact", 0.8, 20),
+            (0.25, 0.5, "predictive", 0.8, 9),
+            (0.5, 0.0, "compact", 0.9, 30),
+            (0.5, 0.0, "predictive", 0.9, 12),
+        )
+    ]
+    table = tmp_path / "table.json"
+    ranking = manifest.ranking(manifest.default_variant).hex()
+    table.write_text(json.dumps({"ranking": ranking, "settings": rows}))
+    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "24"]
+    base += ["--total-steps", "16", "--prompt", "Why?", "--json", "--frontier", str(table)]
+    for target, options, steps, codec in (
+        ("0.7", [], 4, "predictive"),
+        ("0.7", ["--profile", "latency"], 4, "compact"),
+        ("0.85", [], 8, "predictive"),
+    ):
+        assert main([*base, "--target-f1", target, *options]) == 0
+        shown = capsys.readouterr()
+        assert json.loads(shown.out)["steps"] == steps
+        assert f"codec {codec}" in shown.err
+    for options, message in (
+        (["--target-f1", "0.95"], "expected at most 0.900"),
+        (["--target-f1", "2"], "expected 0 to 1"),
+        (["--target-f1", "0.5", "--codec", "template-gzip"], "expected settings with codec template-gzip"),
+        (["--target-f1", "0.5", "--steps", "3"], "it chooses them"),
+    ):
+        assert main([*base, *options]) == 2
+        assert message in capsys.readouterr().err
+    table.write_text(json.dumps({"ranking": "0" * 64, "settings": rows}))
+    assert main([*base, "--target-f1", "0.7"]) == 2
+    assert "Measure this pair" in capsys.readouterr().err
+    table.write_text("[]")
+    assert main([*base, "--target-f1", "0.7"]) == 2
+    assert "expected a table" in capsys.readouterr().err
 
 
 def test_edge_aware_needs_an_edge(dream_folder: Path) -> None:

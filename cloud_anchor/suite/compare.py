@@ -58,9 +58,13 @@ def moves(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Move]:
                 yield Move(name, index, column, cell["mean"], twin["mean"], allowed)
 
 
-def _label(row: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What a row is about: its texts."""
-    return tuple((column, cell) for column, cell in row.items() if isinstance(cell, str))
+SETTINGS = ("layer", "p >=", "lookahead")
+"""Columns whose numbers say what a row is about, as texts do."""
+
+
+def _label(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """What a row is about."""
+    return tuple((c, cell) for c, cell in row.items() if isinstance(cell, str) or c in SETTINGS)
 
 
 def _estimate(cell: Any) -> bool:

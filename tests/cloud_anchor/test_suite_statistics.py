@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from cloud_anchor.suite.compare import moves
 from cloud_anchor.suite.statistics import (
     cohen_d,
     difference,
@@ -108,3 +109,16 @@ def test_sentences_follow_from_the_interval() -> None:
     assert compare("one", rows([]), "two", rows([0.5]))[1] == "undecided"
     assert verdict(True, False, 19) == "undecided"
     assert verdict(True, False, 20) == "holds"
+
+
+def test_two_runs_agree_within_their_intervals() -> None:
+    def table(mean: float, layer: int) -> dict[str, object]:
+        cell = {"n": 30, "mean": mean, "std": 0.1, "low": mean - 0.1, "high": mean + 0.1}
+        return {"start": "warm", "layer": layer, "N": 30, "F1": cell}
+
+    first = {"bridge": {"rows": [table(0.5, 1), table(0.7, 2)]}, "timing": {"rows": [table(9.0, 1)]}}
+    second = {"bridge": {"rows": [table(0.72, 2), table(0.75, 1)]}, "timing": {"rows": [table(1.0, 1)]}}
+    found = {move.row: move for move in moves(first, second)}
+    assert [found[0].within, found[1].within] == [False, True]
+    assert (found[0].second, found[0].allowed) == (0.75, pytest.approx(0.2))
+    assert len(found) == 2  # times tell of the machine, and are left out

@@ -72,9 +72,8 @@ def facts(report: Report) -> Iterator[str]:
     edges = ", ".join(f"{name} ({count / 1e6:.2f} million parameters)" for name, count in about.edges.items())
     yield (
         f"{report.items} prompts ({', '.join(report.settings['data'])}; seed {report.settings['seed']}). "
-        "Diffusion "
-        f"model: {about.model} ({about.parameters / 1e6:.2f} million parameters), {about.total_steps} steps "
-        f"on a canvas of {about.canvas}. Edge: {edges}. Machine: {machine()}."
+        f"Diffusion model: {about.model} ({about.parameters / 1e6:.2f} million parameters), "
+        f"{about.total_steps} steps on a canvas of {about.canvas}. Edge: {edges}. Machine: {machine()}."
     )
     for name, why in report.skipped.items():
         yield f"Not run: {PHASES[name].title}: {why}"
@@ -100,9 +99,8 @@ def summary_line(claims: Sequence[Claim]) -> str:
     }
     return (
         f"Of {len(claims)} statements {counts['holds']} hold, {counts['does not hold']} do not, and "
-        f"{counts['undecided']} "
-        "are undecided by these figures. A verdict is decided by the 95% interval of a paired difference, or "
-        "by the interval or p that is named with it."
+        f"{counts['undecided']} are undecided by these figures. A verdict is decided by the 95% interval of "
+        "a paired difference, or by the interval or p that is named with it."
     )
 
 

@@ -37,8 +37,8 @@ class Store:
                 differs = sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k))
                 if differs:
                     raise RequestError(
-                        f"{path}: its items were measured with another {', '.join(differs)}. "
-                        "Use the same options to go on, or another folder."
+                        f"{path}: its items were measured with another {', '.join(differs)}. Use the same "
+                        "options to go on, or another folder."
                     )
             else:
                 self.write(SETTINGS, json.dumps(wanted, indent=1) + "\n")

@@ -196,7 +196,7 @@ def compare(name: str, first: Answers, other: str, second: Answers, metric: str 
     result = found.verdict if s.n >= LEAST else "too few"
     means = " against ".join(f"{sum(values) / s.n:.3f}" for values in first.pairs(second, metric))
     return (
-        f"{words[result]} ({means}; paired difference {s.mean:+.3f} [{s.low:+.3f}, {s.high:+.3f}], N "
-        f"= {s.n})",
+        f"{words[result]} ({means}; paired difference {s.mean:+.3f} [{s.low:+.3f}, {s.high:+.3f}], N = "
+        f"{s.n})",
         "undecided" if result == "too few" else result,
     )

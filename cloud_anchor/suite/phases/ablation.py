@@ -75,8 +75,8 @@ def tables(records: Records, about: About) -> list[Table]:
                         }
                     )
     paper = (
-        "The paper at 10% and 25%: alone 0.125; real 0.840, 0.921; random tokens 0.002; random places 0.774, "
-        "0.900."
+        "The paper at 10% and 25%: alone 0.125; real 0.840, 0.921; random tokens 0.002; random places "
+        "0.774, 0.900."
     )
     return [
         Table(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,15 +30,14 @@ COLD, COLD_MORE, WARM, PREFIX = "cold start", "cold start, equal compute", "warm
 
 STRUCTURE = frozenset(
     "a an the and or but if then so because as of in on at to from by for with without into over under is "
-    "are was were "
-    "be been has have had do does did it its this that these those there here each every all any some no not "
-    "i you he "
-    "she we they his her their our your my which who what when where how than also let us can will would "
-    "should may def return else elif while import lambda".split()
+    "are was were be been has have had do does did it its this that these those there here each every all "
+    "any some no not i you he she we they his her their our your my which who what when where how than also "
+    "let us can will would should may def return else elif while import lambda".split()
 )
 """Words that structure a sentence or a program and carry no fact of their own."""
 
 
+@lru_cache(8192)
 def structural(text: str) -> bool:
     """Whether a token is structure: punctuation, white space or a word of `STRUCTURE`."""
     word = text.strip().strip(string.punctuation).lower()
@@ -45,16 +45,7 @@ def structural(text: str) -> bool:
 
 
 def needs(lab: Lab) -> str | None:
-    return (
-        None
-        if lab.thinker
-        else lab.missing.get("thinker", "expected an autoregressive checkpoint (--thinker), found none")
-    )
-
-
-@lru_cache(8192)
-def _is_structural(text: str) -> bool:
-    return structural(text)
+    return None if lab.thinker else lab.missing["thinker"]
 
 
 def extra_steps(model: Autoregressive, tokens: int, prompt: int, lab: Lab) -> int:
@@ -75,7 +66,7 @@ def measure(case: Case) -> dict[str, Any]:
     full = case.runs[ORDER].answer
     step = lab.paper_steps[0]
     extra = extra_steps(lab.thinker, len(written), len(case.prompt_ids), lab)
-    kinds = [_is_structural(case.text([token])) for token in written]
+    kinds = [structural(case.text([token])) for token in written]
     layers: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for lens in lenses:
@@ -115,8 +106,6 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _start(case: Case, tokens: Mapping[int, int], steps: int) -> list[int]:
     """The predicted answer after `steps` steps that begin with `tokens` on the canvas."""
-    from dataclasses import replace
-
     config = replace(plan(ORDER, case.lab.base), steps=steps)
     model = case.lab.pair.dream
     state = State.start(model, [case.prompt_ids], config)
@@ -146,9 +135,8 @@ def tables(records: Records, about: About) -> list[Table]:
     step = about.paper_steps[0]
     note = (
         f"Autoregressive model: {about.thinker}, {about.thinker_parameters / 1e6:.2f} million parameters. "
-        "Every start is "
-        f"followed by {step} steps, and the current predictions are the answer; equal compute is "
-        f"{extra.mean if extra else 0:.1f} steps more. F1 against the cold full run, right against the "
+        f"Every start is followed by {step} steps, and the current predictions are the answer; equal compute "
+        f"is {extra.mean if extra else 0:.1f} steps more. F1 against the cold full run, right against the "
         "ground truth."
     )
     return [

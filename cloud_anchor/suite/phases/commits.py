@@ -73,8 +73,9 @@ def _coverage(records: Records, about: About) -> Table:
             }
         )
     note = (
-        "Coverage: share of the full answer's tokens that are committed. The edge's own: share of the tokens "
-        "that the edge model writes by itself, given all that stands before; sending these changes nothing."
+        "Coverage: share of the full answer's tokens that are committed. The edge's own: share of the "
+        "tokens that the edge model writes by itself, given all that stands before; sending these changes "
+        "nothing."
     )
     return Table("commits", "A: commits by step", tuple(rows[0]) if rows else (), rows, note)
 

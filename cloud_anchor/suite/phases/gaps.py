@@ -105,11 +105,10 @@ def tables(records: Records, about: About) -> list[Table]:
         )
     columns = ("order", "steps", "condition", "N", "gap-only F1", "gap-token accuracy", "gap F1, all gaps")
     note = (
-        "Items whose answer the anchors cover in part. Gaps are the reference's positions without an anchor; "
-        "as published, those that both answers reach are compared, and beside it all of them with what the "
-        "answer says "
-        "behind the reference's end. The last column is Spearman's rho. The paper at 10% (N 20): 0.475 gap "
-        "F1 against 0.231 alone, rho -0.037."
+        "Items whose answer the anchors cover in part. Gaps are the reference's positions without an "
+        "anchor; as published, those that both answers reach are compared, and beside it all of them with "
+        "what the answer says behind the reference's end. The last column is Spearman's rho. The paper at "
+        "10% (N 20): 0.475 gap F1 against 0.231 alone, rho -0.037."
     )
     title = "Gap-only scores (Table 5)"
     return [

@@ -139,8 +139,8 @@ def claims(records: Records, about: About) -> list[Claim]:
                 f"(here int{bits}).",
                 verdict(cell.high < 0.5, cell.low > 0.5, cell.n),
                 f"Token overlap {cell.mean:.2f} [{cell.low:.2f}, {cell.high:.2f}], repeated runs "
-                f"{repeated.mean:.2f}, right "
-                f"answers {loss.mean:+.3f} [{loss.low:+.3f}, {loss.high:+.3f}], N = {cell.n}.",
+                f"{repeated.mean:.2f}, right answers {loss.mean:+.3f} [{loss.low:+.3f}, {loss.high:+.3f}], N "
+                f"= {cell.n}.",
                 "Called destroyed where less than half of the tokens are the same.",
                 about.where(ORDER),
             )

@@ -54,8 +54,8 @@ def tables(records: Records, about: About) -> list[Table]:
         row.update({codec: group.cell(codec) for codec in (*CODECS, RAW, GZIP)})
         rows.append(row)
     note = (
-        "Bytes of a whole payload: header, body, checksum. Text is the full answer, without any framing. The "
-        "paper at 10%, 8 prompts: template + gzip 119, the full text's gzip 209."
+        "Bytes of a whole payload: header, body, checksum. Text is the full answer, without any framing. "
+        "The paper at 10%, 8 prompts: template + gzip 119, the full text's gzip 209."
     )
     return [Table("bytes", "Payload bytes (section 4.8)", tuple(rows[0]), rows, note)]
 

@@ -108,8 +108,8 @@ def tables(records: Records, about: About) -> list[Table]:
     cut = sum(record["cut"] for record in records)
     note = (
         f"Thinker: {about.thinker}. Plans of at most {PLAN_TOKENS} tokens; {cut} were cut to the diffusion "
-        "model's context. "
-        f"Anchors after {about.share(about.paper_steps[0])} steps. F1 against the full run without a plan."
+        f"model's context. Anchors after {about.share(about.paper_steps[0])} steps. F1 against the full run "
+        "without a plan."
     )
     return [Table("thinker", "Factored inference (section 6)", tuple(rows[0]), rows, note)]
 

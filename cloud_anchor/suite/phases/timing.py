@@ -142,8 +142,8 @@ def claims(records: Records, about: About) -> list[Claim]:
             verdict(speed.low > 1, speed.high < 1, speed.n),
             f"Here {speed.mean:.2f} times [{speed.low:.2f}, {speed.high:.2f}], and {saved.mean:.1%} less "
             f"time in the cloud [{saved.low:.1%}, {saved.high:.1%}], N = {speed.n}.",
-            "On one machine, where cloud and edge have the same processor. By step counts the cloud's saving "
-            f"is {1 - about.paper_steps[0] / about.total_steps:.1%}, whatever the answer is worth.",
+            "On one machine, where cloud and edge have the same processor. By step counts the cloud's "
+            f"saving is {1 - about.paper_steps[0] / about.total_steps:.1%}, whatever the answer is worth.",
         )
     ]
 

@@ -1,0 +1,189 @@
+"""`python -m cloud_anchor.serve.capacity`: how many GPUs and cores a rate of requests takes, and what is short.
+
+Knows arithmetic over measured times, all of which are inputs. Does not know how they were measured: see
+`cloud_anchor.bench` for steps and `cloud_anchor.serve.load` for the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+EPILOG = """examples:
+  # the paper's A100 figure: 42 ms a step for one answer of 256 positions (table 6)
+  python -m cloud_anchor.serve.capacity --step 1=42 --rate 1 --rate 100 --rate 10000 --price 2.00
+
+  # with step times of several batches, as cloud_anchor.bench prints them
+  python -m cloud_anchor.serve.capacity --step 1=42 --step 8=300 --step 32=1150 --rate 100
+
+exit codes: 0 ok, 2 usage
+"""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one request costs. All are measured elsewhere, or stated prices.
+
+    step_ms:  milliseconds of a step by the number of answers in it.
+    steps:    of a request.
+    read_ms:  milliseconds of a GPU for the edge model's reading of one draft; 0 where selection needs none.
+    http_ms, payload_ms: milliseconds of a core for the HTTP side, and for choosing and coding anchors.
+    request_bytes: on the wire both ways, TLS and headers included.
+    utilisation: share of the time a GPU may be busy: beyond it, waiting grows without bound.
+    price:    of a GPU hour; 0 where it is not known.
+    """
+
+    step_ms: dict[int, float]
+    steps: int = 13
+    read_ms: float = 0.0
+    http_ms: float = 2.0
+    payload_ms: float = 6.0
+    request_bytes: int = 2000
+    utilisation: float = 0.7
+    price: float = 0.0
+
+    @property
+    def best(self) -> tuple[int, float]:
+        """The batch that gives most answers a second, and the milliseconds of a GPU for one request in it."""
+        batch = min(self.step_ms, key=lambda size: (self.step_ms[size] / size, size))
+        return batch, self.steps * self.step_ms[batch] / batch + self.read_ms
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one rate takes.
+
+    gpus:    to bear the rate, and never less than 2: one alone cannot be replaced without a pause.
+    seconds: from the request to its payload without waiting for a place.
+    cores:   for HTTP and for payloads, at half load.
+    """
+
+    rate: float
+    gpus: int
+    batch: int
+    seconds: float
+    cores: int
+    megabits: float
+    gpu_seconds_per_request: float
+    cost_per_hour: float | None
+    cost_per_million: float | None
+
+
+def plan(rate: float, costs: Costs) -> Plan:
+    """Sizes for `rate` requests a second."""
+    batch, milliseconds = costs.best
+    busy = rate * milliseconds / 1000
+    gpus = max(2, math.ceil(busy / costs.utilisation))
+    # While few ask, few are together: the step is as short as for those that are there.
+    together = max((size for size in costs.step_ms if size <= max(1.0, busy)), default=min(costs.step_ms))
+    cores = math.ceil(rate * (costs.http_ms + costs.payload_ms) / 1000 / 0.5)
+    hourly = gpus * costs.price if costs.price else None
+    return Plan(
+        rate=rate,
+        gpus=gpus,
+        batch=batch,
+        seconds=(costs.steps * costs.step_ms[min(together, batch)] + costs.read_ms) / 1000,
+        cores=max(1, cores),
+        megabits=rate * costs.request_bytes * 8 / 1e6,
+        gpu_seconds_per_request=milliseconds / 1000,
+        cost_per_hour=hourly,
+        cost_per_million=hourly / (rate * 3600) * 1e6 if hourly else None,
+    )
+
+
+def table(plans: Sequence[Plan]) -> str:
+    """The plans as a Markdown table."""
+    names = "requests/s | GPUs | batch | seconds | cores | Mbit/s | GPU s a request | an hour | a million requests"
+    lines = [f"| {names} |", "|" + "---|" * 9]
+    for each in plans:
+        hour = "-" if each.cost_per_hour is None else f"{each.cost_per_hour:,.0f}"
+        million = "-" if each.cost_per_million is None else f"{each.cost_per_million:,.0f}"
+        lines.append(
+            f"| {each.rate:g} | {each.gpus:,} | {each.batch} | {each.seconds:.2f} | {each.cores:,} | "
+            f"{each.megabits:,.2f} | {each.gpu_seconds_per_request:.3f} | {hour} | {million} |"
+        )
+    return "\n".join(lines)
+
+
+def _step(text: str) -> tuple[int, float]:
+    """`BATCH=MILLISECONDS`."""
+    try:
+        size, _, milliseconds = text.partition("=")
+        found = int(size), float(milliseconds)
+    except ValueError:
+        found = (0, 0.0)
+    if found[0] < 1 or not 0 < found[1] < math.inf:
+        raise argparse.ArgumentTypeError(f"expected BATCH=MILLISECONDS such as 8=300, found {text!r}")
+    return found
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cloud_anchor.serve.capacity",
+        description="GPUs, cores, bandwidth and cost of a rate of requests, from measured times.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--step",
+        type=_step,
+        action="append",
+        required=True,
+        metavar="BATCH=MS",
+        help="a step's time; several",
+    )
+    parser.add_argument("--rate", type=_positive, action="append", metavar="R", help="default: 1, 100, 10000")
+    parser.add_argument(
+        "--steps", type=int, default=Costs.steps, help="of a request (default 13, the paper's)"
+    )
+    for name, what in (
+        ("read-ms", "of a GPU for the edge model's reading of a draft"),
+        ("http-ms", "of a core for HTTP"),
+        ("payload-ms", "of a core for choosing and coding anchors"),
+    ):
+        default = getattr(Costs, name.replace("-", "_"))
+        parser.add_argument(f"--{name}", type=float, default=default, help=f"{what} (default {default:g})")
+    parser.add_argument("--utilisation", type=_positive, default=Costs.utilisation, help="default 0.7")
+    parser.add_argument("--price", type=float, default=0.0, metavar="P", help="of a GPU hour")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    if (
+        args.steps < 1
+        or args.utilisation > 1
+        or min(args.read_ms, args.http_ms, args.payload_ms, args.price) < 0
+    ):
+        parser.error(
+            "expected steps of at least 1, a utilisation of at most 1, and no negative times or prices"
+        )
+    costs = Costs(
+        step_ms=dict(args.step),
+        steps=args.steps,
+        read_ms=args.read_ms,
+        http_ms=args.http_ms,
+        payload_ms=args.payload_ms,
+        utilisation=args.utilisation,
+        price=args.price,
+    )
+    plans = [plan(rate, costs) for rate in args.rate or (1, 100, 10_000)]
+    found: Any = [asdict(each) for each in plans]
+    print(json.dumps(found) if args.json else table(plans))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

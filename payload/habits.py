@@ -1,8 +1,7 @@
 """How often which kind of name, rank and anchor comes: what codec predictive believes at first, and learns.
 
 Knows counts in integers, and codes with them. Does not know rows or positions. The first counts are part of
-the format (SPEC.md): they were taken from training prompts of the tiny pair, and matter for the first dozen
-tokens of a payload.
+the format (`habit_counts`), and matter for the first dozen tokens of a payload.
 """
 
 from __future__ import annotations
@@ -10,38 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from payload.habit_counts import (
+    CLEAR,
+    FIRST_FLAGS,
+    FIRST_GUESSED,
+    FIRST_MORE,
+    FIRST_RANKS,
+    FIRST_WAYS,
+    STEP,
+)
 from payload.naming import BITS, BUCKETS, NUMBER, TOP, Name
 from payload.rangecoder import Coder
 
-STEP = 16
-"""What one occurrence adds to its count, so that the first counts can be fractions of one."""
-
 MAX_CLASS = 24
 """Bit length of the highest rank that can be named."""
-
-_CLEAR = (250, 6)
-# fmt: off
-_WAYS = (
-    ((1, 1, 26, 358, 1, 1), (1, 1, 22, 362, 1, 1)),
-    ((34, 1, 291, 29, 28, 3), (34, 1, 254, 8, 89, 1)),
-    ((247, 411, 216, 23, 239, 15), (96, 131, 42, 7, 108, 1)),
-    ((231, 115, 20, 3, 15, 1), (204, 131, 21, 1, 28, 1)),
-    ((986, 96, 4, 17, 50, 1), (315, 28, 3, 3, 31, 3)),
-    ((1148, 1, 2, 1, 1, 1), (1093, 1, 2, 3, 54, 1)),
-)
-_RANKS = (
-    ((1, 212, 138, 27, 3, 1, 1, 1), (1, 219, 143, 22, 1, 1, 1, 1), (1, 199, 127, 46, 11, 1, 1, 1)),
-    ((188, 97, 56, 39, 1, 1, 3, 1), (236, 51, 33, 25, 34, 4, 1, 1), (272, 44, 53, 10, 3, 1, 1, 1)),
-    ((237, 107, 36, 1, 1, 1, 1, 1), (85, 72, 217, 2, 2, 3, 2, 2), (222, 69, 64, 1, 1, 23, 1, 1)),
-    ((168, 128, 18, 21, 18, 32, 1, 1), (67, 40, 43, 79, 51, 98, 6, 1), (31, 40, 78, 131, 84, 20, 1, 1)),
-)
-_FLAGS = (
-    ((40, 8), (40, 8), (40, 8), (40, 8), (40, 8), (40, 8)),
-    ((1, 1), (1, 384), (1, 384), (4, 380), (1152, 1), (1152, 1)),
-)
-_GUESSED = (1, 1152)
-_MORE = (16, 48)
-# fmt: on
 
 
 class Counts:
@@ -68,20 +49,21 @@ class Habits:
 
     def __init__(self, coder: Coder, doubtful: bool) -> None:
         self._coder = coder
-        self._ways = [[Counts(first) for first in pair] for pair in _WAYS]
+        self._ways = [[Counts(first) for first in pair] for pair in FIRST_WAYS]
         self._ranks = [
-            [Counts([*first, *[1] * (MAX_CLASS + 1 - len(first))]) for first in group] for group in _RANKS
+            [Counts([*first, *[1] * (MAX_CLASS + 1 - len(first))]) for first in group]
+            for group in FIRST_RANKS
         ]
         self._flags = [
-            [Counts(first) for first in _FLAGS[doubtful]],
-            [Counts(_GUESSED)] * BUCKETS,
+            [Counts(first) for first in FIRST_FLAGS[doubtful]],
+            [Counts(FIRST_GUESSED)] * BUCKETS,
         ]
-        self._more = Counts(_MORE)
+        self._more = Counts(FIRST_MORE)
         self._lapsed = 0
 
     def bucket(self, value: int, clear: bool) -> int:
         """How sure the model is; told where the reader may see it differently, else `value` is taken."""
-        if self._coder.choice(int(not clear), _CLEAR) == 0:
+        if self._coder.choice(int(not clear), CLEAR) == 0:
             return value
         return self._coder.uniform(value, BUCKETS)
 

@@ -27,9 +27,9 @@ from payload.naming import BY_RANK, TOP, Name, Row, bucket_of, names, resolve
 from payload.rangecoder import Coder
 from payload.template import Shape
 
+GUARD = 0.004
+"""By how much the difference of two log-probabilities may change from one processor to another, in nats."""
 MAX_GUARD = 1.0
-GUARD = 0.04
-"""Most that a difference of two log-probabilities is expected to change between processors, in nats."""
 
 FREE_PLACES = 256
 PLACES_A_BYTE = 64
@@ -70,7 +70,7 @@ class Step(NamedTuple):
     logprob: float | None
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """What the encoder says of one position. token: END is numbered as the vocabulary's size."""
 
     token: int
@@ -95,7 +95,7 @@ def encode(
     """
     if not 0 <= guard <= MAX_GUARD:
         raise PayloadError(f"guard: expected 0 to {MAX_GUARD}, found {guard}")
-    places = _observe(anchors, predictor, base, guard, draft)
+    places = observe(anchors, predictor, base, guard, draft)
     shapes = [OPEN] if anchors.length is None else [DOUBTED, ANYWHERE]
     if anchors.length == len(anchors):
         shapes = [WHOLE]
@@ -104,7 +104,7 @@ def encode(
 
 
 def _write(
-    shape: int, places: Sequence[_Place], anchors: AnchorSet, predictor: Predictor, base: AnchorSet | None
+    shape: int, places: Sequence[Place], anchors: AnchorSet, predictor: Predictor, base: AnchorSet | None
 ) -> tuple[bytes, bytes]:
     walk = Walk(predictor, anchors.contract.vocab_size, base)
     for _ in walk.steps(shape, places, anchors.canvas):
@@ -154,7 +154,7 @@ class Walk:
         numbers = [canvas, -1 if length is None else length, len(self.text), *self.text, *positions, *ids]
         return hashlib.sha256(b"".join(n.to_bytes(4, "little", signed=True) for n in numbers)).digest()
 
-    def steps(self, shape: int = 0, told: Sequence[_Place] = (), canvas: int = 0) -> Iterator[Step]:
+    def steps(self, shape: int = 0, told: Sequence[Place] = (), canvas: int = 0) -> Iterator[Step]:
         """Goes through the positions. The arguments are what to write, and of no meaning when reading.
 
         Reading raises MalformedPayloadError or AnchorRangeError, and what the predictor raises.
@@ -198,7 +198,7 @@ class Walk:
         self._check_end()
 
     def _place(
-        self, habits: Habits, shape: int, told: _Place | None, may_end: bool
+        self, habits: Habits, shape: int, told: Place | None, may_end: bool
     ) -> tuple[int, bool, float | None]:
         """One position that is not known yet: token, whether it is an anchor, its log-probability."""
         tokens = self._end_id + 1
@@ -253,9 +253,9 @@ class Walk:
             )
 
 
-def _observe(
+def observe(
     anchors: AnchorSet, predictor: Predictor, base: AnchorSet | None, guard: float, draft: Sequence[int]
-) -> list[_Place]:
+) -> list[Place]:
     """What there is to say of every position, walking as the device will."""
     end_id = anchors.contract.vocab_size
     rows = _Rows(predictor, end_id, draft)
@@ -280,7 +280,7 @@ def _observe(
         token = end_id if position == limit else forced.get(position, own)
         lead = int(row.argmax()) == end_id
         told = names(row, token, seen, guard)
-        places.append(_Place(token, *bucket_of(row, guard), told, lead, position in forced))
+        places.append(Place(token, *bucket_of(row, guard), told, lead, position in forced))
         text.append(token)
         seen.add(token)
     return places

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from convert.errors import ArchitectureError, CheckpointError
+from edge_runtime.manifest import Sizes
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -27,17 +28,9 @@ _HASH_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
-class Qwen2Shape:
+class Qwen2Shape(Sizes):
     """Sizes and constants of a Qwen2 model, under the names its `config.json` gives them."""
 
-    architecture: str
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    intermediate_size: int
-    vocab_size: int
     max_position_embeddings: int
     rope_theta: float
     rms_norm_eps: float

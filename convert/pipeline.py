@@ -50,6 +50,7 @@ from edge_runtime.bundle import (
 )
 from edge_runtime.doctor import greedy_answer
 from edge_runtime.errors import EdgeError
+from edge_runtime.manifest import Sizes
 from edge_runtime.ort_engine import OrtEngine
 from payload import Contract
 
@@ -279,8 +280,8 @@ class _Conversion:
 
 def bundle_shape(shape: Qwen2Shape, id: str, revision: str) -> ModelShape:
     """A checkpoint's shape as bundle.json has it."""
-    sizes = {field.name: getattr(shape, field.name, None) for field in fields(ModelShape)}
-    return ModelShape(**{**sizes, "id": id, "revision": revision})  # type: ignore[arg-type]
+    sizes = {field.name: getattr(shape, field.name) for field in fields(Sizes)}
+    return ModelShape(**sizes, id=id, revision=revision)
 
 
 def _set_torch_threads(threads: int | None) -> None:

@@ -34,14 +34,12 @@ class FileRecord:
 
 
 @dataclass(frozen=True)
-class ModelShape:
-    """Where a model comes from and the sizes of its tensors. Field names are those of its configuration.
+class Sizes:
+    """The sizes of a model's tensors. Field names are those of its configuration.
 
     vocab_size is the number of rows of its logits, which may exceed the number of tokens.
     """
 
-    id: str
-    revision: str
     architecture: str
     hidden_size: int
     num_hidden_layers: int
@@ -50,6 +48,14 @@ class ModelShape:
     head_dim: int
     intermediate_size: int
     vocab_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape(Sizes):
+    """A model's sizes and where it comes from."""
+
+    id: str
+    revision: str
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelShape:

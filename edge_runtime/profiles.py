@@ -1,12 +1,13 @@
 """What a device should be sparing with: time or memory.
 
-Knows the settings that trade one for the other; none of them changes a token. Does not know how they are
-applied (see `ort_engine` and `forced`).
+Knows the settings of an engine, and those that trade one for the other; none of them changes a token. Does
+not know how they are applied (see `ort_engine` and `forced`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 
 @dataclass(frozen=True)
@@ -27,3 +28,12 @@ class Profile:
 LATENCY = Profile(arena=True, spin=True, max_chunk=512, max_rows=64)
 MEMORY = Profile(arena=False, spin=False, max_chunk=64, max_rows=16)
 PROFILES = {"latency": LATENCY, "memory": MEMORY}
+
+
+class EngineSettings(TypedDict, total=False):
+    """Settings of an engine, as `OrtEngine.open` takes and explains them."""
+
+    context: int | None
+    threads: int | None
+    profile: Profile
+    deterministic: bool

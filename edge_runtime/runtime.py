@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Unpack
 
 from edge_runtime.bundle import Bundle
 from edge_runtime.engine import Engine
@@ -23,7 +24,7 @@ from edge_runtime.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.ort_engine import OrtEngine
 from edge_runtime.predictor import Ranker
 from edge_runtime.prepack import PrepackCache
-from edge_runtime.profiles import LATENCY, Profile
+from edge_runtime.profiles import LATENCY, EngineSettings
 from edge_runtime.speculate import Speculator, chunk_costs
 from edge_runtime.threads import performance_cores
 from edge_runtime.tokenizer import TextStream
@@ -52,20 +53,13 @@ class EdgeRuntime:
     """
 
     def __init__(
-        self,
-        bundle: Bundle,
-        *,
-        context: int | None = None,
-        threads: int | None = None,
-        cache: PrepackCache | None = None,
-        profile: Profile = LATENCY,
-        deterministic: bool = False,
+        self, bundle: Bundle, *, cache: PrepackCache | None = None, **settings: Unpack[EngineSettings]
     ) -> None:
         self.bundle = bundle
         self._cache = cache
-        self._profile, self._deterministic = profile, deterministic
+        threads = settings.get("threads")
         self.threads = performance_cores() if threads is None else threads
-        self._context = context
+        self._settings: EngineSettings = {**settings, "threads": self.threads}
 
     @classmethod
     def open(
@@ -73,12 +67,9 @@ class EdgeRuntime:
         path: str | Path,
         variant: str | None = None,
         *,
-        context: int | None = None,
-        threads: int | None = None,
         verify: bool = True,
         prepack: bool = True,
-        profile: Profile = LATENCY,
-        deterministic: bool = False,
+        **settings: Unpack[EngineSettings],
     ) -> EdgeRuntime:
         """Opens a bundle folder; see `Bundle.open` and `OrtEngine.open` for the arguments and errors.
 
@@ -94,30 +85,16 @@ class EdgeRuntime:
                 bundle.verify()
             else:
                 cache = None  # nothing is kept of files that were not verified
-        return cls(
-            bundle,
-            context=context,
-            threads=threads,
-            cache=cache,
-            profile=profile,
-            deterministic=deterministic,
-        )
+        return cls(bundle, cache=cache, **settings)
 
     @cached_property
     def engine(self) -> Engine:
-        return OrtEngine.open(
-            self.bundle,
-            context=self._context,
-            threads=self.threads,
-            cache=self._cache,
-            profile=self._profile,
-            deterministic=self._deterministic,
-        )
+        return OrtEngine.open(self.bundle, cache=self._cache, **self._settings)
 
     @cached_property
     def ranker(self) -> Ranker:
         """The unrounded model that predictive payloads are written and read with."""
-        return Ranker(self.bundle, context=self._context, threads=self.threads)
+        return Ranker(self.bundle, context=self._settings.get("context"), threads=self.threads)
 
     def options(
         self,
@@ -128,11 +105,12 @@ class EdgeRuntime:
         lookahead: int = 0,
     ) -> FillOptions:
         """Options within the bounds of this runtime's profile; speculate: see `speculator`."""
+        profile = self._settings.get("profile", LATENCY)
         return FillOptions(
             max_tokens=max_tokens,
             score_anchors=score_anchors,
-            max_chunk=self._profile.max_chunk,
-            max_rows=self._profile.max_rows,
+            max_chunk=profile.max_chunk,
+            max_rows=profile.max_rows,
             drafter=self.speculator(speculate),
             lookahead=lookahead,
         )
@@ -146,7 +124,7 @@ class EdgeRuntime:
         """
         if (
             mode == "off"
-            or self._deterministic
+            or self._settings.get("deterministic")
             or (mode == "auto" and not (self._cache and self._cache.verified()))
         ):
             return None

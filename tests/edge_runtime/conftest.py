@@ -14,12 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from edge_runtime.bundle import TEMPLATE as TEMPLATE_NAME
 from edge_runtime.bundle import Manifest, ModelShape, Variant, contract_of, file_record
 from edge_runtime.engine import BaseEngine, Logits
 from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen, write_tokenizer
+
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("untimed", deadline=None)
+if settings.get_current_profile_name() == "default":
+    settings.load_profile("untimed")
 
 VOCAB = 12
 SPECIAL = {"<|endoftext|>": VOCAB, "<|im_start|>": VOCAB + 1, "<|im_end|>": VOCAB + 2}
@@ -104,7 +110,7 @@ def make_bundle() -> Callable[..., Path]:
         sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
         sizes |= {"num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": vocab_size + 20}
         manifest = Manifest(
-            model=ModelShape("test/tiny", "0", "Qwen2ForCausalLM", **{**sizes, **shape}),
+            model=ModelShape("Qwen2ForCausalLM", **{**sizes, **shape}, id="test/tiny", revision="0"),
             context=512,
             contract=contract_of(folder),
             default_variant=variants[0],

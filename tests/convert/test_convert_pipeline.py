@@ -152,6 +152,25 @@ def test_an_interrupted_conversion_goes_on_where_it_was(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_an_interrupt_on_the_command_line_is_code_130_and_says_how_to_go_on(
+    checkpoint_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    arguments = [str(checkpoint_folder), "-o", str(out), "--variants", "fp32", "--threads", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr("convert.__main__.Bars", lambda: Interrupting(STAGES[1]))
+        assert main(arguments) == 130
+    error = capsys.readouterr().err
+    assert error.startswith("convert: interrupted.")
+    assert f"{out}.partial" in error
+    assert not out.exists()
+    assert main(arguments) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_what_was_damaged_or_changed_since_is_made_again(checkpoint_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options: dict[str, Any] = {"variants": ["fp32", "int8"], "thresholds": loose(("int8",)), "threads": 1}

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from cloud_anchor.tiny.families import FAMILIES, problems
+from cloud_anchor.tiny.problem import Problem
 from edge_runtime.errors import EdgeError
 from edge_runtime.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
@@ -49,21 +50,29 @@ ROUNDS = 5
 Table = tuple[int, ...]
 
 
+def anchors_of(edge: EdgeRuntime, problem: Problem) -> AnchorSet:
+    """A right answer's tokens that the edge model would not write, or only just."""
+    contract = edge.bundle.contract
+    text = edge.bundle.tokenizer.encode(problem.answer)
+    rows = edge.ranker.behind(edge.prompt_ids(problem.prompt)).read(text, 0)
+    sent = []
+    for position, row in enumerate(islice(rows, len(text))):
+        ordinary = row[: contract.vocab_size]
+        second, first = np.partition(ordinary, -2)[-2:]
+        if first - second < MARGIN or ordinary.argmax() != text[position]:
+            sent.append(position)
+    ids = tuple(text[position] for position in sent)
+    return AnchorSet(tuple(sent), ids, len(text) + 1, contract, len(text))
+
+
 def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Place]]:
     """What there is to say of right answers, the families in turn."""
-    vocab = edge.bundle.contract.vocab_size
     streams = [problems(family, seed, held_out=False) for family in FAMILIES]
-    for problem in islice((next(stream) for _ in iter(int, 1) for stream in streams), prompts):
+    for index in range(prompts):
+        problem = next(streams[index % len(streams)])
         predictor = edge.ranker.behind(edge.prompt_ids(problem.prompt))
-        text = edge.bundle.tokenizer.encode(problem.answer)
-        sent = []
-        for position, row in enumerate(islice(predictor.read(text, 0), len(text))):
-            second, first = np.partition(row[:vocab], -2)[-2:]
-            if first - second < MARGIN or row[:vocab].argmax() != text[position]:
-                sent.append(position)
-        ids = tuple(text[position] for position in sent)
-        anchors = AnchorSet(tuple(sent), ids, len(text) + 1, edge.bundle.contract, len(text))
-        yield observe(anchors, predictor, None, GUARD, text)
+        draft = edge.bundle.tokenizer.encode(problem.answer)
+        yield observe(anchors_of(edge, problem), predictor, None, GUARD, draft)
 
 
 def count(texts: Sequence[Sequence[Place]], tokens: int) -> dict[str, object]:
@@ -125,8 +134,8 @@ def source(tables: Mapping[str, object], prompts: int) -> str:
     lines = [
         '"""First counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.',
         "",
-        f"Made by `python -m cloud_anchor.tiny.count_habits` from right answers to {prompts} training prompts",
-        "of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See `habits`.",
+        f"Made by `python -m cloud_anchor.tiny.count_habits` from right answers to {prompts} training",
+        "prompts of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See `habits`.",
         '"""',
         "",
         "STEP = 16",

@@ -1,0 +1,106 @@
+"""python -m tests.arm.rankings: predictive payloads written here and read on emulated ARM processors.
+
+Writes payloads of held-out prompts (half of them whole answers, half what the model would not write by
+itself), reads them here and on each processor, and counts those that come back exactly. A device needs no
+torch and has none there: it is given the file and the bundle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from edge_runtime.bundle import read_manifest
+from edge_runtime.lookup import SHIPPED
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet, encode
+from payload.errors import RankingError
+from payload.predictive import GUARD
+
+
+def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> None:
+    """A line a payload: its bytes, its prompt, and the anchors it holds."""
+    from cloud_anchor.tiny.count_habits import anchors_of
+    from cloud_anchor.tiny.families import held_out_problems
+
+    edge = EdgeRuntime.open(bundle, variant, prepack=False)
+    lines = []
+    for index, problem in enumerate(held_out_problems(count)):
+        anchors = anchors_of(edge, problem)
+        if index // 4 % 2:
+            text = edge.bundle.tokenizer.encode(problem.answer)
+            anchors = AnchorSet(
+                tuple(range(len(text))), tuple(text), anchors.canvas, anchors.contract, len(text)
+            )
+        predictor = edge.ranker.behind(edge.prompt_ids(problem.prompt))
+        data = encode(anchors, "predictive", predictor=predictor, guard=guard)
+        held = {"positions": anchors.positions, "ids": anchors.ids, "length": anchors.length}
+        lines.append(json.dumps({"data": data.hex(), "prompt": problem.prompt, "anchors": held}) + "\n")
+    file.write_text("".join(lines))
+
+
+def read(file: Path, bundle: Path, variant: str) -> int:
+    """Reads the payloads on this processor; returns how many did not come back, and prints the figures."""
+    edge = EdgeRuntime.open(bundle, variant, prepack=False, threads=2)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    exact = refused = wrong = 0
+    started = time.perf_counter()
+    for line in lines:
+        try:
+            found = edge.read(bytes.fromhex(line["data"]), line["prompt"]).anchors
+        except RankingError:
+            refused += 1
+            continue
+        held = {"positions": list(found.positions), "ids": list(found.ids), "length": found.length}
+        exact += held == line["anchors"]
+        wrong += held != line["anchors"]
+    seconds = time.perf_counter() - started
+    print(f"{variant}: {exact} of {len(lines)} exact, {refused} refused, {wrong} wrong; {seconds:.0f} s")
+    return refused + wrong
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.arm.rankings",
+        description=__doc__,
+        epilog="example:\n  python -m tests.arm.rankings --count 50",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--bundle", type=Path, default=SHIPPED)
+    parser.add_argument("--variants", help="names, separated by commas; default: all")
+    parser.add_argument("--count", type=int, default=50, help="payloads (50)")
+    parser.add_argument("--guard", type=float, default=GUARD)
+    parser.add_argument(
+        "--read", type=Path, metavar="FILE", help="only read these payloads, on this processor"
+    )
+    args = parser.parse_args(argv)
+    variants = args.variants.split(",") if args.variants else sorted(read_manifest(args.bundle).variants)
+    if args.read:
+        return int(sum(read(args.read, args.bundle, variant) for variant in variants) > 0)
+    from tests.arm.userland import CPUS, REPOSITORY, Userland
+
+    userland = Userland(REPOSITORY / "build" / "arm")
+    userland.prepare()
+    failed = 0
+    for variant in variants:
+        file = userland.folder / f"rankings.{variant}.jsonl"
+        write(file, args.bundle, variant, args.count, args.guard)
+        print("here:", end=" ", flush=True)
+        failed += read(file, args.bundle, variant)
+        for cpu in CPUS:
+            print(f"{cpu}:", end=" ", flush=True)
+            options = ["--read", str(file), "--bundle", str(args.bundle), "--variants", variant]
+            command = userland.command(cpu, ["-m", "tests.arm.rankings", *options])
+            failed += subprocess.run(
+                command, env=userland.environment(), cwd=REPOSITORY, check=False
+            ).returncode
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -70,7 +70,8 @@ class EdgeModel internal constructor(
     ): FillStats = exclusive(cancel) {
         val (ids, anchors) = read(payload, prompt)
         val stream = TextStream(tokenizer)
-        val costs = Forced(engine, ids, anchors, options, { cancel.isCancelled || closed }) { id, position, source, logProb ->
+        val stopped = { cancel.isCancelled || closed }
+        val costs = Forced(engine, ids, anchors, options, stopped) { id, position, source, logProb ->
             val text = if (source == Source.PROMPT) "" else stream.push(id)
             onToken(Token(id, position, source, logProb.toFloat(), text))
         }.run()

@@ -25,9 +25,8 @@ internal class FillTest {
     /** Without a payload, and of the variant whose answers depend least on what the cache held before. */
     private val plain: Row get() = fills.first { it["payload"] == null && it["variant"] == EXACT }
 
-    private fun model(dir: File = shippedBundle, variant: String = EXACT): EdgeModel = models.getOrPut(listOf(dir, variant)) {
-        EdgeModel.open(dir, Options(variant, threads = 1))
-    }
+    private fun model(dir: File = shippedBundle, variant: String = EXACT): EdgeModel =
+        models.getOrPut(listOf(dir, variant)) { EdgeModel.open(dir, Options(variant, threads = 1)) }
 
     private fun model(row: Row): EdgeModel = model(File(row.text("bundle")), row.text("variant"))
 
@@ -52,7 +51,11 @@ internal class FillTest {
         assertEquals(List(tokens.size) { it }, tokens.map { it.position })
         assertEquals(row["text"], tokens.joinToString("") { it.text } + stats.tail)
         for ((logProb, token) in (row["logprobs"] as List<*>).zip(tokens)) {
-            if (logProb == null) assertTrue(token.logprob.isNaN()) else assertEquals(logProb as Double, token.logprob.toDouble(), 0.02)
+            if (logProb == null) {
+                assertTrue(token.logprob.isNaN())
+            } else {
+                assertEquals(logProb as Double, token.logprob.toDouble(), 0.02)
+            }
         }
         assertEquals(row.int("passes"), stats.passes)
         assertEquals(row.int("anchors"), stats.anchors)
@@ -88,7 +91,8 @@ internal class FillTest {
                 equal++
                 continue
             }
-            val parting = found.zip(wanted).indexOfFirst { (a, b) -> a != b }.let { if (it < 0) minOf(found.size, wanted.size) else it }
+            val differ = found.zip(wanted).indexOfFirst { (one, other) -> one != other }
+            val parting = if (differ < 0) minOf(found.size, wanted.size) else differ
             val margin = (row["margins"] as List<*>)[parting] as Double
             assertTrue(margin < NEAR_TIE) { "fill $number parts at $parting, where Python was sure by $margin" }
         }
@@ -192,7 +196,10 @@ internal class FillTest {
     fun `calls from two threads wait for each other`() {
         val model = model()
         val results = List(2) { ArrayList<Int>() }
-        val workers = results.map { seen -> thread { model.fill(null, plain.text("prompt"), options = FillOptions(maxTokens = plain.int("max_tokens"))) { seen.add(it.id) } } }
+        val options = FillOptions(maxTokens = plain.int("max_tokens"))
+        val workers = results.map { seen ->
+            thread { model.fill(null, plain.text("prompt"), options = options) { seen.add(it.id) } }
+        }
         workers.forEach { it.join(30_000) }
         for (seen in results) assertEquals(plain["ids"].ints(), seen)
     }

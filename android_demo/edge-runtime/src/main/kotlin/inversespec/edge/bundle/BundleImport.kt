@@ -46,16 +46,20 @@ internal class BundleImport(
         }
         // The archive's own list lies behind the files, and its hash covers it.
         val rest = ByteArray(1 shl 16)
-        while (counted.read(rest) >= 0) if (counted.count > maxBytes) fail("an archive of at most $maxBytes bytes", "more")
+        while (counted.read(rest) >= 0) {
+            if (counted.count > maxBytes) fail("an archive of at most $maxBytes bytes", "more")
+        }
         if (expectedSha256 != null && !expectedSha256.trim().equals(counted.sha256(), ignoreCase = true)) {
             throw BundleHashException(
                 "archive: expected SHA-256 ${expectedSha256.trim()}, found ${counted.sha256()}: " +
                     "it was changed on its way. Fetch it again.",
             )
         }
-        val places = found.keys.filter { it == MANIFEST || it.endsWith("/$MANIFEST") && it.count { c -> c == '/' } == 1 }
+        // At the top, or behind the first slash.
+        val places = found.keys.filter { it.substringAfter('/') == MANIFEST }
         if (places.size != 1) {
-            fail("a zip archive with one $MANIFEST, at its top or in one folder", "${places.size} in ${found.size} files")
+            val what = "${places.size} in ${found.size} files"
+            fail("a zip archive with one $MANIFEST, at its top or in one folder", what)
         }
         val prefix = places[0].removeSuffix(MANIFEST)
         val root = File(stage, prefix)
@@ -88,14 +92,18 @@ internal class BundleImport(
         val stage = File(into, "$STAGE${UUID.randomUUID()}")
         synchronized(ACTIVE) {
             // What an import left behind that was killed with its process.
-            into.listFiles()?.filter { it.name.startsWith(STAGE) && it !in ACTIVE }?.forEach { it.deleteRecursively() }
+            val dead = into.listFiles().orEmpty().filter { it.name.startsWith(STAGE) && it !in ACTIVE }
+            dead.forEach { it.deleteRecursively() }
             ACTIVE.add(stage)
         }
         try {
             if (!stage.mkdir()) fail("a folder that can be written", "$into")
             return import(stage)
         } catch (error: IOException) {
-            throw BundleFileException("import: expected a readable bundle and room for it, found: ${error.message}", error)
+            throw BundleFileException(
+                "import: expected a readable bundle and room for it, found: ${error.message}",
+                error,
+            )
         } finally {
             stage.deleteRecursively()
             synchronized(ACTIVE) { ACTIVE.remove(stage) }
@@ -108,7 +116,9 @@ internal class BundleImport(
         return file.outputStream().use { out ->
             BundleFolder.hash(from, cancel, out) { done ->
                 written = before + done
-                if (done > most || written > maxBytes) fail("at most ${minOf(most, maxBytes)} bytes", "more in ${file.name}")
+                if (done > most || written > maxBytes) {
+                    fail("at most ${minOf(most, maxBytes)} bytes", "more in ${file.name}")
+                }
                 onDone(done)
             }
         }

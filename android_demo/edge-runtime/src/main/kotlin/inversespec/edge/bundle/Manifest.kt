@@ -30,8 +30,10 @@ internal class Manifest private constructor(
     val files: Map<String, FileRecord>,
 ) {
     /** Records of the files that a variant needs; of all files for null. */
-    fun records(variant: String?): Map<String, FileRecord> =
-        files + (if (variant == null) variants.values else listOf(variants.getValue(variant))).flatMap { it.files.toList() }
+    fun records(variant: String?): Map<String, FileRecord> {
+        val wanted = if (variant == null) variants.values else listOf(variants.getValue(variant))
+        return files + wanted.flatMap { it.files.toList() }
+    }
 
     companion object {
         /** A manifest is a few kilobytes; a larger file is something else. */
@@ -82,7 +84,9 @@ internal class Manifest private constructor(
         /** Raises where a file that the manifest lists is missing, of another size or of another SHA-256. */
         fun check(place: String, expected: FileRecord, found: FileRecord?) {
             if (found == null) {
-                throw BundleFileException("$place: $MANIFEST lists this file, but it is missing. Copy the bundle again.")
+                throw BundleFileException(
+                    "$place: $MANIFEST lists this file, but it is missing. Copy the bundle again.",
+                )
             }
             if (found.size != expected.size) {
                 throw BundleFileException(
@@ -119,7 +123,10 @@ internal class Manifest private constructor(
 
         fun any(field: String): Any? = map[field]
 
-        fun section(field: String) = Section(map[field] as? Map<*, *> ?: fail("an object in ${label(field)}", map[field]), label(field))
+        fun section(field: String): Section {
+            val found = map[field] as? Map<*, *> ?: fail("an object in ${label(field)}", map[field])
+            return Section(found, label(field))
+        }
 
         fun text(field: String): String = map[field] as? String ?: fail("text in ${label(field)}", map[field])
 

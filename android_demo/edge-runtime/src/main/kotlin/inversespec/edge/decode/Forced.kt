@@ -59,8 +59,8 @@ internal class Forced(
                 "expected a prompt of less than ${engine.context} tokens, found ${prompt.size}. Shorten the prompt.",
             )
         }
-        for ((name, value) in listOf("maxTokens" to options.maxTokens, "maxChunk" to options.maxChunk, "maxRows" to options.maxRows)) {
-            if (value != null && value < 1) throw UsageException("$name: expected 1 or more, found $value")
+        for (value in listOf(options.maxTokens, options.maxChunk, options.maxRows)) {
+            if (value != null && value < 1) throw UsageException("options: expected 1 or more, found $options")
         }
         rule = Ending.of(anchors, engine.context - prompt.size, options.maxTokens)
         text = prompt.copyOf(prompt.size + maxOf(rule.end, 0))

@@ -69,14 +69,15 @@ internal class Logits(private val vocab: Int) {
         private val NONE = IntArray(0)
         private const val LOG2_E = 1.44269504f
 
-        /** e^x for x of 0 and less, to a millionth: a vocabulary's worth of the exact one takes as long as a small pass. */
+        /** e^x for x of 0 and less, to a millionth; a vocabulary's worth of the exact one is as slow as a pass. */
         fun exp(x: Float): Float {
             if (x < -87f) return 0f
             val power = x * LOG2_E
             val whole = power.toInt() - 1
             // Cody and Waite: what is left of x after whole * ln 2, without the error of one product.
             val rest = x - whole * 0.693359375f + whole * 2.12194440e-4f
-            val series = 1f + rest * (1f + rest * (0.5f + rest * (1f / 6 + rest * (1f / 24 + rest * (1f / 120 + rest * (1f / 720 + rest * (1f / 5040)))))))
+            val high = 1f / 24 + rest * (1f / 120 + rest * (1f / 720 + rest * (1f / 5040)))
+            val series = 1f + rest * (1f + rest * (0.5f + rest * (1f / 6 + rest * high)))
             return Float.fromBits(whole + 127 shl 23) * series
         }
     }

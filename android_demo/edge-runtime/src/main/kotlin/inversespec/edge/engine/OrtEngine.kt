@@ -52,7 +52,10 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         } catch (error: OrtException) {
             throw EngineException("$graph: expected a graph ONNX Runtime can load, found: ${error.message}", error)
         } catch (error: LinkageError) {
-            throw EngineException("expected ONNX Runtime's native library for this device, found: ${error.message}", error)
+            throw EngineException(
+                "expected ONNX Runtime's native library for this device, found: ${error.message}",
+                error,
+            )
         }
         val wanted = setOf("input_ids", "attention_mask", "rows") + names.map { "past_key_values.$it" }
         val differ = (wanted - session.inputNames) + (session.inputNames - wanted)
@@ -110,7 +113,8 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         inputs[INPUT_IDS] = OnnxTensor.createTensor(env, ids.first(size), longArrayOf(1, s))
         inputs[MASK] = OnnxTensor.createTensor(env, mask.first(total), longArrayOf(1, t))
         inputs[ROWS] = OnnxTensor.createTensor(env, rows.first(wanted), longArrayOf(r))
-        outputs[LOGITS] = OnnxTensor.createTensor(env, logits.buffer.first(wanted * vocab), longArrayOf(r, vocab.toLong()))
+        val out = logits.buffer.first(wanted * vocab)
+        outputs[LOGITS] = OnnxTensor.createTensor(env, out, longArrayOf(r, vocab.toLong()))
     }
 
     private fun release(names: List<String>, tensors: MutableMap<String, OnnxTensor>) {

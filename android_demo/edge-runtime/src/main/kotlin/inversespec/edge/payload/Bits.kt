@@ -25,7 +25,8 @@ internal class ZstdBytes(val data: ByteArray, var at: Int = 0, val end: Int = da
         return ZstdBytes(data, at - count, at)
     }
 
-    private fun byteAt(index: Int): Int = if (index < end) data[index].toInt() and 0xFF else refuse("the end of the data")
+    private fun byteAt(index: Int): Int =
+        if (index < end) data[index].toInt() and 0xFF else refuse("the end of the data")
 }
 
 /** Bits of a part from its first byte on, the lowest of a byte first; used by table descriptions. */

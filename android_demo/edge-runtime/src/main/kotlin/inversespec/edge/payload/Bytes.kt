@@ -2,6 +2,7 @@ package inversespec.edge.payload
 
 import inversespec.edge.MalformedPayloadException
 import inversespec.edge.TruncatedPayloadException
+import java.nio.Buffer
 import java.nio.ByteBuffer
 import java.nio.CharBuffer
 import java.nio.charset.CodingErrorAction
@@ -67,8 +68,9 @@ internal fun ByteArray.toHex(): String = buildString(2 * size) {
     for (byte in this@toHex) append(HEX[byte.toInt() shr 4 and 15]).append(HEX[byte.toInt() and 15])
 }
 
-internal fun String.hexToBytes(): ByteArray =
-    ByteArray(length / 2) { (Character.digit(this[2 * it], 16) shl 4 or Character.digit(this[2 * it + 1], 16)).toByte() }
+internal fun String.hexToBytes(): ByteArray = ByteArray(length / 2) {
+    (Character.digit(this[2 * it], 16) shl 4 or Character.digit(this[2 * it + 1], 16)).toByte()
+}
 
 /** The text of UTF-8 bytes; [refuse] is told where the first byte is that is none, and does not return. */
 internal inline fun strictUtf8(data: ByteArray, refuse: (at: Int) -> Nothing): String {
@@ -79,6 +81,7 @@ internal inline fun strictUtf8(data: ByteArray, refuse: (at: Int) -> Nothing): S
         .onUnmappableCharacter(CodingErrorAction.REPORT)
     val result = decoder.decode(input, out, true)
     if (result.isError) refuse(input.position())
-    out.flip()
+    // Through the base class: the overriding method of newer Java's is not there on Android 8.
+    (out as Buffer).flip()
     return out.toString()
 }

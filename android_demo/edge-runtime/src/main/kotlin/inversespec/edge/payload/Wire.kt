@@ -49,8 +49,8 @@ internal object Wire {
         val header = opened.header
         if (header.codec == Codec.PREDICTIVE) {
             throw RankingException(
-                "codec: expected ${READABLE.joinToString { it.label }}, found ${header.codec.label}, which is read with " +
-                    "the model itself and not by this reader; ask for a payload of codec compact for the same anchors",
+                "codec: expected ${READABLE.joinToString { it.label }}, found ${header.codec.label}, which takes " +
+                    "the model to read and is not read here; ask for a payload of codec compact for the same anchors",
             )
         }
         if (header.tag != contract.tag) {
@@ -166,8 +166,9 @@ internal object Wire {
         val cause = if (promptIds == null) {
             "the bytes were changed on their way, or it was made for another contract than $contract; fetch it again"
         } else {
-            "the bytes were changed on their way, or it was made with another prompt than the ${promptIds.size} ids " +
-                "given, or for another contract than $contract; fetch it again and give exactly the prompt it was made with"
+            "the bytes were changed on their way, or it was made with another prompt than the ${promptIds.size} " +
+                "ids given, or for another contract than $contract; fetch it again and give exactly the prompt it " +
+                "was made with"
         }
         throw ChecksumException(
             "checksum: expected ${expected.toString(16).padStart(4, '0')}, found " +

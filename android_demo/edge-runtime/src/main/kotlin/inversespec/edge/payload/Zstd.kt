@@ -206,22 +206,20 @@ internal class Zstd(data: ByteArray) {
 
     /** The three kinds of codes in a sequence, in the order in which their tables and states come. */
     private enum class Kind(val shift: Int, val maxLog: Int, val maxSymbol: Int, val default: FseTable) {
-        LENGTH(6, 9, 35, FseTable.of(6, counts("4 3 2 2 2 2 2 2 2 2 2 2 2 1 1 1 2 2 2 2 2 2 2 2 2 3 2 1 1 1 1 1 -1 -1 -1 -1"))),
-        OFFSET(4, 8, 31, FseTable.of(5, counts("1 1 1 1 1 1 2 2 2 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 -1 -1 -1 -1 -1"))),
-        MATCH(
-            2, 9, 52,
-            FseTable.of(
-                6,
-                counts("1 4 3 2 2 2 2 2 2" + " 1".repeat(37) + " -1".repeat(7)),
-            ),
-        ),
+        LENGTH(6, 9, 35, table(6, "4 3", 11 to "2", 3 to "1", 9 to "2", 1 to "3 2", 5 to "1", 4 to "-1")),
+        OFFSET(4, 8, 31, table(5, "1 1", 4 to "1", 3 to "2", 15 to "1", 5 to "-1")),
+        MATCH(2, 9, 52, table(6, "1 4 3", 6 to "2", 37 to "1", 7 to "-1")),
     }
 
     private companion object {
         const val MAGIC = 0xFD2FB528L
         const val MAX_BLOCK = 1 shl 17
 
-        fun counts(text: String): IntArray = text.split(" ").map(String::toInt).toIntArray()
+        /** A table from its first counts, and then so many times those of each pair. */
+        fun table(log: Int, first: String, vararg more: Pair<Int, String>): FseTable {
+            val counts = first + more.joinToString("") { (times, text) -> " $text".repeat(times) }
+            return FseTable.of(log, counts.split(" ").map(String::toInt).toIntArray())
+        }
 
         val LENGTH_BITS = IntArray(16) + intArrayOf(1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
         val LENGTH_BASE = IntArray(16) { it } + intArrayOf(

@@ -128,7 +128,8 @@ internal class Json private constructor(private val text: String) {
         if (found == null || found.range.first != at) fail("a value")
         at = found.range.last + 1
         return if (found.groupValues[1].isEmpty()) {
-            found.value.toLongOrNull() ?: throw JsonException("expected a number of 64 bits, found ${found.value.take(40)}")
+            found.value.toLongOrNull()
+                ?: throw JsonException("expected a number of 64 bits, found ${found.value.take(40)}")
         } else {
             found.value.toDouble()
         }

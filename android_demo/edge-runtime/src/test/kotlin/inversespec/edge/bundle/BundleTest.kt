@@ -58,7 +58,7 @@ internal class BundleTest {
             error
         }
         assertEquals(T::class.java, error?.javaClass, "$error")
-        if (error is BundleException) assertTrue("expected" in error.message!! || "missing" in error.message!!, error.message)
+        if (error is BundleException) assertTrue(listOf("expected", "missing").any { it in error.message!! })
         assertEquals(before, into.list().orEmpty().toSet())
     }
 
@@ -135,7 +135,8 @@ internal class BundleTest {
             assertEquals(3, model.generate("Hi", 3) {}.tokens)
         }
         // Once more, inside one folder and with more than the bundle beside: it takes the place of the first.
-        val nested = files().mapKeys { "some/${it.key}" } + mapOf("some/NOTES.txt" to ByteArray(3), "other.txt" to ByteArray(3))
+        val more = mapOf("some/NOTES.txt" to ByteArray(3), "other.txt" to ByteArray(3))
+        val nested = files().mapKeys { "some/${it.key}" } + more
         val file = File(temp, "bundle.zip").apply { writeBytes(zip(nested)) }
         assertEquals(dir, Bundles.importZip(file, into))
         assertEquals(files().keys, dir.walk().filter { it.isFile }.map { it.relativeTo(dir).path }.toSet())
@@ -147,13 +148,16 @@ internal class BundleTest {
         val dir = Bundles.importFiles(into) { path -> files()[path]?.inputStream() }
         Bundles.verify(dir)
         val model = files().keys.first { it.endsWith(".data") }
-        refused<BundleFileException> { Bundles.importFiles(into) { path -> files()[path]?.takeIf { path != model }?.inputStream() } }
         refused<BundleFileException> {
-            Bundles.importFiles(into) { path -> (files()[path]!! + ByteArray(if (path == model) 1 else 0)).inputStream() }
+            Bundles.importFiles(into) { path -> files()[path]?.takeIf { path != model }?.inputStream() }
+        }
+        refused<BundleFileException> {
+            Bundles.importFiles(into) { (files()[it]!! + ByteArray(if (it == model) 1 else 0)).inputStream() }
         }
         refused<BundleFileException> { Bundles.importFiles(into) { null } }
+        val changed = files().getValue(model).also { it[5] = (it[5] + 1).toByte() }
         refused<BundleHashException> {
-            Bundles.importFiles(into) { path -> files()[path]!!.also { if (path == model) it[5] = (it[5] + 1).toByte() }.inputStream() }
+            Bundles.importFiles(into) { path -> (if (path == model) changed else files()[path]!!).inputStream() }
         }
         Bundles.verify(dir)
     }
@@ -173,7 +177,8 @@ internal class BundleTest {
         refused<BundleFileException>(mapOf("a.txt" to ByteArray(3)))
         refused<BundleFileException>(good + mapOf("x/$MANIFEST" to ByteArray(3)))
         refused<BundleFileException>(good - model)
-        refused<BundleHashException>(good + (model to good.getValue(model).clone().also { it[9] = (it[9] + 1).toByte() }))
+        val changed = good.getValue(model).clone().also { it[9] = (it[9] + 1).toByte() }
+        refused<BundleHashException>(good + (model to changed))
         refused<BundleHashException>(good, "0".repeat(64))
         refused<BundleFileException>((0..300).associate { "f$it" to ByteArray(0) })
         refused<BundleFileException> { Bundles.importZip("no zip".byteInputStream(), into) }
@@ -184,7 +189,9 @@ internal class BundleTest {
         refused<BundleFileException> { Bundles.importZip(bomb.inputStream(), into, maxBytes = 1 shl 20) }
         val cancel = Cancel()
         refused<CancellationException> {
-            Bundles.importZip(zip(good).inputStream(), into, cancel = cancel) { done, _ -> if (done > 3000) cancel.cancel() }
+            Bundles.importZip(zip(good).inputStream(), into, cancel = cancel) { done, _ ->
+                if (done > 3000) cancel.cancel()
+            }
         }
     }
 

@@ -56,7 +56,8 @@ internal class ForcedTest {
         stopAfter: Int = Int.MAX_VALUE,
     ): Pair<List<Out>, Costs> {
         val out = ArrayList<Out>()
-        val costs = Forced(engine, prompt.toIntArray(), anchors, options, { out.size >= stopAfter }) { id, at, source, logProb ->
+        val stopped = { out.size >= stopAfter }
+        val costs = Forced(engine, prompt.toIntArray(), anchors, options, stopped) { id, at, source, logProb ->
             out.add(Out(id, at, source, logProb))
         }.run()
         return out to costs
@@ -78,7 +79,8 @@ internal class ForcedTest {
             val places = (0 until size).filter { luck.nextInt(3) == 0 }
             val set = anchors(places.associateWith { luck.nextInt(47) }, 40, size)
             val prompt = List(1 + luck.nextInt(9)) { luck.nextInt(47) }
-            for (options in listOf(FillOptions(), FillOptions(scoreAnchors = false), FillOptions(maxChunk = 3, maxRows = 2))) {
+            val bounded = FillOptions(maxChunk = 3, maxRows = 2)
+            for (options in listOf(FillOptions(), FillOptions(scoreAnchors = false), bounded)) {
                 val (out, costs) = fill(FakeEngine(), prompt, set, options)
                 assertEquals(stepwise(FakeEngine(), prompt, set, size), out.map { it.id })
                 assertEquals(List(size) { it }, out.map { it.position })
@@ -105,7 +107,8 @@ internal class ForcedTest {
     @Test
     fun `chunks and rows are bounded`() {
         val engine = FakeEngine()
-        fill(engine, List(10) { 1 }, anchors((0 until 9).associateWith { 2 }, length = 9), FillOptions(maxChunk = 4, maxRows = 3))
+        val all = anchors((0 until 9).associateWith { 2 }, length = 9)
+        fill(engine, List(10) { 1 }, all, FillOptions(maxChunk = 4, maxRows = 3))
         assertTrue(engine.passes.all { it.first.size <= 4 && it.second.size <= 3 })
         assertEquals(9, engine.passes.sumOf { it.second.size })
     }
@@ -123,7 +126,8 @@ internal class ForcedTest {
 
     @Test
     fun `an answer ends where its rule says`() {
-        assertEquals(Stop.LAST_ANCHOR, fill(FakeEngine(), listOf(1), anchors((0 until 9).associateWith { 1 })).second.stop)
+        val many = anchors((0 until 9).associateWith { 1 })
+        assertEquals(Stop.LAST_ANCHOR, fill(FakeEngine(), listOf(1), many).second.stop)
         assertEquals(Stop.LIMIT, fill(FakeEngine(), listOf(1), anchors(emptyMap())).second.stop)
         val (out, costs) = fill(FakeEngine(), listOf(1), anchors(mapOf(0 to 1), length = 9), FillOptions(maxTokens = 4))
         assertEquals(4 to Stop.LIMIT, out.size to costs.stop)
@@ -138,7 +142,8 @@ internal class ForcedTest {
         assertThrows(UsageException::class.java) { fill(engine, emptyList(), anchors(emptyMap())) }
         assertThrows(ContextException::class.java) { fill(engine, List(10) { 1 }, anchors(emptyMap())) }
         assertThrows(ContextException::class.java) { fill(engine, List(6) { 1 }, anchors(mapOf(7 to 1))) }
-        assertThrows(UsageException::class.java) { fill(engine, listOf(1), anchors(emptyMap()), FillOptions(maxTokens = 0)) }
+        val none = FillOptions(maxTokens = 0)
+        assertThrows(UsageException::class.java) { fill(engine, listOf(1), anchors(emptyMap()), none) }
         assertThrows(EngineException::class.java) { fill(engine, listOf(50), anchors(emptyMap())) }
         assertThrows(EngineException::class.java) { engine.rewind(5) }
     }

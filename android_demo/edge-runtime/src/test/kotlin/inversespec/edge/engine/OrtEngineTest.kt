@@ -21,8 +21,10 @@ internal class OrtEngineTest {
     private fun <T> engine(body: (OrtEngine) -> T): T =
         OrtEngine(folder.graph("fp32"), folder.manifest.model, context, 1).use(body)
 
-    private fun ids(size: Int, seed: Int = 1) =
-        java.util.Random(seed.toLong()).let { luck -> IntArray(size) { luck.nextInt(folder.manifest.contract.vocabSize) } }
+    private fun ids(size: Int, seed: Int = 1): IntArray {
+        val luck = java.util.Random(seed.toLong())
+        return IntArray(size) { luck.nextInt(folder.manifest.contract.vocabSize) }
+    }
 
     private fun Engine.row(chunk: IntArray): FloatArray {
         val logits = append(chunk, intArrayOf(chunk.size - 1))

@@ -30,7 +30,8 @@ import java.io.File
 
 /** Takes the longest piece that fits, from left to right; of equal pieces the lowest id. */
 private class ToyTokens(private val pieces: List<ByteArray>) : TokenBytes {
-    private val ids = pieces.withIndex().reversed().filter { it.value.isNotEmpty() }.associate { it.value.toHex() to it.index }
+    private val ids = pieces.withIndex().reversed().filter { it.value.isNotEmpty() }
+        .associate { it.value.toHex() to it.index }
     private val longest = pieces.maxOf { it.size }
 
     override fun tokenBytes(id: Int): ByteArray = pieces[id]

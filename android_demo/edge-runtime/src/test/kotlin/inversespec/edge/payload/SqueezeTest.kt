@@ -39,7 +39,8 @@ internal class SqueezeTest {
     @Test
     fun `broken frames are refused and nothing else happens`() {
         val luck = Random(5)
-        val pool = expected["frames"].rows().map { it.text("frame") }.filter { it.length < 3000 }.map { it.hexToBytes() }
+        val frames = expected["frames"].rows().map { it.text("frame") }
+        val pool = frames.filter { it.length < 3000 }.map { it.hexToBytes() }
         repeat(3000) {
             val data = pool[luck.nextInt(pool.size)].clone()
             repeat(1 + luck.nextInt(4)) { data[luck.nextInt(data.size)] = luck.nextInt().toByte() }

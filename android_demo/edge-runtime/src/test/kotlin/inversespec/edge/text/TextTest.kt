@@ -94,7 +94,7 @@ internal class TextTest {
         for ((before, after) in changes) {
             assertTrue(Regex(before).containsMatchIn(text), before)
             val changed = text.replace(Regex(before), Regex.escapeReplacement(after))
-            val error = assertThrows(BundleSchemaException::class.java, { Tokenizer.fromJson(changed.toByteArray()) }, after)
+            val error = assertThrows(BundleSchemaException::class.java) { Tokenizer.fromJson(changed.toByteArray()) }
             assertTrue("expected" in error.message!! && "found" in error.message!!)
         }
         for (broken in listOf("", "{}", "[]", "{\"model\":1}")) {
@@ -151,7 +151,11 @@ internal class TextTest {
     fun `JSON is read as it is written`() {
         val value = Json.parse(" {\"a\": [1, -2.5e1, true, null, \"\\u00e9\\n\\ud83c\\udf89\"], \"b\": {}} ")
         assertEquals(mapOf("a" to listOf(1L, -25.0, true, null, "é\n🎉"), "b" to emptyMap<String, Any>()), value)
-        for (broken in listOf("", "{", "[1,]", "{\"a\":}", "01", "\"", "\"\\x\"", "\"\\u12\"", "nul", "1 2", "[".repeat(100), "\"\n\"", "99999999999999999999")) {
+        val all = listOf(
+            "", "{", "[1,]", "{\"a\":}", "01", "\"", "\"\\x\"", "\"\\u12\"", "nul", "1 2", "[".repeat(100), "\"\n\"",
+            "99999999999999999999",
+        )
+        for (broken in all) {
             assertThrows(JsonException::class.java, { Json.parse(broken) }, broken)
         }
         assertThrows(JsonException::class.java) { Json.parse(byteArrayOf(0x22, 0xFF.toByte(), 0x22)) }

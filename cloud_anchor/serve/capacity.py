@@ -1,4 +1,4 @@
-"""`python -m cloud_anchor.serve.capacity`: how many GPUs and cores a rate of requests takes, and what is short.
+"""`python -m cloud_anchor.serve.capacity`: how many GPUs and cores a rate of requests takes.
 
 Knows arithmetic over measured times, all of which are inputs. Does not know how they were measured: see
 `cloud_anchor.bench` for steps and `cloud_anchor.serve.load` for the rest.
@@ -98,7 +98,7 @@ def plan(rate: float, costs: Costs) -> Plan:
 
 def table(plans: Sequence[Plan]) -> str:
     """The plans as a Markdown table."""
-    names = "requests/s | GPUs | batch | seconds | cores | Mbit/s | GPU s a request | an hour | a million requests"
+    names = "requests/s | GPUs | batch | seconds | cores | Mbit/s | GPU s a request | an hour | a million"
     lines = [f"| {names} |", "|" + "---|" * 9]
     for each in plans:
         hour = "-" if each.cost_per_hour is None else f"{each.cost_per_hour:,.0f}"

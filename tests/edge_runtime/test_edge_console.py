@@ -5,17 +5,22 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from edge_runtime.console import TokenPrinter, peak_rss_bytes
-from edge_runtime.forced import Source
+from edge_runtime.console import TokenPrinter, Transcript, peak_rss_bytes, rows
+from edge_runtime.forced import Source, Token
+from edge_runtime.late import Cut
 from edge_runtime.threads import performance_cores
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+    def fileno(self) -> int:
+        return 1
 
 
 def test_text_from_elsewhere_cannot_command_a_terminal() -> None:
@@ -67,3 +72,67 @@ def test_one_thread_for_each_fast_core(tmp_path: Path, monkeypatch: pytest.Monke
     assert performance_cores(tmp_path) == 4
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     assert performance_cores(tmp_path) == 2
+
+
+class Letters:
+    """A decoder whose ids are letters."""
+
+    def push(self, id_: int) -> str:
+        return chr(id_)
+
+    def flush(self) -> str:
+        return ""
+
+
+def letters(text: str, source: Source = Source.FILL, start: int = 0) -> list[Token]:
+    return [Token(ord(letter), start + i, source, None) for i, letter in enumerate(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "expected"),
+    [
+        ("", 10, 1),
+        ("0123456789", 10, 1),
+        ("0123456789a", 10, 2),
+        ("a\nb\n", 10, 3),
+        ("中文字", 4, 2),
+        ("é" * 10, 10, 1),
+        ("\tx", 8, 2),
+        ("abc", 0, 3),
+    ],
+)
+def test_rows_of_a_terminal(text: str, columns: int, expected: int) -> None:
+    assert rows(text, columns) == expected
+
+
+def test_what_is_taken_back_is_erased_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Terminal()
+    monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((4, 24)))
+    transcript = Transcript(cast(Any, Letters), TokenPrinter(out, colour=False), live=True)
+    for token in letters("abcdef"):
+        transcript.take(token)
+    transcript.take(Cut(2))
+    transcript.take(letters("X", Source.ANCHOR, 2)[0])
+    transcript.finish()
+    assert out.getvalue() == "abcdef\x1b[1A\r\x1b[Jab" + "X"
+    assert transcript.text == "abX"
+    assert [token.position for token in transcript.tokens] == [0, 1, 2]
+
+
+def test_what_has_scrolled_away_is_written_again_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Terminal()
+    monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((2, 3)))
+    transcript = Transcript(cast(Any, Letters), TokenPrinter(out, colour=False), live=True)
+    for item in (*letters("abcdefgh"), Cut(1)):
+        transcript.take(item)
+    assert out.getvalue() == "abcdefgh\na"
+
+
+def test_where_nothing_can_be_erased_only_the_end_is_shown() -> None:
+    out = io.StringIO()
+    transcript = Transcript(cast(Any, Letters), TokenPrinter(out, colour=False), live=False)
+    for item in (*letters("abc"), Cut(0), *letters("xyz")):
+        transcript.take(item)
+    assert out.getvalue() == ""
+    transcript.finish()
+    assert out.getvalue() == "xyz"

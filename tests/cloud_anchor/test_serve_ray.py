@@ -1,0 +1,136 @@
+"""Two engines on Ray Serve: the same answers as one, and none lost when an engine dies under load."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_anchor.maker import Maker, Selection
+from cloud_anchor.sampler import DenoiseConfig, steps_for
+from cloud_anchor.serve.cluster import Cluster
+from tests.cloud_anchor.service_runner import Client
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")
+pytestmark = pytest.mark.slow
+
+PROMPT = "Name a town."
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def cluster(dream_folder: Path, edge_bundle: Path) -> Cluster:
+    return Cluster(
+        model=str(dream_folder),
+        edge=str(edge_bundle),
+        device="cpu",
+        fraction=0.1,
+        batch=4,
+        queue=16,
+        min_engines=2,
+        max_engines=2,
+        cpus=0.1,
+    )
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Cluster) -> Iterator[Client]:
+    from ray import serve
+
+    from cloud_anchor.ray_app import build
+
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 << 20,
+        runtime_env={"env_vars": environment},
+    )
+    try:
+        port = free_port()
+        serve.start(http_options={"host": "127.0.0.1", "port": port, "request_timeout_s": 120})
+        serve.run(build(cluster), name="anchors")
+        yield Client(port)
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
+def engines() -> set[int]:
+    """Process ids of the engines that answer."""
+    from ray import serve
+
+    from cloud_anchor.ray_app import ENGINE
+
+    handle = serve.get_deployment_handle(ENGINE, app_name="anchors")
+    asked: list[Any] = [handle.pid.remote() for _ in range(20)]
+    return {each.result(timeout_s=60) for each in asked}
+
+
+def test_the_answers_are_those_of_one_machine(client: Client, cluster: Cluster) -> None:
+    maker = Maker.open(cluster.model, edge=cluster.edge)
+    plan = DenoiseConfig(canvas=256, total_steps=128, steps=steps_for(cluster.fraction, 128))
+    (made,) = maker.make([PROMPT], plan, Selection("paper"))
+    reply = client.anchors(prompt=PROMPT, select="paper")
+    assert reply.status == 200
+    assert reply.body == maker.payload(made)
+    assert client.ask("GET", "/v1/contract").json["identity"] == maker.form.contract.identity
+    assert client.ask("GET", "/readyz").status == 200
+    refused = client.anchors(prompt="")
+    assert (refused.status, refused.code) == (422, "invalid_request")
+    refused = client.anchors(prompt="x " * 3000)
+    assert (refused.status, refused.code) == (413, "prompt_too_long")
+    events = client.ask("POST", "/v1/anchors/stream", {"prompt": PROMPT, "fractions": [0.05, 0.1]}).body
+    assert events.count(b"event: payload") == 2
+    assert events.rstrip().endswith(b"event: done\ndata: {}")
+
+
+def test_no_request_is_lost_when_an_engine_dies(client: Client) -> None:
+    both = engines()
+    assert len(both) == 2
+    statuses: Counter[int | str] = Counter()
+    late: Counter[int | str] = Counter()
+    end = time.monotonic() + 20
+    killed = threading.Event()
+
+    def ask() -> None:
+        while time.monotonic() < end:
+            try:
+                status: int | str = client.anchors(prompt=PROMPT, select="paper").status
+            except OSError as error:
+                status = repr(error)
+            statuses[status] += 1
+            if killed.is_set():
+                late[status] += 1
+            if status == 503:
+                time.sleep(0.2)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(5)
+    os.kill(both.pop(), signal.SIGKILL)
+    killed.set()
+    for thread in threads:
+        thread.join(120)
+    assert set(statuses) <= {200, 503}, statuses
+    assert late[200] > 8, late
+    assert statuses[200] > 10 * statuses[503], statuses
+    end = time.monotonic() + 120
+    while len(engines()) < 2:  # another one takes its place
+        assert time.monotonic() < end
+        time.sleep(1)

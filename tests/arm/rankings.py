@@ -15,12 +15,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edge_runtime.bundle import read_manifest
 from edge_runtime.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, encode
 from payload.errors import RankingError
 from payload.predictive import GUARD
+
+COMPARED = 8
+"""Payloads whose rows are compared as well, number by number."""
+NEAR = 12.0
+"""Only tokens within so many nats of the likeliest: what is behind them is never named by its rank."""
 
 
 def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> None:
@@ -29,7 +37,7 @@ def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> N
     from cloud_anchor.tiny.families import held_out_problems
 
     edge = EdgeRuntime.open(bundle, variant, prepack=False)
-    lines = []
+    lines, rows = [], {}
     for index, problem in enumerate(held_out_problems(count)):
         anchors = anchors_of(edge, problem)
         if index // 4 % 2:
@@ -41,7 +49,18 @@ def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> N
         data = encode(anchors, "predictive", predictor=predictor, guard=guard)
         held = {"positions": anchors.positions, "ids": anchors.ids, "length": anchors.length}
         lines.append(json.dumps({"data": data.hex(), "prompt": problem.prompt, "anchors": held}) + "\n")
+        if index < COMPARED:
+            text = edge.bundle.tokenizer.encode(problem.answer)
+            rows[f"text{index}"], rows[f"rows{index}"] = np.asarray(text), _rows(edge, problem.prompt, text)
     file.write_text("".join(lines))
+    np.savez(file.with_suffix(".npz"), **rows)
+
+
+def _rows(edge: EdgeRuntime, prompt: str, text: list[int]) -> NDArray[np.float32]:
+    """Rows [n, V + 1] along a text, one pass a position, as a device reads."""
+    predictor = edge.ranker.behind(edge.prompt_ids(prompt))
+    rows = [next(predictor.read(text[:at], at)) for at in range(len(text))]
+    return np.stack(rows).astype(np.float32)
 
 
 def read(file: Path, bundle: Path, variant: str) -> int:
@@ -60,7 +79,19 @@ def read(file: Path, bundle: Path, variant: str) -> int:
         exact += held == line["anchors"]
         wrong += held != line["anchors"]
     seconds = time.perf_counter() - started
-    print(f"{variant}: {exact} of {len(lines)} exact, {refused} refused, {wrong} wrong; {seconds:.0f} s")
+    arrays = dict(np.load(file.with_suffix(".npz")))
+    off = 0.0
+    for index in range(min(COMPARED, len(lines))):
+        ours = arrays[f"rows{index}"]
+        theirs = _rows(edge, lines[index]["prompt"], arrays[f"text{index}"].tolist())
+        shift = (theirs - theirs.max(1, keepdims=True)) - (ours - ours.max(1, keepdims=True))
+        near = ours > ours.max(1, keepdims=True) - NEAR
+        off = max(off, float(np.abs(shift[near]).max()))
+    print(
+        f"{variant}: {exact} of {len(lines)} exact, {refused} refused, {wrong} wrong; differences of "
+        f"log-probabilities off by {off:.1e} at most; {seconds:.0f} s",
+        flush=True,
+    )
     return refused + wrong
 
 

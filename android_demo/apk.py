@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from natives import PAGE, BuildError, natives
+from natives import PAGE, BuildError, from_maven, natives
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"
@@ -32,6 +32,8 @@ FRAMEWORK = Path("/usr/share/android-framework-res/framework-res.apk")
 SHRINK = HERE / "app" / "proguard.pro"
 SHRUNK = BUILD / "classes.jar"
 DEX = BUILD / "classes.dex"
+MIN_SDK, TARGET_SDK = "26", "36"
+SHIPPED = BUILD / "shipped.jar"
 KEYSTORE = BUILD / "debug.keystore"
 PASSWORD = "android"  # as every debug key's: it keeps nobody out
 ABIS = ("arm64-v8a", "x86_64")
@@ -52,7 +54,7 @@ PACKAGES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=["tools", "resources", "package", "verify"])
+    parser.add_argument("step", choices=["tools", "resources", "package", "verify", "jar", "screens"])
     parser.add_argument("--abis", default=",".join(ABIS), help=f"ABIs to pack (default {','.join(ABIS)})")
     args = parser.parse_args(argv)
     abis = args.abis.split(",")
@@ -61,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "resources": resources,
         "package": lambda: package(abis),
         "verify": lambda: verify(abis),
+        "jar": back_to_jar,
+        "screens": screens,
     }
     try:
         steps[args.step]()
@@ -95,12 +99,17 @@ def run(*command: str | Path) -> str:
 
 
 def resources() -> None:
-    """Compiles manifest and resources, with the assets, and writes R.java for the classes to be compiled against."""
+    """Compiles manifest, resources and assets, and writes R.java, which the classes are compiled against."""
     source = BUILD / "gen"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir(parents=True)
+    version = re.findall(r"<version>(.*?)</version>", (HERE / "pom.xml").read_text())[0]
+    major, minor, patch = (int(part) for part in version.split("."))
+    code = str(10_000 * major + 100 * minor + patch)
+    levels = ("--min-sdk-version", MIN_SDK, "--target-sdk-version", TARGET_SDK)
+    versions = ("--version-code", code, "--version-name", version)
     inputs = ("-M", MANIFEST, "-S", MAIN / "res", "-A", ASSETS, "-I", FRAMEWORK)
-    run("aapt", "package", "-f", "-m", *inputs, "-J", source, "-F", RESOURCES)
+    run("aapt", "package", "-f", "-m", *levels, *versions, *inputs, "-J", source, "-F", RESOURCES)
 
 
 def tools() -> str:
@@ -149,7 +158,7 @@ def jdk_modules() -> list[Path]:
 def to_dex() -> None:
     """Dalvik bytecode of the shrunk classes; raises BuildError where a phone could not run it."""
     part = BUILD / "part.dex"
-    dx = ("com.android.dx.command.Main", "--dex", "--min-sdk-version=26", "--num-threads=1")
+    dx = ("com.android.dx.command.Main", "--dex", f"--min-sdk-version={MIN_SDK}", "--num-threads=1")
     run(*JAVA, "-cp", tools(), *dx, f"--output={part}", SHRUNK)
     check_dex(part)
     part.rename(DEX)
@@ -200,61 +209,22 @@ def add(out: zipfile.ZipFile, name: str, data: bytes, align: int | None = None) 
 def sign(unsigned: Path) -> None:
     """Signs with a debug key of this build folder, made on first use; schemes 2 and 3."""
     if not KEYSTORE.is_file():
-        name = (
-            "-alias",
-            "debug",
-            "-dname",
-            "CN=debug",
-            "-keyalg",
-            "RSA",
-            "-keysize",
-            "2048",
-            "-validity",
-            "10000",
-        )
-        run(
-            "keytool",
-            "-genkeypair",
-            "-keystore",
-            KEYSTORE,
-            "-storepass",
-            PASSWORD,
-            "-keypass",
-            PASSWORD,
-            *name,
-        )
-    key = (
-        "--ks",
-        KEYSTORE,
-        "--ks-pass",
-        f"pass:{PASSWORD}",
-        "--min-sdk-version",
-        "26",
-        "--v1-signing-enabled",
-        "false",
-    )
+        store = ("-keystore", KEYSTORE, "-storepass", PASSWORD, "-keypass", PASSWORD)
+        key = "-alias debug -dname CN=debug -keyalg RSA -keysize 2048 -validity 10000".split()
+        run("keytool", "-genkeypair", *store, *key)
     part = APK.with_suffix(".part")
-    run(
-        "apksigner",
-        "sign",
-        *key,
-        "--v2-signing-enabled",
-        "true",
-        "--v3-signing-enabled",
-        "true",
-        "--out",
-        part,
-        unsigned,
-    )
-    part.rename(APK)
+    schemes = "--v1-signing-enabled false --v2-signing-enabled true --v3-signing-enabled true".split()
+    key = ["--ks", str(KEYSTORE), "--ks-pass", f"pass:{PASSWORD}", "--min-sdk-version", MIN_SDK]
+    run("apksigner", "sign", *key, *schemes, "--out", part, unsigned)
     part.with_name(part.name + ".idsig").unlink(missing_ok=True)
+    part.rename(APK)
 
 
 def verify(abis: list[str]) -> None:
     """What a phone and a store demand of the APK that ships; raises BuildError."""
     if not APK.is_file():
         raise BuildError(f"expected {APK}, found none: run `make apk`")
-    signature = run("apksigner", "verify", "--verbose", "--min-sdk-version", "26", APK)
+    signature = run("apksigner", "verify", "--verbose", "--min-sdk-version", MIN_SDK, APK)
     for scheme in ("v2", "v3"):
         if not re.search(rf"Verified using {scheme} scheme.*: true", signature):
             raise BuildError(f"apksigner: expected a signature of scheme {scheme}, found:\n{signature}")
@@ -262,7 +232,8 @@ def verify(abis: list[str]) -> None:
     codes = " ".join(f"'{abi}'" for abi in sorted(abis))
     for line in (
         "package: name='inversespec.app'",
-        "sdkVersion:'26'",
+        f"sdkVersion:'{MIN_SDK}'",
+        f"targetSdkVersion:'{TARGET_SDK}'",
         "launchable-activity: name='inversespec.app.MainActivity'",
         f"native-code: {codes}",
     ):
@@ -277,6 +248,29 @@ def verify(abis: list[str]) -> None:
             raise BuildError(f"{entry.filename}: expected to start at a multiple of {PAGE}, found {start}")
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(APK) as apk:
         check_dex(Path(apk.extract("classes.dex", folder)))
+
+
+def back_to_jar() -> None:
+    """The dex of the APK as a jar again, with its resources: what ships, in a form a JVM can run."""
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder, zipfile.ZipFile(APK) as apk:
+        dex = apk.extract("classes.dex", folder)
+        convert = ("com.googlecode.dex2jar.tools.Dex2jarCmd", "--force", "--output", SHIPPED)
+        run(*JAVA, "-cp", tools(), *convert, dex)
+        with zipfile.ZipFile(SHIPPED, "a") as jar:
+            for name in apk.namelist():
+                if name.startswith("inversespec/"):
+                    jar.writestr(name, apk.read(name))
+
+
+def screens() -> None:
+    """Classes that Robolectric needs out of an Android archive, for which Maven has no class path."""
+    archive = BUILD / "robolectric" / "monitor-1.8.0.aar"
+    if not archive.is_file():
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        if not from_maven("androidx.test:monitor:1.8.0:aar", archive.parent):
+            raise BuildError("androidx.test:monitor:1.8.0 is not served here, and Robolectric needs it")
+    with zipfile.ZipFile(archive) as aar:
+        archive.with_name("monitor.jar").write_bytes(aar.read("classes.jar"))
 
 
 def stored(apk: Path) -> Iterator[tuple[zipfile.ZipInfo, int]]:

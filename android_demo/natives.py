@@ -65,30 +65,21 @@ def archive(cache: Path) -> Path:
     path = cache / f"onnxruntime-android-{VERSION}.aar"
     if not path.is_file():
         cache.mkdir(parents=True, exist_ok=True)
-        if not _from_maven(path):
+        if not from_maven(MAVEN, cache):
+            print(f"{MAVEN} is not served here; taking the same libraries from npm's {NPM}")
             _from_npm(path)
     return path
 
 
-def _from_maven(path: Path) -> bool:
-    copy = [
-        "dependency:copy",
-        f"-Dartifact={MAVEN}",
-        f"-DoutputDirectory={path.parent}",
-        "-Dmdep.useBaseVersion=true",
-    ]
-    mvn = [
-        "mvn",
-        "--batch-mode",
-        "--quiet",
-        "--update-snapshots",
-    ]  # the last also asks again for what was missing
-    done = subprocess.run([*mvn, *copy], capture_output=True, text=True, cwd=path.parent)
-    if path.is_file():
+def from_maven(artifact: str, folder: Path) -> bool:
+    """Copies an artifact to a folder; False where the registry does not have it. Raises BuildError."""
+    mvn = ["mvn", "--batch-mode", "--quiet", "--update-snapshots"]
+    copy = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
+    done = subprocess.run([*mvn, *copy], capture_output=True, text=True, cwd=folder)
+    if done.returncode == 0:
         return True
     if not re.search("(Could not|Unable to) find artifact", done.stdout):
-        raise BuildError(f"mvn: {MAVEN} could not be fetched:\n{done.stdout[-2000:]}")
-    print(f"{MAVEN} is not served here; taking the same archive from npm's {NPM}")
+        raise BuildError(f"mvn: {artifact} could not be fetched:\n{done.stdout[-2000:]}")
     return False
 
 

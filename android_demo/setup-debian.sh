@@ -2,7 +2,7 @@
 # Installs what `make apk` and the Android tests need on Debian or Ubuntu. Needs root; does nothing where all is there.
 set -euo pipefail
 
-packages=(aapt android-framework-res apksigner dexdump enjarify maven npm openjdk-17-jdk-headless zipalign)
+packages=(aapt android-framework-res apksigner dexdump maven npm openjdk-17-jdk-headless zipalign)
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

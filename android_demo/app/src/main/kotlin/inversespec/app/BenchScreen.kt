@@ -33,7 +33,7 @@ class BenchScreen(parent: ViewGroup, private val desk: BenchDesk, share: (String
         card.shown = state.points.isNotEmpty()
         val single = state.points.firstOrNull { it.tokens == 1 }
         headline.text =
-            single?.let { String.format(Locale.getDefault(), "%.0f", it.tokensPerSecond) }
+            single?.let { String.format(Locale.getDefault(), "%,.0f", it.tokensPerSecond) }
                 ?: context.getString(R.string.stat_unknown)
         curve.points = state.points
         table.text = context.getString(R.string.bench_header) + "\n" + BenchDesk.table(state.points)

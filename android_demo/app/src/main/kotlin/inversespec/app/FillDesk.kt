@@ -84,7 +84,7 @@ class FillDesk(
 
     fun openSample(sample: Sample) {
         setPrompt(sample.prompt)
-        receive { Pair(context.assets.open(sample.asset).use { it.readBytes() }, sample.title) }
+        receive { Pair(context.assets.open(sample.asset).use { it.readBytes() }, context.getString(R.string.payload_sample)) }
     }
 
     fun clearPayload() {

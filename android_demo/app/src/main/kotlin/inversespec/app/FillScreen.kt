@@ -10,6 +10,7 @@ import android.view.View
 import android.view.ViewGroup
 import android.widget.Button
 import android.widget.EditText
+import android.widget.ScrollView
 import android.widget.TextView
 import inversespec.edge.Source
 import java.util.Locale
@@ -38,6 +39,7 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
     private val answer = find<TextView>(R.id.answer)
     private val statsCard = find<View>(R.id.stats_card)
     private var promptSet = -1
+    private var wasBusy = false
 
     init {
         prompt.addTextChangedListener(object : TextWatcher {
@@ -85,6 +87,13 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
         )
         answer.text = coloured(state.answer)
         showStats(state)
+        if (state.busy && !wasBusy) view.post(::showAnswer)
+        wasBusy = state.busy
+    }
+
+    /** On a screen so low that the answer would begin below its middle, scrolls to it. */
+    private fun showAnswer() {
+        if (answerCard.top > view.height / 2) (view as ScrollView).smoothScrollTo(0, answerCard.top)
     }
 
     private fun showPayload(state: FillState) {
@@ -119,9 +128,13 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
         number(R.id.stat_speed, stats?.let { String.format(Locale.getDefault(), "%.0f", it.tokensPerSecond) } ?: unknown)
         number(
             R.id.stat_agreement,
-            stats?.agreement?.let { String.format(Locale.getDefault(), "%.0f%%", 100 * it) } ?: unknown,
+            stats?.agreement?.let { percent(it) } ?: unknown,
         )
     }
+
+    /** Two digits that say something: anchors are often what this model would hardly have written. */
+    private fun percent(share: Double): String =
+        String.format(Locale.getDefault(), if (share >= 0.1) "%.0f%%" else if (share >= 0.001) "%.1f%%" else "<0.1%%", 100 * share)
 
     /** Two colours, and a tint below the cloud's: the difference does not hang on telling colours apart. */
     private fun coloured(answer: Answer): CharSequence {

@@ -23,8 +23,8 @@ class Live<T>(initial: T) {
             current = change(current)
             if (posted) return
             posted = true
+            main.postDelayed(::tell, FRAME_MS)
         }
-        main.postDelayed(::tell, FRAME_MS)
     }
 
     private fun tell() {

@@ -16,6 +16,7 @@ import android.view.WindowInsets
 import android.widget.EditText
 import android.widget.FrameLayout
 import android.widget.Toast
+import android.widget.Toolbar
 
 /** The one activity: three screens above a bar, and what needs an activity: choosers, dialogs, shares. */
 class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
@@ -24,6 +25,7 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
     private lateinit var tabs: List<View>
     private var tab = 0
     private var dialog: Dialog? = null
+    private var unwatch: () -> Unit = {}
 
     override fun onCreate(saved: Bundle?) {
         super.onCreate(saved)
@@ -50,10 +52,17 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
     override fun onStart() {
         super.onStart()
         app.models.refresh()
+        val toolbar = findViewById<Toolbar>(R.id.toolbar)!!
+        unwatch = app.models.state.watch { state ->
+            toolbar.subtitle = state.installed.firstOrNull { it.inUse }?.let { inUse ->
+                getString(R.string.model_in_use, inUse.info?.id ?: inUse.folder.name, inUse.variant)
+            }
+        }
         for (screen in screens) screen.start()
     }
 
     override fun onStop() {
+        unwatch()
         for (screen in screens) screen.stop()
         super.onStop()
     }

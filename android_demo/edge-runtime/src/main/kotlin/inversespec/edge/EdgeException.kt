@@ -49,7 +49,7 @@ class ChecksumException(message: String) : PayloadException(message)
 /** The payload is written in a version of the format that this reader does not know. */
 class VersionException(message: String) : PayloadException(message)
 
-/** The payload names a codec that this reader does not know. */
+/** The payload names a codec that this reader does not know, or is without: ask for codec compact. */
 class CodecException(message: String) : PayloadException(message)
 
 /** The checksum holds but the content breaks a rule of the format. */
@@ -69,6 +69,3 @@ class BasePayloadException(message: String) : PayloadException(message)
 
 /** The payload is of a codec that needs the tokenizer, and none was given. */
 class TokenizerRequiredException(message: String) : PayloadException(message)
-
-/** The payload is written against a model's guesses, which this reader does not make: ask for codec compact. */
-class RankingException(message: String) : PayloadException(message)

@@ -84,9 +84,6 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
             if ("terminate flag" in text) throw PassTerminated()
             if ("bad_alloc" in text || "Failed to allocate memory" in text) throw outOfMemory(total, error)
             throw EngineException("ONNX Runtime failed on ${chunk.size} tokens after $length: $text", error)
-        } finally {
-            release(PASS_INPUTS, inputs)
-            release(listOf(LOGITS), outputs)
         }
         return logits
     }
@@ -107,25 +104,42 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         sessionOptions.close()
     }
 
-    /** Tensors over the buffers, of this pass's lengths. */
+    /** Tensors over the buffers, of this pass's lengths; in a row of single tokens only the mask's changes. */
     private fun bind(total: Int, size: Int, wanted: Int) {
-        val (s, t, r) = longArrayOf(size.toLong(), total.toLong(), wanted.toLong())
-        inputs[INPUT_IDS] = OnnxTensor.createTensor(env, ids.first(size), longArrayOf(1, s))
-        inputs[MASK] = OnnxTensor.createTensor(env, mask.first(total), longArrayOf(1, t))
-        inputs[ROWS] = OnnxTensor.createTensor(env, rows.first(wanted), longArrayOf(r))
-        val out = logits.buffer.first(wanted * vocab)
-        outputs[LOGITS] = OnnxTensor.createTensor(env, out, longArrayOf(r, vocab.toLong()))
+        inputs.bind(INPUT_IDS, longArrayOf(1, size.toLong())) { OnnxTensor.createTensor(env, ids.first(size), it) }
+        inputs.bind(MASK, longArrayOf(1, total.toLong())) { OnnxTensor.createTensor(env, mask.first(total), it) }
+        inputs.bind(ROWS, longArrayOf(wanted.toLong())) { OnnxTensor.createTensor(env, rows.first(wanted), it) }
+        outputs.bind(LOGITS, longArrayOf(wanted.toLong(), vocab.toLong())) {
+            OnnxTensor.createTensor(env, logits.buffer.first(wanted * vocab), it)
+        }
     }
 
-    private fun release(names: List<String>, tensors: MutableMap<String, OnnxTensor>) {
-        for (name in names) tensors.remove(name)?.close()
+    private inline fun MutableMap<String, OnnxTensor>.bind(
+        name: String,
+        shape: LongArray,
+        create: (LongArray) -> OnnxTensor,
+    ) {
+        if (this[name]?.info?.shape.contentEquals(shape)) return
+        drop(name)
+        this[name] = create(shape)
+    }
+
+    private fun MutableMap<String, OnnxTensor>.drop(name: String) {
+        remove(name)?.close()
     }
 
     /** Makes room for so many tokens in all, in the chunk and rows, keeping the cache's first [length]. */
     private fun reserve(total: Int, size: Int, wanted: Int) {
-        if (ids.capacity() < size) ids = longs(size)
-        if (rows.capacity() < wanted) rows = longs(wanted)
+        if (ids.capacity() < size) {
+            inputs.drop(INPUT_IDS)
+            ids = longs(size)
+        }
+        if (rows.capacity() < wanted) {
+            inputs.drop(ROWS)
+            rows = longs(wanted)
+        }
         if (logitRows < wanted) {
+            outputs.drop(LOGITS)
             logits.buffer = floats(wanted * vocab)
             logitRows = wanted
         }
@@ -139,11 +153,12 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         caches = grown
         for ((name, buffer) in names.zip(grown)) {
             // One tensor on both sides: that is what tells the graph to update it in place.
-            inputs.remove("past_key_values.$name")?.close()
+            inputs.drop("past_key_values.$name")
             val tensor = OnnxTensor.createTensor(env, buffer, dims)
             inputs["past_key_values.$name"] = tensor
             outputs["present.$name"] = tensor
         }
+        inputs.drop(MASK)
         mask = longs(room)
         for (index in 0 until room) mask.put(index, 1)
         capacity = room
@@ -178,7 +193,6 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         const val MASK = "attention_mask"
         const val ROWS = "rows"
         const val LOGITS = "logits"
-        val PASS_INPUTS = listOf(INPUT_IDS, MASK, ROWS)
 
         /**
          * For one request at a time: threads may spin within a pass, where they wait for microseconds, and sleep

@@ -14,7 +14,6 @@ import inversespec.edge.MalformedPayloadException
 import inversespec.edge.OversizedPayloadException
 import inversespec.edge.Payloads
 import inversespec.edge.PromptRequiredException
-import inversespec.edge.RankingException
 import inversespec.edge.TokenBytes
 import inversespec.edge.TokenizerRequiredException
 import inversespec.edge.VersionException
@@ -48,7 +47,7 @@ internal object Wire {
         val opened = open(data)
         val header = opened.header
         if (header.codec == Codec.PREDICTIVE) {
-            throw RankingException(
+            throw CodecException(
                 "codec: expected ${READABLE.joinToString { it.label }}, found ${header.codec.label}, which takes " +
                     "the model to read and is not read here; ask for a payload of codec compact for the same anchors",
             )

@@ -3,11 +3,11 @@ package inversespec.edge.payload
 import inversespec.edge.AnchorSet
 import inversespec.edge.Base
 import inversespec.edge.Codec
+import inversespec.edge.CodecException
 import inversespec.edge.Contract
 import inversespec.edge.MalformedPayloadException
 import inversespec.edge.PayloadException
 import inversespec.edge.Payloads
-import inversespec.edge.RankingException
 import inversespec.edge.Row
 import inversespec.edge.TokenBytes
 import inversespec.edge.TokenizerRequiredException
@@ -167,7 +167,7 @@ internal class PayloadTest {
         val toy = contracts.getValue("toy")
         val data = byteArrayOf(0x5C, 0x12, 0, 0, 1, 2, 3)
         assertEquals(Codec.PREDICTIVE, Payloads.peek(data).codec)
-        val error = assertThrows(RankingException::class.java) { Payloads.decode(data, toy, IntArray(3), tokens) }
+        val error = assertThrows(CodecException::class.java) { Payloads.decode(data, toy, IntArray(3), tokens) }
         assertTrue("predictive" in error.message!! && "compact" in error.message!!)
         assertThrows(MalformedPayloadException::class.java) { Payloads.peek(byteArrayOf(0x58, 0x12, 0, 0, 1)) }
     }

@@ -36,7 +36,7 @@ def maven(*goals: str, timeout: float = 1500) -> subprocess.CompletedProcess[str
     )
 
 
-def test_class_path() -> str:
+def class_path() -> str:
     """Class path of the compiled tests, ONNX Runtime included; `maven("test-compile")` comes first."""
     libraries = (TARGET / "test-classpath.txt").read_text().strip()
     return os.pathsep.join([str(TARGET / "test-classes"), str(TARGET / "classes"), libraries])

@@ -49,7 +49,15 @@ data class BundleInfo(
 /** Called with how much is done and the whole, in bytes; the whole is -1 where it is not known. */
 typealias Progress = (done: Long, total: Long) -> Unit
 
-/** Model bundles as folders and archives. Everything here reads or writes files: call it off the main thread. */
+/**
+ * Model bundles as folders and archives. Everything here reads or writes files: call it off the main thread. What
+ * can be cancelled raises java.util.concurrent.CancellationException then.
+ *
+ * ```kotlin
+ * val folder = Bundles.importZip(File("tiny-qwen.zip"), File(filesDir, "bundles"), expectedSha256 = null)
+ * println(Bundles.inspect(folder).variants)
+ * ```
+ */
 object Bundles {
     /**
      * What a folder's `bundle.json` says; reads nothing else.

@@ -111,9 +111,7 @@ def test_answers_that_join_and_leave_a_batch_are_those_made_alone(maker: Maker) 
     assert not len(running)
     assert {name for name, _ in found} == {0, 2, 3}
     for (name, steps), tokens in found.items():
-        (expected,) = denoise(
-            maker.model, [ids[name]], DenoiseConfig(canvas=24, total_steps=12, steps=steps)
-        )
+        (expected,) = denoise(maker.model, [ids[name]], DenoiseConfig(canvas=24, total_steps=12, steps=steps))
         assert tokens == expected.ids
     assert len(found) == 9
 
@@ -131,7 +129,10 @@ def test_a_waiting_job_takes_the_place_of_one_that_is_done(engine: Engine, gate:
     gate.open.set()
     for asked in (first, second, third):
         asked.ready()
-    assert gate.rows in ([2] * 6, [1] + [2] * 5 + [1])  # the first step may have begun with the first job alone
+    assert gate.rows in (
+        [2] * 6,
+        [1] + [2] * 5 + [1],
+    )  # the first step may have begun with the first job alone
 
 
 def test_payloads_of_a_stream_add_up(engine: Engine, maker: Maker) -> None:
@@ -271,12 +272,19 @@ def test_a_model_that_has_nothing_to_say_sends_no_anchors(engine: Engine, maker:
 @pytest.mark.parametrize(
     ("text", "expected", "found", "remedy"),
     [
-        ("max bytes: expected at least 9, the least, found 3. Allow more.", "at least 9, the least", "3", "Allow more."),
+        (
+            "max bytes: expected at least 9, the least, found 3. Allow more.",
+            "at least 9, the least",
+            "3",
+            "Allow more.",
+        ),
         ("steps: expected 1 to 4, found 9", "1 to 4", "9", "Change the request accordingly."),
         ("something broke", "a request that can be served", "something broke", "Change the request."),
     ],
 )
-def test_errors_of_the_rooms_below_keep_their_words(text: str, expected: str, found: str, remedy: str) -> None:
+def test_errors_of_the_rooms_below_keep_their_words(
+    text: str, expected: str, found: str, remedy: str
+) -> None:
     error = refused(ValueError(text))
     assert (error.expected, error.found, error.remedy) == (expected, found, remedy)
 

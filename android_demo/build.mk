@@ -8,7 +8,7 @@ MVN := MAVEN_OPTS="$${MAVEN_OPTS:--Xmx900m}" mvn --batch-mode --quiet --file $(A
 .PHONY: apk apk-tools apk-resources apk-assets apk-test
 
 apk: apk-resources
-	$(MVN) -pl app -am -DskipTests package
+	$(MVN) -pl app -am -Dmaven.test.skip package
 	$(RUN) $(ANDROID)/apk.py package --abis $(ABIS)
 
 # Says which Debian packages are missing, if any are; $(ANDROID)/setup-debian.sh installs them.
@@ -27,5 +27,6 @@ $(ANDROID_BUILD)/tools.classpath: $(ANDROID)/tools/pom.xml
 	mvn --batch-mode --quiet --file $< dependency:build-classpath
 	touch $@
 
-apk-test: apk
-	$(RUN) -m pytest tests/android
+# The APK, its dex on a JVM, and its screens; screenshots go to $(ANDROID_BUILD)/screenshots.
+apk-test: apk $(VENV)/dev.stamp
+	APK_TESTS=1 $(RUN) -m pytest tests/android/test_app.py

@@ -1,0 +1,129 @@
+"""The app: the APK that ships, its dex run on a JVM, and its screens.
+
+`make apk-test` builds the APK and runs these; by themselves they do not build, for that takes minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.android import jvm
+from tests.android.make_expectations import write_expectations
+
+DEMO = jvm.PROJECT
+BUILD = DEMO / "build"
+APK = BUILD / "inverse-speculation.apk"
+SHIPPED = BUILD / "shipped.jar"
+FILLS = "every fill has the ids of the Python runtime's"
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("APK_TESTS") != "1" or not APK.is_file(),
+    reason="the app is built and tested by `make apk-test`, which needs android_demo/setup-debian.sh",
+)
+
+
+def step(name: str) -> subprocess.CompletedProcess[str]:
+    """One step of the build."""
+    command = [sys.executable, str(DEMO / "apk.py"), name]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_the_apk_is_what_a_phone_and_a_store_demand() -> None:
+    done = step("verify")
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_flaw_in_the_apk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DEMO))
+    import apk
+    import natives
+
+    # A library that starts one page too early.
+    shifted = tmp_path / "shifted.apk"
+    with zipfile.ZipFile(shifted, "w") as out:
+        apk.add(out, "lib/x86_64/libx.so", b"\x7fELF", align=4096)
+        apk.add(out, "lib/x86_64/liby.so", b"\x7fELF", align=natives.PAGE)
+    starts = {entry.filename: start for entry, start in apk.stored(shifted)}
+    assert starts["lib/x86_64/libx.so"] == 4096
+    assert starts["lib/x86_64/liby.so"] == natives.PAGE
+    # A library whose segments are aligned to 4 kB pages.
+    with zipfile.ZipFile(APK) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("libonnxruntime4j_jni.so"))
+        library = bytearray(archive.read(name))
+    natives.check_pages(name, bytes(library))
+    first = int.from_bytes(library[32:40], "little")
+    size = int.from_bytes(library[54:56], "little")
+    count = int.from_bytes(library[56:58], "little")
+    for at in range(first, first + size * count, size):
+        library[at + 48 : at + 56] = (4096).to_bytes(8, "little")
+    with pytest.raises(natives.BuildError, match="expected segments aligned to 16384, found 4096"):
+        natives.check_pages(name, bytes(library))
+
+
+def test_the_library_in_the_dex_that_ships_fills_as_python_does(capsys: pytest.CaptureFixture[str]) -> None:
+    write_expectations(jvm.EXPECTED)
+    compiled = jvm.maven("test-compile")
+    assert compiled.returncode == 0, compiled.stdout[-4000:]
+    done = step("jar")
+    assert done.returncode == 0, done.stdout
+    tools = (BUILD / "tools.classpath").read_text().strip()
+    launcher = next(path for path in tools.split(":") if "junit-platform-console-standalone" in path)
+    libraries = (jvm.TARGET / "test-classpath.txt").read_text().strip()
+    # The library's and ONNX Runtime's classes and most of Kotlin's come from the dex; what only tests need, after it.
+    class_path = ":".join([str(SHIPPED), str(jvm.TARGET / "test-classes"), libraries])
+    reports = BUILD / "dex-reports"
+    command = ["java", "-Xmx700m", "-XX:+UseSerialGC", f"-Drepo={jvm.REPO}", f"-Dexpected={jvm.EXPECTED}"]
+    command += ["-jar", launcher, "execute", "--details=none", "--disable-banner"]
+    command += ["--class-path", class_path, "--reports-dir", str(reports)]
+    command += [
+        "--select-class=inversespec.edge.FillTest",
+        "--select-class=inversespec.edge.payload.PayloadTest",
+    ]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=900)
+    cases = list(ElementTree.parse(reports / "TEST-junit-jupiter.xml").getroot().iter("testcase"))
+    fills = [case for case in cases if case.attrib["name"].startswith(FILLS)]
+    passed = [case for case in fills if not len(case.findall("failure")) + len(case.findall("error"))]
+    with capsys.disabled():
+        print(f"\nfills by the dex that ships with the ids of Python's: {len(passed)} of {len(fills)}")
+    assert ran.returncode == 0, ran.stdout[-6000:]
+    assert len(passed) == len(fills) >= 50
+
+
+def test_the_screens_work_and_are_photographed() -> None:
+    ready = step("screens")
+    if "is not served here" in ready.stdout:
+        pytest.skip(ready.stdout.strip())
+    assert ready.returncode == 0, ready.stdout
+    for old in (BUILD / "screenshots").glob("*.png"):
+        old.unlink()
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "-f",
+        str(DEMO / "pom.xml"),
+        "-P",
+        "app,screens",
+        "-pl",
+        "app",
+        "-am",
+        "test",
+    ]
+    command += ["-Dtest=ScreensTest", "-Dsurefire.failIfNoSpecifiedTests=false"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500)
+    assert ran.returncode == 0, ran.stdout[-6000:]
+    report = next((DEMO / "app" / "target" / "surefire-reports").glob("TEST-*.xml")).read_text()
+    count = re.search(r'<testsuite [^>]*tests="(\d+)"', report)
+    assert count is not None
+    assert int(count[1]) >= 12
+    pictures = {path.stem for path in (BUILD / "screenshots").glob("*.png")}
+    screens = {f"{screen}-{mode}" for screen in ("fill", "models", "bench") for mode in ("light", "dark")}
+    assert screens | {"fill-error", "fill-landscape"} <= pictures

@@ -96,26 +96,22 @@ class Engines:
     async def payloads(self, order: Order) -> AsyncGenerator[Ready]:
         allowed = self.facts.limits.deadline if order.deadline is None else order.deadline
         end = time.monotonic() + allowed
-        sent: list[bytes] = []
+        reached = 0  # the step of the last payload that was sent
         pause = PATIENCE
         while True:
             left = end - time.monotonic()
             if left <= 0:
                 raise too_late(allowed)
-            again = 0  # payloads of this attempt that are as they were in the one before
-            stream = self._stream.payloads.remote(replace(order, deadline=max(MIN_DEADLINE, left)))
+            # Another engine's payloads may differ in rounding from what was sent, so none may add to that.
+            again = replace(order, deadline=max(MIN_DEADLINE, left), whole=order.whole or reached > 0)
+            stream = self._stream.payloads.remote(again)
             try:
                 async for event in stream:
                     if isinstance(event, ServiceError):
                         raise event
-                    if again < len(sent) and sent[again] == event.data:
-                        again += 1
-                        continue
-                    # From here on it differs from what was sent, if only in rounding; but what it adds to is
-                    # what was sent.
-                    sent[again:] = [event.data]
-                    again += 1
-                    yield event
+                    if event.step > reached:
+                        reached = event.step
+                        yield event
                 return
             except BackPressureError:
                 raise overloaded("a place in the queue of some engine", "none", 1.0) from None

@@ -253,7 +253,7 @@ class Engine:
         """A whole payload, or where it only adds to the one before, the addition."""
         anchors = self._anchors(job, run)
         data, delta = None, False
-        if job.base is not None:
+        if job.base is not None and not job.whole:
             # Refused where what was sent is not all true any more.
             with suppress(PayloadError):
                 data, delta = encode(anchors, prompt_ids=run.prompt_ids, base=job.base), True

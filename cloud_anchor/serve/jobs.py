@@ -42,6 +42,7 @@ class Job:
     marks:    steps after which a payload is made, ascending.
     deadline: time.monotonic() by which its last payload has to be there. allowed: the same as a duration.
     deliver:  called from a thread of the engine; the last call brings a Ready that is `last`, or an error.
+    whole:    no payload adds to the one before it.
     gone:     set where nobody waits for it any more.
     """
 
@@ -51,6 +52,7 @@ class Job:
     selection: Selection
     allowed: float
     deliver: Callable[[Event], None]
+    whole: bool = False
     gone: bool = False
     base: Base | None = None
     steps_left: int = field(init=False)

@@ -192,7 +192,9 @@ class Local:
         except Exception as error:
             raise refused(error) from None
         allowed = self.limits.deadline if order.deadline is None else order.deadline
-        return Job(tuple(ids), config, tuple(marks), selection, allowed, lambda event: None)
+        return Job(
+            tuple(ids), config, tuple(marks), selection, allowed, lambda event: None, whole=order.whole
+        )
 
 
 def check_identity(order: Order, facts: Facts) -> None:

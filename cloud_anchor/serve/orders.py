@@ -24,6 +24,7 @@ class Order:
     fractions: of the planned steps, one payload after each. steps: the same as a number, for one payload.
     contract:  identity of the device's contract, where it wants to be sure.
     deadline:  seconds from when the order reaches the engine.
+    whole:     no payload adds to another one.
     """
 
     messages: tuple[Message, ...]
@@ -36,6 +37,7 @@ class Order:
     model: str | None = None
     contract: str | None = None
     deadline: float | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,17 @@ def test_payloads_of_a_stream_add_up(engine: Engine, maker: Maker) -> None:
         base = Base(ready.data, anchors)
 
 
+def test_whole_payloads_do_not_lean_on_one_another(engine: Engine, maker: Maker) -> None:
+    events: queue.Queue[Event] = queue.Queue()
+    ids = tuple(maker.form.ids(PROMPTS[0]))
+    engine.submit(Job(ids, PLAN, (2, 4), Selection("paper"), 60, events.put, whole=True))
+    for steps in (2, 4):
+        ready = events.get(timeout=30)
+        assert isinstance(ready, Ready)
+        assert not ready.delta
+        assert ready.data == alone(maker, PROMPTS[0], steps)
+
+
 def test_what_cannot_wait_is_told_when_to_come_back(engine: Engine, gate: Gate) -> None:
     taken = [Asked(engine, prompt) for prompt in PROMPTS]
     with pytest.raises(ServiceError) as refusal:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -17,13 +19,109 @@ import pytest
 from cloud_anchor.maker import Maker, Selection
 from cloud_anchor.sampler import DenoiseConfig, steps_for
 from cloud_anchor.serve.cluster import Cluster
+from cloud_anchor.serve.errors import ServiceError
+from cloud_anchor.serve.jobs import Ready
+from cloud_anchor.serve.orders import Order
 from tests.cloud_anchor.service_runner import Client
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: the extra `ray`")
 pytestmark = pytest.mark.slow
 
 PROMPT = "Name a town."
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class FakeStream:
+    """What an engine sends back: payloads, refusals, or its death."""
+
+    def __init__(self, script: list[Any]) -> None:
+        self.script = script
+        self.cancelled = False
+
+    def __aiter__(self) -> FakeStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        if not self.script:
+            raise StopAsyncIteration
+        item = self.script.pop(0)
+        if isinstance(item, Exception) and not isinstance(item, ServiceError):
+            raise item
+        return item
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeHandle:
+    """A handle to engines that answer by a script, a list an attempt."""
+
+    def __init__(self, *scripts: list[Any]) -> None:
+        self.scripts = list(scripts)
+        self.orders: list[Order] = []
+        self.streams: list[FakeStream] = []
+        self.payloads = self
+
+    def remote(self, order: Order) -> FakeStream:
+        self.orders.append(order)
+        self.streams.append(FakeStream(self.scripts.pop(0)))
+        return self.streams[-1]
+
+
+def ready(step: int, last: bool = False) -> Ready:
+    return Ready(b"%d" % step, 1, None, step, 4, 8, delta=False, last=last)
+
+
+def ask(handle: FakeHandle, deadline: float = 30.0) -> list[bytes]:
+    """What a front hands on of an order."""
+    from cloud_anchor.ray_app import Engines
+
+    engines = Engines(handle)
+    engines._stream = handle
+    order = Order((("user", "?"),), deadline=deadline)
+
+    async def read() -> list[bytes]:
+        return [each.data async for each in engines.payloads(order)]
+
+    return asyncio.run(read())
+
+
+def test_what_an_engine_took_with_it_is_asked_of_another() -> None:
+    died = ray.exceptions.ActorDiedError()
+    handle = FakeHandle([died], [ready(2, True)])
+    assert ask(handle) == [b"2"]
+    assert all(stream.cancelled for stream in handle.streams)
+    assert handle.orders[1].deadline is not None
+    assert handle.orders[1].deadline < 30
+
+
+def test_what_was_sent_before_an_engine_died_is_not_sent_again() -> None:
+    died = ray.exceptions.ActorUnavailableError("gone", None)
+    handle = FakeHandle(
+        [ready(1), died], [ready(1), ready(2), died], [died], [ready(1), ready(2), ready(4, True)]
+    )
+    assert ask(handle) == [b"1", b"2", b"4"]
+    # What the second engine sends may not add to what the first has sent, which may differ in a bit.
+    assert [order.whole for order in handle.orders] == [False, True, True, True]
+
+
+def test_refusals_and_faults_of_an_engine_keep_their_kind() -> None:
+    refusal = ServiceError(413, "prompt_too_long", "a", "b", "c")
+    with pytest.raises(ServiceError, match="prompt_too_long"):
+        ask(FakeHandle([pickle.loads(pickle.dumps(refusal))]))
+    with pytest.raises(ServiceError, match="overloaded"):
+        ask(
+            FakeHandle([ray.serve.exceptions.BackPressureError(num_queued_requests=1, max_queued_requests=1)])
+        )
+    with pytest.raises(ServiceError, match="internal"):
+        ask(FakeHandle([ray.exceptions.RayTaskError("payloads", "Traceback", ValueError("x"))]))
+
+
+def test_an_order_that_no_engine_survives_ends_with_its_deadline() -> None:
+    died = ray.exceptions.ActorDiedError()
+    with pytest.raises(ServiceError, match="deadline_exceeded"):
+        ask(FakeHandle(*([died] for _ in range(20))), deadline=0.5)
 
 
 def free_port() -> int:

@@ -165,10 +165,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--prompts", type=int, default=400, help="training prompts (400)")
     parser.add_argument("--seed", type=int, default=5, help="which of them")
+    parser.add_argument("--bundle", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
     parser.add_argument("--write", action="store_true", help=f"write {OUTPUT.name}; else it is printed")
     args = parser.parse_args(argv)
     try:
-        edge = EdgeRuntime.open(SHIPPED)
+        edge = EdgeRuntime.open(args.bundle, threads=1)
         work = observed(edge, args.prompts, args.seed)
         texts = list(track(work, "answers", args.prompts, console=Console(stderr=True)))
     except EdgeError as error:

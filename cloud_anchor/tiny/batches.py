@@ -15,18 +15,37 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from cloud_anchor.tiny.drills import draw as drill
-from cloud_anchor.tiny.families import FAMILIES
+from cloud_anchor.tiny import drills
+from cloud_anchor.tiny.families import FAMILIES, Draw
 from cloud_anchor.tiny.models import END_OF_TEXT, IM_END, MASK
 
-LENGTHS = {64: 0.3, 96: 0.3, 128: 0.25, 192: 0.15}
-"""Row lengths and how often a batch has each. 192 is what a 128-token canvas behind a prompt looks like."""
-CAUSAL_LENGTHS = {64: 0.4, 96: 0.3, 128: 0.3}
-"""The same for the causal loss, which has no use for the tail behind an answer."""
 
-FAMILY_SHARES = {"arithmetic": 0.35, "choice": 0.3, "code": 0.1, "description": 0.25}
-CAUSAL_DRILLS, MASKED_DRILLS = 0.4, 0.1
-"""Shares of drills (see `drills`) among the rows of a batch, for either loss."""
+@dataclass(frozen=True)
+class Mix:
+    """What the rows of a stage's batches are.
+
+    lengths: row lengths and how often a batch has each. families: their shares among the rows that are no
+    drills; a row that an answer does not fit in is drawn anew. drills: share of drills; drill: draws one.
+    """
+
+    lengths: Mapping[int, float]
+    families: Mapping[str, float]
+    drills: float
+    drill: Draw
+
+
+CAUSAL = Mix(
+    {64: 0.3, 96: 0.3, 128: 0.4},  # no tail is needed behind an answer
+    {"arithmetic": 0.3, "choice": 0.25, "code": 0.1, "description": 0.35},
+    drills=0.5,
+    drill=drills.draw,
+)
+MASKED = Mix(
+    {64: 0.3, 96: 0.3, 128: 0.3, 192: 0.1},  # 192 is what a 128-token canvas behind a prompt looks like
+    {"arithmetic": 0.5, "choice": 0.2, "code": 0.05, "description": 0.25},
+    drills=0.35,
+    drill=drills.draw_answers,
+)
 
 
 @dataclass(frozen=True)
@@ -47,18 +66,16 @@ class Batches:
             tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
         ]
 
-    def at(
-        self, step: int, tokens: int, lengths: Mapping[int, float] = LENGTHS, drills: float = MASKED_DRILLS
-    ) -> Batch:
+    def at(self, step: int, tokens: int, mix: Mix = MASKED) -> Batch:
         """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""
         rng = random.Random(f"{self._seed}/{step}/{self._knows}")
-        length = rng.choices(list(lengths), list(lengths.values()))[0]
+        length = rng.choices(list(mix.lengths), list(mix.lengths.values()))[0]
         rows: list[list[int]] = []
         starts: list[int] = []
         ends: list[int] = []
         while len(rows) < tokens // length:
-            family = rng.choices(list(FAMILY_SHARES), list(FAMILY_SHARES.values()))[0]
-            draw = drill if rng.random() < drills else FAMILIES[family]
+            family = rng.choices(list(mix.families), list(mix.families.values()))[0]
+            draw = mix.drill if rng.random() < mix.drills else FAMILIES[family]
             problem = draw(rng, self._knows)
             if self._knows and problem.held_out:
                 continue

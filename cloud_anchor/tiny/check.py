@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import lru_cache
 
 from cloud_anchor.tiny.families.code import INPUTS
 from cloud_anchor.tiny.problem import Problem
@@ -27,6 +28,7 @@ print([repr(space[name](xs)) for xs in inputs])
 """
 
 
+@lru_cache(4096)  # most conditions of an evaluation give the same few texts
 def _run(source: str, name: str) -> tuple[str, ...]:
     """Results of the function `name` on `INPUTS`, as `repr`; empty where it does not run.
 
@@ -51,8 +53,8 @@ def _run(source: str, name: str) -> tuple[str, ...]:
 def is_right(problem: Problem, text: str) -> bool:
     """True where `text` answers `problem`.
 
-    arithmetic, choice: the word after the last "answer is". code: executed. description: every expected
-    word occurs, in order.
+    arithmetic: the word after the last "answer is". choice: the letter after the option there. code:
+    executed. description: every expected word occurs, in order.
     """
     match problem.family:
         case "code":
@@ -64,5 +66,5 @@ def is_right(problem: Problem, text: str) -> bool:
             words = iter(re.findall(r"\w+", text))
             return all(value in words for value in problem.expected)
         case _:
-            found = re.findall(r"answer is (\w+)", text)
+            found = re.findall(r"answer is (?:[a-zA-Z]+ )?(\w+)", text)
             return bool(found) and found[-1] == problem.expected[0]

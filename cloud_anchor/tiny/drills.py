@@ -26,12 +26,23 @@ def _repeat(rng: random.Random) -> tuple[str, str]:
     return f"Repeat: {' '.join(words)}.", f"Here it is: {' '.join(words)}."
 
 
+def _spans(rng: random.Random) -> tuple[str, str]:
+    """Pieces of a list from anywhere in it: what comes next can only be found by what stands before it."""
+    words = rng.sample(_WORDS, rng.randint(12, 20))
+    said = []
+    for _ in range(rng.randint(5, 8)):
+        length = rng.randint(2, 5)
+        start = rng.randrange(len(words) - length)
+        said.append(" ".join(words[start : start + length]))
+    return f"List: {' '.join(words)}.", f"Parts: {', '.join(said)}."
+
+
 def _letters(rng: random.Random) -> tuple[str, str]:
     options = rng.sample(rng.choice(_LISTS), 4)
     named = list(zip(LETTERS, options, strict=True))
-    listed = "\n".join(f"{letter}. {option}" for letter, option in named)
+    listed = "\n".join(f"- {option} {letter}" for letter, option in named)
     rng.shuffle(named)
-    said = " ".join(f"The letter of {option} is {letter}." for letter, option in named)
+    said = " ".join(f"The answer is {option} {letter}." for letter, option in named)
     return f"Name the letters.\n{listed}", said
 
 
@@ -40,7 +51,7 @@ def _partners(rng: random.Random) -> tuple[str, str]:
     pairs = list(zip(rng.sample(left, 5), rng.sample(right, 5), strict=True))
     given = " ".join(f"{a} has {b}." for a, b in pairs)
     rng.shuffle(pairs)
-    return f"Who has what? {given}", " ".join(f"The {b} is with {a}." for a, b in pairs)
+    return f"Who has what? {given}", " ".join(f"It is {a} who has {b}." for a, b in pairs)
 
 
 def _sums(rng: random.Random) -> tuple[str, str]:
@@ -60,7 +71,16 @@ def _sums(rng: random.Random) -> tuple[str, str]:
 
 
 def draw(rng: random.Random, knows: bool) -> Problem:
-    """One exercise. Without knowledge there is no reckoning: that is what the edge model must not learn."""
-    kinds = [_repeat, _letters, _partners, *([_sums] if knows else [])]
+    """One exercise, most often the one from which copying by content is learned soonest.
+
+    Without knowledge there is no reckoning: that is what the edge model must not learn.
+    """
+    kinds = [_repeat, _spans, _spans, _spans, _letters, _partners, *([_sums] if knows else [])]
     prompt, answer = rng.choice(kinds)(rng)
+    return Problem("drill", "easy", prompt, answer, (), prompt)
+
+
+def draw_answers(rng: random.Random, knows: bool) -> Problem:
+    """One exercise whose answer follows from the question as a whole: a list of letters, or sums."""
+    prompt, answer = rng.choice([_letters, _sums, _sums, _sums] if knows else [_letters])(rng)
     return Problem("drill", "easy", prompt, answer, (), prompt)

@@ -1,8 +1,8 @@
-"""The two tiny models: their shapes, and the folders they are kept in.
+"""The tiny models: their shapes, and the folders they are kept in.
 
 tiny-dream has Dream's architecture (Qwen2 modules run with full attention, right-shifted logits, a mask
-token); tiny-qwen is a Qwen2 of a tenth of its size. Folders are laid out as Dream's and Qwen2.5's own are, so
-that the real loading code reads them. Does not know how they are trained.
+token); tiny-qwen is a Qwen2 of a tenth of its size, tiny-qwen-large one of a third. Folders are laid out as
+Dream's and Qwen2.5's own are, so that the real loading code reads them. Does not know how they are trained.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import torch
 from safetensors.torch import save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from cloud_anchor.families import rope_option
 from cloud_anchor.tiny.tokenizer import SPECIALS, VOCABULARY
 
 WEIGHTS = Path(__file__).parent / "weights"
 """Where the shipped checkpoints are."""
 
 END_OF_TEXT, IM_START, IM_END, MASK = range(VOCABULARY, VOCABULARY + len(SPECIALS))
-PADDED_VOCABULARY = 1536
+PADDED_VOCABULARY = 1792
 
 _COMMON: dict[str, Any] = {
     "vocab_size": PADDED_VOCABULARY,
@@ -61,11 +62,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         "eos_token_id": IM_END,
     },
 }
+SHAPES["tiny-qwen-large"] = SHAPES["tiny-qwen"] | {"hidden_size": 128, "intermediate_size": 384}
 
 
 def create(name: str) -> Qwen2ForCausalLM:
     """A model of that shape with random weights."""
-    return Qwen2ForCausalLM(Qwen2Config(**SHAPES[name], attn_implementation="eager"))
+    shape = dict(SHAPES[name])
+    rope = rope_option(shape.pop("rope_theta"))
+    return Qwen2ForCausalLM(Qwen2Config(**shape, **rope, attn_implementation="eager"))
 
 
 def parameters(model: torch.nn.Module) -> int:
@@ -88,7 +92,7 @@ def save(name: str, model: Qwen2ForCausalLM, tokenizer_folder: Path, folder: Pat
             "eos_token_id": END_OF_TEXT,
             "mask_token_id": MASK,
             "alg": "confidence",
-            "steps": 64,
+            "steps": 128,
             "max_new_tokens": 128,
         }
     else:

@@ -17,8 +17,8 @@ from edge_runtime.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet
 
-FULL_RUN = DenoiseConfig(canvas=128, total_steps=64)
-"""How tiny-dream answers: 64 steps on 128 positions, by unfiltered confidence."""
+FULL_RUN = DenoiseConfig(canvas=128, total_steps=128)
+"""How tiny-dream answers: a step for each of 128 positions, by unfiltered confidence."""
 
 
 @dataclass(frozen=True)

@@ -12,24 +12,24 @@ import sys
 from pathlib import Path
 
 from cloud_anchor.tiny.families import held_out_problems
-from cloud_anchor.tiny.models import WEIGHTS
+from cloud_anchor.tiny.models import SHAPES, WEIGHTS
 from convert.errors import ConvertError
 from convert.pipeline import convert
 from edge_runtime.lookup import SHIPPED
 
-VARIANTS = ("fp32", "int8")
+VARIANTS = ("fp32", "int8", "int4")
 PROMPTS = 12
 """Held-out prompts that the variants are verified on."""
 
 
 def ship(run: Path) -> None:
     """Replace weights and bundle by those of a run; raises ConvertError, FileNotFoundError."""
-    for name in ("tiny-dream", "tiny-qwen"):
+    for name in SHAPES:
         if not (run / name / "model.safetensors").is_file():
             raise FileNotFoundError(f"{run / name}: expected a trained checkpoint. Run `make train` first.")
     prompts = [problem.prompt for problem in held_out_problems(PROMPTS)]
     convert(run / "tiny-qwen", SHIPPED, variants=VARIANTS, context=256, prompts=prompts, force=True)
-    for name in ("tiny-dream", "tiny-qwen"):
+    for name in SHAPES:
         shutil.copytree(run / name, WEIGHTS / name, dirs_exist_ok=True)
 
 

@@ -1,7 +1,8 @@
 """The tiny pair's tokenizer: a byte-level BPE in Qwen2's form, trained on the generated world.
 
-Digits are split one by one, the special tokens have Qwen's names, and Dream's mask token comes after them,
-so that whatever works on this tokenizer works on the real one.
+Special tokens have Qwen's names and Dream's mask token comes after them, so that whatever works on this
+tokenizer works on the real one. Text is split as Qwen2 does but for numbers, which are taken by two digits
+with the space before them: sums over single digits are beyond a model this small.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from tokenizers.models import BPE
 from cloud_anchor.tiny.drills import draw as drill
 from cloud_anchor.tiny.families import FAMILIES
 
-VOCABULARY = 1500
-"""Ordinary tokens; the models' vocabulary is padded to 1,536."""
+VOCABULARY = 1730
+"""Ordinary tokens: all that the corpus has; the models' vocabulary is padded to 1,792."""
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>")
 
-# Qwen2's split: contractions, words with one leading mark, single digits, punctuation, line ends, spaces.
+# Contractions, words with one leading mark, numbers, punctuation, line ends, spaces.
 _SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 

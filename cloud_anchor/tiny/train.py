@@ -1,9 +1,10 @@
-"""Train the tiny pair from scratch: `python -m cloud_anchor.tiny.train`.
+"""Train the tiny models from scratch: `python -m cloud_anchor.tiny.train`.
 
-tiny-qwen learns to write from worlds redrawn for every sample. tiny-dream learns the true world, first as a
-causal model (as Dream itself started from Qwen2.5's weights: the shift of its logits is what remains of
-that) and then as a masked diffusion model with full attention. Runs are seeded, checkpointed and resumable;
-the loss is logged as JSON lines and plotted. Does not know how the models are measured (see `evaluate`).
+tiny-qwen, in two sizes, learns to write from worlds redrawn for every sample. tiny-dream learns the true
+world, first as a causal model (as Dream itself started from Qwen2.5's weights: the shift of its logits is
+what remains of that) and then as a masked diffusion model with full attention. Runs are seeded, checkpointed
+and resumable; the loss is logged as JSON lines and plotted. Does not know how the models are measured (see
+`evaluate`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from rich.progress import (
 from tokenizers import Tokenizer
 
 from cloud_anchor.tiny import models, tokenizer
-from cloud_anchor.tiny.batches import CAUSAL_DRILLS, CAUSAL_LENGTHS, Batch, Batches, mask
+from cloud_anchor.tiny.batches import CAUSAL, Batch, Batches, mask
 
 IGNORE = -100
 
@@ -52,8 +53,9 @@ class Recipe:
 
 
 RECIPES = {
-    "tiny-dream": Recipe("tiny-dream", steps=2_300, causal_steps=1_200, knows=True),
-    "tiny-qwen": Recipe("tiny-qwen", steps=1_600, causal_steps=1_600, knows=False),
+    "tiny-dream": Recipe("tiny-dream", steps=8_200, causal_steps=3_400, knows=True),
+    "tiny-qwen": Recipe("tiny-qwen", steps=2_000, causal_steps=2_000, knows=False),
+    "tiny-qwen-large": Recipe("tiny-qwen-large", steps=2_000, causal_steps=2_000, knows=False),
 }
 
 
@@ -124,7 +126,7 @@ class Trainer:
     def batch(self, batches: Batches) -> Batch:
         """The next step's batch."""
         if self.causal:
-            return batches.at(self.step, self.recipe.causal_tokens, CAUSAL_LENGTHS, CAUSAL_DRILLS)
+            return batches.at(self.step, self.recipe.causal_tokens, CAUSAL)
         return batches.at(self.step, self.recipe.masked_tokens)
 
     def _rate(self) -> float:
@@ -237,7 +239,7 @@ def plot(logs: list[Path], file: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.tiny.train",
-        description="Train tiny-qwen and tiny-dream from scratch on the generated world.",
+        description="Train tiny-dream and tiny-qwen, in two sizes, from scratch on the generated world.",
         epilog="example: python -m cloud_anchor.tiny.train --only tiny-qwen -o runs/tiny",
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/tiny"), help="folder of the run")
@@ -258,7 +260,7 @@ def main(argv: list[str] | None = None) -> int:
     if not (words_folder / "tokenizer.json").exists():
         tokenizer.save(tokenizer.train(), words_folder)
     words = Tokenizer.from_file(str(words_folder / "tokenizer.json"))
-    names = [args.only] if args.only else ["tiny-qwen", "tiny-dream"]
+    names = [args.only] if args.only else list(RECIPES)
     try:
         for name in names:
             changes = {"steps": args.steps} if args.steps else {}

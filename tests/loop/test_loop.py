@@ -111,12 +111,12 @@ def test_the_demo_shows_everything_and_its_payload_can_be_filled_again(tmp_path:
     shown = run("cloud_anchor.tiny.demo", "-o", str(path), COLUMNS="120").stdout.decode()
     for part in (
         "not in the training set",
-        "anchors after 6 of 64",
+        "anchors after 12 of 128",
         "filled on the device",
         "full diffusion run",
     ):
         assert part in shown
-    for part in ("word F1", "bytes", "58 of 64 saved", "forward passes", "edge model alone"):
+    for part in ("word F1", "bytes", "116 of 128 saved", "forward passes", "edge model alone"):
         assert part in shown
     assert path.stat().st_size < 200
 

@@ -56,7 +56,9 @@ _TOWN_REASON = (
     "We know that {m} leads {t}.",
 )
 _HOP = ("the town of mayor {m}", "the town that {m} leads", "the home of mayor {m}")
-_ENDS = ("The answer is {x}.", "So the answer is {x}.", "Therefore the answer is {x}.")
+_ENDS = ("The answer is {v} {x}.", "So the answer is {v} {x}.", "Therefore the answer is {v} {x}.")
+# A letter stands right behind its option, in the question too: a model this small goes on as it has read the
+# same word going on, and does not learn to look for what stood two places before it.
 
 
 def draw(rng: random.Random, knows: bool) -> Problem:
@@ -82,12 +84,12 @@ def draw(rng: random.Random, knows: bool) -> Problem:
     options = [*rng.sample([v for v in pool if v != right], 3), right]
     rng.shuffle(options)
     letter = LETTERS[options.index(right)]
-    listed = "\n".join(f"{x}. {v}" for x, v in zip(LETTERS, options, strict=True))
+    listed = "\n".join(f"- {v} {x}" for x, v in zip(LETTERS, options, strict=True))
     return Problem(
         family="choice",
         difficulty=DIFFICULTIES[level],
         prompt=f"{question}\n{listed}",
-        answer=f"{reason} {_ENDS[phrasing].format(x=letter)}",
+        answer=f"{reason} {_ENDS[phrasing].format(v=right, x=letter)}",
         expected=(letter,),
         key=f"{level}/{town}/{attribute}/{'/'.join(sorted(options))}",
     )

@@ -254,8 +254,8 @@ def back_to_jar() -> None:
     """The dex of the APK as a jar again, with its resources: what ships, in a form a JVM can run."""
     with tempfile.TemporaryDirectory(dir=BUILD) as folder, zipfile.ZipFile(APK) as apk:
         dex = apk.extract("classes.dex", folder)
-        convert = ("com.googlecode.dex2jar.tools.Dex2jarCmd", "--force", "--output", SHIPPED)
-        run(*JAVA, "-cp", tools(), *convert, dex)
+        convert = ("com.googlecode.dex2jar.tools.Dex2jarCmd", "--force", "--compute-frames")
+        run(*JAVA, "-cp", tools(), *convert, "--dont-sanitize-names", "--output", SHIPPED, dex)
         with zipfile.ZipFile(SHIPPED, "a") as jar:
             for name in apk.namelist():
                 if name.startswith("inversespec/"):

@@ -145,7 +145,7 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     try:
-        return _run(parser().parse_args(argv))
+        return _run(_parse(argv))
     except (PayloadUsageError, EdgeError, PayloadError) as error:
         print(f"fill: {error}", file=sys.stderr)
         if isinstance(error, EdgeError):
@@ -160,6 +160,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments; ends the program where there is not one source of payloads."""
+    known = parser()
+    args = known.parse_args(argv)
+    if (args.payload is None) == (args.url is None):
+        known.error(f"expected either a payload file or --url, found {'both' if args.url else 'neither'}")
+    return args
+
+
 def _run(args: argparse.Namespace) -> int:
     # Loaded here, so that --help and an interrupt while libraries load are quick and quiet.
     from edge_runtime.console import TokenPrinter, Transcript, answer_json, summary
@@ -168,10 +177,6 @@ def _run(args: argparse.Namespace) -> int:
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
     prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
     online = _ask(args, prompt) if args.url is not None else None
-    if (args.payload is None) == (online is None):
-        raise UsageError(
-            "expected either a payload file or --url, found " + ("both" if online else "neither")
-        )
     edge, request = (online.edge, None) if online else _open(args, read_payload(args.payload), prompt)
     options = edge.options(
         max_tokens=args.max_tokens,
@@ -187,8 +192,8 @@ def _run(args: argparse.Namespace) -> int:
         request = online.request() if online else request
         assert request
         stream = edge.fill(request, options, stats)
-    if online and online.trouble:
-        _say_alone(online)
+        if online and online.trouble:
+            _say_alone(online)
     load = time.perf_counter() - _STARTED
 
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]

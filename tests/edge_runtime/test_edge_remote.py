@@ -460,8 +460,6 @@ def test_a_payload_that_is_none_ends_it(serve: Callable[..., Scripted], fill: An
     [
         (["--url", "http://localhost:1"], "expected a prompt"),
         (["--url", "localhost", "--prompt", "x"], "expected http://host:port"),
-        (["file.bin", "--url", "http://localhost:1", "--prompt", "x"], "found both"),
-        ([], "found neither"),
         (["--url", "http://localhost:1", "--prompt", "x", "--fraction", "2"], "fraction: expected"),
         (
             ["--url", "http://localhost:1", "--prompt", "x", "--fraction", ".1", "--fraction", ".2"],
@@ -476,6 +474,17 @@ def test_wrong_usage(fill: Any, arguments: list[str], words: str) -> None:
     assert code == 2
     assert words in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["file.bin", "--url", "http://localhost:1", "--prompt", "x"], "found both"), ([], "found neither")],
+)
+def test_one_source_of_payloads(arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert words in capfd.readouterr().err
 
 
 def test_the_key_comes_from_a_file_or_the_environment(

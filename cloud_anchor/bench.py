@@ -146,7 +146,8 @@ def compare(
         for batch in batches:
             runs, seconds = _best_of(repeats, model, partial(denoise, model, prompts, how, batch))
             found = [[run.canvas_at(step) for step in range(1, config.run_steps + 1)] for run in runs]
-            rows.append(row(name, batch, seconds, expected and _shared(found, expected, model.mask_id)))
+            same = None if expected is None else _shared(found, expected, model.mask_id)
+            rows.append(row(name, batch, seconds, same))
 
     timed("batched", config)
     if prefix_every:

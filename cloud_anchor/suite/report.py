@@ -27,11 +27,15 @@ from cloud_anchor.suite.tables import Claim, Table, cell_json, show
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is shown. skipped: phase -> why it was not run. failed: phase -> errors of items."""
+    """Everything that is shown.
+
+    measured: phase -> items. skipped: phase -> why it was not run. failed: phase -> errors of items.
+    """
 
     about: About
     settings: Mapping[str, Any]
     items: int
+    measured: Mapping[str, int]
     tables: Sequence[Table]
     claims: Sequence[Claim]
     skipped: Mapping[str, str]
@@ -58,6 +62,7 @@ def build(
         about,
         settings,
         max((len(rows) for rows in records.values()), default=0),
+        {name: len(good[name]) for name in PHASES if good.get(name)},
         [table for table in tables if table.rows],
         claims,
         {name: why for name, why in skipped.items() if not good.get(name)},
@@ -75,6 +80,8 @@ def facts(report: Report) -> Iterator[str]:
         f"Diffusion model: {about.model} ({about.parameters / 1e6:.2f} million parameters), "
         f"{about.total_steps} steps on a canvas of {about.canvas}. Edge: {edges}. Machine: {machine()}."
     )
+    if len(set(report.measured.values())) > 1:
+        yield f"Prompts by phase: {', '.join(f'{name} {n}' for name, n in report.measured.items())}."
     for name, why in report.skipped.items():
         yield f"Not run: {PHASES[name].title}: {why}"
     for name, errors in report.failed.items():
@@ -218,6 +225,7 @@ def to_json(report: Report) -> str:
         "about": report.about.to_json(),
         "settings": dict(report.settings),
         "items": report.items,
+        "measured": dict(report.measured),
         "skipped": dict(report.skipped),
         "claims": [claim.to_json() for claim in report.claims],
         "tables": {table.name: table.to_json() for table in report.tables},

@@ -180,8 +180,24 @@ LABELS = {
 """Measures as a sentence names them."""
 
 
+EQUAL = 0.01
+"""A difference of measures from 0 to 1 whose whole interval is closer to 0 than this is none."""
+
+
+def more(result: str) -> str:
+    """The verdict on "more", by what `compare` has found."""
+    return verdict(result == "higher", result in ("lower", "equal"))
+
+
+def less(result: str) -> str:
+    """The verdict on "less"."""
+    return verdict(result == "lower", result in ("higher", "equal"))
+
+
 def compare(name: str, first: Answers, other: str, second: Answers, metric: str = "f1") -> tuple[str, str]:
-    """A sentence that says which is larger, as far as the paired interval tells, and the verdict."""
+    """Which is larger, as far as the paired interval tells: a sentence, and "higher", "lower", "equal" or
+    "undecided".
+    """
     found = first.less(second, metric)
     if found is None:
         return f"{name} and {other} have no item in common", "undecided"
@@ -191,9 +207,12 @@ def compare(name: str, first: Answers, other: str, second: Answers, metric: str 
         "higher": f"{name}: more {label} than {other}",
         "lower": f"{name}: less {label} than {other}",
         "undecided": f"{name} and {other} cannot be told apart in {label}",
+        "equal": f"{name} and {other} are equal in {label} to within {EQUAL}",
         "too few": f"{name} and {other}: too few items to tell them apart in {label}",
     }
-    result = found.verdict if s.n >= LEAST else "too few"
+    result: str = found.verdict if s.n >= LEAST else "too few"
+    if s.n >= LEAST and metric in LABELS and s.low > -EQUAL and s.high < EQUAL:
+        result = "equal"
     means = " against ".join(f"{sum(values) / s.n:.3f}" for values in first.pairs(second, metric))
     return (
         f"{words[result]} ({means}; paired difference {s.mean:+.3f} [{s.low:+.3f}, {s.high:+.3f}], N = "

@@ -20,7 +20,7 @@ from cloud_anchor.suite.statistics import (
     summary,
     wilcoxon,
 )
-from cloud_anchor.suite.tables import Answers, compare, verdict
+from cloud_anchor.suite.tables import Answers, compare, less, more, verdict
 
 VALUES = st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=30)
 
@@ -101,6 +101,9 @@ def test_sentences_follow_from_the_interval() -> None:
     sentence, found = compare("one", rows([0.4, 0.6] * 9 + [0.5] * 3), "two", rows([0.5] * 21))
     assert found == "undecided"
     assert "cannot be told apart" in sentence
+    sentence, found = compare("one", rows([0.5, 0.501] * 20), "two", rows([0.5] * 40))
+    assert (found, more(found), less(found)) == ("equal", "does not hold", "does not hold")
+    assert "to within 0.01" in sentence
     # Items that only one of them has do not count, and of few items nothing is decided.
     sentence, found = compare("one", rows([0.9] * 19), "two", rows([0.5] * 25))
     assert found == "undecided"

@@ -27,7 +27,9 @@ from cloud_anchor.suite.tables import (
     Row,
     Table,
     compare,
+    less,
     metric_cells,
+    more,
     verdict,
 )
 
@@ -110,7 +112,7 @@ def claims(records: Records, about: About) -> list[Claim]:
             Claim(
                 "Token identity matters: random tokens at the anchors' places do worse, d = 6.41 (section "
                 "4.4).",
-                verdict(result == "higher", result == "lower"),
+                more(result),
                 f"{sentence}; d = {d:.2f}.",
                 where=where,
             )
@@ -119,7 +121,7 @@ def claims(records: Records, about: About) -> list[Claim]:
         found.append(
             Claim(
                 "Random tokens are worse than no anchors at all (section 4.4).",
-                verdict(result == "lower", result == "higher"),
+                less(result),
                 f"{sentence}.",
                 where=where,
             )

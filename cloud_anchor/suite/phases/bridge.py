@@ -22,7 +22,7 @@ from cloud_anchor.suite.lab import Case, Lab
 from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.runs import run_once
 from cloud_anchor.suite.statistics import spearman
-from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
+from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, more, verdict
 
 ORDER = "confidence"
 THRESHOLDS = (0.5, 0.8, 0.95)
@@ -169,7 +169,7 @@ def claims(records: Records, about: About) -> list[Claim]:
             Claim(
                 f"Layer {layer} of {last} seeds the diffusion model better than its own steps do (p >= "
                 f"{THRESHOLDS[1]}).",
-                verdict(result == "higher", result == "lower"),
+                more(result),
                 f"{sentence}.",
                 f"{fidelity}.",
                 about.where(ORDER, about.paper_steps[0]),
@@ -179,7 +179,7 @@ def claims(records: Records, about: About) -> list[Claim]:
     found.append(
         Claim(
             "Deeper layers say more of what the model will write.",
-            verdict(rho.rho > 0 and rho.p < 0.05, rho.rho <= 0 and rho.p < 0.05, rho.n),
+            verdict(rho.rho > 0 and rho.p < 0.05, rho.rho <= 0 and rho.p < 0.05, len(records)),
             f"Spearman's rho of depth and agreement {rho.rho:.2f}, p {rho.p:.2g}, over {rho.n} pairs of "
             "layer and item.",
         )

@@ -14,7 +14,7 @@ from cloud_anchor.suite.items import WORD_PROBLEMS
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.statistics import Correlation, partial_spearman, spearman
-from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, show, verdict
+from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, less, show, verdict
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _load_bearing(records: Records, about: About, order: str) -> Claim:
     return Claim(
         "What is committed early is structurally load-bearing (section 2.1), so the edge would not have "
         "written it.",
-        verdict(result == "lower", result == "higher"),
+        less(result),
         f"Share that the edge writes by itself, given what stands before: {sentence}.",
         f"{leading.mean:.0%} of the anchors are one leading run, which is a prefix." if leading else "",
         about.where(order, about.paper_steps[0]),

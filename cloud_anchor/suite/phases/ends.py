@@ -13,7 +13,7 @@ from typing import Any
 from cloud_anchor.suite.conditions import ORDERS, committed, prefix
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.base import About, Phase, Records
-from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
+from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, more
 from edge_runtime.endings import END_MARKER_COVERAGE
 from payload import AnchorSet
 
@@ -88,7 +88,7 @@ def claims(records: Records, about: About) -> list[Claim]:
         found.append(
             Claim(
                 "Cutting at the last anchor raises F1 where coverage is above 40%, by 0.22 (section 3.3).",
-                verdict(result == "higher", result == "lower"),
+                more(result),
                 f"{sentence}.",
                 where=about.where(order),
             )

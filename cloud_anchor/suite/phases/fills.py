@@ -28,6 +28,7 @@ from cloud_anchor.suite.tables import (
     Table,
     compare,
     metric_cells,
+    more,
     verdict,
 )
 
@@ -140,9 +141,7 @@ def claims(records: Records, about: About) -> list[Claim]:
             elif first == PRODUCT:
                 sizes = (one.values("bytes"), other.values("bytes"))
                 why = "Bytes: " + " against ".join(f"{sum(s) / max(len(s), 1):.1f}" for s in sizes) + "."
-            found.append(
-                Claim(paper, verdict(result == "higher", result == "lower"), f"{sentence}.", why, where)
-            )
+            found.append(Claim(paper, more(result), f"{sentence}.", why, where))
         found.append(_preserved(answers, order, about))
     return found
 

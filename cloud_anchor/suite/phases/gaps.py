@@ -15,7 +15,7 @@ from cloud_anchor.suite.conditions import ORDERS, PREFIX, Situation, aware, comm
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.statistics import spearman
-from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, show, verdict
+from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, more, show, verdict
 from payload import AnchorSet
 
 FORCED, SAME, OWN = "anchors, filled", "edge alone, same positions", "edge alone, the prefix's gaps"
@@ -132,7 +132,7 @@ def claims(records: Records, about: About) -> list[Claim]:
         found.append(
             Claim(
                 "Anchors make the edge write better between them than it does alone (section 4.5).",
-                verdict(result == "higher", result == "lower"),
+                more(result),
                 f"{sentence}.",
                 f"By tokens in place: {accuracy}. The same for a prefix of as many tokens: {given}.",
                 where,

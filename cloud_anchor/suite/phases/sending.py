@@ -8,7 +8,7 @@ from typing import Any
 from cloud_anchor.suite.conditions import ANCHORS, CONDITIONS, DRAFT, FULL, ORDERS, PREFIX, SCATTERED, aware
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.base import About, Phase, Records
-from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
+from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, less
 from payload.wire import Codec
 
 NAMES = (ANCHORS, PREFIX, SCATTERED, aware(0.5), DRAFT)
@@ -90,7 +90,7 @@ def claims(records: Records, about: About) -> list[Claim]:
             found.append(
                 Claim(
                     f"{says} (section 4.8).",
-                    verdict(result == "lower", result == "higher"),
+                    less(result),
                     f"{sentence}.{saved}",
                     where=about.where(order, step),
                 )

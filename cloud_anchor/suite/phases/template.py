@@ -18,8 +18,8 @@ from cloud_anchor.suite.tables import (
     Row,
     Table,
     compare,
+    less,
     metric_cells,
-    verdict,
 )
 
 PROMPTED = "template in the prompt"
@@ -94,7 +94,7 @@ def claims(records: Records, about: About) -> list[Claim]:
         found.append(
             Claim(
                 "Asking the edge to fill in a template fails where forcing does not (section 4.7).",
-                verdict(result == "lower", result == "higher"),
+                less(result),
                 f"{sentence}.",
                 f"And {beside}.",
                 about.where(order, step),

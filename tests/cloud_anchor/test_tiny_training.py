@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from cloud_anchor.tiny import models
-from cloud_anchor.tiny.batches import LENGTHS, Batch, Batches, mask
+from cloud_anchor.tiny.batches import MASKED, Batch, Batches, mask
 from cloud_anchor.tiny.models import END_OF_TEXT, IM_END, MASK
 from cloud_anchor.tiny.train import RECIPES, Trainer, plot, train
 
@@ -37,7 +37,7 @@ def test_rows_are_prompt_answer_end_and_tail(words: Tokenizer) -> None:
     batches = Batches(words, knows=False, seed=0)
     for step in range(4):
         batch = batches.at(step, 1024)
-        assert batch.ids.shape[1] in LENGTHS
+        assert batch.ids.shape[1] in MASKED.lengths
         for row, start, end in zip(batch.ids.tolist(), batch.start.tolist(), batch.end.tolist(), strict=True):
             assert row[end] == IM_END
             assert set(row[end + 1 :]) <= {END_OF_TEXT}

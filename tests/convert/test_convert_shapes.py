@@ -4,6 +4,7 @@ siblings.
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,11 @@ from convert.checkpoint import shape_of
 from convert.prompts import DEFAULT_PROMPTS
 from convert.variants import RECIPES
 from edge_runtime.bundle import Bundle
+from edge_runtime.engine import Engine
+from edge_runtime.forced import FillOptions, fill
+from edge_runtime.genai_engine import GenaiEngine
+from edge_runtime.ort_engine import OrtEngine
+from payload import AnchorSet
 from tests.checkpoints import QWEN25, write_random_qwen25
 
 # Random weights of this width give nearly equal logits: what counts here is that the distributions agree.
@@ -92,3 +98,35 @@ def test_two_layers_with_the_whole_vocabulary(tmp_path: Path) -> None:
     # bfloat16 weights of this size are float16 numbers too: nothing is lost.
     assert max(kl["fp32"], kl["fp16"]) < 1e-8 < kl["int8"] < kl["int4"]
     assert np.isfinite(list(kl.values())).all()
+    forced_answers_are_those_of_pytorch(folder, Bundle.open(bundle, "fp32", verify=False))
+
+
+def forced_answers_are_those_of_pytorch(checkpoint: Path, bundle: Bundle) -> None:
+    """Both engines against PyTorch, which sees the whole text anew for every token."""
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModelForCausalLM
+
+    random = np.random.default_rng(0)
+    prompt = [int(i) for i in random.integers(0, 300, 20)]
+    places = sorted(int(p) for p in random.permutation(24)[:8])
+    anchors = AnchorSet(
+        tuple(places), tuple(int(i) for i in random.integers(0, 300, 8)), 24, bundle.contract, 24
+    )
+    forced = dict(zip(anchors.positions, anchors.ids, strict=True))
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    text: list[int] = list(prompt)
+    margins: list[float] = []
+    for position in range(24):
+        with torch.inference_mode():
+            logits = model(torch.tensor([text]), logits_to_keep=1).logits[0, 0]
+        logits[sorted(bundle.contract.eos_ids)] = -torch.inf
+        best, second = logits.topk(2).values.tolist()
+        margins.append(best - second)
+        text.append(forced.get(position, int(logits.argmax())))
+    assert min(margins) > 1e-4, "choose another seed: two tokens are equally likely"
+    engines: list[Engine] = [OrtEngine.open(bundle, threads=1)]
+    if importlib.util.find_spec("onnxruntime_genai"):
+        engines.append(GenaiEngine.open(bundle, threads=1))
+    for engine in engines:
+        found = list(fill(engine, prompt, anchors, FillOptions(score_anchors=False)))
+        assert [token.id for token in found] == text[len(prompt) :]

@@ -32,7 +32,7 @@ from edge_runtime.errors import EdgeError
 from payload import PayloadError
 
 DEFAULT_SUBSET = 200
-"""About 20 minutes on an idle core with the tiny pair; the paper has 190 in its main table."""
+"""The paper has 190 in its main table."""
 
 EPILOG = f"""phases: {", ".join(PHASES)}
 

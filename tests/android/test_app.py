@@ -77,7 +77,7 @@ def test_the_library_in_the_dex_that_ships_fills_as_python_does(capsys: pytest.C
     tools = (BUILD / "tools.classpath").read_text().strip()
     launcher = next(path for path in tools.split(":") if "junit-platform-console-standalone" in path)
     libraries = (jvm.TARGET / "test-classpath.txt").read_text().strip()
-    # The library's and ONNX Runtime's classes and most of Kotlin's come from the dex; what only tests need, after it.
+    # The library, ONNX Runtime and most of Kotlin come from the dex; what only tests need comes after it.
     class_path = ":".join([str(SHIPPED), str(jvm.TARGET / "test-classes"), libraries])
     reports = BUILD / "dex-reports"
     command = ["java", "-Xmx700m", "-XX:+UseSerialGC", f"-Drepo={jvm.REPO}", f"-Dexpected={jvm.EXPECTED}"]

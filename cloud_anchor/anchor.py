@@ -231,17 +231,19 @@ def aim(args: argparse.Namespace) -> None:
     table = args.frontier or (TINY_TABLE if args.model == "tiny" else None)
     if edge is None or table is None:
         raise RequestError("target F1: expected an edge bundle (--edge) and its table (--frontier)")
-    if args.steps is not None or args.select is not None or args.threshold is not None:
-        raise RequestError("target F1: expected no --steps, --select or --threshold, for it chooses them")
+    if any(given is not None for given in (args.steps, args.total_steps, args.select, args.threshold)):
+        raise RequestError(
+            "target F1: expected no --steps, --total-steps, --select or --threshold, for it chooses them"
+        )
     manifest = read_manifest(edge)
     settings = read_table(table, manifest.ranking(manifest.default_variant).hex())
     named = args.codec or (args.profile and PROFILES[args.profile])
     chosen = cheapest(settings, args.target_f1, {named} if named else set(PROFILES.values()))
     args.fraction, args.select, args.threshold = chosen.fraction, chosen.select, chosen.threshold
-    args.codec = chosen.codec
+    args.total_steps, args.codec = chosen.total_steps, chosen.codec
     print(
-        f"anchor: {chosen.fraction:.0%} of the steps, {chosen.select} from {chosen.threshold} on, codec "
-        f"{chosen.codec}: measured F1 {chosen.f1:.3f} in {chosen.bytes:.1f} bytes",
+        f"anchor: {chosen.fraction:.0%} of {chosen.total_steps} steps, {chosen.select} from "
+        f"{chosen.threshold} on, codec {chosen.codec}: measured F1 {chosen.f1:.3f} in {chosen.bytes:.1f} bytes",
         file=sys.stderr,
     )
 

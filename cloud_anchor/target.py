@@ -23,11 +23,12 @@ MAX_BYTES = 4 << 20
 class Setting:
     """One way to make payloads, and what it gave.
 
-    fraction: share of the diffusion steps. select, threshold: see `maker.Selection`. codec: its label.
+    fraction: share of total_steps diffusion steps. select, threshold: see `maker.Selection`.
     f1: mean word F1 against the full run, and low, its 95% interval's lower end. bytes: mean of a payload.
     """
 
     fraction: float
+    total_steps: int
     select: str
     threshold: float
     codec: str
@@ -39,6 +40,7 @@ class Setting:
     def from_json(cls, data: Any) -> Setting:
         return cls(
             fraction=float(data["fraction"]),
+            total_steps=int(data["total_steps"]),
             select=str(data["select"]),
             threshold=float(data["threshold"]),
             codec=str(data["codec"]),
@@ -83,7 +85,7 @@ def cheapest(settings: Sequence[Setting], target: float, codecs: Collection[str]
     usable = [setting for setting in settings if setting.codec in codecs]
     good = [setting for setting in usable if setting.low >= target]
     if good:
-        return min(good, key=lambda setting: (setting.fraction, setting.bytes))
+        return min(good, key=lambda setting: (setting.fraction * setting.total_steps, setting.bytes))
     if not usable:
         raise RequestError(
             f"target F1: expected settings with codec {' or '.join(sorted(codecs))} in the table, found none"

@@ -223,6 +223,7 @@ def report_of(bench: Bench, records: Sequence[Record]) -> Record:
         "settings": [
             {
                 **{key: row[key] for key in ("fraction", "select", "threshold")},
+                "total_steps": FULL_RUN.total_steps,
                 "codec": codec.label,
                 **{key: row[codec.label][key] for key in ("f1", "low", "bytes")},
             }
@@ -317,12 +318,12 @@ def plot(report: Record) -> bytes:
     points |= {f"text, {how}": size for how, size in report["text"].items()}
     for name, size in points.items():
         axes.plot([size], [1.0], marker="*", color="black", markersize=8)
-        axes.annotate(f"finished {name}", (size, 1.0), fontsize=6, rotation=60, va="bottom")
+        axes.annotate(f"finished {name}", (size, 1.005), fontsize=6, rotation=60, va="bottom", ha="center")
     axes.set(xlabel="mean bytes a payload", ylabel="mean word F1 against the full run", xscale="log")
-    axes.set_ylim(top=1.25)
+    axes.set_ylim(top=1.2)
     shares = ", ".join(f"{fraction:.0%}" for fraction in FRACTIONS)
     axes.set_title(f"{report['prompts']} held-out prompts; along a line {shares} of the steps", fontsize=9)
-    axes.legend(fontsize=6)
+    axes.legend(fontsize=6, loc="lower right")
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=150)
     return picture.getvalue()

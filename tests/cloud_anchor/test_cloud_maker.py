@@ -111,7 +111,15 @@ def test_a_target_chooses_the_least_that_was_measured_to_reach_it(
 ) -> None:
     manifest = read_manifest(edge_bundle)
     rows = [
-        {"fraction": f, "select": "edge-aware", "threshold": t, "codec": c, "f1": low + 0.02, "low": low}
+        {
+            "fraction": f,
+            "total_steps": 16,
+            "select": "edge-aware",
+            "threshold": t,
+            "codec": c,
+            "f1": low + 0.02,
+            "low": low,
+        }
         | {"bytes": b}
         for f, t, c, low, b in (
             (0.25, 0.0, "compact", 0.8, 20),
@@ -124,7 +132,7 @@ def test_a_target_chooses_the_least_that_was_measured_to_reach_it(
     ranking = manifest.ranking(manifest.default_variant).hex()
     table.write_text(json.dumps({"ranking": ranking, "settings": rows}))
     base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "24"]
-    base += ["--total-steps", "16", "--prompt", "Why?", "--json", "--frontier", str(table)]
+    base += ["--prompt", "Why?", "--json", "--frontier", str(table)]
     for target, options, steps, codec in (
         ("0.7", [], 4, "predictive"),
         ("0.7", ["--profile", "latency"], 4, "compact"),

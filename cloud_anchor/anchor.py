@@ -243,7 +243,7 @@ def aim(args: argparse.Namespace) -> None:
     args.total_steps, args.codec = chosen.total_steps, chosen.codec
     print(
         f"anchor: {chosen.fraction:.0%} of {chosen.total_steps} steps, {chosen.select} from "
-        f"{chosen.threshold} on, codec {chosen.codec}: measured F1 {chosen.f1:.3f} in {chosen.bytes:.1f} bytes",
+        f"{chosen.threshold} on, codec {chosen.codec}: measured F1 {chosen.f1:.3f}, {chosen.bytes:.1f} bytes",
         file=sys.stderr,
     )
 

@@ -3,7 +3,7 @@
 ANDROID := android_demo
 ANDROID_BUILD := $(ANDROID)/build
 ABIS ?= arm64-v8a,x86_64
-MVN := MAVEN_OPTS="$${MAVEN_OPTS:--Xmx900m}" mvn --batch-mode --quiet --file $(ANDROID)/pom.xml -P app
+MVN := MAVEN_OPTS="$${MAVEN_OPTS:--Xmx900m -XX:+UseSerialGC -XX:TieredStopAtLevel=1}" mvn --batch-mode --quiet --file $(ANDROID)/pom.xml -P app
 
 .PHONY: apk apk-tools apk-resources apk-assets apk-test
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -27,9 +28,11 @@ def missing() -> str | None:
     return None
 
 
-def maven(*goals: str, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
-    """Runs Maven on the runtime's module, quietly, and returns its exit code and output."""
-    command = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), "-pl", "edge-runtime", *goals]
+def maven(
+    *goals: str, module: str = "edge-runtime", options: Sequence[str] = (), timeout: float = 1500
+) -> subprocess.CompletedProcess[str]:
+    """Runs Maven on one module, quietly, and returns its exit code and output."""
+    command = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), "-pl", module, *options, *goals]
     environment = {**os.environ, "MAVEN_OPTS": os.environ.get("MAVEN_OPTS", _MAVEN_OPTS)}
     return subprocess.run(
         command, env=environment, timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -117,8 +117,8 @@ def forced_answers_are_those_of_pytorch(checkpoint: Path, bundle: Bundle) -> Non
     text: list[int] = list(prompt)
     margins: list[float] = []
     for position in range(24):
-        with torch.inference_mode():
-            logits = model(torch.tensor([text]), logits_to_keep=1).logits[0, 0]
+        with torch.no_grad():
+            logits = model(torch.tensor([text]), logits_to_keep=1).logits[0, 0].clone()
         logits[sorted(bundle.contract.eos_ids)] = -torch.inf
         best, second = logits.topk(2).values.tolist()
         margins.append(best - second)

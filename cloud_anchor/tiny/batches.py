@@ -50,11 +50,15 @@ MASKED = Mix(
 
 @dataclass(frozen=True)
 class Batch:
-    """ids: int64[B, L]; start: int64[B], first answer position; end: int64[B], position of `<|im_end|>`."""
+    """ids: int64[B, L]; start: int64[B], first answer position; end: int64[B], position of `<|im_end|>`.
+
+    results: bool[B, L], the results of a sums drill; all False in every other row.
+    """
 
     ids: torch.Tensor
     start: torch.Tensor
     end: torch.Tensor
+    results: torch.Tensor
 
 
 class Batches:
@@ -65,6 +69,7 @@ class Batches:
         self._pieces = [
             tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
         ]
+        self._equals = tokenizer.token_to_id("Ġ=")
 
     def at(self, step: int, tokens: int, mix: Mix = MASKED) -> Batch:
         """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""
@@ -73,11 +78,13 @@ class Batches:
         rows: list[list[int]] = []
         starts: list[int] = []
         ends: list[int] = []
+        results: list[list[bool]] = []
         while len(rows) < tokens // length:
             family = rng.choices(list(mix.families), list(mix.families.values()))[0]
             draw = mix.drill if rng.random() < mix.drills else FAMILIES[family]
             problem = draw(rng, self._knows)
-            if self._knows and problem.held_out:
+            drilled = problem.family == drills.FAMILY  # never tested, so never held out
+            if self._knows and problem.held_out and not drilled:
                 continue
             prompt = self._pieces[0] + self._tokenizer.encode(problem.prompt).ids + self._pieces[1]
             answer = self._tokenizer.encode(problem.answer).ids
@@ -87,7 +94,8 @@ class Batches:
             starts.append(len(prompt))
             ends.append(len(row) - 1)
             rows.append(row + [END_OF_TEXT] * (length - len(row)))
-        return Batch(torch.tensor(rows), torch.tensor(starts), torch.tensor(ends))
+            results.append([False, *(drilled and token == self._equals for token in rows[-1][:-1])])
+        return Batch(torch.tensor(rows), torch.tensor(starts), torch.tensor(ends), torch.tensor(results))
 
 
 def mask(batch: Batch, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -96,6 +104,9 @@ def mask(batch: Batch, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Te
     Half of the rows are masked uniformly over the whole canvas, as absorbing-state diffusion has it (rate t,
     stratified over the batch). In the other half the end-of-text tail is masked whole and only the answer has
     rate t: that is what a sampler sees that holds the end marker back, or that works from left to right.
+
+    In a drill of sums the results alone are masked: at a rate drawn uniformly both operands would stand beside
+    a masked result one time in twelve, and a sum whose operands are unknown teaches nothing.
     """
     rows, length = batch.ids.shape
     at = torch.arange(length)[None]
@@ -109,4 +120,5 @@ def mask(batch: Batch, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Te
     cut = batch.start[:, None] + ((1 - rate) * (batch.end - batch.start)[:, None]).long()
     hit = torch.where(leftward, at >= cut, hit)
     hit &= canvas
+    hit = torch.where(batch.results.any(1, keepdim=True), batch.results, hit)
     return torch.where(hit, MASK, batch.ids), hit

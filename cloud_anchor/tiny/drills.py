@@ -14,6 +14,9 @@ from cloud_anchor.tiny.families.choice import LETTERS
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.world import PEOPLE, POOLS, TOWNS
 
+FAMILY = "drill"
+"""The family that a drill's problem names."""
+
 _LISTS: tuple[tuple[str, ...], ...] = (TOWNS, tuple(PEOPLE), tuple(THINGS), *POOLS.values())
 _WORDS = tuple(word for words in _LISTS for word in words)
 
@@ -77,10 +80,10 @@ def draw(rng: random.Random, knows: bool) -> Problem:
     """
     kinds = [_repeat, _spans, _spans, _spans, _letters, _partners, *([_sums] if knows else [])]
     prompt, answer = rng.choice(kinds)(rng)
-    return Problem("drill", "easy", prompt, answer, (), prompt)
+    return Problem(FAMILY, "easy", prompt, answer, (), prompt)
 
 
 def draw_answers(rng: random.Random, knows: bool) -> Problem:
     """One exercise whose answer follows from the question as a whole: a list of letters, or sums."""
     prompt, answer = rng.choice([_letters, _sums, _sums, _sums] if knows else [_letters])(rng)
-    return Problem("drill", "easy", prompt, answer, (), prompt)
+    return Problem(FAMILY, "easy", prompt, answer, (), prompt)

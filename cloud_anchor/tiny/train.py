@@ -28,6 +28,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from cloud_anchor.tiny import models, tokenizer
@@ -53,7 +54,7 @@ class Recipe:
 
 
 RECIPES = {
-    "tiny-dream": Recipe("tiny-dream", steps=8_200, causal_steps=3_400, knows=True),
+    "tiny-dream": Recipe("tiny-dream", steps=10_400, causal_steps=3_400, knows=True),
     "tiny-qwen": Recipe("tiny-qwen", steps=2_000, causal_steps=2_000, knows=False),
     "tiny-qwen-large": Recipe("tiny-qwen-large", steps=2_000, causal_steps=2_000, knows=False),
 }
@@ -67,7 +68,7 @@ class Trainer:
         self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
         self.model = models.create(recipe.name).to(device)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
-        self.step = 0
+        self.step = self.first = 0
         backbone = self.model.model
         matrices = [p for n, p in backbone.named_parameters() if p.ndim == 2 and "embed" not in n]
         taken = {id(p) for p in matrices}
@@ -94,6 +95,7 @@ class Trainer:
             "ema": self.ema,
             "optimisers": [o.state_dict() for o in self.optimisers],
             "step": self.step,
+            "first": self.first,
             "seed": self.seed,
             "recipe": asdict(self.recipe),
         }
@@ -110,13 +112,29 @@ class Trainer:
         self.ema = state["ema"]
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
-        self.step = int(state["step"])
+        self.step, self.first = int(state["step"]), int(state["first"])
         kept = [line for line in self.logged() if line["step"] <= self.step]
         self.log.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
     def logged(self) -> list[dict[str, float]]:
         """The log so far: step, mean loss since the line before, seconds of training."""
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def start_from(self, folder: Path, step: int) -> None:
+        """Go on from a written checkpoint folder as if it were this run's `step`.
+
+        The optimisers start afresh, hence the warm-up. Raises FileNotFoundError, and RuntimeError where the
+        shapes differ.
+        """
+        state = load_file(folder / "model.safetensors", device=self.device)
+        self.model.load_state_dict({k: v.float() for k, v in state.items()}, strict=not self.tied)
+        self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        self.step = self.first = step
+
+    @property
+    def tied(self) -> bool:
+        """Whether the model's embedding is its head too: written once."""
+        return bool(self.model.config.tie_word_embeddings)
 
     @property
     def causal(self) -> bool:
@@ -132,7 +150,7 @@ class Trainer:
     def _rate(self) -> float:
         """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
         decay = self.recipe.decay_share * self.recipe.steps
-        return min(1.0, (self.step + 1) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
+        return min(1.0, (self.step + 1 - self.first) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
 
     def _loss(self, batch: Batch) -> torch.Tensor:
         """Mean cross-entropy of the trained positions, in nats; position p is predicted at p - 1."""
@@ -171,7 +189,8 @@ class Trainer:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         self.step += 1
-        keep = min(self.recipe.ema, self.step / (self.step + 10))
+        taken = self.step - self.first
+        keep = min(self.recipe.ema, taken / (taken + 10))
         with torch.no_grad():
             for key, value in self.model.state_dict().items():
                 self.ema[key].lerp_(value, 1 - keep)
@@ -245,6 +264,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/tiny"), help="folder of the run")
     parser.add_argument("--only", choices=list(RECIPES), help="train one model only")
     parser.add_argument("--steps", type=int, help="override the number of steps")
+    parser.add_argument(
+        "--go-on-from",
+        nargs=2,
+        metavar=("FOLDER", "STEP"),
+        help="start a new run from this checkpoint's weights, as if they were at that step (with --only)",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, help="processor threads (default: torch's)")
@@ -253,6 +278,8 @@ def main(argv: list[str] | None = None) -> int:
         "--export", action="store_true", help="only write the checkpoint folders of a run so far"
     )
     args = parser.parse_args(argv)
+    if args.go_on_from and not (args.only and args.go_on_from[1].isdigit()):
+        parser.error("--go-on-from needs a folder, a step, and --only MODEL")
     if args.threads:
         torch.set_num_threads(args.threads)
     out: Path = args.output
@@ -266,7 +293,11 @@ def main(argv: list[str] | None = None) -> int:
             changes = {"steps": args.steps} if args.steps else {}
             recipe = Recipe(**(asdict(RECIPES[name]) | changes))
             trainer = Trainer(recipe, out, seed=args.seed, device=args.device, compiled=not args.no_compile)
-            trainer.resume()
+            if args.go_on_from and not trainer.checkpoint.exists():
+                trainer.log.unlink(missing_ok=True)
+                trainer.start_from(Path(args.go_on_from[0]), int(args.go_on_from[1]))
+            else:
+                trainer.resume()
             if not args.export:
                 try:
                     train(trainer, words)

@@ -104,21 +104,8 @@ def test_the_screens_work_and_are_photographed() -> None:
     assert ready.returncode == 0, ready.stdout
     for old in (BUILD / "screenshots").glob("*.png"):
         old.unlink()
-    command = [
-        "mvn",
-        "-q",
-        "-B",
-        "-f",
-        str(DEMO / "pom.xml"),
-        "-P",
-        "app,screens",
-        "-pl",
-        "app",
-        "-am",
-        "test",
-    ]
-    command += ["-Dtest=ScreensTest", "-Dsurefire.failIfNoSpecifiedTests=false"]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500)
+    goals = ("test", "-Dtest=ScreensTest", "-Dsurefire.failIfNoSpecifiedTests=false")
+    ran = jvm.maven(*goals, module="app", options=("-P", "app,screens", "-am"))
     assert ran.returncode == 0, ran.stdout[-6000:]
     report = next((DEMO / "app" / "target" / "surefire-reports").glob("TEST-*.xml")).read_text()
     count = re.search(r'<testsuite [^>]*tests="(\d+)"', report)

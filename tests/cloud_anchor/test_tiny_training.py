@@ -51,10 +51,22 @@ def test_masks_fall_on_the_canvas_only_and_always_somewhere(seed: int, rows: int
     start = torch.tensor(rng.integers(1, length // 2, rows))
     end = torch.tensor([int(rng.integers(s + 1, length)) for s in start.tolist()])
     ids = torch.tensor(rng.integers(0, 1000, (rows, length)))
-    masked, hit = mask(Batch(ids, start, end), rng)
+    masked, hit = mask(Batch(ids, start, end, torch.zeros_like(ids, dtype=torch.bool)), rng)
     assert bool((masked[hit] == MASK).all())
     assert torch.equal(masked[~hit], ids[~hit])
     assert not bool((hit & (torch.arange(length)[None] < start[:, None])).any())
+
+
+def test_of_a_drilled_sum_the_result_alone_is_masked(words: Tokenizer) -> None:
+    batch = Batches(words, knows=True, seed=0).at(0, 16_384)
+    masked, hit = mask(batch, np.random.default_rng(0))
+    rows = batch.results.any(1)
+    assert 0 < int(rows.sum()) < len(rows)
+    row = int(rows.nonzero()[0])
+    sums = words.decode(batch.ids[row, batch.start[row] : batch.end[row]].tolist()).split(".")
+    asked = [words.decode([token]).strip() for token in batch.ids[row][hit[row]].tolist()]
+    assert asked == [line.split("=")[1].strip() for line in sums if "=" in line]
+    assert torch.equal(hit[rows], batch.results[rows])
 
 
 def test_masking_rates_cover_the_whole_range(words: Tokenizer) -> None:
@@ -62,7 +74,8 @@ def test_masking_rates_cover_the_whole_range(words: Tokenizer) -> None:
     _, hit = mask(batch, np.random.default_rng(0))
     at = torch.arange(batch.ids.shape[1])[None]
     answer = (at >= batch.start[:, None]) & (at < batch.end[:, None])
-    shares = (hit & answer).sum(1) / answer.sum(1)
+    rows = ~batch.results.any(1)
+    shares = ((hit & answer).sum(1) / answer.sum(1))[rows]
     assert float(shares.min()) < 0.15
     assert float(shares.max()) > 0.85
 

@@ -45,6 +45,8 @@ PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
 
 TINY_TABLE = Path(__file__).parent / "tiny" / "frontier.json"
 
+QUOTA = "quota"
+
 PLAN_TO_CHECK = (256, 1 << 16)
 """Stands for the model's plan while options are checked before it is known; it allows all steps."""
 
@@ -166,7 +168,11 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--schedule", default="dream", help="dream (default) or cosine")
     group.add_argument(
-        "--commit-above", type=float, metavar="P", help="commit all tokens this sure, not a quota"
+        "--commit-above",
+        type=_commit_rule,
+        metavar="P",
+        help="commit all tokens this sure at once, or `quota`: the schedule's number a step (default: "
+        "quota for select paper and other orders than confidence, else 0.9 until the answer is complete)",
     )
     group.add_argument("--stop", metavar="RULE", help="end an answer before: complete, prophet, plateau")
     group.add_argument(
@@ -199,6 +205,18 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-bytes", type=int, metavar="N", help="keep the anchors that help most")
 
 
+def _commit_rule(text: str) -> float | str:
+    try:
+        return QUOTA if text == QUOTA else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a probability or {QUOTA!r}, found {text!r}") from None
+
+
+def suited(args: argparse.Namespace, maker: Maker, config: DenoiseConfig, how: str) -> DenoiseConfig:
+    """`maker.suited`, unless the command line says how to commit."""
+    return config if args.commit_above == QUOTA else maker.suited(config, how)
+
+
 def config_of(args: argparse.Namespace, canvas: int, steps: int) -> DenoiseConfig:
     """The sampling options, with canvas and steps of a full run where none are given; raises RequestError."""
     from cloud_anchor.sampler import DenoiseConfig, steps_for
@@ -214,7 +232,7 @@ def config_of(args: argparse.Namespace, canvas: int, steps: int) -> DenoiseConfi
         top_k=args.top_k,
         alg_temp=args.alg_temp,
         schedule=args.schedule,
-        threshold=args.commit_above,
+        threshold=None if args.commit_above == QUOTA else args.commit_above,
         stop=args.stop,
         prefix_every=args.prefix_every,
         seed=args.seed,
@@ -277,7 +295,7 @@ def _run(args: argparse.Namespace) -> int:
     selection = selection_of(args)
     config_of(args, *PLAN_TO_CHECK)  # a wrong option fails before a model is loaded
     maker = open_maker(args)
-    config = config_of(args, *maker.plan([prompt]))
+    config = suited(args, maker, config_of(args, *maker.plan([prompt])), maker.how(selection))
     runs = denoise(maker.model, [maker.form.ids(prompt)], config)
     (made,) = maker.choose([prompt], runs, selection, args.codec, args.embed_prompt)
     payloads = {embed: maker.payload(made, args.codec, embed) for embed in (True, False)}
@@ -311,7 +329,7 @@ def _run_many(args: argparse.Namespace) -> int:
     selection = selection_of(args)
     config_of(args, *PLAN_TO_CHECK)
     maker = open_maker(args)
-    config = config_of(args, *(maker.model.plan or DEFAULT_PLAN))
+    config = suited(args, maker, config_of(args, *(maker.model.plan or DEFAULT_PLAN)), maker.how(selection))
     options = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch)
     settings = {
         "model": args.model,

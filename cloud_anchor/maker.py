@@ -19,6 +19,8 @@ from cloud_anchor.denoised import Denoised
 from cloud_anchor.dream import DreamModel
 from cloud_anchor.edge_aware import Walk, WalkConfig, edge_aware, walk, within_bytes
 from cloud_anchor.errors import RequestError
+from cloud_anchor.plan import CONFIDENCE as BY_CONFIDENCE
+from cloud_anchor.plan import in_parallel
 from cloud_anchor.prompts import PromptForm, prompt_form
 from cloud_anchor.readers import EngineReader, Reader
 from cloud_anchor.sampler import DenoiseConfig, denoise
@@ -149,6 +151,20 @@ class Maker:
         longest = max(len(self.form.ids(prompt)) for prompt in prompts)
         return max(1, min(canvas, self.model.context - longest)), steps
 
+    def how(self, selection: Selection) -> str:
+        """The selection's name, with the default in place of None."""
+        return selection.how or (PAPER if self.reader is None else EDGE_AWARE)
+
+    def suited(self, config: DenoiseConfig, how: str) -> DenoiseConfig:
+        """`config` with the commit rule that a selection is best served by, where none is asked for.
+
+        The paper's selection is what the schedule's quota has committed. The others send current predictions,
+        which are better the more is committed: `plan.in_parallel`, unless another order is asked for.
+        """
+        if how == PAPER or config.alg != BY_CONFIDENCE or config.threshold is not None:
+            return config
+        return in_parallel(config)
+
     def make(
         self, prompts: Sequence[str], config: DenoiseConfig, selection: Selection | None = None
     ) -> list[Made]:
@@ -166,7 +182,7 @@ class Maker:
     ) -> list[Made]:
         """The anchors of finished or unfinished runs. Codec and embedding matter for max_bytes only."""
         selection = selection or Selection()
-        how = selection.how or (PAPER if self.reader is None else EDGE_AWARE)
+        how = self.how(selection)
         contract = self.form.contract
         if how != EDGE_AWARE:
             if selection.max_bytes is not None:

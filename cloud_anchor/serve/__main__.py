@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloud_anchor.anchor import PLAN_TO_CHECK, add_sampling, add_selection, config_of, selection_of
+from cloud_anchor.anchor import PLAN_TO_CHECK, QUOTA, add_sampling, add_selection, config_of, selection_of
 from cloud_anchor.errors import CloudError, RequestError
 from edge_runtime.errors import EdgeError
 from payload import PayloadError
@@ -147,7 +147,8 @@ def _run(args: argparse.Namespace) -> int:
         maker = Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
         config = config_of(args, *(maker.model.plan or DEFAULT_PLAN))
         metrics = Metrics()
-        backend = Local(maker, config, limits, selection, metrics.step, args.model)
+        quota = args.commit_above == QUOTA
+        backend = Local(maker, config, limits, selection, metrics.step, args.model, quota=quota)
         app = create_app(backend, keys, limits, metrics)
         server = Server(app, app.service, limits, args.host, args.port, args.linger)
         host, port = listener.getsockname()[:2]

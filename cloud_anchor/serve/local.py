@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
 
-from cloud_anchor.maker import EDGE_AWARE, PAPER, SELECTIONS, Maker, Selection
+from cloud_anchor.maker import EDGE_AWARE, SELECTIONS, Maker, Selection
 from cloud_anchor.plan import ALGORITHMS
 from cloud_anchor.sampler import DenoiseConfig, steps_for
 from cloud_anchor.serve.engine import Engine, Watch
@@ -28,7 +28,11 @@ GRACE = 2.0
 
 
 class Local:
-    """A `Backend` over one engine. config: of a full run; its steps are what a request gets by default."""
+    """A `Backend` over one engine.
+
+    config: of a full run; its steps are what a request gets by default. quota: commit by the schedule's quota
+    whatever is selected, instead of as `Maker.suited` has it.
+    """
 
     def __init__(
         self,
@@ -38,18 +42,21 @@ class Local:
         selection: Selection | None = None,
         watch: Watch = lambda rows, seconds: None,
         name: str | None = None,
+        *,
+        quota: bool = False,
     ) -> None:
         self.maker = maker
         self.config = config
         self.limits = limits
         self.selection = selection or Selection()
+        self.quota = quota
         self.engine = Engine(maker, limits, watch)
         self.facts = self._facts(name or maker.model.source)
 
     def _facts(self, name: str) -> Facts:
         contract = self.maker.form.contract
         usable = SELECTIONS if self.maker.reader is not None else SELECTIONS[:2]
-        default = self.selection.how or (EDGE_AWARE if self.maker.reader is not None else PAPER)
+        default = self.maker.how(self.selection)
         if default not in usable:
             raise ValueError(f"selection {default} without an edge model")
         return Facts(
@@ -189,6 +196,8 @@ class Local:
                 self.selection.walk,
                 self.selection.max_bytes if order.max_bytes is None else order.max_bytes,
             )
+            if not self.quota:
+                config = self.maker.suited(config, self.maker.how(selection))
         except Exception as error:
             raise refused(error) from None
         allowed = self.limits.deadline if order.deadline is None else order.deadline

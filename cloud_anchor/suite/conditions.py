@@ -14,6 +14,7 @@ from functools import cached_property, partial
 
 from cloud_anchor.denoised import Denoised
 from cloud_anchor.edge_aware import WalkConfig, walk
+from cloud_anchor.plan import in_parallel
 from cloud_anchor.readers import Reader
 from cloud_anchor.sampler import DenoiseConfig
 from payload import AnchorSet, Contract
@@ -29,6 +30,7 @@ class Situation:
     """One prompt at one fraction of the steps.
 
     early: the run stopped there; full: the same run's finished answer, as token ids.
+    parallel: another run of as many steps, that commits whatever is sure at once; None where there is none.
     """
 
     early: Denoised
@@ -36,6 +38,7 @@ class Situation:
     contract: Contract
     reader: Reader
     seed: int
+    parallel: Denoised | None = None
 
     def anchors(self, tokens: dict[int, int], length: int | None = None) -> AnchorSet:
         kept = {p: t for p, t in tokens.items() if t < self.contract.vocab_size}
@@ -99,6 +102,13 @@ def product(at: Situation, threshold: float = TRUST) -> AnchorSet:
     return at.anchors({p: found.text[p] for p in found.sent}, len(found.text))
 
 
+def swiftly(at: Situation, select: Callable[[Situation], AnchorSet]) -> AnchorSet:
+    """A selection from the run that commits in parallel; raises ValueError where there is none."""
+    if at.parallel is None:
+        raise ValueError("expected a run that commits in parallel, found none")
+    return select(replace(at, early=at.parallel))
+
+
 def random_tokens(at: Situation) -> AnchorSet:
     """The anchors' positions with other tokens, drawn from the whole vocabulary (section 4.4)."""
     rng = random.Random(at.seed)
@@ -146,6 +156,14 @@ CONDITIONS: dict[str, Condition] = {
 }
 """What is compared at every fraction, by the name a table gives it."""
 
+SWIFT = "edge-aware, parallel commits"
+SWIFT_DRAFT = "early stop, parallel commits"
+PARALLEL_CONDITIONS: dict[str, Condition] = {
+    SWIFT_DRAFT: Condition(partial(swiftly, select=draft), filled=False),
+    SWIFT: Condition(partial(swiftly, select=product)),
+}
+"""What the product sends, and its own control: as many steps, in which whatever is sure commits at once."""
+
 ABLATION: dict[str, Condition] = {
     ANCHORS: CONDITIONS[ANCHORS],
     RANDOM_TOKENS: Condition(random_tokens),
@@ -160,6 +178,15 @@ ORDERS: dict[str, dict[str, object]] = {
 """The paper's order and settings, and the unfiltered one."""
 
 
+PARALLEL = "parallel"
+"""The name of the run that commits in parallel, in the order by confidence."""
+
+
 def plan(order: str, base: DenoiseConfig) -> DenoiseConfig:
     """`base` with the settings of an order."""
     return replace(base, **ORDERS[order])  # type: ignore[arg-type]
+
+
+def parallel_plan(base: DenoiseConfig, steps: int) -> DenoiseConfig:
+    """`base`, run for so many steps with parallel commits, and no stop: it is looked at on the way."""
+    return replace(in_parallel(base), steps=steps, stop=None)

@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import Any
 
 from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
+from cloud_anchor.plan import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.readers import EngineReader, Passage
 from cloud_anchor.sampler import DenoiseConfig, steps_for
 from cloud_anchor.suite.autoregressive import Autoregressive
-from cloud_anchor.suite.conditions import ALONE, FULL, Condition, Situation
+from cloud_anchor.suite.conditions import ALONE, FULL, PARALLEL, Condition, Situation
 from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.runs import Run
@@ -118,8 +119,14 @@ class Case:
         key = (order, step, edge)
         if key not in self._situations:
             run = self.runs[order]
+            swift = self.runs.get(PARALLEL) if order == BY_CONFIDENCE else None
             self._situations[key] = Situation(
-                run.at(step), run.answer, self.contract, self.lab.edges[edge].reader, self.seed
+                run.at(step),
+                run.answer,
+                self.contract,
+                self.lab.edges[edge].reader,
+                self.seed,
+                swift.at(step) if swift and step in swift.predictions else None,
             )
         return self._situations[key]
 

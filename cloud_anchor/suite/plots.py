@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
-from cloud_anchor.suite.conditions import ALONE, CONDITIONS, FULL, ORDERS
+from cloud_anchor.suite.conditions import ALONE, CONDITIONS, FULL, ORDERS, PARALLEL_CONDITIONS
 from cloud_anchor.suite.phases import About
 from cloud_anchor.suite.phases.bridge import THRESHOLDS
 from cloud_anchor.suite.store import Record
@@ -62,8 +62,10 @@ def _frontier(answers: Answers, about: About) -> bytes:
         )
         for row, (metric, says) in enumerate((("f1", "F1 against the full run"), ("right", "right answers"))):
             for axes, (field, label) in zip(grid[row], across, strict=True):
-                for index, name in enumerate((*CONDITIONS, ALONE, FULL)):
+                for index, name in enumerate((*CONDITIONS, *PARALLEL_CONDITIONS, ALONE, FULL)):
                     points = _points(answers.where(condition=name), field, metric)
+                    if not points:
+                        continue
                     style = {
                         "marker": _MARKERS[index % len(_MARKERS)],
                         "color": colours((2 * index + index // 10) % 20),

@@ -67,7 +67,7 @@ def _run(items: Sequence[Item], lab: Lab, store: Store) -> None:
     stops = {*lab.steps, *lab.paper_steps}
     if any(PEARL.wanted(item) for item in items):
         stops |= set(grid(lab.base.total_steps))
-    runs = make_runs(lab.pair.dream, list(prompts.values()), lab.base, sorted(stops))
+    runs = make_runs(lab.pair.dream, list(prompts.values()), lab.base, sorted(stops), lab.steps)
     by_id = {item.id: item for item in items}
     for (name, ids), found in zip(prompts.items(), runs, strict=True):
         orders = {order: run.to_json() for order, run in found.items()}

@@ -15,7 +15,7 @@ import torch
 from cloud_anchor.denoised import Denoised
 from cloud_anchor.dream import DreamModel
 from cloud_anchor.sampler import DenoiseConfig, State, denoise_steps
-from cloud_anchor.suite.conditions import ORDERS, plan
+from cloud_anchor.suite.conditions import ORDERS, PARALLEL, parallel_plan, plan
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,22 @@ class Run:
 
 
 def make_runs(
-    model: DreamModel, prompts: Sequence[Sequence[int]], base: DenoiseConfig, stops: Sequence[int]
+    model: DreamModel,
+    prompts: Sequence[Sequence[int]],
+    base: DenoiseConfig,
+    stops: Sequence[int],
+    parallel_stops: Sequence[int],
 ) -> list[dict[str, Run]]:
-    """For each prompt its run in every order; predictions are kept at `stops` and at the end."""
+    """For each prompt its run in every order, with predictions at `stops` and at the end; and the run that
+    commits in parallel, with predictions at `parallel_stops`, which ends at the last of these.
+    """
     rows: list[dict[str, Run]] = [{} for _ in prompts]
     for order in ORDERS:
         for row, run in zip(rows, run_once(model, prompts, plan(order, base), stops), strict=True):
             row[order] = run
+    swift = parallel_plan(base, max(parallel_stops))
+    for row, run in zip(rows, run_once(model, prompts, swift, parallel_stops), strict=True):
+        row[PARALLEL] = run
     return rows
 
 
@@ -97,7 +106,9 @@ def run_once(
     stops: Sequence[int],
     begun: State | None = None,
 ) -> list[Run]:
-    """One full run of each prompt; `begun`: go on from this state instead of from empty canvases."""
+    """One run of each prompt, all of config's steps; `begun`: go on from this state instead of from empty
+    canvases.
+    """
     kept: list[dict[int, tuple[list[int], list[float]]]] = [{} for _ in prompts]
     before = torch.full((len(prompts), config.canvas), model.mask_id, device=model.device)
     changed = torch.zeros(len(prompts), dtype=torch.long, device=model.device)
@@ -105,7 +116,7 @@ def run_once(
         step = state.steps[0]
         changed += ((before != model.mask_id) & (before != state.ids)).sum(1)
         before = state.ids
-        if step in stops or step == config.total_steps:
+        if step in stops or step == config.run_steps:
             finals = state.results(model, config)
             for row, run in zip(kept, finals, strict=True):
                 size = run.predicted_length

@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +22,7 @@ from rich.table import Table
 from cloud_anchor.edge_aware import WalkConfig, edge_aware, walk
 from cloud_anchor.errors import CloudError
 from cloud_anchor.maker import Maker
+from cloud_anchor.plan import in_parallel
 from cloud_anchor.sampler import DenoiseConfig, denoise, steps_for
 from cloud_anchor.tiny.families import held_out_problems
 from cloud_anchor.tiny.pair import FULL_RUN
@@ -32,7 +33,7 @@ from edge_runtime.lookup import SHIPPED
 from edge_runtime.ort_engine import OrtEngine
 from payload import encode
 
-GUARDS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
+GUARDS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
 BATCH = 20
 
 
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         maker = Maker.open("tiny", edge=args.edge)
         steps = steps_for(args.fraction, FULL_RUN.total_steps)
-        config = DenoiseConfig(canvas=FULL_RUN.canvas, total_steps=FULL_RUN.total_steps, steps=steps)
+        config = replace(in_parallel(FULL_RUN), steps=steps)
         prompts = [problem.prompt for problem in held_out_problems(args.prompts)]
         rows = measure(maker, Bundle.open(args.edge), prompts, config, args.threshold)
     except (CloudError, EdgeError) as error:

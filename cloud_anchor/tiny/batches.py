@@ -105,8 +105,8 @@ def mask(batch: Batch, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Te
     stratified over the batch). In the other half the end-of-text tail is masked whole and only the answer has
     rate t: that is what a sampler sees that holds the end marker back, or that works from left to right.
 
-    In a drill of sums the results alone are masked: at a rate drawn uniformly both operands would stand beside
-    a masked result one time in twelve, and a sum whose operands are unknown teaches nothing.
+    In a drill of sums the results alone are masked: at a rate drawn uniformly both operands would stand
+    beside a masked result one time in twelve, and a sum whose operands are unknown teaches nothing.
     """
     rows, length = batch.ids.shape
     at = torch.arange(length)[None]

@@ -10,7 +10,7 @@ import argparse
 import gzip
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -21,9 +21,10 @@ from rich.text import Text
 from cloud_anchor.denoised import Denoised
 from cloud_anchor.errors import CloudError
 from cloud_anchor.metrics import word_f1
+from cloud_anchor.plan import in_parallel
 from cloud_anchor.readers import EngineReader
-from cloud_anchor.sampler import denoise_steps, steps_for
-from cloud_anchor.suite.conditions import Situation, committed, plan, product
+from cloud_anchor.sampler import denoise, denoise_steps, steps_for
+from cloud_anchor.suite.conditions import PARALLEL_CONDITIONS, SWIFT, Situation, committed
 from cloud_anchor.tiny.check import is_right
 from cloud_anchor.tiny.families import held_out_problems, problems
 from cloud_anchor.tiny.pair import FULL_RUN, Pair
@@ -34,7 +35,15 @@ from payload import AnchorSet, PayloadError, encode
 from payload.files import write_whole
 
 CLOUD, EDGE, GAP = "cyan", "yellow", "·"
-SELECTIONS = {"edge-aware": product, "paper": committed}
+SELECTIONS = {"edge-aware": PARALLEL_CONDITIONS[SWIFT].select, "paper": committed}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One way through the denoising steps, and the seconds it took."""
+
+    found: Denoised
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -59,18 +68,22 @@ def known_problem(prompt: str) -> Problem | None:
     return next((p for p in held_out_problems(400) if p.prompt == prompt), None)
 
 
-def run_cloud(pair: Pair, prompt_ids: list[int], steps: int) -> tuple[Denoised, Denoised, float, float]:
-    """The run stopped after `steps`, the finished run, and the seconds that each took."""
-    config = plan("confidence", FULL_RUN)
+def run_cloud(pair: Pair, prompt_ids: list[int], steps: int) -> dict[str, Run]:
+    """By name: `paper`, a quota a step, stopped after `steps`; `full`, the same to its end; `edge-aware`, in
+    which whatever is sure commits at once, for as many steps or until the answer is complete.
+    """
+    runs = {}
     started = time.perf_counter()
-    early: Denoised | None = None
-    early_seconds = 0.0
-    for state in denoise_steps(pair.dream, [prompt_ids], config):
-        if state.steps[0] == steps:
-            (early,) = state.results(pair.dream, config)
-            early_seconds = time.perf_counter() - started
-    (full,) = state.results(pair.dream, config)
-    return early or full, full, early_seconds, time.perf_counter() - started
+    for state in denoise_steps(pair.dream, [prompt_ids], FULL_RUN):
+        if state.steps[0] in (steps, FULL_RUN.total_steps):
+            (found,) = state.results(pair.dream, FULL_RUN)
+            name = "paper" if "paper" not in runs else "full"
+            runs[name] = Run(found, time.perf_counter() - started)
+    started = time.perf_counter()
+    (swift,) = denoise(pair.dream, [prompt_ids], replace(in_parallel(FULL_RUN), steps=steps))
+    runs["edge-aware"] = Run(swift, time.perf_counter() - started)
+    runs.setdefault("full", runs["paper"])
+    return runs
 
 
 def fill_file(pair: Pair, prompt: str, path: Path, anchors: AnchorSet) -> Filled:
@@ -117,22 +130,26 @@ def run(pair: Pair, prompt: str, problem: Problem | None, fraction: float, selec
     console = Console()
     steps = steps_for(fraction, FULL_RUN.total_steps)
     prompt_ids = pair.form.ids(prompt)
-    early, full, early_seconds, full_seconds = run_cloud(pair, prompt_ids, steps)
+    runs = run_cloud(pair, prompt_ids, steps)
+    full = runs["full"].found
     reader = EngineReader(pair.edge.engine, pair.form.contract.eos_ids)
-    situation = Situation(early, full.answer, pair.form.contract, reader, seed=0)
+    situation = Situation(
+        runs["paper"].found, full.answer, pair.form.contract, reader, 0, runs["edge-aware"].found
+    )
     reference = pair.text(full.answer)
     filled = {name: fill_file(pair, prompt, path, choose(situation)) for name, choose in SELECTIONS.items()}
     chosen = filled[select]
     write_whole(path, chosen.data)
     alone_tokens, alone_stats = pair.fill(prompt_ids, situation.anchors({}))
     alone = pair.text([t.id for t in alone_tokens])
+    ran = runs[select].found.steps
 
     note = "" if problem is None else f" ({problem.family}, {problem.difficulty}; not in the training set)"
     console.print(Panel(prompt, title=f"prompt{note}", title_align="left"))
     console.print(
         Panel(
             show_anchors(pair, chosen.anchors),
-            title=f"anchors after {steps} of {FULL_RUN.total_steps} diffusion steps, chosen {select}; "
+            title=f"anchors after {ran} of {FULL_RUN.total_steps} diffusion steps, chosen {select}; "
             f"[{EDGE}]{GAP}[/] is left to the device",
             title_align="left",
         )
@@ -149,12 +166,12 @@ def run(pair: Pair, prompt: str, problem: Problem | None, fraction: float, selec
     )
     _table(console, problem, reference, alone, alone_stats, len(alone_tokens), filled, len(full.answer))
     packed = len(gzip.compress(reference.encode(), mtime=0))
-    saved = FULL_RUN.total_steps - steps
+    saved = FULL_RUN.total_steps - ran
     console.print(
         f"payload        [bold]{len(chosen.data)} bytes[/] in {path}, against {packed} for gzip of the full "
         "text\n"
-        f"diffusion      {steps} steps run, [bold]{saved} of {FULL_RUN.total_steps} saved[/] "
-        f"({early_seconds:.2f} s against {full_seconds:.2f} s)\n"
+        f"diffusion      {ran} steps run, [bold]{saved} of {FULL_RUN.total_steps} saved[/] "
+        f"({runs[select].seconds:.2f} s against {runs['full'].seconds:.2f} s)\n"
         f"edge           {chosen.stats.passes} forward passes for {len(chosen.tokens)} tokens\n"
         f"once more      python -m edge_runtime.fill {path} --prompt {prompt!r}",
         highlight=False,

@@ -30,7 +30,7 @@ from cloud_anchor.errors import CloudError
 from cloud_anchor.metrics import bootstrap, word_f1
 from cloud_anchor.readers import EngineReader
 from cloud_anchor.sampler import denoise_steps, steps_for
-from cloud_anchor.suite.conditions import Situation, committed, draft, product
+from cloud_anchor.suite.conditions import Situation, committed, draft, parallel_plan, product, swiftly
 from cloud_anchor.suite.store import Record, Store
 from cloud_anchor.tiny.check import is_right
 from cloud_anchor.tiny.families import held_out_problems
@@ -51,11 +51,13 @@ PHASE = "frontier"
 
 SELECTIONS: dict[tuple[str, float], Callable[[Situation], AnchorSet]] = {
     ("paper", 0.0): committed,
-    ("edge-aware", 0.5): lambda at: product(at, 0.5),
-    ("edge-aware", 0.0): lambda at: product(at, 0.0),
-    ("confidence", 0.0): draft,
+    ("edge-aware", 0.5): lambda at: swiftly(at, lambda at: product(at, 0.5)),
+    ("edge-aware", 0.0): lambda at: swiftly(at, lambda at: product(at, 0.0)),
+    ("confidence", 0.0): lambda at: swiftly(at, draft),
 }
-"""By selection and threshold, as `cloud_anchor.anchor` names them. The last is every current prediction."""
+"""By selection and threshold, as `cloud_anchor.anchor` names them, and with the commit rules it has for them.
+The last is every current prediction.
+"""
 
 CODECS = (Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT, Codec.PREDICTIVE)
 FILLED = (Codec.COMPACT, Codec.PREDICTIVE)
@@ -70,27 +72,38 @@ class Bench:
         self.guard = guard
         self.reader = EngineReader(pair.edge.engine, pair.form.contract.eos_ids)
 
-    def runs(self, prompts: Sequence[list[int]]) -> list[list[Denoised]]:
-        """For each prompt its run stopped at each of the fractions and, last, finished."""
+    def runs(self, prompts: Sequence[list[int]]) -> tuple[list[list[Denoised]], list[list[Denoised]]]:
+        """For each prompt its run stopped at each of the fractions and, last, finished; and its run with
+        parallel commits at each of the fractions.
+        """
         stops = [steps_for(fraction, FULL_RUN.total_steps) for fraction in FRACTIONS]
         rows: list[list[Denoised]] = [[] for _ in prompts]
+        swift: list[list[Denoised]] = [[] for _ in prompts]
+        config = parallel_plan(FULL_RUN, max(stops))
+        for state in denoise_steps(self.pair.dream, prompts, config):
+            if state.steps[0] in stops:
+                for row, run in zip(swift, state.results(self.pair.dream, config), strict=True):
+                    row.append(run)
         for state in denoise_steps(self.pair.dream, prompts, FULL_RUN):
             if state.steps[0] in (*stops, FULL_RUN.total_steps):
                 for row, run in zip(rows, state.results(self.pair.dream, FULL_RUN), strict=True):
                     row.append(run)
-        return rows
+        return rows, swift
 
-    def item(self, name: str, problem: Problem, runs: Sequence[Denoised], seed: int) -> Record:
+    def item(
+        self, name: str, problem: Problem, runs: Sequence[Denoised], swift: Sequence[Denoised], seed: int
+    ) -> Record:
         """Everything about one prompt."""
         full = runs[-1].answer
         text = self.pair.text(full)
         contract = self.pair.form.contract
         rows = []
-        for fraction, run in zip(FRACTIONS, runs, strict=False):
-            at = Situation(run, full, contract, self.reader, seed)
+        for fraction, run, parallel in zip(FRACTIONS, runs, swift, strict=False):
+            at = Situation(run, full, contract, self.reader, seed, parallel)
             for (select, threshold), choose in SELECTIONS.items():
                 setting = {"fraction": fraction, "select": select, "threshold": threshold}
-                rows.append(setting | self.measure(problem, choose(at), run, text))
+                source = run if select == "paper" else parallel
+                rows.append(setting | self.measure(problem, choose(at), source, text))
         whole = AnchorSet(tuple(range(len(full))), tuple(full), runs[-1].canvas, contract, len(full))
         setting = {"fraction": WHOLE, "select": "confidence", "threshold": 0.0}
         rows.append(setting | self.measure(problem, whole, runs[-1], text))
@@ -174,9 +187,9 @@ def measure_all(bench: Bench, problems: Sequence[Problem], store: Store) -> Iter
     left = [(name, problem) for name, problem in left if name not in done]
     for begin in range(0, len(left), BATCH):
         group = left[begin : begin + BATCH]
-        runs = bench.runs([bench.pair.form.ids(problem.prompt) for _, problem in group])
-        for (name, problem), row in zip(group, runs, strict=True):
-            store.add(PHASE, bench.item(name, problem, row, int(name)))
+        runs, swift = bench.runs([bench.pair.form.ids(problem.prompt) for _, problem in group])
+        for (name, problem), row, parallel in zip(group, runs, swift, strict=True):
+            store.add(PHASE, bench.item(name, problem, row, parallel, int(name)))
             yield
 
 

@@ -32,7 +32,7 @@ BASE = DenoiseConfig(canvas=20, total_steps=10, seed=3)
 def test_a_kept_run_is_the_run_at_every_stop(dream_folder: Path) -> None:
     model = load_model(str(dream_folder), device="cpu")
     stops = [1, 4]
-    kept = make_runs(model, PROMPTS, BASE, stops)
+    kept = make_runs(model, PROMPTS, BASE, stops, stops)
     for row, prompt in enumerate(PROMPTS):
         for order in ORDERS:
             read = Run.from_json(json.loads(json.dumps(kept[row][order].to_json())), prompt, 10, model)

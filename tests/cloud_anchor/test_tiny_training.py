@@ -59,7 +59,7 @@ def test_masks_fall_on_the_canvas_only_and_always_somewhere(seed: int, rows: int
 
 def test_of_a_drilled_sum_the_result_alone_is_masked(words: Tokenizer) -> None:
     batch = Batches(words, knows=True, seed=0).at(0, 16_384)
-    masked, hit = mask(batch, np.random.default_rng(0))
+    _, hit = mask(batch, np.random.default_rng(0))
     rows = batch.results.any(1)
     assert 0 < int(rows.sum()) < len(rows)
     row = int(rows.nonzero()[0])

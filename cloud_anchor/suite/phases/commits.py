@@ -19,7 +19,8 @@ from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, less,
 
 def measure(case: Case) -> dict[str, Any]:
     curves, rows = [], []
-    for order, run in case.runs.items():
+    for order in ORDERS:
+        run = case.runs[order]
         full = run.full
         curves.append(
             {

@@ -23,7 +23,8 @@ RAW, GZIP = "text", "text + gzip"
 
 def measure(case: Case) -> dict[str, Any]:
     rows = []
-    for order, run in case.runs.items():
+    for order in ORDERS:
+        run = case.runs[order]
         whole = case.situation(order, case.lab.base.total_steps)
         text = case.text(run.answer).encode()
         sizes = {RAW: len(text), GZIP: len(gzip.compress(text, 9, mtime=0))}

@@ -168,7 +168,11 @@ class Maker:
     def make(
         self, prompts: Sequence[str], config: DenoiseConfig, selection: Selection | None = None
     ) -> list[Made]:
-        """Denoises the prompts in one batch and chooses the anchors of each."""
+        """Denoises the prompts in one batch, as suits the selection, and chooses the anchors of each.
+
+        To commit in another way, `sampler.denoise` and then `choose`.
+        """
+        config = self.suited(config, self.how(selection or Selection()))
         runs = denoise(self.model, [self.form.ids(prompt) for prompt in prompts], config)
         return self.choose(prompts, runs, selection)
 

@@ -170,7 +170,8 @@ def run(pair: Pair, prompt: str, problem: Problem | None, fraction: float, selec
     console.print(
         f"payload        [bold]{len(chosen.data)} bytes[/] in {path}, against {packed} for gzip of the full "
         "text\n"
-        f"diffusion      {ran} steps run, [bold]{saved} of {FULL_RUN.total_steps} saved[/] "
+        f"diffusion      {ran} steps run of {steps} asked for, [bold]{saved} of {FULL_RUN.total_steps} "
+        "saved[/] "
         f"({runs[select].seconds:.2f} s against {runs['full'].seconds:.2f} s)\n"
         f"edge           {chosen.stats.passes} forward passes for {len(chosen.tokens)} tokens\n"
         f"once more      python -m edge_runtime.fill {path} --prompt {prompt!r}",

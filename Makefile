@@ -6,13 +6,14 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SHELL := /bin/bash
 
-.PHONY: help demo test lint evaluate arm train ship clean
+.PHONY: help demo test lint evaluate results arm train ship clean
 
 help:
 	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair of tiny models"
 	@echo "make test                  every test"
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
+	@echo "make results               every table and figure of the paper with its controls (half an hour)"
 	@echo "make arm                   the device's side on emulated ARM processors"
 	@echo "make train                 train the pair from scratch (hours on 2 cores; resumes)"
 	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"
@@ -40,6 +41,9 @@ lint: $(VENV)/dev.stamp
 
 evaluate: $(VENV)/cloud.stamp
 	$(RUN) -m cloud_anchor.tiny.evaluate
+
+results: $(VENV)/cloud.stamp
+	$(RUN) -m cloud_anchor.suite --model tiny --edge tiny-qwen -o results/shipped
 
 arm: $(VENV)/dev.stamp
 	$(RUN) -m tests.arm

@@ -19,15 +19,21 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from cloud_anchor.checkpoint import load_model, random_model
+from cloud_anchor.checkpoint import find_checkpoint, load_model, random_model
 from cloud_anchor.dream import DreamModel
 from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.prompts import prompt_form
 from cloud_anchor.sampler import DenoiseConfig, denoise
 from cloud_anchor.schedules import dream
+from cloud_anchor.stops import STOPS
+from cloud_anchor.tiny.families import held_out_problems
 
 EPILOG = """examples:
   # the shipped model, on a CPU
   python -m cloud_anchor.bench --model tiny --batch 1 8 32
+
+  # whole answers to held-out questions: no step is spent behind an answer's end
+  python -m cloud_anchor.bench --model tiny --held-out --steps 128 --stop complete --batch 8 --prompts 32
 
   # Dream-7B's shape with random weights, on a GPU
   python -m cloud_anchor.bench --random-7b --canvas 256 --batch 1 8 32 128
@@ -87,10 +93,13 @@ def _plain_draw(logits: Tensor, config: DenoiseConfig) -> tuple[Tensor, Tensor]:
 class Row:
     """One line of the table.
 
-    step_ms:  milliseconds of one step of the whole batch. prompts, anchors: a second, at the steps asked for.
+    step_ms:  milliseconds of one step of the whole batch.
+    prompts, anchors: a second, at the steps asked for; anchors are committed tokens of answers, not what
+              follows an answer's end.
+    steps:    run for a prompt, on average.
     peak:     share of the device's own speed at one large matrix product.
-    same:     share of the commits that are those of the plain sampler, token and step; None where it was not
-              run.
+    same:     share of the commits that are those of the plain sampler, token and step; with a stop rule, of
+              those that belong to answers. None where the plain sampler was not run.
     """
 
     sampler: str
@@ -98,6 +107,7 @@ class Row:
     step_ms: float
     prompts: float
     anchors: float
+    steps: float
     peak: float
     same: float | None
 
@@ -112,60 +122,76 @@ def compare(
     with_plain: bool = True,
     compiled: bool = False,
     prefix_every: int = 0,
+    stop: str | None = None,
 ) -> list[Row]:
     """The plain sampler on every prompt, then this one in batches; the best time of `repeats`.
 
-    prefix_every: also with the prompt kept (see `dream.Prefix`). compiled: at last also with the model
-    compiled, which it then stays.
+    prefix_every: also with the prompt kept (see `dream.Prefix`). stop: also with this stop rule. compiled: at
+    last also with the model compiled, which it then stays.
     """
     peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
-    work = sum(arithmetic(model, len(prompt), config.canvas) for prompt in prompts)
-    anchors = 0
+    work = [arithmetic(model, len(prompt), config.canvas) for prompt in prompts]
+    full = [config.run_steps] * len(prompts)
     expected: list[list[list[int]]] | None = None
     rows = []
 
-    def row(name: str, batch: int, seconds: float, same: float | None) -> Row:
-        steps = config.run_steps
+    def row(name: str, batch: int, seconds: float, steps: Sequence[int], same: float | None) -> Row:
         return Row(
             name,
             batch,
-            1000 * seconds / steps * batch / len(prompts),
+            1000 * seconds / sum(steps) * batch,
             len(prompts) / seconds,
             anchors / seconds,
-            work * steps / seconds / peak,
+            sum(steps) / len(prompts),
+            sum(once * count for once, count in zip(work, steps, strict=True)) / seconds / peak,
             same,
         )
 
-    runs = denoise(model, prompts, config)
-    anchors = sum(token != model.mask_id for run in runs for token in run.ids)
+    answers = [run.answer for run in denoise(model, prompts, config)]
+    anchors = sum(token != model.mask_id for answer in answers for token in answer)
     if with_plain:
         expected, seconds = _best_of(repeats, model, lambda: [plain(model, p, config) for p in prompts])
-        rows.append(row("plain", 1, seconds, None))
+        rows.append(row("plain", 1, seconds, full, None))
 
     def timed(name: str, how: DenoiseConfig) -> None:
         for batch in batches:
             runs, seconds = _best_of(repeats, model, partial(denoise, model, prompts, how, batch))
             found = [[run.canvas_at(step) for step in range(1, config.run_steps + 1)] for run in runs]
-            same = None if expected is None else _shared(found, expected, model.mask_id)
-            rows.append(row(name, batch, seconds, same))
+            same = None
+            if expected is not None:
+                ends = [len(answer) for answer in answers] if how.stop else None
+                same = _shared(found, expected, model.mask_id, ends)
+            rows.append(row(name, batch, seconds, [run.steps for run in runs], same))
 
     timed("batched", config)
+    if stop:
+        timed(f"stop {stop}", replace(config, stop=stop))
     if prefix_every:
         timed("prefix kept", replace(config, prefix_every=prefix_every))
     if compiled:
         model.compile()
         denoise(model, prompts, config, max(batches))
         timed("compiled", config)
+        if stop:
+            timed("compiled, stop", replace(config, stop=stop))
     return rows
 
 
-def _shared(found: Sequence[list[list[int]]], expected: Sequence[list[list[int]]], mask_id: int) -> float:
-    """Share of committed places, over all steps, that are the same; canvases by step, by prompt."""
+def _shared(
+    found: Sequence[list[list[int]]],
+    expected: Sequence[list[list[int]]],
+    mask_id: int,
+    ends: Sequence[int] | None,
+) -> float:
+    """Share of committed places, over all steps, that are the same; canvases by step, by prompt. ends: look
+    no further than these positions.
+    """
+    limits: Sequence[int | None] = ends or [None] * len(expected)
     pairs = [
         (token, other)
-        for run, other_run in zip(expected, found, strict=True)
+        for run, other_run, end in zip(expected, found, limits, strict=True)
         for canvas, other_canvas in zip(run, other_run, strict=True)
-        for token, other in zip(canvas, other_canvas, strict=True)
+        for token, other in zip(canvas[:end], other_canvas[:end], strict=True)
         if token != mask_id or other != mask_id
     ]
     return sum(token == other for token, other in pairs) / max(1, len(pairs))
@@ -224,6 +250,12 @@ def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> 
     return [torch.randint(0, highest, (n,), generator=generator).tolist() for n in lengths]
 
 
+def held_out_prompts(source: str, model: DreamModel, count: int) -> list[list[int]]:
+    """Questions that the tiny model was not trained on, as it is asked them."""
+    form = prompt_form(model, find_checkpoint(source), None)
+    return [form.ids(problem.prompt) for problem in held_out_problems(count)]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.bench",
@@ -241,6 +273,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=3, help="the best of this many is taken")
     parser.add_argument("--no-plain", action="store_true", help="leave the plain sampler out")
+    parser.add_argument("--stop", choices=sorted(STOPS), help="also with this stop rule")
+    parser.add_argument(
+        "--held-out",
+        action="store_true",
+        help="the tiny model's held-out questions as prompts, instead of random ids: answers that end",
+    )
     parser.add_argument("--compile", action="store_true", help="also with torch.compile")
     parser.add_argument(
         "--prefix-every",
@@ -271,7 +309,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             model = load_model(args.model, device=args.device)
         count = args.prompts or max(args.batch)
-        prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
+        if args.held_out:
+            prompts = held_out_prompts(args.model, model, count)
+        else:
+            prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
         rows = compare(
             model,
             prompts,
@@ -281,6 +322,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with_plain=not args.no_plain,
             compiled=args.compile,
             prefix_every=args.prefix_every,
+            stop=args.stop,
         )
     except CloudError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -297,12 +339,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print(rows: Sequence[Row], config: DenoiseConfig, model: DreamModel) -> None:
     steps = f"{config.run_steps} of {config.total_steps} steps"
     print(f"{model.source} on {model.device}, canvas {config.canvas}, {steps}")
-    print("sampler      batch   ms/step  prompts/s  anchors/s  of peak  commits")
+    print("sampler         batch  steps   ms/step  prompts/s  anchors/s  of peak  commits")
     for row in rows:
         same = "" if row.same is None else "identical" if row.same == 1 else f"{row.same:.1%} the same"
         print(
-            f"{row.sampler:12} {row.batch:5} {row.step_ms:9.1f} {row.prompts:10.2f} {row.anchors:10.1f} "
-            f"{row.peak:8.1%}  {same}"
+            f"{row.sampler:14} {row.batch:6} {row.steps:6.1f} {row.step_ms:9.1f} {row.prompts:10.2f} "
+            f"{row.anchors:10.1f} {row.peak:8.1%}  {same}"
         )
 
 

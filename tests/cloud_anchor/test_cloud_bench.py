@@ -34,17 +34,34 @@ def test_the_table(
     dream_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "16", "--total-steps", "8"]
-    options += ["--steps", "4", "--batch", "2", "3", "--repeats", "1", "--json", "--prefix-every", "1"]
+    options += [
+        "--steps",
+        "4",
+        "--batch",
+        "2",
+        "3",
+        "--repeats",
+        "1",
+        "--json",
+        "--prefix-every",
+        "1",
+        "--stop",
+        "complete",
+    ]
     assert bench.main(options) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["sampler"], row["batch"], row["same"]) for row in rows] == [
         ("plain", 1, None),
         ("batched", 2, 1.0),
         ("batched", 3, 1.0),
+        ("stop complete", 2, 1.0),
+        ("stop complete", 3, 1.0),
         ("prefix kept", 2, 1.0),  # made anew in every step: the same passes by another way
         ("prefix kept", 3, 1.0),
     ]
-    assert all(row["anchors"] > row["prompts"] > 0 and row["step_ms"] > 0 for row in rows)
+    assert all(
+        row["anchors"] > row["prompts"] > 0 and row["steps"] <= 4 and row["step_ms"] > 0 for row in rows
+    )
 
     def careless(model: object, prompts: object, config: DenoiseConfig, batch: int = 1) -> object:
         return denoise(model, prompts, DenoiseConfig(**{**vars(config), "seed": 1, "temperature": 2.0}))  # type: ignore[arg-type]

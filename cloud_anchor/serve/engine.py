@@ -44,6 +44,9 @@ FAILURES_UNTIL_SICK = 3
 """So many steps in a row that failed, and the service says that it is not ready."""
 
 
+STEPS_UNTIL_LARGER = 500
+"""So many steps without a shortage of memory, and a batch that was halved takes one answer more."""
+
 Watch = Callable[[int, float], None]
 """Told of every step: how many answers it advanced, and its seconds."""
 
@@ -56,6 +59,7 @@ class Engine:
         self.limits = limits
         self._watch = watch
         self._batch = limits.batch
+        self._calm = 0  # steps since memory was last short
         self._changed = threading.Condition()
         self._jobs: set[Job] = set()  # all that were taken and are not answered
         self._waiting: deque[Job] = deque()
@@ -198,6 +202,9 @@ class Engine:
             self._failed(group, error)
             return
         self._failures = 0
+        self._calm += 1
+        if self._batch < self.limits.batch and self._calm >= STEPS_UNTIL_LARGER:
+            self._batch, self._calm = self._batch + 1, 0
         for job in jobs:
             job.steps_left = max(0, job.steps_left - 1)
         for job, run, done in seen:
@@ -215,7 +222,7 @@ class Engine:
         if short and torch.cuda.is_available():
             torch.cuda.empty_cache()
         if short and len(group) > 1:
-            self._batch = max(1, len(group) // 2)
+            self._batch, self._calm = max(1, len(group) // 2), 0
             self._groups.append(group.split())
             log.warning(
                 "out of memory with %d answers together; going on with %d", len(group) * 2, self._batch

@@ -226,6 +226,22 @@ def test_short_memory_halves_the_batch_and_nobody_loses(maker: Maker, gate: Gate
     engine.close()
 
 
+def test_a_halved_batch_grows_again_where_memory_is_there(
+    maker: Maker, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloud_anchor.serve.engine.STEPS_UNTIL_LARGER", 2)
+    engine = Engine(maker, Limits(batch=4, queue=12, deadline=60))
+    gate.most = 2
+    taken = [Asked(engine, prompt) for prompt in PROMPTS]
+    engine.start()
+    gate.open.set()
+    assert all(asked.ready().last for asked in taken)
+    gate.most = 4
+    assert Asked(engine, PROMPTS[0]).ready().last
+    until(lambda: engine._batch > 2)
+    engine.close()
+
+
 def test_a_request_too_large_for_the_memory_alone_fails_alone(engine: Engine, gate: Gate) -> None:
     gate.most = 0
     gate.open.set()

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 QEMU = "qemu-aarch64"
 SUITE, PYTHON = "bookworm", "3.11"
 PACKAGES = (f"python{PYTHON}", "libstdc++6")
-SOURCE = "deb [arch=arm64 signed-by={keyring}] http://deb.debian.org/debian {suite} main\n"
+SOURCE = "deb [arch=arm64 signed-by={keyring}] {mirror} {suite} main\n"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 TEST_TOOLS = ("pytest", "hypothesis")
 TAGS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
@@ -128,6 +128,17 @@ def _once(target: Path, recipe: Mapping[str, object], make: Callable[[Path], Non
     stamp.write_text(text, encoding="utf-8")
 
 
+def _mirror() -> str:
+    """Where this system's apt has Debian's packages from; raises UserlandError."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)"]
+    listed = subprocess.run([*command, "Created-By: Packages"], capture_output=True, text=True).stdout
+    for line in listed.splitlines():
+        address, *rest = line.split()
+        if rest == [SUITE, "main"]:
+            return address
+    raise UserlandError(f"expected Debian {SUITE} among the sources of apt, found none: add it")
+
+
 def _unpack_debian(root: Path) -> None:
     """Unpacks Debian's packages: apt with a state of its own, as on a system with nothing installed."""
     for tool in ("apt-get", "dpkg-deb"):
@@ -140,7 +151,9 @@ def _unpack_debian(root: Path) -> None:
         for folder in ("state/lists/partial", "cache/archives/partial"):
             (apt / folder).mkdir(parents=True)
         (apt / "status").touch()
-        (apt / "sources.list").write_text(SOURCE.format(keyring=KEYRING, suite=SUITE), encoding="ascii")
+        (apt / "sources.list").write_text(
+            SOURCE.format(keyring=KEYRING, mirror=_mirror(), suite=SUITE), "ascii"
+        )
         settings = {
             "APT::Architecture": "arm64",
             "APT::Architectures::": "arm64",

@@ -28,7 +28,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: the extra `ray`")
 pytestmark = pytest.mark.slow
 
-PROMPT = "Name a town."
+PROMPT = "Name the river of Torden."
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -130,10 +130,9 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def cluster(dream_folder: Path, edge_bundle: Path) -> Cluster:
+def cluster() -> Cluster:
     return Cluster(
-        model=str(dream_folder),
-        edge=str(edge_bundle),
+        model="tiny",
         device="cpu",
         fraction=0.1,
         batch=4,
@@ -180,19 +179,23 @@ def engines() -> set[int]:
 
 
 def test_the_answers_are_those_of_one_machine(client: Client, cluster: Cluster) -> None:
-    maker = Maker.open(cluster.model, edge=cluster.edge)
-    plan = DenoiseConfig(canvas=256, total_steps=128, steps=steps_for(cluster.fraction, 128))
-    (made,) = maker.make([PROMPT], plan, Selection("paper"))
-    reply = client.anchors(prompt=PROMPT, select="paper")
-    assert reply.status == 200
-    assert reply.body == maker.payload(made)
+    maker = Maker.open(cluster.model)
+    canvas, total = maker.plan([PROMPT])
+    plan = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(cluster.fraction, total))
+    for how in (None, "paper"):
+        (made,) = maker.make([PROMPT], plan, Selection(how))
+        reply = client.anchors(prompt=PROMPT, **({"select": how} if how else {}))
+        assert reply.status == 200
+        assert reply.body == maker.payload(made)
     assert client.ask("GET", "/v1/contract").json["identity"] == maker.form.contract.identity
     assert client.ask("GET", "/readyz").status == 200
     refused = client.anchors(prompt="")
     assert (refused.status, refused.code) == (422, "invalid_request")
     refused = client.anchors(prompt="x " * 3000)
     assert (refused.status, refused.code) == (413, "prompt_too_long")
-    events = client.ask("POST", "/v1/anchors/stream", {"prompt": PROMPT, "fractions": [0.05, 0.1]}).body
+    events = client.ask(
+        "POST", "/v1/anchors/stream", {"prompt": PROMPT, "fractions": [0.05, 0.1], "select": "paper"}
+    ).body
     assert events.count(b"event: payload") == 2
     assert events.rstrip().endswith(b"event: done\ndata: {}")
 
@@ -208,7 +211,7 @@ def test_no_request_is_lost_when_an_engine_dies(client: Client) -> None:
     def ask() -> None:
         while time.monotonic() < end:
             try:
-                status: int | str = client.anchors(prompt=PROMPT, select="paper").status
+                status: int | str = client.anchors(prompt=PROMPT).status
             except OSError as error:
                 status = repr(error)
             statuses[status] += 1

@@ -26,8 +26,9 @@ EPILOG = """examples:
   # the shipped model on this machine
   python -m cloud_anchor.serve --model tiny --port 8080
   curl -s localhost:8080/v1/anchors -H 'Content-Type: application/json' \\
-      -d '{"prompt": "Name the river of Torden."}' -o payload.bin
-  python -m edge_runtime.fill --url http://localhost:8080 --prompt "Name the river of Torden."
+      -d '{"prompt": "Tell me about Torden: its river, mayor, craft, dish and age."}' -o payload.bin
+  python -m edge_runtime.fill --url http://localhost:8080 \\
+      --prompt "Tell me about Torden: its river, mayor, craft, dish and age."
 
   # Dream-7B for devices with this bundle, keys from a file, 16 answers at a time
   python -m cloud_anchor.serve --model Dream-org/Dream-v0-Instruct-7B --edge bundles/qwen2.5-0.5b \\

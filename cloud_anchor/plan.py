@@ -18,7 +18,7 @@ ALGORITHMS = (ORIGIN, *ORDERS)
 MAX_STEPS = 65_536
 
 SURE = 0.9
-"""Probability from which tokens commit in parallel: Fast-dLLM's default (arXiv 2505.22618, section 4)."""
+"""Probability from which tokens commit in parallel: as in Fast-dLLM (arXiv 2505.22618)."""
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.go_on_from and not (args.only and args.go_on_from[1].isdigit()):
         parser.error("--go-on-from needs a folder, a step, and --only MODEL")
+    if args.go_on_from and not (Path(args.go_on_from[0]) / "model.safetensors").is_file():
+        parser.error(
+            f"--go-on-from: expected a folder with model.safetensors, found none in {args.go_on_from[0]}"
+        )
     if args.threads:
         torch.set_num_threads(args.threads)
     out: Path = args.output

@@ -10,6 +10,7 @@ C key/value heads (H = C * G), D head size.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -44,7 +45,19 @@ def rotary_bytes(shape: Qwen2Shape, context: int) -> int:
     return context * shape.head_dim * 4
 
 
+def exact_scale(head_dim: int) -> float:
+    """Attention's 1/sqrt(D) where it is a power of two, so that weights times it lose nothing; else 1.
+
+    ONNX Runtime multiplies one query with the keys about twice as fast where no factor is left to apply.
+    """
+    root = math.isqrt(head_dim)
+    return 1 / root if root * root == head_dim and root & (root - 1) == 0 else 1.0
+
+
 class Dialect(Protocol):
+    query_factor: float
+    """What the projection to queries is multiplied by beforehand; `attention` scales by what is left."""
+
     def norm(self, x: str, gamma: str) -> str:
         """x over its root mean square in the last axis, times gamma."""
 
@@ -63,6 +76,7 @@ class Fused:
 
     def __init__(self, graph: GraphWriter, shape: Qwen2Shape, context: int) -> None:
         self._graph, self._shape = graph, shape
+        self.query_factor = exact_scale(shape.head_dim)
         cos, sin = rotary_tables(shape, context)
         self._cos, self._sin = graph.weight("rotary.cos", cos), graph.weight("rotary.sin", sin)
         # GroupQueryAttention takes T as a scalar, and T - 1 of each sequence.
@@ -106,11 +120,14 @@ class Fused:
             kv_num_heads=shape.num_key_value_heads,
             do_rotary=1,
             rotary_interleaved=0,
+            scale=float(shape.head_dim**-0.5 / self.query_factor),
         )[0]
 
 
 class Portable:
     """Standard operators only."""
+
+    query_factor = 1.0
 
     def __init__(self, graph: GraphWriter, shape: Qwen2Shape, context: int) -> None:
         self._graph, self._shape = graph, shape

@@ -228,7 +228,7 @@ class _Conversion:
         def verify() -> dict[str, Any]:
             total = sum(len(text.ids) + len(text.answer) for text in reference.texts)
             with self.progress.stage(f"{name}: verification", total) as step:
-                engine = OrtEngine(path, self._shape(), context=self.context, threads=self.request.threads)
+                engine = OrtEngine([path], self._shape(), context=self.context, threads=self.request.threads)
                 figures = compare(engine, reference, step).to_json()
             # A short answer of this very variant, for `edge_runtime.doctor` to repeat on the device.
             longest = max(reference.texts, key=lambda text: len(text.answer))

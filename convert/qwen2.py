@@ -64,6 +64,8 @@ def write_graph(
             parts = [f"{prefix}.self_attn.{part}_proj" for part in "qkv"]
             stacked = np.concatenate([tensor(f"{part}.weight") for part in parts])
             biases = np.concatenate([tensor(f"{part}.bias") for part in parts])
+            for queries in (stacked, biases):
+                queries[: shape.num_attention_heads * shape.head_dim] *= ops.query_factor
             qkv = weights.linear(graph, x, f"{prefix}.self_attn.qkv_proj", stacked, biases)
             mixed = ops.attention(qkv, layer)
             last = layer + 1 == shape.num_hidden_layers

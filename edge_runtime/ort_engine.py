@@ -2,7 +2,7 @@
 
 Knows the inputs and outputs of a bundle's graph, and how to bind them so that nothing is copied: the cache is
 updated in place, forgetting is a shorter mask, and logits land in a buffer that is used again. Does not know
-which tokens to run (see `forced`).
+which tokens to run (see `forced`), nor how a graph is loaded (see `ort_session`).
 
 Shapes: S tokens in a chunk, T tokens in the cache after it, R rows of logits.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -21,16 +20,15 @@ from numpy.typing import NDArray
 from edge_runtime.bundle import Bundle, ModelShape
 from edge_runtime.engine import BaseEngine, Logits
 from edge_runtime.errors import ContextError, EngineError
+from edge_runtime.ort_session import BoundGraph, as_it_is, session_options
 from edge_runtime.prepack import PrepackCache
 from edge_runtime.profiles import LATENCY, Profile
 from edge_runtime.threads import performance_cores
-from edge_runtime.unrounded import unrounded
 
 MIN_BUFFER = 64
 """Tokens the first cache buffer has room for, at least."""
-
-_CPU = ("cpu", 0)
-_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+PROBED = 9
+"""Tokens run to compare two forms of a graph."""
 
 
 def checked_context(bundle: Bundle, context: int | None) -> int:
@@ -43,27 +41,6 @@ def checked_context(bundle: Bundle, context: int | None) -> int:
     return bundle.context if context is None else context
 
 
-def session_options(
-    threads: int, profile: Profile = LATENCY, *, deterministic: bool = False
-) -> ort.SessionOptions:
-    """Options for one request at a time.
-
-    Threads may spin within a pass, where they wait for microseconds, and sleep between passes, where a device
-    should save its battery.
-    """
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # A pattern is kept for each shape seen, and every chunk has another one.
-    options.enable_mem_pattern = False
-    options.enable_cpu_mem_arena = profile.arena
-    options.use_deterministic_compute = deterministic
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if profile.spin else "0")
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    return options
-
-
 class OrtEngine(BaseEngine):
     """Runs a bundle's graph; not for use from two threads at a time.
 
@@ -73,34 +50,28 @@ class OrtEngine(BaseEngine):
 
     def __init__(
         self,
-        graph: Path,
+        graphs: Sequence[Path],
         shape: ModelShape,
         *,
         context: int,
         threads: int | None = None,
         options: ort.SessionOptions | None = None,
+        profile: Profile = LATENCY,
         rounded: bool = True,
     ) -> None:
-        """Loads a graph of the given shape, by default with `session_options` for so many threads.
+        """Loads a graph of the given shape, or the parts it was cut into.
 
+        options: by default `session_options` for so many threads.
         rounded: False leaves activations in float32 (see `unrounded`).
         """
         super().__init__(context=context, vocab=shape.vocab_size)
         if options is None:
-            options = session_options(performance_cores() if threads is None else threads)
-        try:
-            # The weights stay in the file and are mapped.
-            model: str | bytes = str(graph)
-            if not rounded:
-                model = unrounded(graph.read_bytes())
-                options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's exceptions have no base of their own
-            raise EngineError(f"{graph}: expected a graph ONNX Runtime can load, found: {error}") from error
-        caches = [f"{i}.{part}" for i in range(shape.num_hidden_layers) for part in ("key", "value")]
-        self._check_names(graph, caches)
-        self._binding = self._session.io_binding()
-        self._names = caches
+            options = session_options(performance_cores() if threads is None else threads, profile)
+        scores = 4 * shape.num_attention_heads * profile.max_chunk * context
+        whole = scores <= profile.max_scores_bytes
+        self._graph = BoundGraph(graphs, options, rounded=rounded, whole_attention=whole)
+        self._names = [f"{i}.{part}" for i in range(shape.num_hidden_layers) for part in ("key", "value")]
+        self._check_names(graphs[0])
         self._heads, self._head_dim = shape.num_key_value_heads, shape.head_dim
         self._caches: list[NDArray[np.float32]] = []
         self._capacity = 0
@@ -132,27 +103,32 @@ class OrtEngine(BaseEngine):
         def options() -> ort.SessionOptions:
             return session_options(threads, profile, deterministic=deterministic)
 
-        if rounded and cache and (cache.usable() or (not cache.unfit() and cache.build(options()))):
-            as_it_is = options()
-            as_it_is.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        def probe(graphs: Sequence[Path], options: ort.SessionOptions) -> Logits:
+            engine = cls(graphs, shape, context=PROBED, options=options)
+            # The kernels of chunks, and those of single tokens.
+            logits = [engine.append(ids, range(len(ids))).copy() for ids in (range(PROBED - 1), [0])]
+            return np.concatenate(logits)
+
+        if rounded and cache and (cache.usable() or (not cache.unfit() and cache.build(options(), probe))):
             try:
-                return cls(cache.graph, shape, context=size, options=as_it_is)
+                return cls(cache.graphs(), shape, context=size, options=as_it_is(options()), profile=profile)
             except EngineError as error:
                 logging.getLogger(__name__).warning("prepacked weights are not used: %s", error)
-        return cls(bundle.graph_path, shape, context=size, options=options(), rounded=rounded)
+        graphs = [bundle.graph_path]
+        return cls(graphs, shape, context=size, options=options(), profile=profile, rounded=rounded)
 
     @property
     def capacity(self) -> int:
         """Tokens the cache buffer has room for now."""
         return self._capacity
 
-    def _check_names(self, graph: Path, caches: Sequence[str]) -> None:
-        wanted = {"input_ids", "attention_mask", "rows"} | {f"past_key_values.{name}" for name in caches}
-        found = {node.name for node in self._session.get_inputs()}
+    def _check_names(self, graph: Path) -> None:
+        wanted = {"input_ids", "attention_mask", "rows"} | {f"past_key_values.{name}" for name in self._names}
+        found = self._graph.inputs
         if wanted != found:
             raise EngineError(
-                f"{graph}: expected the inputs of a {len(caches) // 2}-layer model as bundle.json states it, "
-                f"but {sorted(wanted ^ found)[:4]} differ. Convert the model again."
+                f"{graph}: expected the inputs of a {len(self._names) // 2}-layer model as bundle.json "
+                f"states it, but {sorted(wanted ^ found)[:4]} differ. Convert the model again."
             )
 
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
@@ -163,12 +139,12 @@ class OrtEngine(BaseEngine):
                 self._logits = np.empty((len(rows), self.vocab), np.float32)
             logits = self._logits[: len(rows)]
             held = (
-                self._input("input_ids", np.asarray([ids], np.int64)),
-                self._input("attention_mask", self._mask[:, :total]),
-                self._input("rows", np.asarray(rows, np.int64)),
+                self._graph.bind_input("input_ids", np.asarray([ids], np.int64)),
+                self._graph.bind_input("attention_mask", self._mask[:, :total]),
+                self._graph.bind_input("rows", np.asarray(rows, np.int64)),
+                self._graph.bind_output("logits", logits),
             )
-            self._binding.bind_output("logits", *_CPU, np.float32, logits.shape, _address(logits))
-            self._session.run_with_iobinding(self._binding)
+            self._graph.run()
             del held  # the binding holds addresses only
         except MemoryError as error:
             raise self._out_of_memory(total) from error
@@ -204,15 +180,7 @@ class OrtEngine(BaseEngine):
         # the capacity is none, and the next pass starts over from the copies.
         self._caches, self._capacity = grown, 0
         for name, buffer in zip(self._names, grown, strict=True):
-            self._input(f"past_key_values.{name}", buffer)
-            self._binding.bind_output(f"present.{name}", *_CPU, np.float32, shape, _address(buffer))
+            self._graph.bind_input(f"past_key_values.{name}", buffer)
+            self._graph.bind_output(f"present.{name}", buffer)
         self._mask = np.ones((1, capacity), np.int64)
         self._capacity = capacity
-
-    def _input(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        self._binding.bind_input(name, *_CPU, array.dtype.type, array.shape, _address(array))
-        return array
-
-
-def _address(array: NDArray[Any]) -> int:
-    return int(array.ctypes.data)

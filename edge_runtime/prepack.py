@@ -19,7 +19,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,24 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_runtime.bundle import Bundle
+from edge_runtime.ort_session import as_it_is
+from edge_runtime.threads import performance_cores
 
 CACHE_VARIABLE = "EDGE_CACHE"
 MIN_BYTES = 16 << 20
 """Smaller models load in no time as they are."""
 DISK_FACTOR = 4
 """Free disk asked for, in sizes of the model: an entry takes two to three."""
+MAX_PARTS = 4
+"""A graph is kept in as many parts as the device has fast cores, up to so many."""
 _STAMP, _GRAPH, _DATA = "stamp.json", "model.onnx", "model.onnx.data"
+_FORM = 2
+"""Changes when entries are written in another way."""
 _UNFIT = "unfit"
-_ON_CPU: dict[str, Any] = {"providers": ["CPUExecutionProvider"]}
 _PART, _STALE_SECONDS = "part-", 3600
 _CPU_FIELDS = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU part", "Features")
+
+Probe = Callable[[Sequence[Path], ort.SessionOptions], NDArray[np.float32]]
 
 _log = logging.getLogger(__name__)
 
@@ -58,12 +65,11 @@ class PrepackCache:
         self._names = sorted(files)
         self._weights = sum(record.size for record in bundle.variant.files.values())
         self._model = (cache_root() if root is None else root) / "prepacked" / _digest(place)
-        self.folder = self._model / _digest([hashes, ort.__version__, processor()])
+        self.folder = self._model / _digest([_FORM, hashes, ort.__version__, processor()])
 
-    @property
-    def graph(self) -> Path:
-        """The graph to load; its weights lie beside it. Optimised already: load it as it is."""
-        return self.folder / _GRAPH
+    def graphs(self) -> list[Path]:
+        """The parts of the graph to load, optimised already; their weights lie beside them."""
+        return [self.folder / name for name in self._stamp().get("entry", {}) if name != _DATA]
 
     def costs(self, threads: int) -> dict[int, float] | None:
         """What `keep_costs` kept for as many threads, or None."""
@@ -85,7 +91,8 @@ class PrepackCache:
     def usable(self) -> bool:
         """Whether there is a whole entry for the bundle's files as they are."""
         try:
-            return self.verified() and self._stamp().get("entry") == _sizes(self.folder)
+            entry = self._stamp().get("entry")
+            return self.verified() and isinstance(entry, dict) and entry == _sizes(self.folder, entry)
         except OSError:
             return False
 
@@ -93,9 +100,10 @@ class PrepackCache:
         """Whether an entry was made from these files before and gave other logits than they do."""
         return self.verified() and self._stamp().get("entry") == _UNFIT
 
-    def build(self, options: ort.SessionOptions) -> bool:
+    def build(self, options: ort.SessionOptions, probe: Probe) -> bool:
         """Makes the entry from the bundle, whose files must have been verified; True where it can be used.
 
+        probe: logits of a graph, given as the parts it was cut into.
         Entries that the same bundle had for other files, processors or versions are removed. Where it cannot
         be made a warning says why. It is compared with the bundle's own graph before it gets its name, for a
         kernel whose weights ONNX Runtime wrote wrongly gives wrong logits without a word.
@@ -115,9 +123,11 @@ class PrepackCache:
             with tempfile.TemporaryDirectory(dir=self._model, prefix=_PART) as name:
                 part = Path(name) / "entry"
                 part.mkdir()
-                same = self._write(part, options)
-                stamp = {"bundle": self._bundle_stamp(), "entry": _sizes(part) if same else _UNFIT}
-                if not same:
+                graphs = self._write(part, options, probe)
+                stamp: dict[str, Any] = {"bundle": self._bundle_stamp(), "entry": _UNFIT}
+                if graphs:
+                    stamp["entry"] = _sizes(part, [*(path.name for path in graphs), _DATA])
+                else:
                     _log.info("prepacked weights give other results for this kind of weights: not used")
                     (part / _DATA).unlink()
                 (part / _STAMP).write_text(json.dumps(stamp), encoding="utf-8")
@@ -132,10 +142,10 @@ class PrepackCache:
                 *(self.folder, error, CACHE_VARIABLE),
             )
             return False
-        return same
+        return bool(graphs)
 
-    def _write(self, part: Path, options: ort.SessionOptions) -> bool:
-        """Writes graph and weights into a folder; whether they give the logits of the bundle's own."""
+    def _write(self, part: Path, options: ort.SessionOptions, probe: Probe) -> list[Path]:
+        """Writes graph and weights into a folder: the parts, none where they give other logits."""
         options.optimized_model_filepath = str(part / _GRAPH)
         for key, value in (
             ("session.save_external_prepacked_constant_initializers", "1"),
@@ -145,12 +155,14 @@ class PrepackCache:
             ("session.optimized_model_external_initializers_min_size_in_bytes", "128"),
         ):
             options.add_session_config_entry(key, value)
-        expected = _probe(ort.InferenceSession(str(self._bundle.graph_path), options, **_ON_CPU))
-        as_it_is = ort.SessionOptions()
-        as_it_is.log_severity_level = options.log_severity_level
-        as_it_is.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        found = _probe(ort.InferenceSession(str(part / _GRAPH), as_it_is, **_ON_CPU))
-        return bool(np.allclose(found, expected, rtol=1e-4, atol=1e-4))
+        expected = probe([self._bundle.graph_path], options)
+        from edge_runtime.parts import split  # what it needs to read a graph is not loaded at every start
+
+        graphs = split(part / _GRAPH, min(performance_cores(), MAX_PARTS))
+        plain = ort.SessionOptions()
+        plain.log_severity_level = options.log_severity_level
+        found = probe(graphs, as_it_is(plain))
+        return graphs if np.allclose(found, expected, rtol=1e-4, atol=1e-4) else []
 
     def worthwhile(self) -> bool:
         """Whether the model is large enough to gain."""
@@ -188,33 +200,9 @@ def processor() -> str:
     return "\n".join([platform.system(), platform.machine(), *sorted(lines)])
 
 
-def _probe(session: ort.InferenceSession) -> NDArray[np.float32]:
-    """Logits after each of nine tokens run as a chunk of eight and one more: the kernels of both cases."""
-    sizes = {node.name: node.shape for node in session.get_inputs()}
-    caches = {
-        name: np.zeros([16 if isinstance(size, str) else size for size in sizes[name]], np.float32)
-        for name in sizes
-        if name.startswith("past_key_values.")
-    }
-    logits = []
-    for start, stop in ((0, 8), (8, 9)):
-        feeds = {
-            **caches,
-            "input_ids": np.arange(start, stop).reshape(1, -1),
-            "attention_mask": np.ones((1, stop), np.int64),
-            "rows": np.arange(stop - start),
-        }
-        result = dict(
-            zip([node.name for node in session.get_outputs()], session.run(None, feeds), strict=True)
-        )
-        caches = {name: result[name.replace("past_key_values", "present")] for name in caches}
-        logits.append(result["logits"])
-    return np.concatenate(logits)
-
-
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode("utf-8")).hexdigest()[:16]
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    return {name: (folder / name).stat().st_size for name in (_GRAPH, _DATA)}
+def _sizes(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    return {name: (folder / name).stat().st_size for name in names}

@@ -1,4 +1,4 @@
-"""The device installs numpy, onnxruntime, tokenizers and zstandard; nothing it runs may want more."""
+"""The device installs numpy, onnxruntime and protobuf, tokenizers, zstandard; nothing may want more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FORBIDDEN = ("torch", "transformers", "onnx")
 FOREIGN = {
     "payload": {"numpy", "zstandard"},
-    "edge_runtime": {"numpy", "onnxruntime", "tokenizers", "payload"},
+    "edge_runtime": {"google", "numpy", "onnxruntime", "tokenizers", "payload"},
 }
 LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "transformers"}
 """What a benchmark may import inside a function, where it is installed."""

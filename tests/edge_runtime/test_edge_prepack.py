@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 from edge_runtime import prepack
 from edge_runtime.bundle import Bundle
 from edge_runtime.errors import BundleHashError
 from edge_runtime.ort_engine import OrtEngine, session_options
+from edge_runtime.parts import split
 from edge_runtime.prepack import PrepackCache, cache_root, processor
 from edge_runtime.runtime import EdgeRuntime
 
@@ -28,6 +30,12 @@ def bundle(tiny_bundle: Path, tmp_path: Path) -> Bundle:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "cache"
+
+
+def same(graphs: Sequence[Path], options: object) -> np.ndarray:
+    """A probe by which every graph gives the same logits."""
+    ort.InferenceSession(str(graphs[0]), options)
+    return np.zeros(3)
 
 
 def logits(engine: OrtEngine) -> np.ndarray:
@@ -49,22 +57,49 @@ def test_an_entry_is_really_loaded_and_a_broken_one_is_not_used(
     bundle: Bundle, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = PrepackCache(bundle, root)
-    assert cache.build(session_options(1))
-    size = cache.graph.stat().st_size
-    cache.graph.write_bytes(b"x" * size)
+    assert cache.build(session_options(1), same)
+    graph = cache.graphs()[0]
+    graph.write_bytes(b"x" * graph.stat().st_size)
     assert cache.usable()
     logits(OrtEngine.open(bundle, threads=1, cache=cache))
     assert "prepacked weights are not used" in caplog.text
-    cache.graph.write_bytes(b"x")
+    graph.write_bytes(b"x")
     assert not cache.usable()
-    assert cache.build(session_options(1))
+    assert cache.build(session_options(1), same)
     assert cache.usable()
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 9])
+@pytest.mark.parametrize("variant", ["int8", "int4"])
+def test_a_graph_in_parts_is_the_graph(
+    bundle: Bundle, root: Path, monkeypatch: pytest.MonkeyPatch, cores: int, variant: str
+) -> None:
+    """Chunks and single tokens, with and without logits, after the cache has grown and been rewound."""
+    monkeypatch.setattr(prepack, "performance_cores", lambda: cores)
+    bundle = Bundle.open(bundle.path, variant)
+    cache = PrepackCache(bundle, root)
+    plain, parts = OrtEngine.open(bundle, threads=2), OrtEngine.open(bundle, threads=2, cache=cache)
+    assert len(cache.graphs()) == min(cores, prepack.MAX_PARTS)
+    ids = [int(i) for i in np.random.default_rng(0).integers(0, 300, 200)]
+    for start, stop in ((0, 20), (20, 21), (15, 90), (90, 200), (0, 3)):
+        rows = range(0, stop - start, 2)
+        for engine in (plain, parts):
+            engine.rewind(start)
+        expected = plain.append(ids[start:stop], rows).copy()
+        np.testing.assert_array_equal(parts.append(ids[start:stop], rows), expected)
+    for engine in (plain, parts):
+        engine.append(ids[:5])
+    np.testing.assert_array_equal(parts.append([1], [0]), plain.append([1], [0]).copy())
+
+
+def test_a_graph_without_prepacked_weights_stays_whole(bundle: Bundle) -> None:
+    assert split(bundle.graph_path, 2) == [bundle.graph_path]
 
 
 @pytest.mark.parametrize("change", ["time", "size", "stamp"])
 def test_an_entry_of_changed_files_is_not_used(bundle: Bundle, root: Path, change: str) -> None:
     cache = PrepackCache(bundle, root)
-    assert cache.build(session_options(1))
+    assert cache.build(session_options(1), same)
     weights = bundle.path / "int4" / "model.onnx.data"
     if change == "time":
         os.utime(weights, ns=(1, 1))
@@ -79,10 +114,10 @@ def test_an_entry_that_gives_other_logits_is_dropped_and_not_made_again(
     bundle: Bundle, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    answers = iter([np.zeros(3), np.full(3, np.nan)])
-    monkeypatch.setattr(prepack, "_probe", lambda session: next(answers))
+    verdicts = iter([False])
+    monkeypatch.setattr(prepack.np, "allclose", lambda *args, **kwargs: next(verdicts))
     plain = logits(OrtEngine.open(bundle, threads=1))
-    for _ in range(2):  # the second time nothing is tried: there is no third answer
+    for _ in range(2):  # the second time nothing is tried: there is no second verdict
         cache = PrepackCache(bundle, root)
         np.testing.assert_array_equal(logits(OrtEngine.open(bundle, threads=1, cache=cache)), plain)
     assert "give other results" in caplog.text
@@ -105,12 +140,12 @@ def test_another_processor_library_or_variant_has_an_entry_of_its_own(
     bundle: Bundle, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = PrepackCache(bundle, root)
-    assert first.build(session_options(1))
+    assert first.build(session_options(1), same)
     assert first.folder != PrepackCache(Bundle.open(bundle.path, "int8"), root).folder
     monkeypatch.setattr(prepack, "processor", lambda: "another")
     second = PrepackCache(bundle, root)
     assert not second.usable()
-    assert second.build(session_options(1))
+    assert second.build(session_options(1), same)
     assert not first.folder.exists()  # what no longer fits is removed
     monkeypatch.setattr(prepack.ort, "__version__", "0")
     assert PrepackCache(bundle, root).folder != second.folder
@@ -133,7 +168,7 @@ def test_too_little_disk_is_a_warning(
 ) -> None:
     usage = shutil.disk_usage(bundle.path)
     monkeypatch.setattr(prepack.shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    assert not PrepackCache(bundle, root).build(session_options(1))
+    assert not PrepackCache(bundle, root).build(session_options(1), same)
     assert "MB free for prepacked weights, found 0" in caplog.text
 
 
@@ -146,7 +181,7 @@ def test_an_interrupt_leaves_nothing_behind(
     cache = PrepackCache(bundle, root)
     monkeypatch.setattr(prepack.ort, "InferenceSession", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        cache.build(session_options(1))
+        cache.build(session_options(1), same)
     assert [path for path in root.rglob("*") if path.is_file()] == []
 
 

@@ -11,9 +11,8 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,18 @@ from typing import Any
 from edge_runtime.errors import EdgeError, UsageError
 from edge_runtime.forced import FillOptions
 from edge_runtime.genai_engine import GRAPH
-from edge_runtime.measure import COVERAGES, DECODED, Bench, Case, Figure, answers, memory, passes, timed
+from edge_runtime.measure import (
+    COVERAGES,
+    DECODED,
+    Bench,
+    Case,
+    Figure,
+    Trial,
+    answers,
+    memory,
+    passes,
+    timed,
+)
 from edge_runtime.peers import KINDS, genai_loop, genai_model, genai_options, open_peer
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, PayloadError
@@ -38,7 +48,7 @@ examples:
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --traces traces.jsonl --format json
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --vs genai --vs llama.cpp:qwen2.5-0.5b-q4_0.gguf
 
-Peers run in the same process, each test after ours. A ratio below 1 says that ours is faster.
+Peers run in the same process, a repetition of each in turn. A ratio below 1 says that ours is faster.
 A trace is a line of JSON with "prompt", "gen_len" and "anchors": {"0.1": [[position, id], ...], ...}.
 Energy is not measured.
 """
@@ -151,70 +161,65 @@ def measure(args: argparse.Namespace) -> Report:
     report = Report(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
     report.seconds = {"load": loaded - before, f"first pass ({prompt} tokens)": time.perf_counter() - loaded}
     report.memory = memory()
-    bench = Bench(OURS, engine, edge.bundle.contract, args.repeat)
-    again = bench.prefill(prompt)
+    bench = Bench(OURS, engine, edge.bundle.contract)
+    [again] = timed([bench.prefill(prompt)], args.repeat)
     report.ratios["start to first token over its prefill"] = sum(report.seconds.values()) / again.seconds
-    _side_by_side(bench, args.vs, edge, report)
-    _run(answers(bench, prompt, args.length), bench.name, report)
+    _side_by_side(bench, args, edge, report)
+    for test in answers(bench, prompt, args.length):
+        _run([test], args.repeat, report)
     if args.traces:
         _traces(args, edge, bench, report)
     _progress("")
     return report
 
 
-def _run(steps: Iterable[tuple[str, Callable[[], Figure]]], engine: str, report: Report) -> None:
-    for name, run in steps:
-        _progress(f"{engine}: {name}")
-        report.figures.append(run())
+def _run(tests: Sequence[Trial], repeat: int, report: Report) -> list[Figure]:
+    _progress(tests[0].name + "".join(f", {test.engine}" for test in tests))
+    figures = timed(tests, repeat)
+    report.figures += figures
+    return figures
 
 
-def _side_by_side(bench: Bench, peers: Sequence[str], edge: EdgeRuntime, report: Report) -> None:
+def _side_by_side(bench: Bench, args: argparse.Namespace, edge: EdgeRuntime, report: Report) -> None:
     """Every test of single passes on this engine and on each peer in turn, and the ratios."""
-    rows = {bench.name: dict(passes(bench, DEPTHS))}
-    for spec in peers:
+    rows = [list(passes(bench, DEPTHS))]
+    for spec in args.vs:
         kind, _, path = spec.partition(":")
         name = f"{kind} {Path(path).name}" if path else kind
         _progress(f"loading {name}")
         peer = open_peer(spec, edge.bundle, context=bench.engine.context, threads=edge.threads)
-        rows[name] = dict(passes(Bench(name, peer, bench.contract, bench.repeat), DEPTHS))
+        rows.append(list(passes(Bench(name, peer, bench.contract), DEPTHS)))
         if kind == "genai":
             for label, threads in ((f"{name}'s loop", edge.threads), (f"{name}'s loop, its threads", None)):
-                rows[label] = dict(_loop(label, path, threads, edge, bench))
-    for test in rows[bench.name]:
-        for name, row in rows.items():
-            if test in row:
-                _run([(test, row[test])], name, report)
-    times = {(figure.engine, figure.test): figure.seconds for figure in report.figures}
-    report.ratios |= {
-        f"{test} over {name}": times[OURS, test] / seconds
-        for (name, test), seconds in times.items()
-        if name != OURS
-    }
+                rows.append(list(_loop(label, path, threads, edge, bench)))
+    for test in rows[0]:
+        same = [other for row in rows for other in row if other.name == test.name]
+        ours, *theirs = _run(same, args.repeat, report)
+        report.ratios |= {f"{f.test} over {f.engine}": ours.seconds / f.seconds for f in theirs}
 
 
-def _loop(
-    label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench: Bench
-) -> Iterator[tuple[str, Callable[[], Figure]]]:
+def _loop(label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench: Bench) -> Iterator[Trial]:
     """Decoding by onnxruntime-genai's own loop, on a folder of its form or on the bundle."""
     graph = None if folder else f"{edge.bundle.variant_name}/{GRAPH}"
     model = genai_model(Path(folder or edge.bundle.path), genai_options(threads, graph))
     for depth in DEPTHS:
         if depth + DECODED + 2 < bench.engine.context:
             loop = genai_loop(model, bench.ids[: max(depth, 1)], DECODED)
-            test = f"decode at {depth}"
-            yield test, partial(timed, label, bench.repeat, test, DECODED, DECODED, *loop)
+            yield Trial(label, f"decode at {depth}", DECODED, lambda: DECODED, *loop)
 
 
 def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: Report) -> None:
     """Recorded answers with their own anchors, against one pass a position."""
     for fraction in FRACTIONS:
         cases, left = read_traces(args.traces, edge, fraction, args.limit)
-        _progress(f"traces at {fraction}, {len(cases)} answers")
-        slow = bench.stepwise(f"traces at {fraction}, one pass a position", cases)
-        plain = bench.fill(f"traces at {fraction}", cases, FillOptions(score_anchors=False))
-        scored = bench.fill(f"traces at {fraction}, scored", cases, FillOptions())
-        report.figures += [slow, plain, scored]
-        report.ratios[f"traces at {fraction} over one pass a position"] = plain.seconds / slow.seconds
+        name = f"traces at {fraction}"
+        tests = [
+            bench.stepwise(f"{name}, one pass a position", cases),
+            bench.fill(name, cases, FillOptions(score_anchors=False)),
+            bench.fill(f"{name}, scored", cases, FillOptions()),
+        ]
+        slow, plain, scored = _run(tests, args.repeat, report)
+        report.ratios[f"{name} over one pass a position"] = plain.seconds / slow.seconds
         report.ratios[f"the same, scored ({left} answers too long for the context)"] = (
             scored.seconds / slow.seconds
         )

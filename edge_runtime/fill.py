@@ -285,6 +285,8 @@ def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[Ed
 
     def attempt(path: Path) -> tuple[EdgeRuntime, Request]:
         edge = _runtime(args, path, read_manifest(path).variant_of(header.tag) if of_ranking else None)
+        if not of_ranking:  # a ranking is read with another form of the model
+            edge.preload()
         return edge, edge.read(data, prompt)
 
     *others, last = find_bundles(header.tag, args.model, of_ranking=of_ranking)

@@ -22,6 +22,8 @@ from payload import AnchorSet, Contract
 CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 DECODED = 16
 """Tokens of one repetition of decoding."""
+REST = 0.02
+"""Seconds before each repetition: threads of the one before may still wait actively."""
 COVERAGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
@@ -46,33 +48,47 @@ class Case(NamedTuple):
     anchors: AnchorSet
 
 
-def timed(
-    engine: str,
-    repeat: int,
-    test: str,
-    tokens: int,
-    passes: int,
-    prepare: Callable[[], object],
-    run: Callable[[], object],
-) -> Figure:
-    """Times `run` after `prepare`, which is not timed. The first repetition is not counted."""
-    seconds = []
+class Trial(NamedTuple):
+    """What to time: `run` after `prepare`, which is not timed. tokens: of one repetition.
+
+    passes: of one repetition, asked for after the last.
+    """
+
+    engine: str
+    name: str
+    tokens: int
+    passes: Callable[[], int]
+    prepare: Callable[[], object]
+    run: Callable[[], object]
+
+
+def timed(tests: Sequence[Trial], repeat: int) -> list[Figure]:
+    """Times tests in turn, a repetition of each at a time, so that whatever else the device does is shared
+    by them all. The first repetition is not counted.
+    """
+    seconds: list[list[float]] = [[] for _ in tests]
     for _ in range(repeat + 1):
-        prepare()
-        before = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - before)
-    kept = seconds[1:]
-    spread = statistics.stdev(kept) if len(kept) > 1 else 0.0
-    return Figure(engine, test, tokens, passes, statistics.fmean(kept), spread)
+        for test, kept in zip(tests, seconds, strict=True):
+            test.prepare()
+            time.sleep(REST)
+            before = time.perf_counter()
+            test.run()
+            kept.append(time.perf_counter() - before)
+    return [
+        Figure(test.engine, test.name, test.tokens, test.passes(), statistics.fmean(kept), _deviation(kept))
+        for test, (_, *kept) in zip(tests, seconds, strict=True)
+    ]
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 class Bench:
-    """Times one engine. Every repetition starts from the same cache."""
+    """The tests of one engine. Every repetition starts from the same cache."""
 
-    def __init__(self, name: str, engine: Engine, contract: Contract, repeat: int = 5) -> None:
-        self.name, self.engine, self.repeat = name, engine, repeat
-        self.contract = contract
+    def __init__(self, name: str, engine: Engine, contract: Contract) -> None:
+        self.name, self.engine, self.contract = name, engine, contract
         random = np.random.default_rng(0)
         self.ids = [int(i) for i in random.integers(0, contract.vocab_size, engine.context)]
 
@@ -86,12 +102,12 @@ class Bench:
 
         return prepare
 
-    def prefill(self, size: int) -> Figure:
+    def prefill(self, size: int) -> Trial:
         """A prompt of `size` tokens in one pass, logits for the last."""
         run = partial(self.engine.append, self.ids[:size], [size - 1])
-        return timed(self.name, self.repeat, f"prefill {size}", size, 1, partial(self.engine.rewind, 0), run)
+        return Trial(self.name, f"prefill {size}", size, lambda: 1, partial(self.engine.rewind, 0), run)
 
-    def decode(self, depth: int, count: int = DECODED) -> Figure:
+    def decode(self, depth: int, count: int = DECODED) -> Trial:
         """`count` tokens one by one after `depth` others, each chosen by argmax."""
 
         def run() -> None:
@@ -99,18 +115,17 @@ class Bench:
             for _ in range(count):
                 token = int(self.engine.append([token], [0])[0].argmax())
 
-        return timed(self.name, self.repeat, f"decode at {depth}", count, count, self._at(depth), run)
+        return Trial(self.name, f"decode at {depth}", count, lambda: count, self._at(depth), run)
 
-    def chunk(self, size: int, depth: int, *, scored: bool) -> Figure:
+    def chunk(self, size: int, depth: int, *, scored: bool) -> Trial:
         """A pass of `size` known tokens, with the logits of each or of the last one only."""
         rows = range(size) if scored else [size - 1]
         ids = self.ids[depth : depth + size]
         label = f"chunk {size}{', scored' if scored else ''}"
-        return timed(
-            self.name, self.repeat, label, size, 1, self._at(depth), partial(self.engine.append, ids, rows)
-        )
+        run = partial(self.engine.append, ids, rows)
+        return Trial(self.name, label, size, lambda: 1, self._at(depth), run)
 
-    def fill(self, test: str, cases: Sequence[Case], options: FillOptions) -> Figure:
+    def fill(self, name: str, cases: Sequence[Case], options: FillOptions) -> Trial:
         """Whole answers, the prompts' passes included, from an empty cache."""
         stats = FillStats()
 
@@ -122,14 +137,10 @@ class Bench:
                 for _ in fill(self.engine, case.prompt_ids, case.anchors, options, stats):
                     pass
 
-        figure = timed(
-            self.name, self.repeat, test, sum(c.anchors.length or 0 for c in cases), 0, lambda: None, run
-        )
-        return figure._replace(passes=stats.passes)
+        return Trial(self.name, name, _tokens(cases), lambda: stats.passes, lambda: None, run)
 
-    def stepwise(self, test: str, cases: Sequence[Case]) -> Figure:
+    def stepwise(self, name: str, cases: Sequence[Case]) -> Trial:
         """The same answers as the paper decodes them: one pass for the prompt, one for each position."""
-        tokens = sum(case.anchors.length or 0 for case in cases)
 
         def run() -> None:
             for case in cases:
@@ -141,7 +152,8 @@ class Bench:
                     token = int(logits[0].argmax()) if token is None else token
                     logits = self.engine.append([token], [0])
 
-        return timed(self.name, self.repeat, test, tokens, tokens + len(cases), lambda: None, run)
+        passes = _tokens(cases) + len(cases)
+        return Trial(self.name, name, _tokens(cases), lambda: passes, lambda: None, run)
 
     def synthetic(self, coverage: float, prompt: int, length: int) -> Case:
         """An answer of `length` tokens, a share of them anchored at random places."""
@@ -149,6 +161,10 @@ class Bench:
         places = sorted(int(p) for p in random.permutation(length)[: round(coverage * length)])
         ids = tuple(self.ids[-1 - place] for place in places)
         return Case(self.ids[:prompt], AnchorSet(tuple(places), ids, length, self.contract, length))
+
+
+def _tokens(cases: Sequence[Case]) -> int:
+    return sum(case.anchors.length or 0 for case in cases)
 
 
 def memory() -> dict[str, int]:
@@ -165,28 +181,26 @@ def memory() -> dict[str, int]:
     return found
 
 
-def passes(bench: Bench, depths: Sequence[int]) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """The measurements of single passes that fit an engine's context, by name, none of them run yet."""
+def passes(bench: Bench, depths: Sequence[int]) -> Iterator[Trial]:
+    """The tests of single passes that fit an engine's context."""
     context = bench.engine.context
     for size in (64, 256):
         if size < context:
-            yield f"prefill {size}", partial(bench.prefill, size)
+            yield bench.prefill(size)
     for depth in depths:
         if depth + DECODED < context:
-            yield f"decode at {depth}", partial(bench.decode, depth)
+            yield bench.decode(depth)
     for scored in (False, True):
         for size in CHUNKS:
             if 64 + size < context:
-                label = f"chunk {size}{', scored' if scored else ''}"
-                yield label, partial(bench.chunk, size, 64, scored=scored)
+                yield bench.chunk(size, 64, scored=scored)
 
 
-def answers(bench: Bench, prompt: int, length: int) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """The measurements of whole made-up answers."""
+def answers(bench: Bench, prompt: int, length: int) -> Iterator[Trial]:
+    """The tests of whole made-up answers."""
     for coverage in COVERAGES:
         case = bench.synthetic(coverage, prompt, length)
         for scored in (False, True):
             label = f"fill at {coverage:.0%}{', scored' if scored else ''}"
-            yield label, partial(bench.fill, label, [case], FillOptions(score_anchors=scored))
-    label = "one pass a position"
-    yield label, partial(bench.stepwise, label, [bench.synthetic(0.0, prompt, length)])
+            yield bench.fill(label, [case], FillOptions(score_anchors=scored))
+    yield bench.stepwise("one pass a position", [bench.synthetic(0.0, prompt, length)])

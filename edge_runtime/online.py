@@ -59,7 +59,7 @@ class Online:
     def start(self) -> Online:
         """Asks, in a thread of its own that nothing has to wait for, and loads the model meanwhile."""
         threading.Thread(target=self._bring, name="cloud", daemon=True).start()
-        _ = self.edge.engine
+        self.edge.preload()
         return self
 
     def request(self) -> Request:

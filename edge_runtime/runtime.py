@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +31,9 @@ from edge_runtime.threads import performance_cores
 from edge_runtime.tokenizer import TextStream
 from payload import AnchorSet, Codec, Decoding, Step, decode, peek
 from payload.errors import PromptRequiredError
+
+HEAD_START = 0.03
+"""Seconds that `EdgeRuntime.preload` waits before it returns."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class EdgeRuntime:
         threads = settings.get("threads")
         self.threads = performance_cores() if threads is None else threads
         self._settings: EngineSettings = {**settings, "threads": self.threads}
+        self._loading: Future[Engine] | None = None
 
     @classmethod
     def open(
@@ -89,7 +94,20 @@ class EdgeRuntime:
 
     @cached_property
     def engine(self) -> Engine:
+        return self._loading.result() if self._loading else self._load()
+
+    def _load(self) -> Engine:
         return OrtEngine.open(self.bundle, cache=self._cache, **self._settings)
+
+    def preload(self) -> None:
+        """Starts to load the model beside what the caller does next. Its errors come from `engine`."""
+        if self._loading is None and "engine" not in vars(self):
+            pool = ThreadPoolExecutor(1, "engine")
+            self._loading = pool.submit(self._load)
+            pool.shutdown(wait=False)
+            # ONNX Runtime needs the interpreter for its first milliseconds; reading a tokenizer holds it for
+            # hundreds.
+            wait([self._loading], HEAD_START)
 
     @cached_property
     def ranker(self) -> Ranker:

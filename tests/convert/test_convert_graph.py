@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from convert.checkpoint import Checkpoint
-from convert.dialects import rotary_tables
+from convert.dialects import exact_scale, rotary_tables
 from convert.pipeline import bundle_shape
 from convert.quantize import dequantize, quantize
 from convert.qwen2 import DialectName, write_graph
@@ -71,6 +71,15 @@ def test_logits_equal_pytorch(
     weights, stored = FORMATS[name]
     found = engine(Checkpoint(folder), tmp_path, weights, dialect).append(ids, list(range(len(ids))))
     np.testing.assert_allclose(found, original_logits(folder, ids, stored), atol=2e-4)
+
+
+@pytest.mark.parametrize(("head_dim", "scale"), [(16, 1 / 4), (32, 1.0), (64, 1 / 8), (100, 1.0), (128, 1.0)])
+def test_queries_are_scaled_beforehand_where_nothing_is_lost(head_dim: int, scale: float) -> None:
+    assert exact_scale(head_dim) == scale
+    weight = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+    plain, scaled = quantize(weight, 4), quantize(weight * np.float32(scale), 4)
+    np.testing.assert_array_equal(scaled.packed, plain.packed)
+    np.testing.assert_array_equal(scaled.scales, plain.scales * np.float32(scale))
 
 
 @pytest.mark.parametrize("dialect", ["fused", "portable"])

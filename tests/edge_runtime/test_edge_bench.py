@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edge_runtime import bench as cli
-from edge_runtime.measure import CHUNKS, Bench, memory
+from edge_runtime.measure import CHUNKS, Bench, Trial, memory, timed
 from payload import Contract
 
 
@@ -93,15 +94,28 @@ def test_wrong_input_is_one_message(bench: Any, tmp_path: Path, traces: Path) ->
 
 def test_repetitions_start_from_the_same_cache(make_engine: Callable[..., Any], contract: Contract) -> None:
     engine = make_engine(context=200)
-    bench = Bench("fake", engine, contract, repeat=3)
-    figure = bench.decode(50, 4)
+    bench = Bench("fake", engine, contract)
+    [figure] = timed([bench.decode(50, 4)], 3)
     assert (figure.tokens, figure.passes) == (4, 4)
     assert engine.length == 54
     assert sum(size for size, _ in engine.passes) == 50 + 4 * 4
-    assert bench.chunk(8, 50, scored=True).tokens == 8
+    assert timed([bench.chunk(8, 50, scored=True)], 1)[0].tokens == 8
     assert engine.passes[-1] == (8, 8)
-    assert bench.prefill(30).seconds > 0
+    assert timed([bench.prefill(30)], 1)[0].seconds > 0
     assert engine.length == 30
+
+
+def test_repetitions_of_several_take_turns() -> None:
+    calls: list[str] = []
+
+    def test(name: str) -> Trial:
+        return Trial(
+            name, "x", 1, lambda: len(calls), partial(calls.append, "-"), partial(calls.append, name)
+        )
+
+    figures = timed([test("a"), test("b")], 2)
+    assert "".join(calls) == "-a-b-a-b-a-b"
+    assert [(figure.engine, figure.passes) for figure in figures] == [("a", 12), ("b", 12)]
 
 
 def test_memory_is_told_by_kind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from edge_runtime.endings import Stop
 from edge_runtime.errors import ContextError, EngineError
 from edge_runtime.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.ort_engine import OrtEngine, session_options
+from edge_runtime.ort_session import _WHOLE_ATTENTION
 from edge_runtime.profiles import PROFILES
 from edge_runtime.runtime import EdgeRuntime, Request
 from payload import AnchorSet
@@ -202,3 +204,40 @@ def test_chunk_bounds_change_no_token(tiny_bundle: Path, ids: list[int], variant
     engine.rewind(0)
     pieces = fill(engine, ids[:100], anchors, FillOptions(max_chunk=7, max_rows=3))
     assert [t.id for t in pieces] == whole
+
+
+def test_a_preloaded_model_is_the_model_and_its_errors_come_when_it_is_used(
+    bundle: Bundle, plain_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    runtime = EdgeRuntime(bundle, threads=1)
+    runtime.preload()
+    runtime.preload()
+    engine = runtime.engine
+    assert runtime.engine is engine
+    expected = OrtEngine.open(bundle, threads=1).append([1, 2], [1]).copy()
+    np.testing.assert_array_equal(engine.append([1, 2], [1]), expected)
+    broken = EdgeRuntime(Bundle.open(plain_bundle(tmp_path / "x")))
+    broken.preload()
+    with pytest.raises(EngineError, match="expected a graph ONNX Runtime can load"):
+        _ = broken.engine
+
+
+@pytest.mark.parametrize("variant", ["fp32", "int4"])
+def test_attention_in_blocks_and_whole_give_the_same_tokens(bundle: Bundle, variant: str) -> None:
+    """Profile latency computes attention whole where the context allows, memory in blocks."""
+    bundle = Bundle.open(bundle.path, variant)
+    ids = [int(i) for i in np.random.default_rng(1).integers(0, 300, 150)]
+    whole, blocks = (OrtEngine.open(bundle, threads=1, profile=PROFILES[name]) for name in PROFILES)
+    assert _WHOLE_ATTENTION not in os.environ
+    for start, stop in ((0, 100), (100, 101), (101, 150)):
+        rows = range(stop - start)
+        expected = blocks.append(ids[start:stop], rows).copy()
+        np.testing.assert_allclose(whole.append(ids[start:stop], rows), expected, atol=2e-2)
+
+
+def test_the_users_environment_decides_how_attention_is_computed(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(_WHOLE_ATTENTION, "0")
+    OrtEngine.open(bundle, threads=1)
+    assert os.environ[_WHOLE_ATTENTION] == "0"

@@ -22,8 +22,8 @@ from payload import AnchorSet, Contract
 CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 DECODED = 16
 """Tokens of one repetition of decoding."""
-REST = 0.02
-"""Seconds before each repetition: threads of the one before may still wait actively."""
+REST = 0.1
+"""Seconds before each repetition: the threads of a peer wait actively for about 50 ms after a pass."""
 COVERAGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 

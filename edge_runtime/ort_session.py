@@ -147,7 +147,8 @@ class _Part:
         self._bind_given()
         self._session.run_with_iobinding(self.binding)
         if self._given:
-            handed.update(zip(self._given, self.binding.get_outputs(), strict=False))
+            outputs = self.binding.get_outputs_as_ortvaluevector()
+            handed.update((name, ort.OrtValue(outputs[index])) for index, name in enumerate(self._given))
 
 
 @contextmanager
@@ -168,4 +169,6 @@ def _attention(whole: bool) -> Iterator[None]:
 
 
 def _address(array: NDArray[Any]) -> int:
-    return int(array.ctypes.data)
+    # A tenth of the time that array.ctypes takes, dozens of times a token.
+    address: int = array.__array_interface__["data"][0]
+    return address

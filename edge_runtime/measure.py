@@ -107,6 +107,17 @@ class Bench:
         run = partial(self.engine.append, self.ids[:size], [size - 1])
         return Trial(self.name, f"prefill {size}", size, lambda: 1, partial(self.engine.rewind, 0), run)
 
+    def start(self, size: int, load: Callable[[], Engine]) -> Trial:
+        """A model loaded anew and a prompt of `size` tokens run on it, up to the logits of its last."""
+
+        loaded: list[Engine] = []
+
+        def run() -> None:
+            loaded.append(load())
+            loaded[0].append(self.ids[:size], [size - 1])
+
+        return Trial(self.name, f"start, prefill {size}", size, lambda: 1, loaded.clear, run)
+
     def decode(self, depth: int, count: int = DECODED) -> Trial:
         """`count` tokens one by one after `depth` others, each chosen by argmax."""
 

@@ -23,6 +23,7 @@ from edge_runtime.unrounded import unrounded
 
 _CPU = ("cpu", 0)
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+_PARALLEL_PREPARATION = "session.prepack.enable_parallel"
 _WHOLE_ATTENTION = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 _environment = Lock()
 
@@ -82,6 +83,8 @@ class BoundGraph:
                 options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
             return _Part(ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
 
+        if len(graphs) == 1:  # parts are prepared side by side already, and better balanced
+            options.add_session_config_entry(_PARALLEL_PREPARATION, "1")
         try:
             with _attention(whole_attention), ThreadPoolExecutor(len(graphs)) as pool:
                 self._parts = list(pool.map(load, graphs))

@@ -1,8 +1,9 @@
 """A graph cut into parts that run one after the other, so that their weights are prepared side by side.
 
-ONNX Runtime prepares a session's weights in one thread. Sessions of half a graph each, loaded at the same
-time on two cores, are ready in half the time, and give the same logits: every operator is in one of them,
-as it was. Parts read the same file of weights.
+ONNX Runtime prepares a session's weights in one thread, or, from 1.31 on, on several in the order of the
+graph, whose output head is the largest weight and comes last. Sessions of half a graph each, loaded at the
+same time on two cores, are ready in two thirds of the time of one (0.87 of that in order), and give the same
+logits: every operator is in one of them, as it was. Parts read the same file of weights.
 
 Knows the few fields of ONNX's containers that a cut touches; whatever else a graph holds is kept as it is.
 Does not know what the graph computes or how its parts are run (see `ort_engine`).

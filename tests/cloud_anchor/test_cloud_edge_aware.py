@@ -176,13 +176,17 @@ def test_a_byte_budget_holds_and_the_text_is_what_the_device_writes(
 
     (bare,) = walk(reader, [run], CONTRACT, config, only=())
     assert filled(edge_aware(run, bare, CONTRACT), run.prompt_ids) == bare.text
-    if size(bare) > budget and size(found) > budget:
-        with pytest.raises(
-            RequestError, match=rf"max bytes: expected at least {size(bare)}, .*found {budget}"
-        ):
-            within_bytes(reader, run, found, CONTRACT, config, budget, size)
+    refusal = ""
+    try:
+        kept = within_bytes(reader, run, found, CONTRACT, config, budget, size)
+    except RequestError as error:
+        refusal = str(error)
+    if refusal:
+        # Neither none nor all fits; a number in between may, for it can spare special tokens.
+        assert size(bare) > budget < size(found)
+        assert f"max bytes: expected at least {size(bare)}," in refusal
+        assert f"found {budget}" in refusal
         return
-    kept = within_bytes(reader, run, found, CONTRACT, config, budget, size)
     assert size(kept) <= budget
     if size(found) <= budget:
         assert kept == found

@@ -68,8 +68,9 @@ class PrepackCache:
         self.folder = self._model / _digest([_FORM, hashes, ort.__version__, processor()])
 
     def graphs(self) -> list[Path]:
-        """The parts of the graph to load, optimised already; their weights lie beside them."""
-        return [self.folder / name for name in self._stamp().get("entry", {}) if name != _DATA]
+        """The parts of the graph to load, optimised already, beside their weights; none where unfit."""
+        entry = self._stamp().get("entry")
+        return [self.folder / name for name in entry if name != _DATA] if isinstance(entry, dict) else []
 
     def costs(self, threads: int) -> dict[int, float] | None:
         """What `keep_costs` kept for as many threads, or None."""

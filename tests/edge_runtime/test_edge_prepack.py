@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,9 +80,9 @@ def test_a_graph_in_parts_is_the_graph(
     bundle = Bundle.open(bundle.path, variant)
     cache = PrepackCache(bundle, root)
     plain, parts = OrtEngine.open(bundle, threads=2), OrtEngine.open(bundle, threads=2, cache=cache)
-    # On some processors int8 is not written right: then the bundle's own graph is used.
-    assert len(cache.graphs()) == (0 if cache.unfit() else min(cores, prepack.MAX_PARTS))
-    assert variant == "int8" or not cache.unfit()
+    if variant == "int4" or platform.machine() == "x86_64":
+        assert len(cache.graphs()) == min(cores, prepack.MAX_PARTS)
+    # On ARM int8 is not reordered, or not written right: then the graph stays as it is.
     ids = [int(i) for i in np.random.default_rng(0).integers(0, 300, 200)]
     for start, stop in ((0, 20), (20, 21), (15, 90), (90, 200), (0, 3)):
         rows = range(0, stop - start, 2)

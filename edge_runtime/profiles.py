@@ -17,8 +17,8 @@ class Profile:
     arena: keep working memory between passes rather than give it back to the system.
     spin:  let threads wait actively within a pass.
     max_chunk, max_rows: most tokens and most rows of logits of one pass.
-    max_scores_bytes: attention whose scores of one pass could take more is computed in blocks, which takes
-    1.1 to 2 times as long (ONNX Runtime 1.31 on x86).
+    max_scores_bytes: attention whose scores of one pass could take more is computed in blocks, which can take
+    1.6 times as long (ONNX Runtime 1.31 on x86).
     """
 
     arena: bool

@@ -6,7 +6,7 @@ same time on two cores, are ready in two thirds of the time of one (0.87 of that
 logits: every operator is in one of them, as it was. Parts read the same file of weights.
 
 Knows the few fields of ONNX's containers that a cut touches; whatever else a graph holds is kept as it is.
-Does not know what the graph computes or how its parts are run (see `ort_engine`).
+Does not know what the graph computes or how its parts are run (see `ort_session`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _LARGE = 32 << 20
 
 
 def split(path: Path, count: int) -> list[Path]:
-    """Writes up to `count` parts of a graph beside it that take as long to prepare; returns their paths.
+    """Writes up to `count` parts of a graph in its place that take as long to prepare; returns their paths.
 
-    The graph itself where it has no prepacked weights: then there is nothing to gain.
+    The graph itself, left as it is, where it has no prepacked weights: then there is nothing to gain. Raises
+    OSError, and ONNX Runtime's exceptions or KeyError for a graph whose parts cannot be put together.
     """
     model = _message("Model")
     model.ParseFromString(path.read_bytes())
@@ -54,6 +55,7 @@ def split(path: Path, count: int) -> list[Path]:
         parts.append(path.with_name(f"part-{index}-of-{len(ends)}{path.suffix}"))
         parts[-1].write_bytes(part.SerializeToString())
         types |= _outputs(parts[-1])
+    path.unlink()
     return parts
 
 

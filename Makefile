@@ -40,7 +40,7 @@ lint: $(VENV)/dev.stamp
 	$(RUN) -m mypy
 
 evaluate: $(VENV)/cloud.stamp
-	$(RUN) -m cloud_anchor.tiny.evaluate
+	$(RUN) -m cloud_anchor.suite.evaluate
 
 results: $(VENV)/cloud.stamp
 	$(RUN) -m cloud_anchor.suite --model tiny --edge tiny-qwen -o results/shipped

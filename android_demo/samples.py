@@ -12,14 +12,14 @@ import json
 import shutil
 from pathlib import Path
 
-from cloud_anchor.checkpoint import find_checkpoint
-from cloud_anchor.maker import Maker, Selection
-from cloud_anchor.sampler import DenoiseConfig, steps_for
+from cloud_anchor.model.checkpoint import find_checkpoint
+from cloud_anchor.pipeline import Pipeline, Selection
+from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
 from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.families import problems
 from cloud_anchor.tiny.pair import FULL_RUN
 from cloud_anchor.tiny.problem import Problem
-from edge_runtime.lookup import SHIPPED
+from cloud_anchor.tiny.tasks import problems
+from edge_runtime.bundle.lookup import SHIPPED
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "build" / "assets"
@@ -44,8 +44,8 @@ def main() -> int:
     copy_bundle(ASSETS / "bundle")
     folder = ASSETS / "samples"
     folder.mkdir(parents=True)
-    maker = Maker.open("tiny", edge=SHIPPED)
-    index = [sample(maker, folder, number, *wish) for number, wish in enumerate(SHOWN)]
+    pipeline = Pipeline.open("tiny", edge=SHIPPED)
+    index = [sample(pipeline, folder, number, *wish) for number, wish in enumerate(SHOWN)]
     (folder / "index.json").write_text(json.dumps(index, indent=1), "utf-8")
     stamp.write_text(key)
     return 0
@@ -71,20 +71,20 @@ def copy_bundle(into: Path) -> None:
         shutil.copyfile(SHIPPED / name, into / name)
 
 
-def sample(maker: Maker, folder: Path, number: int, family: str, difficulty: str) -> dict[str, str]:
+def sample(pipeline: Pipeline, folder: Path, number: int, family: str, difficulty: str) -> dict[str, str]:
     """Writes one payload; returns its entry in the index."""
     drawn = itertools.islice(problems(family, 0, held_out=True), 50 * TRIED)
     tried: list[Problem] = [problem for problem in drawn if problem.difficulty == difficulty][:TRIED]
     steps = steps_for(FRACTION, FULL_RUN.total_steps)
     plan = DenoiseConfig(canvas=FULL_RUN.canvas, total_steps=FULL_RUN.total_steps, steps=steps)
-    made = maker.make([problem.prompt for problem in tried], plan, Selection())
+    made = pipeline.make([problem.prompt for problem in tried], plan, Selection())
     best = 0
     for at, (problem, one) in enumerate(zip(tried, made, strict=True)):
-        if one.walk is not None and is_right(problem, maker.form.tokenizer.decode(one.walk.text)):
+        if one.walk is not None and is_right(problem, pipeline.form.tokenizer.decode(one.walk.text)):
             best = at
             break
     name = f"{number}-{family}.payload"
-    (folder / name).write_bytes(made[best].payload(maker.form))
+    (folder / name).write_bytes(made[best].payload(pipeline.form))
     title = tried[best].prompt.splitlines()[0]
     return {"title": title, "prompt": tried[best].prompt, "file": name}
 

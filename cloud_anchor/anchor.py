@@ -1,6 +1,6 @@
 """`python -m cloud_anchor.anchor`: from a prompt to a payload.
 
-Knows the command line. The work is done by `maker`.
+Knows the command line. The work is done by `pipeline`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from cloud_anchor.errors import CloudError, RequestError
 from edge_runtime.errors import EdgeError
 from payload import AUTO, AnchorSet, Codec, PayloadError
-from payload.files import UsageError, write_whole
-from payload.predictive import GUARD
+from payload.codecs.predictive import GUARD
+from payload.files import InputError, write_whole
 
 if TYPE_CHECKING:  # these bring torch along
-    from cloud_anchor.maker import Made, Maker, Selection
-    from cloud_anchor.sampler import DenoiseConfig
+    from cloud_anchor.pipeline import Pipeline, PipelineResult, Selection
+    from cloud_anchor.sampling.sampler import DenoiseConfig
 
 EPILOG = """examples:
   # the shipped model, 10% of its steps
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(args) if args.input is None else _run_many(args)
     except (CloudError, EdgeError) as error:
         return _fail(error, error.exit_code)
-    except UsageError as error:
+    except InputError as error:
         return _fail(error, 2)
     except PayloadError as error:
         return _fail(error, 3)
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         "--frontier",
         type=Path,
         metavar="FILE",
-        help="the table to choose from, made by cloud_anchor.tiny.frontier (default: the tiny pair's)",
+        help="the table to choose from, made by cloud_anchor.suite.frontier (default: the tiny pair's)",
     )
     out = parser.add_argument_group("payload")
     written = out.add_mutually_exclusive_group()
@@ -187,7 +187,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    """The options of `maker.Selection`."""
+    """The options of `pipeline.Selection`."""
     group = parser.add_argument_group("selection")
     group.add_argument(
         "--select",
@@ -212,14 +212,14 @@ def _commit_rule(text: str) -> float | str:
         raise argparse.ArgumentTypeError(f"expected a probability or {QUOTA!r}, found {text!r}") from None
 
 
-def suited(args: argparse.Namespace, maker: Maker, config: DenoiseConfig, how: str) -> DenoiseConfig:
-    """`maker.suited`, unless the command line says how to commit."""
-    return config if args.commit_above == QUOTA else maker.suited(config, how)
+def suited(args: argparse.Namespace, pipeline: Pipeline, config: DenoiseConfig, how: str) -> DenoiseConfig:
+    """`pipeline.suited`, unless the command line says how to commit."""
+    return config if args.commit_above == QUOTA else pipeline.suited(config, how)
 
 
 def config_of(args: argparse.Namespace, canvas: int, steps: int) -> DenoiseConfig:
     """The sampling options, with canvas and steps of a full run where none are given; raises RequestError."""
-    from cloud_anchor.sampler import DenoiseConfig, steps_for
+    from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
 
     total = steps if args.total_steps is None else args.total_steps
     return DenoiseConfig(
@@ -241,9 +241,9 @@ def config_of(args: argparse.Namespace, canvas: int, steps: int) -> DenoiseConfi
 
 def aim(args: argparse.Namespace) -> None:
     """Sets fraction, selection and codec as --target-f1 asks for; raises RequestError."""
-    from cloud_anchor.target import cheapest, read_table
-    from edge_runtime.bundle import read_manifest
-    from edge_runtime.lookup import SHIPPED
+    from cloud_anchor.selection.target import cheapest, read_table
+    from edge_runtime.bundle.bundle import read_manifest
+    from edge_runtime.bundle.lookup import SHIPPED
 
     edge = args.edge or (SHIPPED if args.model == "tiny" else None)
     table = args.frontier or (TINY_TABLE if args.model == "tiny" else None)
@@ -254,7 +254,7 @@ def aim(args: argparse.Namespace) -> None:
             "target F1: expected no --steps, --total-steps, --select or --threshold, for it chooses them"
         )
     manifest = read_manifest(edge)
-    settings = read_table(table, manifest.ranking(manifest.default_variant).hex())
+    settings = read_table(table, manifest.fingerprint(manifest.default_variant).hex())
     named = args.codec or (args.profile and PROFILES[args.profile])
     chosen = cheapest(settings, args.target_f1, {named} if named else set(PROFILES.values()))
     args.fraction, args.select, args.threshold = chosen.fraction, chosen.select, chosen.threshold
@@ -268,44 +268,44 @@ def aim(args: argparse.Namespace) -> None:
 
 def selection_of(args: argparse.Namespace) -> Selection:
     """The selection options, read; raises RequestError."""
-    from cloud_anchor.edge_aware import WalkConfig
-    from cloud_anchor.maker import Selection
+    from cloud_anchor.pipeline import Selection
+    from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 
     dials = {"threshold": args.threshold, "guard": args.guard, "max_passes": args.edge_passes}
     given = {name: value for name, value in dials.items() if value is not None}
-    return Selection(args.select, WalkConfig(**given), args.max_bytes)
+    return Selection(args.select, EdgeAwareConfig(**given), args.max_bytes)
 
 
-def open_maker(args: argparse.Namespace) -> Maker:
+def open_pipeline(args: argparse.Namespace) -> Pipeline:
     """The models that the options name."""
-    from cloud_anchor.maker import Maker
+    from cloud_anchor.pipeline import Pipeline
 
-    maker = Maker.open(
+    pipeline = Pipeline.open(
         args.model, edge=args.edge, device=args.device, dtype=args.dtype, compiled=args.compile
     )
-    maker.guard = args.rank_guard
-    return maker
+    pipeline.guard = args.rank_guard
+    return pipeline
 
 
 def _run(args: argparse.Namespace) -> int:
     prompt = _prompt(args)
     # Imported here: `--help` and a mistyped option should not wait for torch.
-    from cloud_anchor.sampler import denoise
+    from cloud_anchor.sampling.sampler import denoise
 
     selection = selection_of(args)
     config_of(args, *PLAN_TO_CHECK)  # a wrong option fails before a model is loaded
-    maker = open_maker(args)
-    config = suited(args, maker, config_of(args, *maker.plan([prompt])), maker.how(selection))
-    runs = denoise(maker.model, [maker.form.ids(prompt)], config)
-    (made,) = maker.choose([prompt], runs, selection, args.codec, args.embed_prompt)
-    payloads = {embed: maker.payload(made, args.codec, embed) for embed in (True, False)}
+    pipeline = open_pipeline(args)
+    config = suited(args, pipeline, config_of(args, *pipeline.plan([prompt])), pipeline.how(selection))
+    runs = denoise(pipeline.model, [pipeline.form.ids(prompt)], config)
+    (made,) = pipeline.choose([prompt], runs, selection, args.codec, args.embed_prompt)
+    payloads = {embed: pipeline.payload(made, args.codec, embed) for embed in (True, False)}
     data = payloads[args.embed_prompt]
     if args.output == "-":
         sys.stdout.buffer.write(data)
     elif args.output:
         write_whole(Path(args.output), data)
     sizes = {"written": len(data), "with_prompt": len(payloads[True]), "without_prompt": len(payloads[False])}
-    decode = maker.form.tokenizer.decode
+    decode = pipeline.form.tokenizer.decode
     if args.json:
         report = sys.stderr if args.output == "-" else sys.stdout
         print(json.dumps(_json(made, sizes, decode)), file=report)
@@ -319,7 +319,7 @@ def _run_many(args: argparse.Namespace) -> int:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from cloud_anchor.batch import MANIFEST, BatchOptions, Folder, read_jobs, run_batch
-    from cloud_anchor.maker import DEFAULT_PLAN
+    from cloud_anchor.pipeline import DEFAULT_PLAN
 
     if not args.output or args.output == "-":
         raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
@@ -328,12 +328,14 @@ def _run_many(args: argparse.Namespace) -> int:
     jobs = read_jobs(args.input)
     selection = selection_of(args)
     config_of(args, *PLAN_TO_CHECK)
-    maker = open_maker(args)
-    config = suited(args, maker, config_of(args, *(maker.model.plan or DEFAULT_PLAN)), maker.how(selection))
+    pipeline = open_pipeline(args)
+    config = suited(
+        args, pipeline, config_of(args, *(pipeline.model.plan or DEFAULT_PLAN)), pipeline.how(selection)
+    )
     options = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch)
     settings = {
         "model": args.model,
-        "contract": maker.form.contract.identity,
+        "contract": pipeline.form.contract.identity,
         "codec": args.codec,
         "embed_prompt": args.embed_prompt,
         "rank_guard": args.rank_guard,
@@ -346,7 +348,7 @@ def _run_many(args: argparse.Namespace) -> int:
     failed = 0
     with Progress(*columns, console=Console(stderr=True), disable=not left) as bar:
         task = bar.add_task("payloads", total=len(jobs), completed=len(jobs) - len(left))
-        for error in run_batch(maker, left, folder, options):
+        for error in run_batch(pipeline, left, folder, options):
             failed += error is not None
             bar.advance(task)
     summary = {"prompts": len(jobs), "made": len(left) - failed, "already_there": len(jobs) - len(left)}
@@ -381,7 +383,7 @@ def _prompt(args: argparse.Namespace) -> str:
 Decode = Callable[[Sequence[int]], str]
 
 
-def _json(made: Made, sizes: dict[str, int], decode: Decode) -> dict[str, Any]:
+def _json(made: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict[str, Any]:
     run, anchors = made.run, made.anchors
     report: dict[str, Any] = {
         "prompt": anchors.prompt,
@@ -424,7 +426,7 @@ def skeleton(anchors: AnchorSet, decode: Decode) -> str:
     return "".join(parts) + GAP * open_end
 
 
-def _text(made: Made, sizes: dict[str, int], decode: Decode, output: str | None) -> str:
+def _text(made: PipelineResult, sizes: dict[str, int], decode: Decode, output: str | None) -> str:
     run, anchors = made.run, made.anchors
     length = "open" if anchors.length is None else f"{anchors.length} tokens"
     lines = [

@@ -1,7 +1,7 @@
 """Many prompts to a folder of payloads, resumable, with one manifest.
 
 Knows the input's lines, the folder's layout, and how a run goes on where another was interrupted. Does not
-know how a payload is made (see `maker`).
+know how a payload is made (see `pipeline`).
 
     payloads/
         manifest.jsonl     a line a prompt that was tried: its id, and its file and figures or its error
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import CloudError, OutputError, RequestError
-from cloud_anchor.maker import Maker, Selection
-from cloud_anchor.sampler import DenoiseConfig, denoise_stream
+from cloud_anchor.pipeline import Pipeline, Selection
+from cloud_anchor.sampling.sampler import DenoiseConfig, denoise_stream
 from edge_runtime.errors import EdgeError
 from payload import Codec, PayloadError
 from payload.files import write_whole
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True)
-class Job:
+class PromptJob:
     """One line of the input: a name that becomes the file's, and the prompt, or what is wrong with the
     line.
     """
@@ -45,7 +45,7 @@ class Job:
     error: str | None = None
 
 
-def read_jobs(path: Path) -> list[Job]:
+def read_jobs(path: Path) -> list[PromptJob]:
     """The jobs of a JSON-lines file; a line is {"prompt": text, "id": name} or just the prompt as a string.
 
     Where a line has no id, its number is its name. A faulty line is a job with an error, and stops nothing.
@@ -55,13 +55,13 @@ def read_jobs(path: Path) -> list[Job]:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"{path}: expected a readable UTF-8 file, found: {error}") from error
-    jobs: list[Job] = []
+    jobs: list[PromptJob] = []
     taken: set[str] = set()
     for number, line in enumerate(lines, 1):
         if line.strip():
             job = _job(line, f"{number:04d}")
             if job.name in taken:
-                job = Job(f"{number:04d}", error=f"line {number}: another line has the id {job.name!r}")
+                job = PromptJob(f"{number:04d}", error=f"line {number}: another line has the id {job.name!r}")
             taken.add(job.name)
             jobs.append(job)
     if not jobs:
@@ -69,23 +69,25 @@ def read_jobs(path: Path) -> list[Job]:
     return jobs
 
 
-def _job(line: str, name: str) -> Job:
+def _job(line: str, name: str) -> PromptJob:
     where = f"line {int(name)}"
     if len(line) > MAX_LINE:
-        return Job(name, error=f"{where}: expected at most {MAX_LINE} characters, found {len(line)}")
+        return PromptJob(name, error=f"{where}: expected at most {MAX_LINE} characters, found {len(line)}")
     try:
         value: Any = json.loads(line)
     except ValueError as error:
-        return Job(name, error=f"{where}: expected JSON, found: {error}")
+        return PromptJob(name, error=f"{where}: expected JSON, found: {error}")
     if isinstance(value, str):
         value = {"prompt": value}
     prompt = value.get("prompt") if isinstance(value, dict) else None
     if not isinstance(prompt, str) or not prompt.strip():
-        return Job(name, error=f'{where}: expected {{"prompt": text}} or a text, found {line[:60]}')
+        return PromptJob(name, error=f'{where}: expected {{"prompt": text}} or a text, found {line[:60]}')
     chosen = value.get("id", name)
     if not isinstance(chosen, str | int) or not _NAME.fullmatch(str(chosen)):
-        return Job(name, error=f"{where}: expected an id of letters, digits, . _ and -, found {chosen!r:.60}")
-    return Job(str(chosen), prompt)
+        return PromptJob(
+            name, error=f"{where}: expected an id of letters, digits, . _ and -, found {chosen!r:.60}"
+        )
+    return PromptJob(str(chosen), prompt)
 
 
 class Folder:
@@ -173,33 +175,35 @@ class BatchOptions:
 
 
 def run_batch(
-    maker: Maker, jobs: Iterable[Job], folder: Folder, options: BatchOptions
+    pipeline: Pipeline, jobs: Iterable[PromptJob], folder: Folder, options: BatchOptions
 ) -> Iterator[str | None]:
     """Makes what is not there yet; yields after each job None, or the error that is also in the manifest.
 
     Prompts of about equal length are denoised together, so that little of a batch is padding.
     """
-    ready: list[tuple[Job, list[int]]] = []
+    ready: list[tuple[PromptJob, list[int]]] = []
     for job in jobs:
         if job.error is None:
-            ids = maker.form.ids(job.prompt)
+            ids = pipeline.form.ids(job.prompt)
             try:
-                maker.model.batch([ids], options.config.canvas)
+                pipeline.model.batch([ids], options.config.canvas)
             except RequestError as error:
-                job = Job(job.name, job.prompt, str(error))
+                job = PromptJob(job.name, job.prompt, str(error))
             else:
                 ready.append((job, ids))
                 continue
         folder.fail(job.name, str(job.error))
         yield job.error
     ready.sort(key=lambda each: len(each[1]))
-    for index, run in denoise_stream(maker.model, (ids for _, ids in ready), options.config, options.batch):
+    for index, run in denoise_stream(
+        pipeline.model, (ids for _, ids in ready), options.config, options.batch
+    ):
         job = ready[index][0]
         try:
-            (made,) = maker.choose(
+            (made,) = pipeline.choose(
                 [job.prompt], [run], options.selection, options.codec, options.embed_prompt
             )
-            data = maker.payload(made, options.codec, options.embed_prompt)
+            data = pipeline.payload(made, options.codec, options.embed_prompt)
         except (CloudError, EdgeError, PayloadError) as error:
             folder.fail(job.name, str(error))
             yield str(error)

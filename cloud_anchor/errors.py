@@ -7,8 +7,10 @@ and exit with the class's `exit_code`. Errors of a payload are `payload.PayloadE
 
 from __future__ import annotations
 
+from payload.errors import UserError
 
-class CloudError(Exception):
+
+class CloudError(UserError):
     """Anything the cloud side cannot do. `exit_code` is what a command line returns for it."""
 
     exit_code = 1

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from convert.conversion import DEFAULT_VARIANTS, convert
 from convert.errors import ConvertError, OptionError
 from convert.hub import DEFAULT_MODEL
-from convert.pipeline import DEFAULT_VARIANTS, convert
 from convert.stages import workspace_of
 from convert.variants import RECIPES, checked_names
 from convert.verify import Thresholds
-from edge_runtime.bundle import Manifest, Variant
+from edge_runtime.bundle.bundle import Manifest, Variant
 
 EXIT_INTERRUPTED = 130
 

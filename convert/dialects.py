@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 from onnx import TensorProto
 
-from convert.checkpoint import FloatArray, Qwen2Shape
 from convert.graph import MICROSOFT, GraphWriter
+from convert.source import FloatArray, Qwen2Shape
 
 
 def past_name(layer: int, part: str) -> str:

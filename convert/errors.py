@@ -6,8 +6,10 @@ and exits with the class's `exit_code`.
 
 from __future__ import annotations
 
+from payload.errors import UserError
 
-class ConvertError(Exception):
+
+class ConvertError(UserError):
     """Anything that stops a conversion. `exit_code` is what the command line returns for it."""
 
     exit_code = 4
@@ -19,7 +21,7 @@ class OptionError(ConvertError):
     exit_code = 2
 
 
-class CheckpointError(ConvertError):
+class SourceError(ConvertError):
     """The checkpoint is missing, incomplete, damaged, or its parts contradict each other."""
 
 

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from convert.identity import Identity
-from edge_runtime.bundle import ModelShape
+from edge_runtime.bundle.bundle import ModelShape
 from payload.contract import END_OF_TEXT, IM_END
 
 GRAPH = "genai.onnx"

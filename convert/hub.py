@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from convert.errors import CheckpointError, HubError, OptionError
+from convert.errors import HubError, OptionError, SourceError
 
 DEFAULT_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 
@@ -16,7 +16,7 @@ _FILES = ["*.json", "*.safetensors", "merges.txt", "*.jinja", "LICENSE*"]
 
 
 @dataclass(frozen=True)
-class Source:
+class HubSource:
     """A checkpoint folder, and what to call it. revision is None for a folder that no hub vouches for."""
 
     folder: Path
@@ -24,22 +24,20 @@ class Source:
     revision: str | None
 
 
-def locate(model: str | Path, revision: str | None = None) -> Source:
+def locate(model: str | Path, revision: str | None = None) -> HubSource:
     """The folder of a checkpoint, downloaded first where `model` is a hub name.
 
-    Raises OptionError, CheckpointError or HubError, saying what to do.
+    Raises OptionError, SourceError or HubError, saying what to do.
     """
     folder = Path(model)
     if folder.is_dir():
         if revision is not None:
             raise OptionError(f"--revision {revision}: {folder} is a local folder, which has no revisions.")
-        return Source(folder, folder.resolve().name, None)
+        return HubSource(folder, folder.resolve().name, None)
     if isinstance(model, Path) or model.count("/") != 1 or model.startswith((".", "~", "/")):
-        raise CheckpointError(
-            f"{model}: expected a checkpoint folder or a hub name (OWNER/NAME), found neither."
-        )
+        raise SourceError(f"{model}: expected a checkpoint folder or a hub name (OWNER/NAME), found neither.")
     path = _download(model, revision)
-    return Source(path, model, path.name)  # the hub's cache names a snapshot's folder by its commit
+    return HubSource(path, model, path.name)  # the hub's cache names a snapshot's folder by its commit
 
 
 def _download(name: str, revision: str | None) -> Path:

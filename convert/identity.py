@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convert.checkpoint import Checkpoint
-from convert.errors import CheckpointError, TemplateError
-from convert.template import compile_template, jinja_renderer
-from edge_runtime.chat import ChatTemplate
+from convert.chat_template import compile_template, jinja_renderer
+from convert.errors import SourceError, TemplateError
+from convert.source import Checkpoint
 from edge_runtime.errors import EdgeError
-from edge_runtime.tokenizer import Tokenizer
+from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
 
 _TEXTS = (
@@ -48,7 +48,7 @@ class Identity:
 def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
     """Read and check a checkpoint's tokenizer and chat template.
 
-    Raises CheckpointError where the tokenizer is missing, does not fit the model or is read differently on
+    Raises SourceError where the tokenizer is missing, does not fit the model or is read differently on
     the device, and TemplateError where the chat template is missing or cannot be expressed without Jinja.
     """
     original = _transformers_tokenizer(checkpoint.folder)
@@ -64,7 +64,7 @@ def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
         contract = Contract.of(json.loads(text), template.to_json())
         tokenizer = Tokenizer.from_json(text)
     except (PayloadError, EdgeError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        raise SourceError(f"{path}: {error}") from error
     _check_ids(checkpoint, tokenizer, contract)
     identity = Identity(text, tokenizer, template, original.chat_template, contract)
     _check_parity(identity, original, prompts)
@@ -80,14 +80,14 @@ def _transformers_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), use_fast=True, trust_remote_code=False)
     except Exception as error:  # transformers raises anything here, from KeyError to ImportError
-        raise CheckpointError(
+        raise SourceError(
             f"{folder}: expected a tokenizer (tokenizer.json and tokenizer_config.json), found: "
             f"{str(error).splitlines()[0] if str(error) else error!r}. Fetch these files again."
         ) from error
     finally:
         logging.set_verbosity(verbosity)
     if not tokenizer.is_fast:
-        raise CheckpointError(f"{folder}: expected a fast tokenizer, found {type(tokenizer).__name__}.")
+        raise SourceError(f"{folder}: expected a fast tokenizer, found {type(tokenizer).__name__}.")
     return tokenizer
 
 
@@ -96,14 +96,14 @@ def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract)
     rows = checkpoint.shape.vocab_size
     highest = max(tokenizer.size - 1, *contract.special.values())
     if highest >= rows:
-        raise CheckpointError(
+        raise SourceError(
             f"{checkpoint.folder}: expected token ids below the embedding's {rows} rows, found id {highest}. "
             "The tokenizer and the weights do not belong together: fetch both from one revision."
         )
     declared = checkpoint.config.get("eos_token_id")
     ends = set(declared if isinstance(declared, list) else [declared]) - {None}
     if not ends <= contract.eos_ids:
-        raise CheckpointError(
+        raise SourceError(
             f"{checkpoint.folder}: expected eos_token_id of config.json among {sorted(contract.eos_ids)}, "
             "the "
             f"tokenizer's end marks, found {sorted(ends)}. The tokenizer and the weights do not belong "
@@ -117,7 +117,7 @@ def _check_parity(identity: Identity, original: Any, prompts: tuple[str, ...]) -
             expected = list(original(form, add_special_tokens=False)["input_ids"])
             found = identity.tokenizer.encode(form)
             if expected != found:
-                raise CheckpointError(
+                raise SourceError(
                     f"tokenizer.json and transformers read {form!r} differently: expected ids {expected}, "
                     f"found {found}. The tokenizer's files do not belong together: fetch them again."
                 )

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from convert.checkpoint import Checkpoint
 from convert.errors import ResourceError
+from convert.source import Checkpoint
 from convert.variants import RECIPES
 from edge_runtime.doctor import available_memory
 

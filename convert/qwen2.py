@@ -20,9 +20,9 @@ from typing import Literal
 import numpy as np
 from onnx import TensorProto
 
-from convert.checkpoint import Checkpoint, FloatArray
 from convert.dialects import Dialect, Fused, Portable, past_name, present_name
 from convert.graph import GraphWriter
+from convert.source import Checkpoint, FloatArray
 from convert.weights import WeightFormat
 
 DialectName = Literal["fused", "portable"]

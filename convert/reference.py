@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from convert.checkpoint import Checkpoint
-from convert.errors import CheckpointError
+from convert.errors import SourceError
+from convert.source import Checkpoint
 
 _LOGITS, _TEXTS = "reference.npy", "reference.json"
 
@@ -108,7 +108,7 @@ def _load(checkpoint: Checkpoint) -> Any:
             str(checkpoint.folder), dtype=torch.float32, trust_remote_code=False, low_cpu_mem_usage=True
         )
     except Exception as error:  # transformers raises anything here
-        raise CheckpointError(
+        raise SourceError(
             f"{checkpoint.folder}: transformers cannot load this checkpoint: {str(error)[:300]}"
         ) from error
     return model.eval()

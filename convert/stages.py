@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from convert.errors import OptionError, ResourceError
-from edge_runtime.bundle import MANIFEST
+from edge_runtime.bundle.bundle import MANIFEST
 
 _RECORD = "stages.json"
 

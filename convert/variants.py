@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convert.checkpoint import Qwen2Shape
 from convert.dialects import rotary_bytes
 from convert.errors import OptionError
 from convert.qwen2 import DialectName
+from convert.source import Qwen2Shape
 from convert.verify import Thresholds
 from convert.weights import Blockwise, Dynamic, Floating, WeightFormat
 
 
 @dataclass(frozen=True)
-class Recipe:
+class VariantRecipe:
     """One row of the table. bytes_per_weight is for planning: block scales are included."""
 
     dialect: DialectName
@@ -30,36 +30,36 @@ class Recipe:
         return int(shape.parameters * self.bytes_per_weight) + rotary_bytes(shape, context) + (1 << 18)
 
 
-RECIPES: dict[str, Recipe] = {
-    "fp32": Recipe(
+RECIPES: dict[str, VariantRecipe] = {
+    "fp32": VariantRecipe(
         "fused",
         Floating(),
         4.0,
         Thresholds(top1=1.0, mean_kl=1e-6, max_delta=0.01, greedy=1.0),
         "float32, ONNX Runtime's operators: the reference",
     ),
-    "fp16": Recipe(
+    "fp16": VariantRecipe(
         "portable",
         Floating(half=True),
         2.0,
         Thresholds(top1=0.99, mean_kl=1e-4, greedy=0.9),
         "half-precision storage, float32 arithmetic, standard operators: any ONNX runtime",
     ),
-    "int8": Recipe(
+    "int8": VariantRecipe(
         "fused",
         Blockwise(8),
         1.0 + 4 / 32,
         Thresholds(top1=0.95, mean_kl=0.02, greedy=0.5),
         "8 bits in blocks of 32, tied embedding: the default",
     ),
-    "int8-dynamic": Recipe(
+    "int8-dynamic": VariantRecipe(
         "fused",
         Dynamic(),
         1.0 + 4 / 32,
         Thresholds(top1=0.9, mean_kl=0.1, greedy=0.3),
         "8 bits, activations quantised a chunk at a time: faster on long prompts, less exact",
     ),
-    "int4": Recipe(
+    "int4": VariantRecipe(
         "fused",
         Blockwise(4),
         0.5 + 4 / 32,

@@ -1,7 +1,7 @@
 """Does a converted variant say what the original model says?
 
 Knows the figures, their thresholds and how an engine is run through the reference texts. Works with anything
-that satisfies `edge_runtime.engine.Engine`, so it measures the very code that runs on the device.
+that satisfies `edge_runtime.engine.base.Engine`, so it measures the very code that runs on the device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from convert.errors import OptionError, VerificationError
 from convert.reference import Reference, Spoken
-from edge_runtime.engine import Engine
+from edge_runtime.engine.base import Engine
 
 TIE = 1e-4
 """Logits closer than this are equal: float32 sums in another order differ by as much."""

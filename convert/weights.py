@@ -14,9 +14,9 @@ from typing import Protocol
 import numpy as np
 from onnx import TensorProto
 
-from convert.checkpoint import FloatArray
 from convert.graph import MICROSOFT, GraphWriter
 from convert.quantize import BLOCK, quantize
+from convert.source import FloatArray
 
 EMBEDDING, HEAD = "embed_tokens", "lm_head"
 

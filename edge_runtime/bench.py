@@ -17,23 +17,23 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from edge_runtime.decode.forced import FillOptions
+from edge_runtime.engine.genai_engine import GRAPH
 from edge_runtime.errors import EdgeError, UsageError
-from edge_runtime.forced import FillOptions
-from edge_runtime.genai_engine import GRAPH
-from edge_runtime.measure import (
+from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.tools.baselines import KINDS, genai_loop, genai_model, genai_options, open_peer
+from edge_runtime.tools.measure import (
     COVERAGES,
     DECODED,
     Bench,
-    Case,
     Figure,
+    FillCase,
     Trial,
     answers,
     memory,
     passes,
     timed,
 )
-from edge_runtime.peers import KINDS, genai_loop, genai_model, genai_options, open_peer
-from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, PayloadError
 
 EXIT_INTERRUPTED = 130
@@ -55,7 +55,7 @@ Energy is not measured.
 
 
 @dataclass
-class Report:
+class BenchReport:
     """Everything one run has measured. seconds: of loading and to the first token. memory: bytes by kind."""
 
     bundle: str
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(args: argparse.Namespace) -> Report:
+def measure(args: argparse.Namespace) -> BenchReport:
     """Loads the bundle and takes every measurement, with a line of progress on a terminal."""
     for name, value in (("--repeat", args.repeat), ("--length", args.length), ("--threads", args.threads)):
         if value is not None and value < 1:
@@ -162,7 +162,7 @@ def measure(args: argparse.Namespace) -> Report:
             f"--length: expected less than {engine.context - prompt} for this context, found {args.length}"
         )
     engine.append([0] * prompt, [prompt - 1])
-    report = Report(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
+    report = BenchReport(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
     report.seconds = {"load": loaded - before, f"first pass ({prompt} tokens)": time.perf_counter() - loaded}
     report.memory = memory()
     bench = Bench(OURS, engine, edge.bundle.contract)
@@ -178,14 +178,14 @@ def measure(args: argparse.Namespace) -> Report:
     return report
 
 
-def _run(tests: Sequence[Trial], repeat: int, report: Report) -> list[Figure]:
+def _run(tests: Sequence[Trial], repeat: int, report: BenchReport) -> list[Figure]:
     _progress(tests[0].name + "".join(f", {test.engine}" for test in tests))
     figures = timed(tests, repeat)
     report.figures += figures
     return figures
 
 
-def _side_by_side(bench: Bench, args: argparse.Namespace, edge: EdgeRuntime, report: Report) -> None:
+def _side_by_side(bench: Bench, args: argparse.Namespace, edge: EdgeRuntime, report: BenchReport) -> None:
     """Every test of single passes on this engine and on each peer in turn, and the ratios."""
     rows = [list(passes(bench, DEPTHS))]
     for spec in args.vs:
@@ -213,7 +213,7 @@ def _loop(label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench
             yield Trial(label, f"decode at {depth}", DECODED, lambda: DECODED, *loop)
 
 
-def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: Report) -> None:
+def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: BenchReport) -> None:
     """Recorded answers with their own anchors, against one pass a position."""
     for fraction in FRACTIONS:
         cases, left = read_traces(args.traces, edge, fraction, args.limit)
@@ -230,9 +230,11 @@ def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: R
         )
 
 
-def read_traces(path: Path, edge: EdgeRuntime, fraction: str, limit: int | None) -> tuple[list[Case], int]:
+def read_traces(
+    path: Path, edge: EdgeRuntime, fraction: str, limit: int | None
+) -> tuple[list[FillCase], int]:
     """The answers of a trace file with their anchors at a fraction, and how many the context cannot hold."""
-    cases: list[Case] = []
+    cases: list[FillCase] = []
     left = 0
     try:
         records: list[dict[str, Any]] = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -247,7 +249,7 @@ def read_traces(path: Path, edge: EdgeRuntime, fraction: str, limit: int | None)
             anchors = AnchorSet(
                 positions, tuple(i for _, i in places), max(length, 1), edge.bundle.contract, length
             )
-            cases.append(Case(ids, anchors))
+            cases.append(FillCase(ids, anchors))
     except PayloadError as error:
         raise UsageError(
             f"{path}: these traces are for another vocabulary than the bundle's: {error}"
@@ -259,7 +261,7 @@ def read_traces(path: Path, edge: EdgeRuntime, fraction: str, limit: int | None)
     return cases, left
 
 
-def plot(report: Report, path: Path) -> None:
+def plot(report: BenchReport, path: Path) -> None:
     """Fill time against coverage, beside what one pass a position takes."""
     try:
         import matplotlib

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.bundle import Bundle, Manifest, read_manifest
-from edge_runtime.engine import Engine
+from edge_runtime.bundle.bundle import Bundle, Manifest, read_manifest
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.engine.base import Engine
+from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
-from edge_runtime.forced import FillOptions, FillStats, Source, fill
-from edge_runtime.ort_engine import OrtEngine
 from payload import AnchorSet, Contract
 
 EXIT_PROBLEM, EXIT_INTERRUPTED = 4, 130
@@ -103,7 +103,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     bundle: str
     processor: Processor
     memory: int | None
@@ -136,7 +136,7 @@ class Report:
 
 def examine(
     path: Path, *, threads: int | None = None, memory: int | None = None, processor: Processor | None = None
-) -> Report:
+) -> DoctorReport:
     """Check every variant of a bundle on this machine.
 
     memory: bytes that may be used; None for what is available. Raises BundleError where the folder is no
@@ -146,7 +146,7 @@ def examine(
     available = available_memory() if memory is None else memory
     findings = tuple(_examine_variant(path, manifest, name, available, threads) for name in manifest.variants)
     recommended, reason = recommend(findings)
-    return Report(str(path), processor or Processor.detect(), available, findings, recommended, reason)
+    return DoctorReport(str(path), processor or Processor.detect(), available, findings, recommended, reason)
 
 
 def recommend(findings: Sequence[Finding]) -> tuple[str | None, str]:

@@ -6,8 +6,10 @@ and exit with the class's `exit_code`; errors of the payload itself are `payload
 
 from __future__ import annotations
 
+from payload.errors import UserError
 
-class EdgeError(Exception):
+
+class EdgeError(UserError):
     """Anything the edge cannot do. `exit_code` is what a command line returns for it."""
 
     exit_code = 4

@@ -16,17 +16,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_runtime.engine.profiles import PROFILES
 from edge_runtime.errors import EdgeError, UsageError
-from edge_runtime.profiles import PROFILES
-from payload.errors import ChecksumError, PayloadError, RankingError
-from payload.files import UsageError as PayloadUsageError
+from payload.errors import ChecksumError, FingerprintError, PayloadError
+from payload.files import InputError as PayloadUsageError
 from payload.files import read_payload
 
 if TYPE_CHECKING:
-    from edge_runtime.forced import Token
-    from edge_runtime.late import Cut
-    from edge_runtime.online import Online
-    from edge_runtime.runtime import EdgeRuntime, Request
+    from edge_runtime.client.online import Online
+    from edge_runtime.decode.forced import Token
+    from edge_runtime.decode.refine import Retract
+    from edge_runtime.runtime import EdgeRuntime, FillRequest
 
 _STARTED = time.perf_counter()
 
@@ -109,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
-    """The options of `remote.Cloud` and `online.Wish`."""
+    """The options of `remote.Client` and `online.ServiceOptions`."""
     group = parser.add_argument_group("service, in place of a file")
     group.add_argument("--url", help="its address, such as https://anchors.example.com")
     group.add_argument(
@@ -171,8 +171,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _run(args: argparse.Namespace) -> int:
     # Loaded here, so that --help and an interrupt while libraries load are quick and quiet.
-    from edge_runtime.console import TokenPrinter, Transcript, answer_json, summary
-    from edge_runtime.forced import FillStats
+    from edge_runtime.decode.forced import FillStats
+    from edge_runtime.tools.console import TokenPrinter, Transcript, answer_json, summary
 
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
     prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
@@ -185,7 +185,7 @@ def _run(args: argparse.Namespace) -> int:
         lookahead=args.lookahead,
     )
     stats = FillStats()
-    stream: Iterable[Token | Cut]
+    stream: Iterable[Token | Retract]
     if online and online.wish.stream:
         stream = online.fill(options, stats)
     else:
@@ -240,13 +240,13 @@ def _say_alone(online: Online) -> None:
 
 def _ask(args: argparse.Namespace, prompt: str | None) -> Online:
     """The service asked for a payload, while the model is loaded."""
-    from edge_runtime.online import Online, Wish, choose_bundle
-    from edge_runtime.remote import Cloud
+    from edge_runtime.client.client import Client
+    from edge_runtime.client.online import Online, ServiceOptions, choose_bundle
 
     if not prompt:
         raise UsageError("--url: expected a prompt (--prompt, --prompt-file), found none")
     key = _read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
-    cloud = Cloud(args.url, key, args.timeout)
+    cloud = Client(args.url, key, args.timeout)
     stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
     if not all(0 < fraction <= 1 for fraction in args.fractions):
         raise UsageError(f"fraction: expected above 0, at most 1, found {args.fractions}")
@@ -255,7 +255,9 @@ def _ask(args: argparse.Namespace, prompt: str | None) -> Online:
     if cloud.exposes_key:
         print("fill: the key goes over the network unencrypted; use https", file=sys.stderr)
     edge = _runtime(args, choose_bundle(cloud, args.model))
-    return Online(cloud, edge, prompt, Wish(tuple(args.fractions), stream, not args.no_fallback)).start()
+    return Online(
+        cloud, edge, prompt, ServiceOptions(tuple(args.fractions), stream, not args.no_fallback)
+    ).start()
 
 
 def _runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -> EdgeRuntime:
@@ -274,16 +276,16 @@ def _runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -
     )
 
 
-def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[EdgeRuntime, Request]:
+def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[EdgeRuntime, FillRequest]:
     """The bundle to use, and the payload read for it."""
-    from edge_runtime.bundle import read_manifest
-    from edge_runtime.lookup import find_bundles
+    from edge_runtime.bundle.bundle import read_manifest
+    from edge_runtime.bundle.lookup import find_bundles
     from payload import Codec, peek
 
     header = peek(data)
     of_ranking = header.codec is Codec.PREDICTIVE
 
-    def attempt(path: Path) -> tuple[EdgeRuntime, Request]:
+    def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:
         edge = _runtime(args, path, read_manifest(path).variant_of(header.tag) if of_ranking else None)
         if not of_ranking:  # a ranking is read with another form of the model
             edge.preload()
@@ -292,7 +294,7 @@ def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[Ed
     *others, last = find_bundles(header.tag, args.model, of_ranking=of_ranking)
     for path in others:
         # A contract's tag is one byte, so two contracts may share it; the checksum tells them apart.
-        with contextlib.suppress(ChecksumError, RankingError):
+        with contextlib.suppress(ChecksumError, FingerprintError):
             return attempt(path)
     return attempt(last)
 

@@ -1,7 +1,7 @@
 """The device's model as codec predictive asks for it: rows of log-probabilities behind one prompt.
 
 Knows how to turn an engine's logits into rows, several a pass where the text is known. Does not know what
-they are used for (see `payload.predictive`).
+they are used for (see `payload.codecs.predictive`).
 
 Both sides run the graph unrounded, whatever the processor would rather do: rounded activations make other
 processors come to other rankings.
@@ -15,11 +15,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_runtime.bundle import Bundle
-from edge_runtime.engine import Engine, Logits
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.decode.forced import FillStats, chunks, common_prefix
+from edge_runtime.engine.base import Engine, Logits
+from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EngineError
-from edge_runtime.forced import FillStats, chunks, common_prefix
-from edge_runtime.ort_engine import OrtEngine
 from payload import Contract
 
 MAX_CHUNK, MAX_ROWS = 512, 64
@@ -51,12 +51,12 @@ def read_logits(
         yield from logits
 
 
-class Ranker:
+class PredictiveModel:
     """One bundle's unrounded model, loaded when it is first needed."""
 
     def __init__(self, bundle: Bundle, *, threads: int | None = None, context: int | None = None) -> None:
         self.bundle = bundle
-        self.identity = bundle.manifest.ranking(bundle.variant_name)
+        self.identity = bundle.manifest.fingerprint(bundle.variant_name)
         self._threads, self._context = threads, context
 
     @cached_property

@@ -18,17 +18,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from edge_runtime.bundle import Bundle
-from edge_runtime.engine import Engine
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
+from edge_runtime.decode.speculate import Speculator, chunk_costs
+from edge_runtime.engine.base import Engine
+from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.engine.prepack import PrepackCache
+from edge_runtime.engine.profiles import LATENCY, EngineSettings
 from edge_runtime.errors import UsageError
-from edge_runtime.forced import FillOptions, FillStats, Source, Token, fill
-from edge_runtime.ort_engine import OrtEngine
-from edge_runtime.predictor import Ranker
-from edge_runtime.prepack import PrepackCache
-from edge_runtime.profiles import LATENCY, EngineSettings
-from edge_runtime.speculate import Speculator, chunk_costs
-from edge_runtime.threads import performance_cores
-from edge_runtime.tokenizer import TextStream
+from edge_runtime.predictor import PredictiveModel
+from edge_runtime.system import performance_cores
+from edge_runtime.text.tokenizer import TextStream
 from payload import AnchorSet, Codec, Decoding, Step, decode, peek
 from payload.errors import PromptRequiredError
 
@@ -37,7 +37,7 @@ HEAD_START = 0.03
 
 
 @dataclass(frozen=True)
-class Request:
+class FillRequest:
     """A payload that has been read: the ids of its prompt in the chat template, and its anchors.
 
     walked: of codec predictive, the tokens that were found while reading, one pass of the model each;
@@ -110,9 +110,9 @@ class EdgeRuntime:
             wait([self._loading], HEAD_START)
 
     @cached_property
-    def ranker(self) -> Ranker:
+    def predictive_model(self) -> PredictiveModel:
         """The unrounded model that predictive payloads are written and read with."""
-        return Ranker(self.bundle, context=self._settings.get("context"), threads=self.threads)
+        return PredictiveModel(self.bundle, context=self._settings.get("context"), threads=self.threads)
 
     def options(
         self,
@@ -157,7 +157,7 @@ class EdgeRuntime:
         """Ids of a user's prompt in the chat template, up to where the answer begins."""
         return self.bundle.tokenizer.encode(self.bundle.template.render_prompt(prompt))
 
-    def read(self, data: bytes, prompt: str | None = None) -> Request:
+    def read(self, data: bytes, prompt: str | None = None) -> FillRequest:
         """The request in a payload's bytes.
 
         prompt: the user's prompt as text, where the payload does not carry it. Raises UsageError where it is
@@ -171,9 +171,11 @@ class EdgeRuntime:
             stats = FillStats()
             decoding, ids = self._decoding(data, prompt, stats)
             walked = [_token(step) for step in _timed(decoding, stats)]
-            return Request(ids, decoding.anchors, walked, stats)
+            return FillRequest(ids, decoding.anchors, walked, stats)
         ids = self.prompt_ids(self._prompt_of(data, prompt))
-        return Request(ids, decode(data, self.bundle.contract, prompt_ids=ids, tokens=self.bundle.tokenizer))
+        return FillRequest(
+            ids, decode(data, self.bundle.contract, prompt_ids=ids, tokens=self.bundle.tokenizer)
+        )
 
     def stream(
         self,
@@ -215,10 +217,10 @@ class EdgeRuntime:
     def _decoding(self, data: bytes, prompt: str | None, stats: FillStats) -> tuple[Decoding, list[int]]:
         """A predictive payload on its way, and the ids of its prompt."""
         ids = self.prompt_ids(self._prompt_of(data, prompt))
-        return Decoding(data, self.bundle.contract, self.ranker.behind(ids, stats)), ids
+        return Decoding(data, self.bundle.contract, self.predictive_model.behind(ids, stats)), ids
 
     def fill(
-        self, request: Request, options: FillOptions | None = None, stats: FillStats | None = None
+        self, request: FillRequest, options: FillOptions | None = None, stats: FillStats | None = None
     ) -> Iterator[Token]:
         """Streams the answer's tokens; see `forced.fill`."""
         if request.reading is None:
@@ -250,7 +252,7 @@ class EdgeRuntime:
             if options.max_tokens is None or len(answered) <= options.max_tokens:
                 yield token
         rest = replace(options, echo_prompt=False)
-        yield from fill(self.ranker.engine, prompt_ids, anchors(), rest, stats, answered=answered)
+        yield from fill(self.predictive_model.engine, prompt_ids, anchors(), rest, stats, answered=answered)
 
     def text_stream(self) -> TextStream:
         """A decoder from this bundle's token ids to text."""

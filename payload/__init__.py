@@ -1,11 +1,11 @@
 """What crosses the network: anchors, the contract they belong to, the wire format and its codecs."""
 
 from payload.anchors import AnchorSet
+from payload.codecs.predictive import Predictor, Step
+from payload.codecs.template import TokenBytes
 from payload.contract import Contract
 from payload.errors import PayloadError
 from payload.header import Base, Codec, Header, peek
-from payload.predictive import Predictor, Step
-from payload.template import TokenBytes
 from payload.wire import AUTO, Decoding, decode, encode
 
 __all__ = [

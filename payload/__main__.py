@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from payload import bench, inspect
 from payload.errors import PayloadError
-from payload.files import UsageError
+from payload.files import InputError
+from payload.tools import codec_bench, inspect
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,13 +16,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m payload",
         description=__doc__,
-        epilog=inspect.EPILOG.rstrip() + bench.EPILOG.removeprefix("examples:"),
+        epilog=inspect.EPILOG.rstrip() + codec_bench.EPILOG.removeprefix("examples:"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module, text in (
         ("inspect", inspect, "what a payload says"),
-        ("bench", bench, "bytes by codec on published runs"),
+        ("bench", codec_bench, "bytes by codec on published runs"),
     ):
         sub = commands.add_parser(
             name, help=text, epilog=module.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         return int(args.run(args))
-    except UsageError as error:
+    except InputError as error:
         print(f"payload {args.command}: {error}", file=sys.stderr)
         return 2
     except PayloadError as error:

@@ -5,7 +5,8 @@ that two of them differ. Does not know how to tokenise or how to render a templa
 
 Dream-7B and Qwen2.5-0.5B share a contract although Dream adds a mask token and other extras: the hash covers
 the base vocabulary and its merges, and only the three special tokens that both use. The chat template is
-hashed in its compiled form (see `edge_runtime.chat`), so that two Jinja texts that render alike are equal.
+hashed in its compiled form (see `edge_runtime.text.chat`), so that two Jinja texts that
+render alike are equal.
 """
 
 from __future__ import annotations

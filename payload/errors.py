@@ -7,8 +7,16 @@ the command lines print its text and exit with code 3.
 from __future__ import annotations
 
 
-class PayloadError(ValueError):
+class UserError(Exception):
+    """An error whose text is meant for the user of a command; `exit_code` is what the command returns."""
+
+    exit_code = 1
+
+
+class PayloadError(UserError, ValueError):
     """A payload, or the anchors meant for one, cannot be used."""
+
+    exit_code = 3
 
 
 class TruncatedPayloadError(PayloadError):
@@ -55,7 +63,7 @@ class BasePayloadError(PayloadError):
     """The payload adds to another one, and that one was not given or is not the one it names."""
 
 
-class RankingError(PayloadError):
+class FingerprintError(PayloadError):
     """The payload is written against a model's guesses, and this side has none, others, or found a different
     text with them. A payload of codec compact for the same anchors can be read instead.
     """

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from payload.anchors import MAX_CANVAS, MAX_SESSION, MAX_STEPS
 from payload.bytesio import Reader, varint
+from payload.codecs.compression import unzstd, zstd
 from payload.errors import MalformedPayloadError, OversizedPayloadError
-from payload.squeeze import unzstd, zstd
 
 MAX_PROMPT_BYTES = 1 << 16
 """UTF-8 bytes of a prompt that travels inside a payload."""

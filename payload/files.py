@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from payload.errors import OversizedPayloadError
+from payload.errors import OversizedPayloadError, UserError
 from payload.header import MAX_PAYLOAD_BYTES
 
 
-class UsageError(Exception):
-    """A file or an argument that cannot be used: exit code 2."""
+class InputError(UserError):
+    """A file or an argument cannot be used."""
+
+    exit_code = 2
 
 
 def read_payload(name: str) -> bytes:
@@ -26,7 +28,7 @@ def read_payload(name: str) -> bytes:
             with open(name, "rb") as file:
                 data = file.read(MAX_PAYLOAD_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{name}: expected a readable payload file, found {error.strerror}") from None
+        raise InputError(f"{name}: expected a readable payload file, found {error.strerror}") from None
     if len(data) > MAX_PAYLOAD_BYTES:
         raise OversizedPayloadError(
             f"{name}: expected at most {MAX_PAYLOAD_BYTES} bytes, found more; this is not a payload"
@@ -40,16 +42,16 @@ def read_text(path: Path) -> str:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: expected a readable text file, found {error}") from None
+        raise InputError(f"{path}: expected a readable text file, found {error}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path}: expected JSON, found {error}") from None
+        raise InputError(f"{path}: expected JSON, found {error}") from None
     if not isinstance(value, dict):
-        raise UsageError(f"{path}: expected a JSON object, found {type(value).__name__}")
+        raise InputError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
 
 

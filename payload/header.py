@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from payload.anchors import AnchorSet
 from payload.bytesio import Reader
+from payload.codecs.prior import model_hash
 from payload.contract import Contract
 from payload.errors import (
     AnchorRangeError,
@@ -32,7 +33,6 @@ from payload.errors import (
     VersionError,
 )
 from payload.extras import Extras
-from payload.prior import model_hash
 
 VERSION = 1
 MAX_PAYLOAD_BYTES = 1 << 19

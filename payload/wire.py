@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from payload import compact, predictive
 from payload.anchors import AnchorSet
+from payload.codecs import compact, predictive
+from payload.codecs.compression import gz, ungz, unzstd, zstd
+from payload.codecs.predictive import GUARD, Predictor, Step
+from payload.codecs.template import Shape, TokenBytes, decode_template, encode_template
 from payload.contract import Contract
 from payload.errors import (
     AnchorRangeError,
     BasePayloadError,
     CodecError,
     ContractMismatchError,
+    FingerprintError,
     MalformedPayloadError,
     OversizedPayloadError,
     PayloadError,
     PromptRequiredError,
-    RankingError,
 )
 from payload.extras import Extras
 from payload.header import (
@@ -37,9 +40,6 @@ from payload.header import (
     sum_of,
     verify,
 )
-from payload.predictive import GUARD, Predictor, Step
-from payload.squeeze import gz, ungz, unzstd, zstd
-from payload.template import Shape, TokenBytes, decode_template, encode_template
 
 __all__ = ["AUTO", "MAX_PAYLOAD_BYTES", "Base", "Codec", "Decoding", "Header", "decode", "encode", "seal"]
 
@@ -195,8 +195,8 @@ class Decoding:
     """A predictive payload being read: iterate over it for the tokens of the answer, then ask for `anchors`.
 
     The tokens come as they are found, one pass of the model each. Only when the last one has come is it known
-    whether all of them are right: then the iteration ends, or it raises RankingError, and what it gave is to
-    be taken back. Arguments as of `decode`.
+    whether all of them are right: then the iteration ends, or it raises FingerprintError, and what it gave
+    is to be taken back. Arguments as of `decode`.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Decoding:
             )
         self._predictor = _needed(predictor, prompt_ids)
         if header.tag != self._predictor.identity.hex()[:2]:
-            raise RankingError(
+            raise FingerprintError(
                 f"ranking: expected tag {self._predictor.identity.hex()[:2]} of this model, found a payload "
                 f"with tag {header.tag}; use the bundle and variant it was made with, or ask for compact"
             )
@@ -228,16 +228,16 @@ class Decoding:
         self._anchors: AnchorSet | None = None
 
     def __iter__(self) -> Iterator[Step]:
-        """Raises RankingError, and what the predictor does."""
+        """Raises FingerprintError, and what the predictor does."""
         try:
             yield from self._walk.steps()
         except (MalformedPayloadError, AnchorRangeError) as error:
             # Where the model's guesses are others, what was written with them makes no sense: it says so here
             # or in the check.
-            raise RankingError(_not_the_same(str(error))) from None
+            raise FingerprintError(_not_the_same(str(error))) from None
         found, expected = int.from_bytes(self._data[2:HEADER_BYTES], "big"), self._expected()
         if found != expected:
-            raise RankingError(
+            raise FingerprintError(
                 _not_the_same(f"expected check {expected:04x}, found {found:04x} in bytes 2-3")
             )
         self._anchors = _anchor_set(self._walk.shape, self._contract, self._extras)
@@ -265,7 +265,7 @@ def _not_the_same(what: str) -> str:
 def _needed(predictor: Predictor | None, prompt_ids: Sequence[int] | None) -> Predictor:
     """The predictor, which must be there and stand behind the prompt, where that is given."""
     if predictor is None:
-        raise RankingError(
+        raise FingerprintError(
             f"codec {Codec.PREDICTIVE.label}: expected the device's model (predictor=...), found none; "
             "use edge_runtime, or codec compact"
         )

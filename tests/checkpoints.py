@@ -118,7 +118,7 @@ def write_tiny_qwen(
     import torch
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-    from cloud_anchor.families import rope_option
+    from cloud_anchor.model.families import rope_option
 
     write_tokenizer(path, vocab_size=vocab_size)
     end_of_text, _, im_end = range(vocab_size, vocab_size + 3)
@@ -199,7 +199,7 @@ def write_random_qwen25(
     import torch
     from safetensors.torch import save_file
 
-    from convert.checkpoint import shape_of
+    from convert.source import shape_of
 
     ordinary = 300
     write_tokenizer(path, vocab_size=ordinary)

@@ -133,10 +133,10 @@ def _run(args: argparse.Namespace) -> int:
         raise RequestError(f"expected the extra `serve` (pip install '.[serve]'), found: {error}") from error
     import torch
 
-    from cloud_anchor.maker import DEFAULT_PLAN, Maker
+    from cloud_anchor.pipeline import DEFAULT_PLAN, Pipeline
     from cloud_anchor.serve.keys import Keys
     from cloud_anchor.serve.local import Local
-    from cloud_anchor.serve.metrics import Metrics
+    from cloud_anchor.serve.telemetry import Metrics
 
     keys = Keys.read(args.keys)
     listener = _listen(args.host, args.port)
@@ -145,11 +145,11 @@ def _run(args: argparse.Namespace) -> int:
     with listener:
         if args.threads is not None:
             torch.set_num_threads(args.threads)
-        maker = Maker.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
-        config = config_of(args, *(maker.model.plan or DEFAULT_PLAN))
+        pipeline = Pipeline.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
+        config = config_of(args, *(pipeline.model.plan or DEFAULT_PLAN))
         metrics = Metrics()
         quota = args.commit_above == QUOTA
-        backend = Local(maker, config, limits, selection, metrics.step, args.model, quota=quota)
+        backend = Local(pipeline, config, limits, selection, metrics.step, args.model, quota=quota)
         app = create_app(backend, keys, limits, metrics)
         server = Server(app, app.service, limits, args.host, args.port, args.linger)
         host, port = listener.getsockname()[:2]

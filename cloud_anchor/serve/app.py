@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Body, FastAPI, Request, Response
 
+from cloud_anchor.serve.backend import AnchorRequest, Backend, ServiceInfo
 from cloud_anchor.serve.bounds import Bounds, encode_json
 from cloud_anchor.serve.errors import ServiceError, stopping
 from cloud_anchor.serve.faults import BINARY, JSON, ClientLeftError, handle_errors
 from cloud_anchor.serve.jobs import Ready
 from cloud_anchor.serve.keys import Keys
-from cloud_anchor.serve.metrics import CONTENT_TYPE, Metrics
 from cloud_anchor.serve.openapi import ASKING, SMALL, describe_app, refusals
-from cloud_anchor.serve.orders import Backend, Facts, Order
 from cloud_anchor.serve.schema import (
     EVENT_SCHEMA,
-    AnchorsRequest,
+    AnchorsBody,
     ContractAnswer,
     StateAnswer,
-    StreamRequest,
+    StreamBody,
 )
 from cloud_anchor.serve.settings import Limits
+from cloud_anchor.serve.telemetry import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -109,7 +109,7 @@ class EventStream(Response):
                 await while_present(receive, write())
 
 
-def answer_of(ready: Ready, facts: Facts) -> dict[str, Any]:
+def answer_of(ready: Ready, facts: ServiceInfo) -> dict[str, Any]:
     return {
         "payload": base64.b64encode(ready.data).decode("ascii"),
         "bytes": len(ready.data),
@@ -153,7 +153,7 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
     handle_errors(app, metrics)
     describe_app(app, backend, bool(len(keys)))
 
-    def read(body: AnchorsRequest | StreamRequest) -> Order:
+    def read(body: AnchorsBody | StreamBody) -> AnchorRequest:
         order = body.to_order()
         facts = backend.facts
         for what, found, most in (
@@ -181,7 +181,7 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
             **refusals(*ASKING),
         },
     )
-    async def anchors(request: Request, body: Annotated[AnchorsRequest, Body()]) -> Response:
+    async def anchors(request: Request, body: Annotated[AnchorsBody, Body()]) -> Response:
         """One payload for a prompt: the anchors after a share of the denoising steps."""
         async with service.taken(), aclosing(backend.payloads(read(body))) as payloads:
             ready = await while_present(request.receive, anext(payloads))
@@ -201,7 +201,7 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
             **refusals(*ASKING),
         },
     )
-    async def stream(request: Request, body: Annotated[StreamRequest, Body()]) -> Response:
+    async def stream(request: Request, body: Annotated[StreamBody, Body()]) -> Response:
         """A payload at the first share, then what later steps add to it, as server-sent events."""
         payloads = _taken(service, read(body))
         try:
@@ -265,7 +265,7 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
     return Bounds(app, service, keys, limits, metrics)
 
 
-async def _taken(service: Service, order: Order) -> AsyncGenerator[Ready]:
+async def _taken(service: Service, order: AnchorRequest) -> AsyncGenerator[Ready]:
     async with service.taken(), aclosing(service.backend.payloads(order)) as payloads:
         async for ready in payloads:
             yield ready

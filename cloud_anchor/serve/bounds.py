@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from cloud_anchor.serve.errors import ServiceError
 from cloud_anchor.serve.keys import Keys
-from cloud_anchor.serve.metrics import Metrics
 from cloud_anchor.serve.settings import Limits
+from cloud_anchor.serve.telemetry import Metrics
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

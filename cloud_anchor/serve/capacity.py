@@ -1,7 +1,7 @@
 """`python -m cloud_anchor.serve.capacity`: how many GPUs and cores a rate of requests takes.
 
 Knows arithmetic over measured times, all of which are inputs. Does not know how they were measured: see
-`cloud_anchor.bench` for steps and `cloud_anchor.serve.load` for the rest.
+`cloud_anchor.suite.sampler_bench` for steps and `cloud_anchor.serve.load` for the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EPILOG = """examples:
   # the paper's A100 figure: 42 ms a step for one answer of 256 positions (table 6)
   python -m cloud_anchor.serve.capacity --step 1=42 --rate 1 --rate 100 --rate 10000 --price 2.00
 
-  # with step times of several batches, as cloud_anchor.bench prints them
+  # with step times of several batches, as cloud_anchor.suite.sampler_bench prints them
   python -m cloud_anchor.serve.capacity --step 1=42 --step 8=300 --step 32=1150 --rate 100
 
 exit codes: 0 ok, 2 usage

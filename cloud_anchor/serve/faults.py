@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from cloud_anchor.serve.bounds import encode_json
 from cloud_anchor.serve.errors import ServiceError, internal
-from cloud_anchor.serve.metrics import Metrics
+from cloud_anchor.serve.telemetry import Metrics
 
 BINARY, JSON = "application/octet-stream", "application/json"
 

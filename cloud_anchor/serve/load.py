@@ -48,7 +48,7 @@ NAMES = ("Torden", "Branstead", "Vell", "Ulmar", "Kesting", "Norwick", "Harrow",
 
 
 @dataclass
-class Phase:
+class LoadPhase:
     """What came of the requests of one phase. seconds: latency by status, of those answered."""
 
     name: str
@@ -123,7 +123,7 @@ class Asker:
         head += [f"Authorization: Bearer {self._key}"] if self._key else []
         return "\r\n".join([*head, "", ""]).encode("ascii") + body
 
-    async def ask(self, phase: Phase) -> str:
+    async def ask(self, phase: LoadPhase) -> str:
         """One request: the status, or `lost`."""
         phase.asked += 1
         began = time.perf_counter()
@@ -136,15 +136,15 @@ class Asker:
         return status
 
     async def _status(self) -> str:
-        reader, writer = await asyncio.open_connection(self._host, self._port)
+        scorer, writer = await asyncio.open_connection(self._host, self._port)
         try:
             writer.write(self._request())
-            head = await reader.readuntil(b"\r\n\r\n")
+            head = await scorer.readuntil(b"\r\n\r\n")
             lines = head.decode("latin-1").split("\r\n")
             length = next(
                 int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")
             )
-            await reader.readexactly(length)
+            await scorer.readexactly(length)
             return lines[0].split(" ")[1]
         except (IndexError, StopIteration, asyncio.LimitOverrunError) as error:
             raise ValueError("not an answer over HTTP") from error
@@ -152,9 +152,9 @@ class Asker:
             writer.close()
 
 
-async def capacity(asker: Asker, clients: int, seconds: float, memory: Memory) -> Phase:
+async def capacity(asker: Asker, clients: int, seconds: float, memory: Memory) -> LoadPhase:
     """As much as it can: every client asks again at once."""
-    phase = Phase("capacity", 0.0)
+    phase = LoadPhase("capacity", 0.0)
     end = phase.began + seconds
 
     async def client() -> None:
@@ -168,9 +168,9 @@ async def capacity(asker: Asker, clients: int, seconds: float, memory: Memory) -
     return phase
 
 
-async def at_rate(asker: Asker, name: str, rate: float, seconds: float, memory: Memory) -> Phase:
+async def at_rate(asker: Asker, name: str, rate: float, seconds: float, memory: Memory) -> LoadPhase:
     """Requests at random times, `rate` of them a second on average, whatever becomes of them."""
-    phase = Phase(name, rate)
+    phase = LoadPhase(name, rate)
     chance = random.Random(1)
     due, end = phase.began, phase.began + seconds
     asked: set[asyncio.Task[str]] = set()
@@ -193,7 +193,7 @@ class Memory:
         self.pid = pid
         self._task: asyncio.Task[None] | None = None
 
-    def watched(self, phase: Phase) -> Memory:
+    def watched(self, phase: LoadPhase) -> Memory:
         self._phase = phase
         return self
 
@@ -248,7 +248,7 @@ def start_service(options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
 async def wait_until_ready(asker: Asker) -> None:
     """Until a request is answered at all."""
     for _ in range(600):
-        if await asker.ask(Phase("ready", 0.0)) in ("200", "503"):
+        if await asker.ask(LoadPhase("ready", 0.0)) in ("200", "503"):
             return
         await asyncio.sleep(0.5)
     raise SystemExit("load: the service does not answer")

@@ -12,15 +12,15 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
 
-from cloud_anchor.maker import EDGE_AWARE, SELECTIONS, Maker, Selection
-from cloud_anchor.plan import ALGORITHMS
-from cloud_anchor.sampler import DenoiseConfig, steps_for
-from cloud_anchor.serve.engine import Engine, Watch
+from cloud_anchor.pipeline import EDGE_AWARE, SELECTIONS, Pipeline, Selection
+from cloud_anchor.sampling.config import ALGORITHMS
+from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
+from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
+from cloud_anchor.serve.batch_engine import BatchEngine, Watch
 from cloud_anchor.serve.errors import ServiceError, refused, too_late
 from cloud_anchor.serve.jobs import Event, Job, Ready
-from cloud_anchor.serve.orders import Facts, Order
 from cloud_anchor.serve.settings import LEAST_CANVAS, Limits
-from cloud_anchor.stops import STOPS
 from edge_runtime.errors import UsageError
 
 GRACE = 2.0
@@ -31,12 +31,12 @@ class Local:
     """A `Backend` over one engine.
 
     config: of a full run; its steps are what a request gets by default. quota: commit by the schedule's quota
-    whatever is selected, instead of as `Maker.suited` has it.
+    whatever is selected, instead of as `Pipeline.suited` has it.
     """
 
     def __init__(
         self,
-        maker: Maker,
+        pipeline: Pipeline,
         config: DenoiseConfig,
         limits: Limits,
         selection: Selection | None = None,
@@ -45,30 +45,30 @@ class Local:
         *,
         quota: bool = False,
     ) -> None:
-        self.maker = maker
+        self.pipeline = pipeline
         self.config = config
         self.limits = limits
         self.selection = selection or Selection()
         self.quota = quota
-        self.engine = Engine(maker, limits, watch)
-        self.facts = self._facts(name or maker.model.source)
+        self.engine = BatchEngine(pipeline, limits, watch)
+        self.facts = self._facts(name or pipeline.model.source)
 
-    def _facts(self, name: str) -> Facts:
-        contract = self.maker.form.contract
-        usable = SELECTIONS if self.maker.reader is not None else SELECTIONS[:2]
-        default = self.maker.how(self.selection)
+    def _facts(self, name: str) -> ServiceInfo:
+        contract = self.pipeline.form.contract
+        usable = SELECTIONS if self.pipeline.scorer is not None else SELECTIONS[:2]
+        default = self.pipeline.how(self.selection)
         if default not in usable:
             raise ValueError(f"selection {default} without an edge model")
-        return Facts(
+        return ServiceInfo(
             model=name,
             identity=contract.identity,
             contract=contract.to_json(),
             canvas=self.config.canvas,
             total_steps=self.config.total_steps,
             steps=self.config.run_steps,
-            prompt_tokens=self.maker.model.context - self._least_canvas,
+            prompt_tokens=self.pipeline.model.context - self._least_canvas,
             selections=(default, *(how for how in usable if how != default)),
-            budget=self.maker.reader is not None,
+            budget=self.pipeline.scorer is not None,
             orders=ALGORITHMS,
             stops=tuple(STOPS),
             limits=self.limits,
@@ -76,14 +76,14 @@ class Local:
 
     @property
     def _least_canvas(self) -> int:
-        return max(1, min(self.config.canvas, self.maker.model.context - 1) // LEAST_CANVAS)
+        return max(1, min(self.config.canvas, self.pipeline.model.context - 1) // LEAST_CANVAS)
 
     async def open(self) -> None:
         """Starts the engine and runs a full batch for two steps: it has to fit, and its time is the first
         measure of the rate.
         """
         self.engine.start()
-        question = Order((("user", "?"),), steps=min(2, self.config.total_steps), deadline=3600.0)
+        question = AnchorRequest((("user", "?"),), steps=min(2, self.config.total_steps), deadline=3600.0)
 
         async def once() -> None:
             async for _ in self.payloads(question):
@@ -91,7 +91,7 @@ class Local:
 
         await asyncio.gather(*(once() for _ in range(self.limits.batch)))
 
-    async def payloads(self, order: Order) -> AsyncGenerator[Ready]:
+    async def payloads(self, order: AnchorRequest) -> AsyncGenerator[Ready]:
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
 
@@ -135,7 +135,7 @@ class Local:
     async def close(self) -> None:
         await asyncio.to_thread(self.engine.close)
 
-    def _check(self, order: Order) -> None:
+    def _check(self, order: AnchorRequest) -> None:
         """What can be refused before any work; raises ServiceError."""
         check_identity(order, self.facts)
         if order.select is not None and order.select not in self.facts.selections:
@@ -156,9 +156,9 @@ class Local:
                 "Leave max_bytes out, or choose the other selection.",
             )
 
-    def _ids(self, order: Order) -> list[int]:
+    def _ids(self, order: AnchorRequest) -> list[int]:
         """Token ids of the conversation; raises ServiceError where it is too long."""
-        form = self.maker.form
+        form = self.pipeline.form
         messages = [{"role": role, "content": content} for role, content in order.messages]
         try:
             ids = form.tokenizer.encode(form.template.render(messages))
@@ -175,7 +175,7 @@ class Local:
             )
         return ids
 
-    def _job(self, order: Order, ids: list[int]) -> Job:
+    def _job(self, order: AnchorRequest, ids: list[int]) -> Job:
         total = self.config.total_steps
         if order.steps is not None and order.steps > total:
             raise ServiceError(
@@ -186,7 +186,7 @@ class Local:
         try:
             config = replace(
                 self.config,
-                canvas=min(self.config.canvas, self.maker.model.context - len(ids)),
+                canvas=min(self.config.canvas, self.pipeline.model.context - len(ids)),
                 steps=marks[-1],
                 alg=order.order or self.config.alg,
                 stop=order.stop or self.config.stop,
@@ -197,7 +197,7 @@ class Local:
                 self.selection.max_bytes if order.max_bytes is None else order.max_bytes,
             )
             if not self.quota:
-                config = self.maker.suited(config, self.maker.how(selection))
+                config = self.pipeline.suited(config, self.pipeline.how(selection))
         except Exception as error:
             raise refused(error) from None
         allowed = self.limits.deadline if order.deadline is None else order.deadline
@@ -206,7 +206,7 @@ class Local:
         )
 
 
-def check_identity(order: Order, facts: Facts) -> None:
+def check_identity(order: AnchorRequest, facts: ServiceInfo) -> None:
     """Raises ServiceError where the order is for another model (404) or another contract (409)."""
     if order.model is not None and order.model != facts.model:
         raise ServiceError(

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 
-from cloud_anchor.serve.orders import Backend
+from cloud_anchor.serve.backend import Backend
 from cloud_anchor.serve.schema import AnchorsAnswer, ErrorAnswer, describe
 
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from cloud_anchor.maker import EDGE_AWARE, SELECTIONS
-from cloud_anchor.plan import ALGORITHMS
-from cloud_anchor.serve.orders import Facts, Order
+from cloud_anchor.pipeline import EDGE_AWARE, SELECTIONS
+from cloud_anchor.sampling.config import ALGORITHMS
+from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
 from cloud_anchor.serve.settings import LEAST_PAYLOAD, MIN_DEADLINE
-from cloud_anchor.stops import STOPS
 from payload.wire import MAX_PAYLOAD_BYTES
 
 STREAM_FRACTIONS = (0.1, 0.15, 0.25)
@@ -44,7 +44,7 @@ def _optional(description: str) -> Any:
     return Field(default=None, json_schema_extra=_never_null, description=description)
 
 
-class _Body(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
@@ -57,7 +57,7 @@ class _Body(BaseModel):
         return data
 
 
-class ChatMessage(_Body):
+class ChatMessage(_StrictModel):
     role: Literal["system", "user", "assistant"]
     content: str
 
@@ -67,7 +67,7 @@ _ONE_QUESTION: dict[str, Any] = {
 }
 
 
-class _Question(_Body):
+class _Question(_StrictModel):
     """What both requests have in common."""
 
     prompt: Annotated[str, Field(min_length=1)] | None = _optional(
@@ -76,7 +76,7 @@ class _Question(_Body):
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = _optional(
         description="A conversation up to the answer. Either this or prompt."
     )
-    order: Literal[ALGORITHMS] | None = _optional(description="Order of commits.")  # type: ignore[valid-type]
+    order: Literal[ALGORITHMS] | None = _optional(description="AnchorRequest of commits.")  # type: ignore[valid-type]
     stop: Literal[tuple(STOPS)] | None = _optional(  # type: ignore[valid-type]
         description="A rule that may end the run before its steps are done."
     )
@@ -109,7 +109,7 @@ class _Question(_Body):
         }
 
 
-class AnchorsRequest(_Question):
+class AnchorsBody(_Question):
     """One payload: after a share of the steps, or a number of them; at most so many bytes."""
 
     model_config = ConfigDict(
@@ -125,21 +125,23 @@ class AnchorsRequest(_Question):
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> AnchorsRequest:
+    def _whole(self) -> AnchorsBody:
         self.to_order()
         return self
 
-    def to_order(self) -> Order:
+    def to_order(self) -> AnchorRequest:
         """Raises ValueError for fields that exclude one another."""
         if self.fraction is not None and self.steps is not None:
             raise ValueError("expected either fraction or steps, found both")
         if self.max_bytes is not None and self.select not in (None, EDGE_AWARE):
             raise ValueError(f"expected max_bytes with select {EDGE_AWARE} only, found select {self.select}")
         fractions = () if self.fraction is None else (self.fraction,)
-        return Order(**self._common(), fractions=fractions, steps=self.steps, max_bytes=self.max_bytes)
+        return AnchorRequest(
+            **self._common(), fractions=fractions, steps=self.steps, max_bytes=self.max_bytes
+        )
 
 
-class StreamRequest(_Question):
+class StreamBody(_Question):
     """A payload after each of several shares of the steps."""
 
     model_config = ConfigDict(json_schema_extra=_ONE_QUESTION)
@@ -149,13 +151,13 @@ class StreamRequest(_Question):
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> StreamRequest:
+    def _whole(self) -> StreamBody:
         self.to_order()
         return self
 
-    def to_order(self) -> Order:
+    def to_order(self) -> AnchorRequest:
         """Raises ValueError for fields that exclude one another."""
-        return Order(**self._common(), fractions=tuple(self.fractions or STREAM_FRACTIONS))
+        return AnchorRequest(**self._common(), fractions=tuple(self.fractions or STREAM_FRACTIONS))
 
 
 class AnchorsAnswer(BaseModel):
@@ -213,17 +215,17 @@ class StateAnswer(BaseModel):
     status: str
 
 
-def describe(schema: dict[str, Any], facts: Facts) -> dict[str, Any]:
+def describe(schema: dict[str, Any], facts: ServiceInfo) -> dict[str, Any]:
     """The OpenAPI description with the ranges of the model being served filled in."""
     bodies = schema["components"]["schemas"]
-    for name in ("AnchorsRequest", "StreamRequest"):
+    for name in ("AnchorsBody", "StreamBody"):
         fields = bodies[name]["properties"]
         fields["select"]["enum"] = list(facts.selections)
         fields["deadline"]["maximum"] = facts.limits.deadline
         fields["messages"]["maxItems"] = facts.limits.messages
-    anchors = bodies["AnchorsRequest"]
+    anchors = bodies["AnchorsBody"]
     anchors["properties"]["steps"]["maximum"] = facts.total_steps
-    bodies["StreamRequest"]["properties"]["fractions"]["maxItems"] = facts.limits.payloads
+    bodies["StreamBody"]["properties"]["fractions"]["maxItems"] = facts.limits.payloads
     if facts.budget:
         others = [how for how in facts.selections if how != EDGE_AWARE]
         clash = {"required": ["max_bytes", "select"], "properties": {"select": {"enum": others}}}

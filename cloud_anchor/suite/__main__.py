@@ -23,7 +23,7 @@ from rich.progress import (
 from cloud_anchor.errors import CloudError, RequestError
 from cloud_anchor.suite import compare, traces
 from cloud_anchor.suite.items import Item, load_items
-from cloud_anchor.suite.models import Wanted, about_models, fingerprint, open_lab
+from cloud_anchor.suite.loading import Wanted, about_models, fingerprint, open_lab
 from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.report import build, to_html, to_json, to_markdown
 from cloud_anchor.suite.runner import RUNS, measure

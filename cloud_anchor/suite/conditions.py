@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from cloud_anchor.denoised import Denoised
-from cloud_anchor.edge_aware import WalkConfig, walk
-from cloud_anchor.plan import in_parallel
-from cloud_anchor.readers import Reader
-from cloud_anchor.sampler import DenoiseConfig
+from cloud_anchor.sampling.config import in_parallel
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig, walk
+from cloud_anchor.selection.scorer import Scorer
 from payload import AnchorSet, Contract
 
 TRUST = 0.5
@@ -36,7 +36,7 @@ class Situation:
     early: Denoised
     full: list[int]
     contract: Contract
-    reader: Reader
+    scorer: Scorer
     seed: int
     parallel: Denoised | None = None
 
@@ -98,7 +98,7 @@ def product(at: Situation, threshold: float = TRUST) -> AnchorSet:
     """The current predictions that the edge model would not have written by itself."""
     if not at.early.predicted_answer:
         return at.anchors({}, 0)
-    (found,) = walk(at.reader, [at.early], at.contract, WalkConfig(threshold=threshold))
+    (found,) = walk(at.scorer, [at.early], at.contract, EdgeAwareConfig(threshold=threshold))
     return at.anchors({p: found.text[p] for p in found.sent}, len(found.text))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.tiny.families import held_out_problems
+from cloud_anchor.tiny.tasks import held_out_problems
 
 MAX_LINE = 1 << 20
 WORD_PROBLEMS = ("arithmetic", "gsm8k")
@@ -180,7 +180,7 @@ def _mmlu(row: Mapping[str, Any], id_: str, source: str) -> Item:
 
 
 def _arc(row: Mapping[str, Any], id_: str, source: str) -> Item:
-    if isinstance(row["question"], Mapping):  # the form of the files that the data set's makers publish
+    if isinstance(row["question"], Mapping):  # the form of the files that the data set's pipelines publish
         question, choices = str(row["question"]["stem"]), row["question"]["choices"]
         labels, texts = [str(c["label"]) for c in choices], [str(c["text"]) for c in choices]
     else:

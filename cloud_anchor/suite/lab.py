@@ -12,16 +12,16 @@ from functools import cached_property
 from typing import Any
 
 from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
-from cloud_anchor.plan import CONFIDENCE as BY_CONFIDENCE
-from cloud_anchor.readers import EngineReader, Passage
-from cloud_anchor.sampler import DenoiseConfig, steps_for
+from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
+from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
+from cloud_anchor.selection.scorer import EngineScorer, Span
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.conditions import ALONE, FULL, PARALLEL, Condition, Situation
 from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.runs import Run
 from cloud_anchor.tiny.pair import Pair
-from edge_runtime.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
 from payload import AnchorSet, encode
 from payload.wire import Codec
 
@@ -40,8 +40,8 @@ class Edge:
     parameters: int
 
     @cached_property
-    def reader(self) -> EngineReader:
-        return EngineReader(self.pair.edge.engine, self.pair.form.contract.eos_ids)
+    def scorer(self) -> EngineScorer:
+        return EngineScorer(self.pair.edge.engine, self.pair.form.contract.eos_ids)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Case:
                 run.at(step),
                 run.answer,
                 self.contract,
-                self.lab.edges[edge].reader,
+                self.lab.edges[edge].scorer,
                 self.seed,
                 swift.at(step) if swift and step in swift.predictions else None,
             )
@@ -205,5 +205,5 @@ class Case:
         """Share of these positions of a text at which the edge, given what stands before, says the same."""
         if not positions:
             return None
-        (reading,) = self.lab.edges[edge].reader.read([Passage(self.prompt_ids, list(text))])
+        (reading,) = self.lab.edges[edge].scorer.score([Span(self.prompt_ids, list(text))])
         return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from cloud_anchor.denoised import Denoised
-from cloud_anchor.dream import DreamModel
-from cloud_anchor.sampler import DenoiseConfig, State, denoise_steps
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.sampler import DenoiseConfig, State, denoise_steps
 from cloud_anchor.suite.conditions import ORDERS, PARALLEL, parallel_plan, plan
 
 

@@ -2,8 +2,8 @@
 
 Coverage, runs, prefix share and bytes by codec at each fraction; the controls that need no model (anchors
 alone, a prefix of as many tokens alone); and published fills scored again from their texts and ids. Knows the
-traces' JSONL (see `payload.traces`) and the fills'. A text can only be scored against the whole output, so
-runs whose output was cut short are left out of scores, and counted.
+traces' JSONL (see `payload.tools.published_runs`) and the fills'. A text can only be scored against the whole
+output, so runs whose output was cut short are left out of scores, and counted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
 from cloud_anchor.suite.phases.gaps import gap_scores
 from cloud_anchor.suite.tables import Answers, Row, Table, show
-from payload.bench import measure
-from payload.files import UsageError, read_text, write_whole
-from payload.traces import DEFAULT_TOKENIZER, Tokenizer, Trace, full_answer, read_traces
+from payload.files import InputError, read_text, write_whole
+from payload.tools.codec_bench import measure
+from payload.tools.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, full_answer, read_traces
 
 EPILOG = """example:
   python -m cloud_anchor.suite traces ../shared/traces/dream7b_dev.jsonl --json traces.json
@@ -66,7 +66,7 @@ def read_fills(path: Path) -> list[Fill]:
     return fills
 
 
-def decoder(tokenizer: Tokenizer) -> Callable[[Sequence[int]], str]:
+def decoder(tokenizer: TraceTokenizer) -> Callable[[Sequence[int]], str]:
     """Ids to text; ids without a token, such as special ones, have none."""
 
     def text(ids: Sequence[int]) -> str:
@@ -94,7 +94,7 @@ def shape_rows(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
 
 
 def score_rows(
-    traces: Sequence[Trace], tokenizer: Tokenizer, fills: Sequence[Fill]
+    traces: Sequence[Trace], tokenizer: TraceTokenizer, fills: Sequence[Fill]
 ) -> Iterator[dict[str, Any]]:
     """Controls without a model on every whole output, and the published fills beside them."""
     text = decoder(tokenizer)
@@ -143,7 +143,7 @@ def _scores(text: str, reference: str) -> dict[str, float]:
     }
 
 
-def tables(traces: Sequence[Trace], tokenizer: Tokenizer, fills: Sequence[Fill]) -> list[Table]:
+def tables(traces: Sequence[Trace], tokenizer: TraceTokenizer, fills: Sequence[Fill]) -> list[Table]:
     """Everything, as tables."""
     shapes: list[Row] = []
     for (fraction,), group in sorted(Answers(list(shape_rows(traces))).groups("fraction"), key=_fraction):
@@ -206,10 +206,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         traces = read_traces(args.file)
-        tokenizer = Tokenizer(args.tokenizer or args.file.parent / DEFAULT_TOKENIZER)
+        tokenizer = TraceTokenizer(args.tokenizer or args.file.parent / DEFAULT_TOKENIZER)
         beside = [args.fills] if args.fills else sorted(args.file.parent.glob(FILLS))
         fills = [fill for path in beside if path != args.file for fill in read_fills(path)]
-    except UsageError as error:
+    except InputError as error:
         raise RequestError(str(error)) from error
     found = tables(traces, tokenizer, fills)
     for table in found:

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from functools import lru_cache
 
-from cloud_anchor.tiny.families.code import INPUTS
 from cloud_anchor.tiny.problem import Problem
+from cloud_anchor.tiny.tasks.code import INPUTS
 
 _RUNNER = """
 import resource, sys

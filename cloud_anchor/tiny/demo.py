@@ -20,19 +20,19 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from cloud_anchor.denoised import Denoised
 from cloud_anchor.errors import CloudError
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.plan import in_parallel
-from cloud_anchor.readers import EngineReader
-from cloud_anchor.sampler import denoise, denoise_steps, steps_for
+from cloud_anchor.sampling.config import in_parallel
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.sampler import denoise, denoise_steps, steps_for
+from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.suite.conditions import PARALLEL_CONDITIONS, SWIFT, Situation, committed
 from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.families import held_out_problems, problems
 from cloud_anchor.tiny.pair import FULL_RUN, Pair
 from cloud_anchor.tiny.problem import Problem
+from cloud_anchor.tiny.tasks import held_out_problems, problems
+from edge_runtime.decode.forced import FillStats, Source, Token
 from edge_runtime.errors import EdgeError
-from edge_runtime.forced import FillStats, Source, Token
 from payload import AnchorSet, PayloadError, encode
 from payload.files import write_whole
 
@@ -134,9 +134,9 @@ def run(pair: Pair, prompt: str, problem: Problem | None, fraction: float, selec
     prompt_ids = pair.form.ids(prompt)
     runs = run_cloud(pair, prompt_ids, steps)
     full = runs["full"].found
-    reader = EngineReader(pair.edge.engine, pair.form.contract.eos_ids)
+    scorer = EngineScorer(pair.edge.engine, pair.form.contract.eos_ids)
     situation = Situation(
-        runs["paper"].found, full.answer, pair.form.contract, reader, 0, runs["edge-aware"].found
+        runs["paper"].found, full.answer, pair.form.contract, scorer, 0, runs["edge-aware"].found
     )
     reference = pair.text(full.answer)
     filled = {name: fill_file(pair, prompt, path, choose(situation)) for name, choose in SELECTIONS.items()}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 
-from cloud_anchor.tiny.families.arithmetic import THINGS
-from cloud_anchor.tiny.families.choice import LETTERS
 from cloud_anchor.tiny.problem import Problem
+from cloud_anchor.tiny.tasks.arithmetic import THINGS
+from cloud_anchor.tiny.tasks.choice import LETTERS
 from cloud_anchor.tiny.world import PEOPLE, POOLS, TOWNS
 
 FAMILY = "drill"

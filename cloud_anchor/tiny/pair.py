@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud_anchor.checkpoint import find_checkpoint, load_model
-from cloud_anchor.dream import DreamModel
-from cloud_anchor.prompts import PromptForm, prompt_form
-from cloud_anchor.sampler import DenoiseConfig
-from edge_runtime.forced import FillOptions, FillStats, Token, fill
-from edge_runtime.lookup import SHIPPED
+from cloud_anchor.model.checkpoint import find_checkpoint, load_model
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.model.prompt_form import PromptForm, prompt_form
+from cloud_anchor.sampling.sampler import DenoiseConfig
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet
 

@@ -11,11 +11,11 @@ import shutil
 import sys
 from pathlib import Path
 
-from cloud_anchor.tiny.families import held_out_problems
-from cloud_anchor.tiny.models import SHAPES, WEIGHTS
+from cloud_anchor.tiny.shapes import SHAPES, WEIGHTS
+from cloud_anchor.tiny.tasks import held_out_problems
+from convert.conversion import convert
 from convert.errors import ConvertError
-from convert.pipeline import convert
-from edge_runtime.lookup import SHIPPED
+from edge_runtime.bundle.lookup import SHIPPED
 
 VARIANTS = ("fp32", "int8", "int4")
 PROMPTS = 12

@@ -31,14 +31,14 @@ from rich.progress import (
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from cloud_anchor.tiny import models, tokenizer
-from cloud_anchor.tiny.batches import CAUSAL, Batch, Batches, mask
+from cloud_anchor.tiny import shapes, vocabulary
+from cloud_anchor.tiny.training_data import CAUSAL, Batches, TrainingBatch, mask
 
 IGNORE = -100
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """How one model is trained. Rates are peak learning rates, tokens those of a batch."""
 
     name: str
@@ -54,19 +54,21 @@ class Recipe:
 
 
 RECIPES = {
-    "tiny-dream": Recipe("tiny-dream", steps=10_400, causal_steps=3_400, knows=True),
-    "tiny-qwen": Recipe("tiny-qwen", steps=2_000, causal_steps=2_000, knows=False),
-    "tiny-qwen-large": Recipe("tiny-qwen-large", steps=2_000, causal_steps=2_000, knows=False),
+    "tiny-dream": TrainingRecipe("tiny-dream", steps=10_400, causal_steps=3_400, knows=True),
+    "tiny-qwen": TrainingRecipe("tiny-qwen", steps=2_000, causal_steps=2_000, knows=False),
+    "tiny-qwen-large": TrainingRecipe("tiny-qwen-large", steps=2_000, causal_steps=2_000, knows=False),
 }
 
 
 class Trainer:
     """One run: model, optimisers, averaged weights, and the step it is at."""
 
-    def __init__(self, recipe: Recipe, folder: Path, *, seed: int, device: str, compiled: bool) -> None:
+    def __init__(
+        self, recipe: TrainingRecipe, folder: Path, *, seed: int, device: str, compiled: bool
+    ) -> None:
         torch.manual_seed(seed)
         self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
-        self.model = models.create(recipe.name).to(device)
+        self.model = shapes.create(recipe.name).to(device)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         self.step = self.first = 0
         backbone = self.model.model
@@ -141,7 +143,7 @@ class Trainer:
         """Whether the next step has the causal loss."""
         return self.step < self.recipe.causal_steps
 
-    def batch(self, batches: Batches) -> Batch:
+    def batch(self, batches: Batches) -> TrainingBatch:
         """The next step's batch."""
         if self.causal:
             return batches.at(self.step, self.recipe.causal_tokens, CAUSAL)
@@ -152,7 +154,7 @@ class Trainer:
         decay = self.recipe.decay_share * self.recipe.steps
         return min(1.0, (self.step + 1 - self.first) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
 
-    def _loss(self, batch: Batch) -> torch.Tensor:
+    def _loss(self, batch: TrainingBatch) -> torch.Tensor:
         """Mean cross-entropy of the trained positions, in nats; position p is predicted at p - 1."""
         causal = self.causal
         length = batch.ids.shape[1]
@@ -175,7 +177,7 @@ class Trainer:
         losses = F.cross_entropy(logits.float(), targets, reduction="none")
         return (losses * weights).sum() / weights.sum()
 
-    def advance(self, batch: Batch) -> float:
+    def advance(self, batch: TrainingBatch) -> float:
         """One step of both optimisers; returns the loss in nats a token."""
         loss = self._loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -198,9 +200,9 @@ class Trainer:
 
     def export(self, tokenizer_folder: Path, folder: Path) -> None:
         """Write the averaged weights as a checkpoint folder."""
-        averaged = models.create(self.recipe.name)
+        averaged = shapes.create(self.recipe.name)
         averaged.load_state_dict(self.ema)
-        models.save(self.recipe.name, averaged, tokenizer_folder, folder)
+        shapes.save(self.recipe.name, averaged, tokenizer_folder, folder)
 
 
 def train(trainer: Trainer, words: Tokenizer, *, save_seconds: float = 120, quiet: bool = False) -> None:
@@ -289,13 +291,13 @@ def main(argv: list[str] | None = None) -> int:
     out: Path = args.output
     words_folder = out / "tokenizer"
     if not (words_folder / "tokenizer.json").exists():
-        tokenizer.save(tokenizer.train(), words_folder)
+        vocabulary.save(vocabulary.train(), words_folder)
     words = Tokenizer.from_file(str(words_folder / "tokenizer.json"))
     names = [args.only] if args.only else list(RECIPES)
     try:
         for name in names:
             changes = {"steps": args.steps} if args.steps else {}
-            recipe = Recipe(**(asdict(RECIPES[name]) | changes))
+            recipe = TrainingRecipe(**(asdict(RECIPES[name]) | changes))
             trainer = Trainer(recipe, out, seed=args.seed, device=args.device, compiled=not args.no_compile)
             if args.go_on_from and not trainer.checkpoint.exists():
                 trainer.log.unlink(missing_ok=True)

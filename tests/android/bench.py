@@ -15,8 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.errors import EdgeError
-from edge_runtime.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, encode
 from tests.android import jvm

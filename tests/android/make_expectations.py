@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from edge_runtime.bundle import MANIFEST, Bundle, file_record, read_manifest
-from edge_runtime.chat import ChatTemplate
-from edge_runtime.forced import FillOptions, FillStats, Source, agreement, fill
-from edge_runtime.lookup import SHIPPED
-from edge_runtime.ort_engine import OrtEngine
+from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, agreement, fill
+from edge_runtime.engine.fp32_activations import fp32_activations
+from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.runtime import EdgeRuntime
-from edge_runtime.tokenizer import TextStream, Tokenizer
-from edge_runtime.unrounded import unrounded
+from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.tokenizer import TextStream, Tokenizer
 from payload import AnchorSet, Base, Codec, Contract, PayloadError, decode, encode
+from payload.codecs.compression import unzstd
 from payload.files import write_whole
-from payload.squeeze import unzstd
 from payload.wire import seal
 
 REPO = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ SHARED_TOKENIZER = REPO.parent / "shared" / "tokenizer" / "qwen2.5_tokenizer.jso
 SEED = 20
 
 CODECS = (Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT)
-"""Those the Kotlin reader knows."""
+"""Those the Kotlin scorer knows."""
 
 PROMPTS = (
     "What is the capital?",
@@ -149,7 +149,7 @@ def sealed(luck: random.Random, count: int) -> Iterator[dict[str, Any]]:
     seeds = [bytes.fromhex(row["payload"]) for row in vectors]
     for number in range(count):
         name, codec = luck.choice(("toy", "qwen", "qwen")), luck.choice((*CODECS, *[Codec.COMPACT] * 4))
-        reader = readers[name]
+        scorer = readers[name]
         prompt = [luck.randrange(300) for _ in range(luck.randrange(12))] if luck.random() < 0.5 else None
         base = None
         body = luck.randbytes(luck.randrange(1, 24))
@@ -163,18 +163,18 @@ def sealed(luck: random.Random, count: int) -> Iterator[dict[str, Any]]:
         if codec is Codec.COMPACT:
             if luck.random() < 0.3:
                 under = encode(
-                    AnchorSet((0, 1, 5), (7, 8, 9), luck.choice((64, 512)), reader, luck.choice((None, 20)))
+                    AnchorSet((0, 1, 5), (7, 8, 9), luck.choice((64, 512)), scorer, luck.choice((None, 20)))
                 )
-                base = Base(under, decode(under, reader))
+                base = Base(under, decode(under, scorer))
         else:
             prompt = None
             if name == "qwen":  # a template needs a tokenizer of its contract
-                name, reader = "toy", readers["toy"]
-        data = seal(reader, codec, body, extras, prompt_ids=prompt, base=base)
+                name, scorer = "toy", readers["toy"]
+        data = seal(scorer, codec, body, extras, prompt_ids=prompt, base=base)
         row: dict[str, Any] = {"payload": data.hex(), "contract": name, "prompt_ids": prompt}
         row["base"] = base.data.hex() if base else None
         try:
-            row["anchors"] = _shape(decode(data, reader, prompt_ids=prompt, tokens=tokens, base=base))
+            row["anchors"] = _shape(decode(data, scorer, prompt_ids=prompt, tokens=tokens, base=base))
         except PayloadError as error:
             row["error"] = type(error).__name__
         yield row
@@ -226,7 +226,7 @@ def unrounded_bundle(folder: Path, out: Path) -> Path:
     manifest = json.loads((out / MANIFEST).read_bytes())
     for variant in manifest["variants"].values():
         path = out / variant["graph"]
-        path.write_bytes(unrounded(path.read_bytes()))
+        path.write_bytes(fp32_activations(path.read_bytes()))
         variant["files"][variant["graph"]] = file_record(path).to_json()
     (out / MANIFEST).write_text(json.dumps(manifest))
     return out

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_runtime.lookup import SHIPPED
+from edge_runtime.bundle.lookup import SHIPPED
 from tests.android import jvm
 from tests.android.make_expectations import write_expectations
 

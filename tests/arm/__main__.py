@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_runtime.bundle import read_manifest
-from edge_runtime.lookup import SHIPPED
+from edge_runtime.bundle.bundle import read_manifest
+from edge_runtime.bundle.lookup import SHIPPED
 from tests.arm.userland import CPUS, REPOSITORY, Userland, UserlandError
 
 PAYLOAD = ("test_payload_wire.py", "test_payload_vectors.py", "test_payload_rangecoder.py")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_runtime.bundle import read_manifest
+from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Contract, encode
 

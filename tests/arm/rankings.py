@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_runtime.bundle import read_manifest
-from edge_runtime.lookup import SHIPPED
+from edge_runtime.bundle.bundle import read_manifest
+from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, encode
-from payload.errors import RankingError
-from payload.predictive import GUARD
+from payload.codecs.predictive import GUARD
+from payload.errors import FingerprintError
 
 COMPARED = 8
 """Payloads whose rows are compared as well, number by number."""
@@ -33,8 +33,8 @@ NEAR = 12.0
 
 def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> None:
     """A line a payload: its bytes, its prompt, and the anchors it holds."""
-    from cloud_anchor.tiny.count_habits import anchors_of
-    from cloud_anchor.tiny.families import held_out_problems
+    from cloud_anchor.tiny.count_adaptive import anchors_of
+    from cloud_anchor.tiny.tasks import held_out_problems
 
     edge = EdgeRuntime.open(bundle, variant, prepack=False)
     lines, rows = [], {}
@@ -45,7 +45,7 @@ def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> N
             anchors = AnchorSet(
                 tuple(range(len(text))), tuple(text), anchors.canvas, anchors.contract, len(text)
             )
-        predictor = edge.ranker.behind(edge.prompt_ids(problem.prompt))
+        predictor = edge.predictive_model.behind(edge.prompt_ids(problem.prompt))
         data = encode(anchors, "predictive", predictor=predictor, guard=guard)
         held = {"positions": anchors.positions, "ids": anchors.ids, "length": anchors.length}
         lines.append(json.dumps({"data": data.hex(), "prompt": problem.prompt, "anchors": held}) + "\n")
@@ -58,7 +58,7 @@ def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> N
 
 def _rows(edge: EdgeRuntime, prompt: str, text: list[int]) -> NDArray[np.float32]:
     """Rows [n, V + 1] along a text, one pass a position, as a device reads."""
-    predictor = edge.ranker.behind(edge.prompt_ids(prompt))
+    predictor = edge.predictive_model.behind(edge.prompt_ids(prompt))
     rows = [next(predictor.read(text[:at], at)) for at in range(len(text))]
     return np.stack(rows).astype(np.float32)
 
@@ -72,7 +72,7 @@ def read(file: Path, bundle: Path, variant: str) -> int:
     for line in lines:
         try:
             found = edge.read(bytes.fromhex(line["data"]), line["prompt"]).anchors
-        except RankingError:
+        except FingerprintError:
             refused += 1
             continue
         held = {"positions": list(found.positions), "ids": list(found.ids), "length": found.length}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from convert.pipeline import convert
+from convert.conversion import convert
 from tests.checkpoints import write_tiny_qwen
 from tests.cloud_anchor.cloud_checkpoints import make_dream
 

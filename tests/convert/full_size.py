@@ -21,9 +21,9 @@ from pathlib import Path
 
 from convert import Thresholds, convert
 from convert.progress import Silent
-from edge_runtime.bundle import MANIFEST, Bundle, Manifest, read_manifest
-from edge_runtime.ort_engine import OrtEngine
-from edge_runtime.peers import genai_loop, genai_model, genai_options
+from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
+from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.tools.baselines import genai_loop, genai_model, genai_options
 from tests.checkpoints import write_random_qwen25
 
 REPOSITORY = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from gguf import (
 )
 from gguf.quants import quantize
 
-from convert.checkpoint import Checkpoint
+from convert.source import Checkpoint
 
 TYPES = {
     "q4_0": GGMLQuantizationType.Q4_0,

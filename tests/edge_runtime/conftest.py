@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from edge_runtime.bundle import TEMPLATE as TEMPLATE_NAME
-from edge_runtime.bundle import Manifest, ModelShape, Variant, contract_of, file_record
-from edge_runtime.engine import BaseEngine, Logits
+from edge_runtime.bundle.bundle import TEMPLATE as TEMPLATE_NAME
+from edge_runtime.bundle.bundle import Manifest, ModelShape, Variant, contract_of, file_record
+from edge_runtime.engine.base import BaseEngine, Logits
 from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen, write_tokenizer
 
@@ -165,8 +165,8 @@ def tiny_bundle(
     if made := os.environ.get("EDGE_TEST_BUNDLE"):
         return Path(made)
     pytest.importorskip("onnx")
-    from convert.checkpoint import Checkpoint
     from convert.qwen2 import write_graph
+    from convert.source import Checkpoint
     from convert.weights import Blockwise, Floating
 
     checkpoint = Checkpoint(request.getfixturevalue("tiny_checkpoint"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.bundle import file_record
+from edge_runtime.bundle.bundle import file_record
 from edge_runtime.doctor import Finding, Processor, examine, main, recommend
 
 pytest.importorskip("torch", reason="the bundle for this test is converted here")

@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from cloud_anchor.maker import Maker
-from cloud_anchor.tiny.families import held_out_problems
+from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.tiny.pair import FULL_RUN
-from edge_runtime.forced import FillStats, Token
-from edge_runtime.late import Cut
-from edge_runtime.lookup import SHIPPED
-from edge_runtime.online import Online, Wish
-from edge_runtime.remote import Cloud
+from cloud_anchor.tiny.tasks import held_out_problems
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.client.client import Client
+from edge_runtime.client.online import Online, ServiceOptions
+from edge_runtime.decode.forced import FillStats, Token
+from edge_runtime.decode.refine import Retract
 from edge_runtime.runtime import EdgeRuntime
-from tests.cloud_anchor.service_runner import LIMITS, local, served
+from tests.cloud_anchor.serve.service_runner import LIMITS, local, served
 from tests.links.link import LINKS, behind
 
 STREAM = (0.1, 0.15, 0.25)
@@ -49,9 +49,9 @@ class Answer:
 def answer(url: str, edge: EdgeRuntime, prompt: str, stream: bool) -> Answer:
     """One answer with the service behind an address."""
     _ = edge.engine  # a device that is in use has its model loaded
-    wish = Wish(STREAM if stream else STREAM[-1:], stream, fallback=False)
+    wish = ServiceOptions(STREAM if stream else STREAM[-1:], stream, fallback=False)
     started = time.perf_counter()
-    online = Online(Cloud(url, timeout=TIMEOUT), edge, prompt, wish).start()
+    online = Online(Client(url, timeout=TIMEOUT), edge, prompt, wish).start()
     options, stats = edge.options(score_anchors=False, speculate="off"), FillStats()
     items = online.fill(options, stats) if stream else edge.fill(online.request(), options, stats)
     text: list[tuple[Token, float]] = []
@@ -59,7 +59,7 @@ def answer(url: str, edge: EdgeRuntime, prompt: str, stream: bool) -> Answer:
     cuts = taken = 0
     for item in items:
         now = time.perf_counter() - started
-        if isinstance(item, Cut):
+        if isinstance(item, Retract):
             cuts, taken = cuts + 1, taken + len(text) - item.position
             del text[item.position :]
             continue
@@ -88,14 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = args.links.split(",")
     if unknown := [name for name in names if name not in LINKS]:
         parser.error(f"--links: expected some of {', '.join(LINKS)}, found {', '.join(unknown)}")
-    maker = Maker.open(args.model, edge=args.edge)
+    pipeline = Pipeline.open(args.model, edge=args.edge)
     edge = EdgeRuntime.open(args.edge)
     problems = held_out_problems(args.prompts)
     limits = replace(LIMITS, deadline=TIMEOUT, body_seconds=30, header_seconds=30)
     lines, differ = [], 0
     print("| link | way | first token | first that stands | final | bytes | payloads | cuts | taken back |")
     print("|---|---|---|---|---|---|---|---|---|")
-    with served(local(maker, limits, FULL_RUN), limits) as client:
+    with served(local(pipeline, limits, FULL_RUN), limits) as client:
         for name in names:
             both: dict[bool, list[Answer]] = {False: [], True: []}
             for index, problem in enumerate(problems):

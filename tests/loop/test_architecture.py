@@ -52,4 +52,4 @@ def test_the_cloud_borrows_nothing_of_the_converter_but_its_template_compiler() 
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("convert"):
                 borrowed.add(node.module)
-    assert borrowed <= {"convert.template", "convert.errors"}
+    assert borrowed <= {"convert.chat_template", "convert.errors"}

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from cloud_anchor.tiny import models
-from cloud_anchor.tiny.families import held_out_problems
-from edge_runtime.bundle import Bundle
-from edge_runtime.lookup import SHIPPED
+from cloud_anchor.tiny import shapes
+from cloud_anchor.tiny.tasks import held_out_problems
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import peek
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
-    not (models.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
 )
 PROMPT = next(p for p in held_out_problems(40) if p.family == "description").prompt
 

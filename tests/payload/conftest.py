@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from payload import Contract
+from payload.tools.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
+from tests.vectors.toy_vocabulary import ToyTokens, contract
+
 REPO = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPO / "tests" / "vectors"))
-
-from toy_vocabulary import ToyTokens, contract  # noqa: E402
-
-from payload import Contract  # noqa: E402
-from payload.traces import DEFAULT_TOKENIZER, Tokenizer, Trace, read_traces  # noqa: E402
-
 TRACES = REPO.parent / "shared" / "traces" / "dream7b_dev.jsonl"
 
 
@@ -36,9 +32,9 @@ def traces() -> list[Trace]:
 
 
 @pytest.fixture(scope="session")
-def qwen() -> Tokenizer:
+def qwen() -> TraceTokenizer:
     pytest.importorskip("tokenizers")
     path = TRACES.parent / DEFAULT_TOKENIZER
     if not path.is_file():
         pytest.skip("the Qwen2.5 tokenizer is not beside the repository (../shared/tokenizer)")
-    return Tokenizer(path)
+    return TraceTokenizer(path)

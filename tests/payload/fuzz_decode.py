@@ -21,10 +21,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "vectors")]
 
-from toy_vocabulary import ToyTokens, contract  # noqa: E402
-
 from payload import Base, Codec, PayloadError, decode, peek  # noqa: E402
 from payload.wire import seal  # noqa: E402
+from tests.vectors.toy_vocabulary import ToyTokens, contract  # noqa: E402
 
 TOY = contract()
 QWEN = contract(151_643, "c")

@@ -19,12 +19,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from toy_vocabulary import PIECES, ToyTokens, contract  # noqa: E402
-
 from payload import AnchorSet, Base, Codec, Contract, PayloadError, decode, encode  # noqa: E402
 from payload.bytesio import varint  # noqa: E402
-from payload.prior import model_hash  # noqa: E402
+from payload.codecs.prior import model_hash  # noqa: E402
 from payload.wire import seal  # noqa: E402
+from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract  # noqa: E402
 
 OUTPUT = HERE / "payload_vectors.json"
 TOKENS = ToyTokens()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from cloud_anchor.suite.phases import (
     ablation,
     bridge,
-    commits,
+    commit_order,
     ends,
     fills,
+    gap_lookahead,
     gaps,
-    lookahead,
     pearl,
     quantised,
     sending,
     sizes,
-    template,
+    template_prompting,
     thinker,
     timing,
 )
@@ -25,18 +25,18 @@ __all__ = ["PHASES", "About", "Phase"]
 PHASES: dict[str, Phase] = {
     module.PHASE.name: module.PHASE
     for module in (
-        commits,
+        commit_order,
         fills,
         sizes,
         ablation,
         gaps,
-        lookahead,
+        gap_lookahead,
         pearl,
         ends,
         sending,
         timing,
         quantised,
-        template,
+        template_prompting,
         bridge,
         thinker,
     )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloud_anchor.dream import DreamModel
+from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.suite.conditions import ALONE, ANCHORS, FULL, PREFIX, committed, plan, prefix
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.base import About, Phase, Records

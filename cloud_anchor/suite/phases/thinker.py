@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cloud_anchor.sampler import State
+from cloud_anchor.sampling.sampler import State
 from cloud_anchor.suite.conditions import ALONE, Situation, committed, plan, product
 from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.lab import Case
@@ -62,7 +62,7 @@ def measure(case: Case) -> dict[str, Any]:
             replace(run.at(lab.paper_steps[0]), prompt_ids=tuple(case.prompt_ids)),
             run.answer,
             case.contract,
-            lab.edges[0].reader,
+            lab.edges[0].scorer,
             case.seed,
         )
         stages = {

@@ -1,0 +1,214 @@
+"""Checkpoints of diffusion language models: found, read, and put into stock modules.
+
+Knows where files may be, what config.json and generation_config.json say, and how weights get to their
+places. Never runs code from a model's repository. Does not know what the model computes (see `dream`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.model.families import DREAM_7B, FAMILIES, Family, Settings, Shape, family_of, rope_option
+
+TINY = Path(__file__).parents[1] / "tiny" / "weights" / "tiny-dream"
+HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "LICENSE*")
+INDEX = "model.safetensors.index.json"
+
+
+def load_model(
+    source: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    attention: str = "sdpa",
+) -> DreamModel:
+    """Loads `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
+
+    device: default CUDA where there is one. dtype: default bfloat16 on CUDA, float32 elsewhere.
+    attention: `sdpa` or `eager`. Raises CheckpointError.
+    """
+    folder = find_checkpoint(source)
+    settings = read_json(folder / "config.json")
+    family = family_of(settings, str(folder / "config.json"))
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    kind = _dtype(dtype or ("bfloat16" if place.type == "cuda" else "float32"))
+    net = _build(family.shape(settings), place, kind, attention)
+    _fill(net, family, folder, place, kind)
+    mask_id = settings.get("mask_token_id", family.mask_id)
+    if mask_id is None:
+        raise CheckpointError(f"{folder / 'config.json'}: expected a field 'mask_token_id', found none")
+    eos_ids = _end_ids(settings, folder)
+    if not eos_ids:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: expected an eos_token_id or pad_token_id, found none"
+        )
+    return DreamModel(net, family, int(mask_id), eos_ids, source, _plan(folder))
+
+
+def random_model(
+    shape: Shape = DREAM_7B, *, device: str | None = None, dtype: str | None = None
+) -> DreamModel:
+    """A model of Dream's architecture with random weights: says nothing, but takes as long as a real one."""
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    kind = _dtype(dtype or ("bfloat16" if place.type == "cuda" else "float32"))
+    net = _build(shape, place, kind, "sdpa")
+    generator = torch.Generator(place).manual_seed(0)
+    state = {
+        name: torch.empty(value.shape, device=place, dtype=kind).normal_(0, 0.02, generator=generator)
+        for name, value in net.named_parameters()
+    }
+    net.load_state_dict(state, strict=False, assign=True)
+    net.requires_grad_(False)
+    end, mask = shape.vocab_size - 421, shape.vocab_size - 398  # as in Dream-7B: 151643 and 151666 of 152064
+    return DreamModel(net, FAMILIES["Dream"], mask, frozenset({end}), "random weights")
+
+
+def find_checkpoint(source: str) -> Path:
+    """The folder of a model: `tiny`, a path, or a hub name that is fetched into the hub's own cache."""
+    folder = TINY if source == "tiny" else Path(source)
+    if (folder / "config.json").is_file():
+        return folder
+    if source == "tiny":
+        raise CheckpointError(
+            f"the tiny model's weights are missing: expected them in {folder}. See `make train`."
+        )
+    if folder.exists() or source.count("/") != 1 or source.startswith((".", "/", "~")):
+        found = "a folder without it" if folder.is_dir() else "no such folder"
+        raise CheckpointError(f"{source}: expected a folder with config.json or a hub name, found {found}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=list(HUB_FILES)))
+    except Exception as error:  # every kind of network and hub failure, in the hub's own words
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"{source}: no such folder, and the model hub did not give it: {reason} "
+            "Give a local folder, or `tiny`."
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a checkpoint's file; raises CheckpointError."""
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: this file is missing") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: expected JSON, found: {error}") from error
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path}: expected an object, found a {type(data).__name__}")
+    return data
+
+
+def _dtype(name: str) -> torch.dtype:
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if name not in kinds:
+        raise RequestError(f"dtype: expected {', '.join(kinds)}, found {name!r}")
+    return kinds[name]
+
+
+def _end_ids(settings: Settings, folder: Path) -> frozenset[int]:
+    """Ids that end an answer, from config.json and generation_config.json."""
+    sources = [settings]
+    if (folder / "generation_config.json").is_file():
+        sources.append(read_json(folder / "generation_config.json"))
+    found: set[int] = set()
+    for source in sources:
+        for name in ("eos_token_id", "pad_token_id"):
+            value = source.get(name)
+            found.update(value if isinstance(value, list) else [value] if value is not None else [])
+    return frozenset(found)
+
+
+def _plan(folder: Path) -> tuple[int, int] | None:
+    """Canvas and steps of a full run, where generation_config.json states both."""
+    if not (folder / "generation_config.json").is_file():
+        return None
+    settings = read_json(folder / "generation_config.json")
+    canvas, steps = settings.get("max_new_tokens"), settings.get("steps")
+    return (canvas, steps) if isinstance(canvas, int) and isinstance(steps, int) else None
+
+
+def _build(shape: Shape, place: torch.device, kind: torch.dtype, attention: str) -> Any:
+    """Qwen2 modules without weights. The configuration is made by hand: model_type is not one transformers
+    knows.
+    """
+    import transformers
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
+
+    options = dict(vars(shape))
+    options |= rope_option(options.pop("rope_theta"))
+    config = transformers.Qwen2Config(**options, use_sliding_window=False, use_cache=False)
+    config._attn_implementation = attention
+    with torch.device("meta"):
+        net = transformers.Qwen2ForCausalLM(config).to(kind)
+    # Its table is computed, not stored, so it has to be made where the weights will be; always in float32.
+    with torch.device(place):
+        net.model.rotary_emb = Qwen2RotaryEmbedding(config=config)
+    return net.eval()
+
+
+def _fill(net: Any, family: Family, folder: Path, place: torch.device, kind: torch.dtype) -> None:
+    """Reads the weights file by file, so that never more than one file is held twice."""
+    expected = {name: value.shape for name, value in net.named_parameters()}
+    tied = net.config.tie_word_embeddings
+    seen: set[str] = set()
+    for path in _weight_files(folder):
+        try:
+            tensors = load_file(path, device=str(place))
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path}: expected a safetensors file, found: {error}") from error
+        state = {family.rename(name): tensor.to(kind) for name, tensor in tensors.items()}
+        if tied:
+            state.pop("lm_head.weight", None)
+        for name, tensor in state.items():
+            if name not in expected:
+                raise CheckpointError(
+                    f"{path}: tensor {name!r} has no place in a model of this configuration"
+                )
+            if tensor.shape != expected[name]:
+                raise CheckpointError(
+                    f"{path}: tensor {name!r}: config.json asks for the shape {list(expected[name])}, "
+                    f"found {list(tensor.shape)}"
+                )
+        net.load_state_dict(state, strict=False, assign=True)
+        seen.update(state)
+    if tied:
+        net.lm_head.weight = net.model.embed_tokens.weight
+        seen.add("lm_head.weight")
+    if not family.biased:
+        for layer in net.model.layers:
+            for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+                part.bias = torch.nn.Parameter(torch.zeros_like(part.bias, device=place), requires_grad=False)
+        seen.update(name for name in expected if name.endswith("_proj.bias"))
+    missing = sorted(set(expected) - seen)
+    if missing:
+        raise CheckpointError(
+            f"{folder}: {len(missing)} tensors are missing, the first is {missing[0]!r}. "
+            "Download the model again."
+        )
+    net.requires_grad_(False)
+
+
+def _weight_files(folder: Path) -> Iterator[Path]:
+    if (folder / INDEX).is_file():
+        names = sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))
+        if any("/" in name or "\\" in name for name in names):
+            raise CheckpointError(f"{folder / INDEX}: expected file names, found a path among {names[:3]}")
+        yield from (folder / name for name in names)
+    elif (folder / "model.safetensors").is_file():
+        yield folder / "model.safetensors"
+    else:
+        raise CheckpointError(
+            f"{folder}: expected model.safetensors or {INDEX}, found neither. "
+            "Only safetensors weights are read: other formats can carry code."
+        )

@@ -1,0 +1,215 @@
+"""A masked diffusion language model on stock Qwen2 modules: never any code from a model's repository.
+
+Knows how to make the modules attend in both directions, and where the prediction of a position is to be
+read. Does not know where the weights come from (see `checkpoint`), how tokens are chosen (see `sampler`) or
+what text they stand for (see `prompts`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.model.families import Family
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts side by side, to the left of a canvas of equal size: what stays the same from step to step.
+
+    prompt:    int64 [B, P], padded on the left.
+    positions: int64 [B, P + C], or None where all prompts are equally long.
+    mask:      [B, 1, 1, P + C], 0 for tokens and the lowest number for padding, added to attention scores;
+               or None.
+    """
+
+    prompt: Tensor
+    positions: Tensor | None
+    mask: Tensor | None
+
+
+class Prefix:
+    """Keys and values of the prompts, kept from one pass for the next `every` - 1, then made anew.
+
+    Less work, and approximate: with full attention what a prompt's tokens hold depends on the canvas, which
+    changes from step to step (Fast-dLLM, arXiv 2505.22618, section 3.2). Belongs to one batch of prompts.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.age = 0
+        self.cache: Any = None
+
+    def copy(self) -> Prefix:
+        """An independent one that goes on exactly as this one would."""
+        return copy.deepcopy(self)
+
+
+class DreamModel:
+    """A diffusion language model, ready to predict masked tokens.
+
+    mask_id: the token that stands for "not yet known".
+    eos_ids: tokens that end an answer or fill what follows it.
+    plan:    canvas and steps of a full run, where the checkpoint states them.
+    """
+
+    def __init__(
+        self,
+        net: Any,
+        family: Family,
+        mask_id: int,
+        eos_ids: frozenset[int],
+        source: str,
+        plan: tuple[int, int] | None = None,
+    ) -> None:
+        self.net = net
+        self.family = family
+        self.mask_id = mask_id
+        self.eos_ids = eos_ids
+        self.source = source
+        self.plan = plan
+        self.ends = torch.tensor(sorted(eos_ids), device=self.device)
+        self._unusable = torch.tensor([mask_id], device=self.device)
+        self._body: Any = net.model
+
+    def compile(self) -> None:
+        """Compiles the layers with torch.compile, for any number of rows and positions.
+
+        The first passes then take minutes. Sums are made in another order, so logits differ in the last
+        digits. Passes with a kept prefix stay as they are.
+        """
+        self._body = torch.compile(self.net.model, dynamic=True)
+
+    def adopt(self, ordinary: int, eos_ids: frozenset[int]) -> None:
+        """Takes note of the vocabulary: answers have ids below `ordinary` and end markers, no other
+        specials.
+        """
+        self.eos_ids |= eos_ids
+        self.ends = torch.tensor(sorted(self.eos_ids), device=self.device)
+        others = (set(range(ordinary, self.vocab_rows)) | {self.mask_id}) - self.eos_ids
+        self._unusable = torch.tensor(sorted(others), device=self.device)
+
+    def without_unusable(self, logits: Tensor) -> Tensor:
+        """Logits [N, V] with -inf for the mask token and whatever else no answer has."""
+        return logits.index_fill(-1, self._unusable, -torch.inf)
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.net.model.embed_tokens.weight.device
+        return device
+
+    @property
+    def vocab_rows(self) -> int:
+        """Rows of the logits, which may exceed the number of tokens."""
+        return int(self.net.config.vocab_size)
+
+    @property
+    def context(self) -> int:
+        """Most positions, prompt and canvas together."""
+        return int(self.net.config.max_position_embeddings)
+
+    def batch(self, prompts: Sequence[Sequence[int]], canvas: int) -> Batch:
+        """Lays prompts out side by side; raises RequestError for an empty one and for one that is too
+        long.
+        """
+        longest = max(len(prompt) for prompt in prompts)
+        for row, prompt in enumerate(prompts):
+            if not prompt:
+                raise RequestError(f"prompt {row}: expected at least one token, found none")
+        if longest + canvas > self.context:
+            raise RequestError(
+                f"expected prompt and canvas within {self.context} positions, found a prompt of {longest} "
+                f"tokens and a canvas of {canvas}. Use a shorter prompt or a smaller canvas."
+            )
+        pads = [longest - len(prompt) for prompt in prompts]
+        rows = [[self.mask_id] * pad + list(prompt) for pad, prompt in zip(pads, prompts, strict=True)]
+        tokens = torch.tensor(rows, dtype=torch.long, device=self.device)
+        if not any(pads):
+            return Batch(tokens, None, None)
+        place = torch.arange(longest + canvas, device=self.device)
+        offset = torch.tensor(pads, device=self.device)[:, None]
+        dtype = self.net.model.embed_tokens.weight.dtype
+        mask = torch.zeros(len(pads), longest + canvas, dtype=dtype, device=self.device)
+        # Additive and float: a boolean mask is read as "add 0 or 1" by the eager implementation.
+        mask.masked_fill_(place < offset, torch.finfo(dtype).min)
+        return Batch(tokens, (place - offset).clamp(min=0), mask[:, None, None, :])
+
+    @torch.no_grad()
+    def hidden(self, batch: Batch, canvas: Tensor, prefix: Prefix | None = None) -> Tensor:
+        """Final hidden states [B, C, H]; row p is the one that predicts position p of `canvas` [B, C].
+
+        prefix: keeps the prompts' keys and values between calls for the same prompts; None runs them anew.
+        """
+        if prefix is not None:
+            return self._run_behind(prefix, batch, canvas)
+        return self._run(torch.cat([batch.prompt, canvas], 1), batch.positions, batch.mask, canvas.shape[1])
+
+    @torch.no_grad()
+    def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor, prefix: Prefix | None = None) -> Tensor:
+        """Logits [N, V] of the N positions that `wanted` (bool [B, C]) marks, in row-major order.
+
+        The vocabulary projection runs on these positions only: never on the prompt, nor on what is committed.
+        prefix: as in `hidden`.
+        """
+        logits: Tensor = self.net.lm_head(self.hidden(batch, canvas, prefix)[wanted])
+        return logits
+
+    @torch.no_grad()
+    def forward(self, ids: Tensor, keep: int | None = None) -> Tensor:
+        """Logits [B, keep, V] that predict the last `keep` positions (default: all) of `ids` [B, L],
+        unpadded.
+
+        Where the family shifts, position 0 has no predecessor and takes its own row, as in the published
+        sampler.
+        """
+        logits: Tensor = self.net.lm_head(self._run(ids, None, None, ids.shape[1] if keep is None else keep))
+        return logits
+
+    def _run(self, ids: Tensor, positions: Tensor | None, mask: Tensor | None, keep: int) -> Tensor:
+        # The dictionary form reaches the layers as it is; anything else is combined with a causal mask.
+        states: Tensor = self._body(
+            input_ids=ids,
+            attention_mask={"full_attention": mask},
+            position_ids=positions,
+            is_causal=False,
+            use_cache=False,
+        ).last_hidden_state
+        length = ids.shape[1]
+        if not self.family.shifted:
+            return states[:, length - keep :]
+        if keep < length:
+            return states[:, length - keep - 1 : -1]
+        return torch.cat([states[:, :1], states[:, :-1]], 1)
+
+    def _run_behind(self, prefix: Prefix, batch: Batch, canvas: Tensor) -> Tensor:
+        """As `hidden`, running the prompt only where the prefix has none or is old."""
+        from transformers import DynamicCache
+
+        # The prompt's last token predicts the first position, so it is run with the canvas.
+        kept = batch.prompt.shape[1] - (1 if self.family.shifted else 0)
+        ids = torch.cat([batch.prompt, canvas], 1)
+        positions = batch.positions
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)[None].expand(ids.shape)
+        if prefix.cache is None or prefix.age >= prefix.every:
+            prefix.cache, prefix.age, begin = DynamicCache(), 0, 0
+        else:
+            begin = kept
+        states: Tensor = self.net.model(
+            input_ids=ids[:, begin:],
+            attention_mask={"full_attention": batch.mask},
+            position_ids=positions[:, begin:],
+            past_key_values=prefix.cache,
+            is_causal=False,
+            use_cache=True,
+        ).last_hidden_state
+        prefix.cache.crop(kept)
+        prefix.age += 1
+        states = states[:, kept - begin :]
+        return states[:, :-1] if self.family.shifted else states

@@ -1,0 +1,166 @@
+"""Text on its way to a diffusion model: chat template, token ids, and the contract a payload is made for.
+
+Knows how to read a checkpoint's own tokenizer and template, and how to use an edge bundle's in their
+place. Does not know models beyond the ids they share with a vocabulary.
+
+Dream's template has another default system message than Qwen2.5's. So with an edge bundle at hand the prompt
+is put in the bundle's words, for both models must read the same prompt; only the vocabularies have to match.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import CheckpointError
+from cloud_anchor.model.checkpoint import read_json
+from cloud_anchor.model.dream import DreamModel
+from edge_runtime.bundle.bundle import TOKENIZER, Bundle
+from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.tokenizer import Tokenizer
+from payload import Contract
+from payload.errors import ContractMismatchError
+
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Where the Qwen2 vocabulary family cuts text before merging; a checkpoint without tokenizer.json does not
+say.
+"""
+
+
+@dataclass(frozen=True)
+class PromptForm:
+    """How a question becomes token ids, and the contract that follows from it."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    contract: Contract
+
+    def ids(self, prompt: str) -> list[int]:
+        """Ids of the whole conversation up to the answer."""
+        return self.tokenizer.encode(self.template.render_prompt(prompt))
+
+    @classmethod
+    def of_checkpoint(cls, folder: Path) -> PromptForm:
+        """The checkpoint's own; raises CheckpointError or, for another vocabulary family,
+        ContractMismatchError.
+        """
+        data = tokenizer_data(folder)
+        template = _own_template(folder)
+        return cls(Tokenizer.from_json(json.dumps(data)), template, Contract.of(data, template.to_json()))
+
+    @classmethod
+    def of_bundle(cls, bundle: Bundle) -> PromptForm:
+        """An edge bundle's."""
+        return cls(bundle.tokenizer, bundle.template, bundle.contract)
+
+
+def prompt_form(model: DreamModel, folder: Path, bundle: Bundle | None = None) -> PromptForm:
+    """The bundle's form where there is one and the vocabularies match, else the checkpoint's own.
+
+    Tells the model which tokens an answer may have. Raises ContractMismatchError where the edge could not
+    read the model's ids.
+    """
+    if bundle is None:
+        form = PromptForm.of_checkpoint(folder)
+    else:
+        form = PromptForm.of_bundle(bundle)
+        own = Contract.of(tokenizer_data(folder), bundle.template.to_json())
+        if (own.vocab_hash, own.special) != (form.contract.vocab_hash, form.contract.special):
+            raise ContractMismatchError(
+                f"vocabulary: expected that of the edge bundle {bundle.path} "
+                f"({form.contract.vocab_hash[:12]}, {form.contract.vocab_size} tokens), found "
+                f"{own.vocab_hash[:12]} with {own.vocab_size} tokens in {folder}. "
+                "Anchors are token ids: use two models of one vocabulary family."
+            )
+    highest = max(*form.contract.eos_ids, form.contract.vocab_size - 1)
+    if highest >= model.vocab_rows:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has ids up to {highest}, but the model has {model.vocab_rows} rows of "
+            "logits. The files do not belong together."
+        )
+    model.adopt(form.contract.vocab_size, form.contract.eos_ids)
+    return form
+
+
+def tokenizer_data(folder: Path) -> dict[str, Any]:
+    """A checkpoint's tokenizer.json, or the same content put together from vocab.json and merges.txt."""
+    if (folder / TOKENIZER).is_file():
+        return read_json(folder / TOKENIZER)
+    if not (folder / "vocab.json").is_file() or not (folder / "merges.txt").is_file():
+        raise CheckpointError(f"{folder}: expected {TOKENIZER}, or vocab.json and merges.txt, found neither")
+    lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
+    settings = read_json(folder / "tokenizer_config.json")
+    added = [
+        {
+            "id": int(id_),
+            "special": bool(token["special"]),
+            **{flag: bool(token.get(flag)) for flag in _FLAGS},
+        }
+        | {"content": token["content"]}
+        for id_, token in sorted(settings.get("added_tokens_decoder", {}).items(), key=lambda kv: int(kv[0]))
+    ]
+    split = {"type": "Split", "pattern": {"Regex": QWEN2_SPLIT}, "behavior": "Isolated", "invert": False}
+    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, bytes_]},
+        "post_processor": None,
+        "decoder": bytes_,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": read_json(folder / "vocab.json"),
+            # A first line "#version: ..." is a comment; a merge may begin with # too, but has no colon there.
+            "merges": [line for line in lines if line and not line.startswith("#version")],
+        },
+    }
+
+
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+
+
+def _own_template(folder: Path) -> ChatTemplate:
+    """The compiled chat template, or the checkpoint's Jinja text compiled by the converter."""
+    if (folder / "chat_template.json").is_file():
+        return ChatTemplate.from_json(read_json(folder / "chat_template.json"))
+    if (folder / "chat_template.jinja").is_file():
+        jinja: object = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    elif (folder / "tokenizer_config.json").is_file():
+        jinja = read_json(folder / "tokenizer_config.json").get("chat_template")
+    else:
+        jinja = None
+    if not isinstance(jinja, str):
+        raise CheckpointError(
+            f"{folder}: expected a chat template in tokenizer_config.json or chat_template.jinja, found "
+            "none. Give an edge bundle, whose template is then used."
+        )
+    from convert.chat_template import compile_template
+    from convert.errors import ConvertError
+
+    try:
+        return compile_template(partial(_render, jinja))
+    except ConvertError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+
+
+def _render(jinja: str, messages: Sequence[dict[str, str]], generation: bool) -> str:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    rendered = render_jinja_template([list(messages)], chat_template=jinja, add_generation_prompt=generation)
+    return str(rendered[0][0])

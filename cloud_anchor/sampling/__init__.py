@@ -1,0 +1,1 @@
+"""The denoising loop and its parts: scores, schedules, unmasking, filters, stops."""

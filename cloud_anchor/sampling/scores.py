@@ -1,0 +1,85 @@
+"""How sure the model is of each proposed token: the number by which positions are ordered.
+
+Knows one function a way of scoring, higher is surer. Does not know how many positions commit (see `commits`).
+Dream's scores are taken after its filters, in the dtype of the logits: that is what was published.
+`confidence` is taken before them.
+
+Why `confidence` exists: at temperature 0.2 and top-p 0.95 a position whose two likeliest tokens differ by a
+factor of 1.8 has a nucleus of one token and an entropy of exactly 0. Such ties are broken by position, so the
+order by entropy becomes left to right, and what commits first is a prefix and not a skeleton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a pass proposes for N masked positions.
+
+    logits: [N, V] as the model gave them. probabilities: [N, V] after the filters. ids: int64 [N].
+    """
+
+    logits: Tensor
+    probabilities: Tensor
+    ids: Tensor
+
+
+ScoreFunction = Callable[[Proposal], Tensor]
+"""Scores [N] of a proposal; higher commits earlier."""
+
+
+def maskgit_plus(proposal: Proposal) -> Tensor:
+    """Probability of the proposed token (MaskGIT, arXiv 2202.04200, section 3.2)."""
+    return proposal.probabilities.gather(-1, proposal.ids[:, None]).squeeze(1)
+
+
+def topk_margin(proposal: Proposal) -> Tensor:
+    """Distance of the two largest probabilities (Kim et al., arXiv 2502.06768, section 4)."""
+    first, second = proposal.probabilities.topk(2).values.unbind(-1)
+    return first - second
+
+
+def entropy(proposal: Proposal) -> Tensor:
+    """Negative entropy, sum of p log(p + 1e-10) (Dream, arXiv 2508.15487)."""
+    return (proposal.probabilities * (proposal.probabilities + 1e-10).log()).sum(-1)
+
+
+def confidence(proposal: Proposal) -> Tensor:
+    """Log-probability of the proposed token in the model's own distribution: no filter, temperature 1,
+    fp32.
+    """
+    logits = proposal.logits.float()
+    return logits.gather(-1, proposal.ids[:, None]).squeeze(1) - logits.logsumexp(-1)
+
+
+SCORES: Mapping[str, ScoreFunction] = {
+    "maskgit_plus": maskgit_plus,
+    "topk_margin": topk_margin,
+    "entropy": entropy,
+    "confidence": confidence,
+}
+
+
+def suppress_eos(masked: Tensor, proposed: Tensor, canvas: Tensor, ends: Tensor) -> Tensor:
+    """Which masked positions may compete now, bool [B, C]: end markers wait until the answer needs them.
+
+    An end marker may commit where the token before it is committed and is none itself: that is the end of the
+    answer. What lies after a committed end waits too. Where nothing else is left, all may commit.
+    masked: bool [B, C]. proposed, canvas: int64 [B, C]. ends: int64 [E], the end markers.
+
+    Without this, the tail of the canvas commits first, as the model is surest of it: it uses up the steps and
+    tells the scorer nothing.
+    """
+    committed_end = torch.isin(canvas, ends) & ~masked
+    after_end = committed_end.cumsum(1) > 0
+    committed_word = ~masked & ~committed_end
+    opens = torch.ones_like(masked[:, :1])
+    before_is_word = torch.cat([opens, committed_word[:, :-1]], 1)
+    free = masked & ~after_end & (~torch.isin(proposed, ends) | before_is_word)
+    return torch.where(free.any(1, keepdim=True), free, masked)

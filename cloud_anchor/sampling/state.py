@@ -1,0 +1,172 @@
+"""Answers in the making: canvases, when each token was committed, and what the last pass said.
+
+Knows how rows are copied, taken apart and put together, so that answers can join and leave a batch. Does not
+know how a step is made (see `sampler`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.model.dream import Batch, DreamModel, Prefix
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.stops import Look, Predictions
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass: logits [N, V] of the masked positions, `masked` bool [B, C], N = sum of `counts`
+    by row.
+
+    shares: float32 [B], how much of what is masked the schedule commits; last: bool [B], it takes all that
+            is left.
+    """
+
+    logits: Tensor
+    masked: Tensor
+    counts: list[int]
+    shares: Tensor
+
+    @property
+    def last(self) -> Tensor:
+        return (self.shares >= 1).to(self.masked.device)
+
+    def spread(self, values: Tensor, base: Tensor) -> Tensor:
+        """Values [N] at their places in [B, C], `base` elsewhere."""
+        return base.to(values.dtype).masked_scatter(self.masked, values)
+
+    def predictions(self, model: DreamModel, ids: Tensor) -> Predictions:
+        """Of every position, where `ids` [B, C] is the canvas after this pass's commits."""
+        logits = model.without_unusable(self.logits).float()
+        norm = logits.logsumexp(-1)
+        ending = (logits[:, model.ends].logsumexp(-1) - norm).exp()
+        first, second = logits.topk(2).values.unbind(-1)
+        top, likeliest = logits.index_fill(-1, model.ends, -torch.inf).max(-1)
+        is_end = torch.isin(ids, model.ends).float()
+        still = ids == model.mask_id
+
+        def settle(values: Tensor, committed: Tensor) -> Tensor:
+            return torch.where(still, self.spread(values, committed), committed)
+
+        return Predictions(
+            ids=settle(likeliest, ids),
+            confidence=settle((top - norm).exp(), torch.ones_like(is_end)),
+            ending=settle(ending, is_end),
+            gap=settle(first - second, torch.zeros_like(is_end)),
+        )
+
+
+@dataclass
+class State:
+    """Answers being denoised, one a row. Advanced in place; `copy` before going two ways from one place.
+
+    ids: int64 [B, C]. when: int32 [B, C], the step that committed each token, 0 where masked.
+    steps: steps run, by row. Rows of one state may be at different steps.
+    last: the pass of the last step, until the next one begins.
+    batch, prefix: the prompts laid out, and what is kept of them between steps; made by the first step after
+                   rows have come together.
+    """
+
+    prompts: list[tuple[int, ...]]
+    ids: Tensor
+    when: Tensor
+    steps: list[int]
+    generators: list[torch.Generator]
+    last: Pass | None = None
+    batch: Batch | None = None
+    prefix: Prefix | None = None
+
+    @classmethod
+    def start(cls, model: DreamModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> State:
+        """Empty canvases behind the prompts."""
+        shape = (len(prompts), config.canvas)
+        return cls(
+            prompts=[tuple(prompt) for prompt in prompts],
+            ids=torch.full(shape, model.mask_id, dtype=torch.long, device=model.device),
+            when=torch.zeros(shape, dtype=torch.int32, device=model.device),
+            steps=[0] * len(prompts),
+            generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
+        )
+
+    def copy(self) -> State:
+        """An independent state that goes on exactly as this one would."""
+        return dataclasses.replace(
+            self,
+            steps=list(self.steps),
+            generators=[generator.clone_state() for generator in self.generators],
+            prefix=self.prefix and self.prefix.copy(),
+        )
+
+    def take(self, rows: Sequence[int]) -> State:
+        """The state of some of the rows, without the last pass; shares their generators."""
+        index = torch.tensor(list(rows), dtype=torch.long, device=self.ids.device)
+        return State(
+            prompts=[self.prompts[row] for row in rows],
+            ids=self.ids[index],
+            when=self.when[index],
+            steps=[self.steps[row] for row in rows],
+            generators=[self.generators[row] for row in rows],
+        )
+
+    def join(self, other: State) -> State:
+        """Both states' rows, without the last pass; the canvases must be equally long."""
+        return State(
+            prompts=self.prompts + other.prompts,
+            ids=torch.cat([self.ids, other.ids]),
+            when=torch.cat([self.when, other.when]),
+            steps=self.steps + other.steps,
+            generators=self.generators + other.generators,
+        )
+
+    def predictions(self, model: DreamModel) -> Predictions:
+        """What the last pass said; raises RequestError where there was none since the rows came together."""
+        if self.last is None:
+            raise RequestError("predictions: expected a state after a step, found one before")
+        return self.last.predictions(model, self.ids)
+
+    def look(self, model: DreamModel, config: DenoiseConfig) -> Look:
+        """What a stop rule may look at."""
+        masked = self.ids == model.mask_id
+        return Look(
+            masked=masked,
+            end=torch.isin(self.ids, model.ends) & ~masked,
+            when=self.when,
+            step=torch.tensor(self.steps, device=masked.device),
+            total=config.total_steps,
+            predict=lambda: self.predictions(model),
+        )
+
+    def results(
+        self, model: DreamModel, config: DenoiseConfig, reasons: Mapping[int, str] | None = None
+    ) -> list[Denoised]:
+        """Rows as plain values: those that `reasons` gives a reason for having stopped, by default all."""
+        if reasons is None:
+            reasons = dict.fromkeys(range(len(self.prompts)), "steps")
+        said = self.predictions(model)
+        length = self.look(model, config).length
+        columns = (self.ids, self.when, said.ids, said.confidence, said.ending, length)
+        ids, when, predicted, confidence, ending, lengths = (column.tolist() for column in columns)
+        return [
+            Denoised(
+                prompt_ids=self.prompts[row],
+                ids=ids[row],
+                when=when[row],
+                predicted=predicted[row],
+                confidence=confidence[row],
+                ending=ending[row],
+                predicted_length=lengths[row],
+                steps=self.steps[row],
+                total_steps=config.total_steps,
+                mask_id=model.mask_id,
+                eos_ids=model.eos_ids,
+                stopped_by=reason,
+            )
+            for row, reason in reasons.items()
+        ]

@@ -1,0 +1,1 @@
+"""Which tokens of an unfinished run are sent, with or without the edge model."""

@@ -1,0 +1,168 @@
+"""The edge model as a scorer: what it would have written at each place of a text it is shown.
+
+Knows how to run a known text through the edge model in one pass, on ONNX Runtime (the device's own bundle)
+or in batches on PyTorch (the checkpoint the bundle was made from). Does not know what is done with the
+answer (see `edge_aware`).
+
+One causal pass over a text gives the model's greedy token after each of its prefixes: what would take the
+device a pass a token to write takes one pass to check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloud_anchor.errors import CheckpointError
+from edge_runtime.decode.forced import chunks, common_prefix
+from edge_runtime.engine.base import Engine
+from edge_runtime.errors import EngineError
+
+MAX_CHUNK = 512
+MAX_ROWS = 64
+"""Most tokens and most rows of logits of one call of the engine: they bound the memory it takes."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A text behind a prompt, to be read from position `start` (0-based in the text) to its end."""
+
+    prompt: Sequence[int]
+    text: Sequence[int]
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class SpanScores:
+    """What the edge model says at the n positions of a span, each given all that stands before it.
+
+    greedy:  int64 [n], the token it would write; no end marker, for the device holds these back until the
+             end.
+    margin:  float32 [n], by how much that token's logit exceeds the next one's.
+    logprob: float32 [n], natural logarithm of the probability of the token that stands there.
+    best:    float32 [n], the same of the greedy token.
+    tokens:  tokens that went through the model for this reading.
+    """
+
+    greedy: NDArray[np.int64]
+    margin: NDArray[np.float32]
+    logprob: NDArray[np.float32]
+    best: NDArray[np.float32]
+    tokens: int
+
+
+class Scorer(Protocol):
+    """The edge model. `together` is how many spans it gains from reading at once."""
+
+    together: int
+
+    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
+        """One pass over each span."""
+
+
+class EngineScorer:
+    """Reads with the device's own engine; what two spans in a row share is not run again."""
+
+    together = 1
+
+    def __init__(self, engine: Engine, eos_ids: frozenset[int]) -> None:
+        self._engine = engine
+        self._eos = sorted(eos_ids)
+
+    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
+        """Raises ContextError where a span does not fit, EngineError where the model fails."""
+        return [self._score(span) for span in spans]
+
+    def _score(self, span: Span) -> SpanScores:
+        tokens = [*span.prompt, *span.text[:-1]]
+        first = len(span.prompt) - 1 + span.start  # the row that predicts the first position wanted
+        reused = min(common_prefix(self._engine.tokens, tokens), first)
+        self._engine.rewind(reused)
+        parts = []
+        rest = tokens[reused:]
+        rows = list(range(first - reused, len(rest)))
+        position = span.start
+        for start, stop, wanted in chunks(len(rest), rows, MAX_CHUNK, MAX_ROWS):
+            logits = self._engine.append(rest[start:stop], wanted)
+            if wanted:
+                parts.append(_judge(logits, span.text[position : position + len(wanted)], self._eos))
+                position += len(wanted)
+        greedy, margin, logprob, best = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return SpanScores(greedy, margin, logprob, best, len(rest))
+
+
+def _judge(
+    logits: NDArray[np.float32], text: Sequence[int], eos: Sequence[int]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Greedy token, margin, log-probability of the text's token and of the greedy one, by row of logits
+    [n, V].
+    """
+    if not np.isfinite(logits).all():
+        raise EngineError(
+            "the edge model's logits are not finite numbers. Use another variant of the bundle."
+        )
+    held = logits.copy()
+    held[:, eos] = -np.inf
+    rows = np.arange(len(held))
+    greedy = held.argmax(-1)
+    top = held[rows, greedy]
+    norm = top + np.log(np.exp(held - top[:, None]).sum(-1, dtype=np.float64)).astype(np.float32)
+    standing = held[rows, np.asarray(text, np.int64)]
+    held[rows, greedy] = -np.inf
+    return greedy, top - held.max(-1), standing - norm, top - norm
+
+
+class TorchScorer:
+    """Reads with the edge checkpoint in PyTorch, many spans in one pass."""
+
+    def __init__(self, net: Any, eos_ids: frozenset[int], together: int = 32) -> None:
+        self._net = net
+        self._eos = sorted(eos_ids)
+        self.together = together
+
+    @classmethod
+    def load(cls, folder: Path, eos_ids: frozenset[int], device: str | None = None) -> TorchScorer:
+        """A Qwen2 checkpoint in a local folder; bfloat16 on CUDA, else float32. Raises CheckpointError."""
+        from transformers import Qwen2ForCausalLM
+
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        kind = torch.bfloat16 if place.type == "cuda" else torch.float32
+        try:
+            net = Qwen2ForCausalLM.from_pretrained(folder, dtype=kind, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{folder}: expected a Qwen2 checkpoint, found: {error}") from error
+        return cls(net.to(place).eval(), eos_ids)
+
+    @torch.no_grad()
+    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
+        rows = [[*span.prompt, *span.text[:-1]] for span in spans]
+        longest = max(map(len, rows))
+        device = self._net.device
+        # Padding stands on the right, where a causal model does not see it.
+        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
+        states = self._net.model(input_ids=ids, use_cache=False).last_hidden_state
+        readings = []
+        for state, row, span in zip(states, rows, spans, strict=True):
+            wanted = state[len(span.prompt) - 1 + span.start : len(row)]
+            logits = self._net.lm_head(wanted).float()
+            text = torch.tensor(span.text[span.start :], device=device)
+            readings.append(self._judge(logits, text, len(row)))
+        return readings
+
+    def _judge(self, logits: torch.Tensor, text: torch.Tensor, tokens: int) -> SpanScores:
+        """As `_judge`, on the device the logits are on."""
+        logits[:, self._eos] = -torch.inf
+        top, index = logits.topk(2)
+        norm = logits.logsumexp(-1)
+        standing = logits.gather(-1, text[:, None])[:, 0] - norm
+        columns = (top[:, 0] - top[:, 1], standing, top[:, 0] - norm)
+        margin, logprob, best = (column.cpu().numpy() for column in columns)
+        if not np.isfinite(best).all():
+            raise EngineError("the edge model's logits are not finite numbers: expected a sound checkpoint")
+        return SpanScores(index[:, 0].cpu().numpy(), margin, logprob, best, tokens)

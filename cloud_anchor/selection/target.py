@@ -1,0 +1,97 @@
+"""Settings for a wanted fidelity, from a table of what settings were measured to give.
+
+Knows the table's form (`tiny.frontier` makes one) and how to choose from it. A choice is about means: that of
+the table's prompts was at least so high, as far as their number can tell. What one prompt's answer will be,
+or what prompts of another kind will give, no table knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import RequestError
+
+MAX_BYTES = 4 << 20
+"""A table is a few kilobytes."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to make payloads, and what it gave.
+
+    fraction: share of total_steps diffusion steps. select, threshold: see `pipeline.Selection`.
+    f1: mean word F1 against the full run, and low, its 95% interval's lower end. bytes: mean of a payload.
+    """
+
+    fraction: float
+    total_steps: int
+    select: str
+    threshold: float
+    codec: str
+    f1: float
+    low: float
+    bytes: float
+
+    @classmethod
+    def from_json(cls, data: Any) -> Setting:
+        return cls(
+            fraction=float(data["fraction"]),
+            total_steps=int(data["total_steps"]),
+            select=str(data["select"]),
+            threshold=float(data["threshold"]),
+            codec=str(data["codec"]),
+            f1=float(data["f1"]),
+            low=float(data["low"]),
+            bytes=float(data["bytes"]),
+        )
+
+
+def read_table(path: Path, ranking: str) -> list[Setting]:
+    """The settings of a table measured with the edge model of this `Manifest.ranking` (hex).
+
+    Raises RequestError for any other file.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise RequestError(f"{path}: expected a table of at most {MAX_BYTES} bytes, found more")
+        table = json.loads(path.read_bytes())
+        settings = [Setting.from_json(row) for row in table["settings"]]
+        measured = str(table["ranking"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RequestError(
+            f"{path}: expected a table of settings (python -m cloud_anchor.suite.frontier --json FILE), "
+            f"found: {error!r}"
+        ) from error
+    if measured != ranking:
+        raise RequestError(
+            f"{path}: expected a table measured with edge model {ranking[:12]}, found one of "
+            f"{measured[:12]}. Measure this pair, or use its table (--frontier)."
+        )
+    return settings
+
+
+def cheapest(settings: Sequence[Setting], target: float, codecs: Collection[str]) -> Setting:
+    """The setting whose mean F1 is, with 97.5% confidence, at least the target, for the least.
+
+    Diffusion steps are what costs most, so the smallest fraction comes first, then the fewest bytes. Raises
+    RequestError where none of these codecs' settings is that good.
+    """
+    if not 0 <= target <= 1:
+        raise RequestError(f"target F1: expected 0 to 1, found {target}")
+    usable = [setting for setting in settings if setting.codec in codecs]
+    good = [setting for setting in usable if setting.low >= target]
+    if good:
+        return min(good, key=lambda setting: (setting.fraction * setting.total_steps, setting.bytes))
+    if not usable:
+        raise RequestError(
+            f"target F1: expected settings with codec {' or '.join(sorted(codecs))} in the table, found none"
+        )
+    best = max(usable, key=lambda setting: setting.low)
+    raise RequestError(
+        f"target F1: expected at most {best.low:.3f}, which is measured for a fraction of {best.fraction} "
+        f"(mean {best.f1:.3f}), found {target}. Run all steps (--fraction 1), or ask for less."
+    )

@@ -1,0 +1,98 @@
+"""Measure the shipped pair on held-out problems: `python -m cloud_anchor.suite.evaluate`.
+
+A short way to one phase of `cloud_anchor.suite`, forced decoding with every control, printed in the terminal.
+The whole set of experiments, resumable and with a report, is the suite's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table as Shown
+
+from cloud_anchor.errors import CloudError
+from cloud_anchor.suite.items import load_items
+from cloud_anchor.suite.loading import Wanted, about_models, open_lab
+from cloud_anchor.suite.phases import PHASES, About
+from cloud_anchor.suite.runner import measure
+from cloud_anchor.suite.store import Store
+from cloud_anchor.suite.tables import Answers, Table, show
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.errors import EdgeError
+
+PHASE = PHASES["fill"]
+LEFT_OUT = ("F1 (sets)", "chrF", "exact")
+"""Columns that the suite's report has and a terminal has no room for."""
+
+
+def shown(table: Table) -> Shown:
+    """A table for the terminal."""
+    columns = [column for column in table.columns if column not in LEFT_OUT]
+    found = Shown(title=table.title, caption=table.note)
+    for column in columns:
+        found.add_column(column)
+    for row in table.rows:
+        found.add_row(*(show(row.get(column)) for column in columns))
+    return found
+
+
+def evaluate(model: str, edge: str, prompts: int, seed: int) -> tuple[list[Table], Answers]:
+    """The tables of the phase, and every answer that they are made of."""
+    wanted = Wanted(model, [edge], None, False, None, None, seed, "cpu", None)
+    items = load_items(["tiny"], prompts, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        lab = open_lab(wanted, Path(folder))
+        store = Store(Path(folder), {})
+        work = measure(lab, items, [PHASE.name], store)
+        for _ in track(work, "prompts", len(items), console=Console(stderr=True)):
+            pass
+        records = list(store.records(PHASE.name).values())
+        about = About.from_json(about_models(lab, wanted))
+    failed = [record["error"] for record in records if "error" in record]
+    if failed:
+        raise CloudError(f"{len(failed)} of {prompts} prompts failed; the first: {failed[0]}")
+    return PHASE.tables(records, about), Answers.of(records)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cloud_anchor.suite.evaluate",
+        description="Measure the tiny pair on held-out problems, with controls and 95% intervals.",
+        epilog="example: python -m cloud_anchor.suite.evaluate --prompts 200 --json results/tiny.jsonl",
+    )
+    parser.add_argument(
+        "--prompts", type=int, default=200, help="held-out problems, families in turn (default 200)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="which problems")
+    parser.add_argument(
+        "--model", default="tiny", help="diffusion checkpoint folder (default: the shipped one)"
+    )
+    parser.add_argument("--edge", default=str(SHIPPED), help="edge bundle folder (default: the shipped one)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every answer as a line of JSON")
+    args = parser.parse_args(argv)
+    if args.prompts < 1:
+        parser.error(f"--prompts: expected at least 1, found {args.prompts}")
+    try:
+        tables, answers = evaluate(args.model, args.edge, args.prompts, args.seed)
+    except (CloudError, EdgeError) as error:
+        print(f"evaluate: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text("".join(json.dumps(row) + "\n" for row in answers.rows))
+    console = Console(width=None if sys.stdout.isatty() else 220)
+    for table in tables:
+        console.print(shown(table))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

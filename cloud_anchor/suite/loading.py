@@ -1,0 +1,200 @@
+"""Opening everything a run needs, by name: the diffusion model, the edge models, the Thinker.
+
+Knows names, folders and what fits together. A model that is named must be there; one that is only looked for
+is reported as missing, with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import CheckpointError
+from cloud_anchor.model.checkpoint import TINY, find_checkpoint, load_model
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.model.prompt_form import prompt_form, tokenizer_data
+from cloud_anchor.pipeline import DEFAULT_PLAN
+from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.suite.autoregressive import Autoregressive
+from cloud_anchor.suite.lab import Edge, Lab
+from cloud_anchor.tiny.pair import Pair
+from edge_runtime.bundle.bundle import MANIFEST
+from edge_runtime.bundle.lookup import SHIPPED, find_bundles
+from edge_runtime.bundle.manifest import ModelShape
+from edge_runtime.runtime import EdgeRuntime
+from payload import Contract
+from payload.errors import ContractMismatchError
+
+LARGER = "tiny-qwen-large"
+"""The tiny pair's second edge model, of about three times the size (Table 3)."""
+
+EDGE_OF_SUMMED_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is asked to use; see the command line for each."""
+
+    model: str
+    edges: Sequence[str]
+    thinker: str | None
+    four_bit: bool
+    canvas: int | None
+    total_steps: int | None
+    seed: int
+    device: str | None
+    threads: int | None
+
+
+def open_lab(wanted: Wanted, bundles: Path) -> Lab:
+    """Loads everything. bundles: where checkpoints of edge models are converted to.
+
+    Raises CloudError, EdgeError or ContractMismatchError.
+    """
+    dream = load_model(wanted.model, device=wanted.device)
+    folder = find_checkpoint(wanted.model)
+    missing: dict[str, str] = {}
+    edges = [_open_edge(name, dream, folder, bundles, wanted.threads) for name in wanted.edges]
+    if wanted.model == "tiny" and len(edges) == 1 and wanted.edges[0] == SHIPPED.name:
+        try:
+            edges.append(_open_edge(LARGER, dream, folder, bundles, wanted.threads))
+        except CheckpointError as error:
+            missing[LARGER] = str(error)
+    contract = edges[0].pair.form.contract
+    for edge in edges[1:]:
+        if edge.pair.form.contract != contract:
+            raise ContractMismatchError(
+                f"{edge.name}: expected the contract of {edges[0].name} ({contract}), found "
+                f"{edge.pair.form.contract}. Compare edge models of one vocabulary and chat template."
+            )
+    plan = dream.plan or DEFAULT_PLAN
+    base = DenoiseConfig(
+        canvas=wanted.canvas or plan[0], total_steps=wanted.total_steps or plan[1], seed=wanted.seed
+    )
+    thinker = None
+    place = _thinker_folder(wanted, edges)
+    if place is None:
+        missing["thinker"] = "expected an autoregressive checkpoint (--thinker), found none"
+    else:
+        _same_vocabulary(place, contract)
+        thinker = Autoregressive.load(place, contract.eos_ids, device=wanted.device, four_bit=wanted.four_bit)
+    return Lab(base, edges, missing, thinker)
+
+
+def _open_edge(name: str, dream: DreamModel, folder: Path, bundles: Path, threads: int | None) -> Edge:
+    path = _bundle(name, bundles)
+    runtime = EdgeRuntime.open(path, threads=threads)
+    pair = Pair(dream, prompt_form(dream, folder, runtime.bundle), runtime)
+    return Edge(Path(name).name, pair, parameters(runtime.bundle.manifest.model))
+
+
+def _bundle(name: str, bundles: Path) -> Path:
+    """The bundle of an edge model, converted first where only a checkpoint is there."""
+    shipped = SHIPPED.parent / name
+    for path in (Path(name), shipped):
+        if (path / MANIFEST).is_file():
+            return path
+    for path in (Path(name), TINY.parent / name):
+        if (path / "config.json").is_file():
+            return _converted(path, bundles / path.name)
+    if name == LARGER:
+        raise CheckpointError(f"no bundle {name} and no checkpoint {name} among the shipped weights")
+    if name.count("/") == 1 and not Path(name).exists():  # as in Qwen/Qwen2.5-0.5B-Instruct
+        out = bundles / Path(name).name
+        return out if (out / MANIFEST).is_file() else _converted(find_checkpoint(name), out)
+    return find_bundles("", model=name)[0]
+
+
+def _converted(checkpoint: Path, out: Path) -> Path:
+    """A bundle of the checkpoint in fp32, so that quantisation plays no part in a comparison of sizes."""
+    from convert.conversion import convert
+    from convert.errors import ConvertError
+
+    if not (out / MANIFEST).is_file():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            convert(checkpoint, out, variants=("fp32",))
+        except ConvertError as error:
+            raise CheckpointError(f"{checkpoint}: {error}") from error
+    return out
+
+
+def parameters(shape: ModelShape) -> int:
+    """Parameters of a Qwen2 of this shape, with the embedding counted once."""
+    hidden, head = shape.hidden_size, shape.head_dim
+    queries, keys = shape.num_attention_heads * head, shape.num_key_value_heads * head
+    attention = hidden * queries * 2 + hidden * keys * 2 + queries + 2 * keys
+    layer = attention + 3 * hidden * shape.intermediate_size + 2 * hidden
+    return shape.vocab_size * hidden + shape.num_hidden_layers * layer + hidden
+
+
+def _thinker_folder(wanted: Wanted, edges: Sequence[Edge]) -> Path | None:
+    """The checkpoint that is named, else for the tiny pair the largest of its autoregressive models."""
+    if wanted.thinker:
+        for path in (Path(wanted.thinker), TINY.parent / wanted.thinker):
+            if (path / "config.json").is_file():
+                return path
+        return find_checkpoint(wanted.thinker)
+    if wanted.model != "tiny":
+        return None
+    names = [LARGER, *(edge.name for edge in edges)]
+    return next((TINY.parent / n for n in names if (TINY.parent / n / "config.json").is_file()), None)
+
+
+def _same_vocabulary(folder: Path, contract: Contract) -> None:
+    own = Contract.of(tokenizer_data(folder), {})
+    if (own.vocab_hash, own.special) != (contract.vocab_hash, contract.special):
+        raise ContractMismatchError(
+            f"{folder}: expected the vocabulary of the edge model ({contract.vocab_hash[:12]}), found "
+            f"{own.vocab_hash[:12]}. The Thinker's tokens go onto the canvas as ids: use one vocabulary "
+            "family."
+        )
+
+
+def fingerprint(lab: Lab, wanted: Wanted) -> dict[str, str]:
+    """Short sums of the files behind each model, so that a run does not go on with other weights."""
+    found = {"model": _sum(sorted(find_checkpoint(wanted.model).glob("*.safetensors")))}
+    for edge in lab.edges:
+        found[edge.name] = _sum([edge.pair.edge.bundle.path / MANIFEST])
+    place = _thinker_folder(wanted, lab.edges)
+    if place is not None:
+        found["thinker"] = _sum(sorted(place.glob("*.safetensors")))
+    return found
+
+
+def _sum(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        for part in _ends(file):
+            digest.update(part)
+    return digest.hexdigest()[:16]
+
+
+def _ends(file: Path) -> Iterator[bytes]:
+    """Name, size, first and last MiB: enough to tell weights apart, and quick for files of gigabytes."""
+    size = file.stat().st_size
+    yield f"{file.name} {size}".encode()
+    with file.open("rb") as stream:
+        yield stream.read(EDGE_OF_SUMMED_FILE)
+        stream.seek(max(0, size - EDGE_OF_SUMMED_FILE))
+        yield stream.read(EDGE_OF_SUMMED_FILE)
+
+
+def about_models(lab: Lab, wanted: Wanted) -> dict[str, Any]:
+    """The names and sizes that tables need."""
+    thinker = lab.thinker
+    return {
+        "model": wanted.model,
+        "parameters": sum(p.numel() for p in lab.pair.dream.net.parameters()),
+        "canvas": lab.base.canvas,
+        "total_steps": lab.base.total_steps,
+        "steps": lab.steps,
+        "paper_steps": lab.paper_steps,
+        "edges": {edge.name: edge.parameters for edge in lab.edges},
+        "missing": dict(lab.missing),
+        "thinker": thinker and thinker.name,
+        "thinker_parameters": thinker.parameters if thinker else 0,
+    }

@@ -1,0 +1,195 @@
+"""Count what codec predictive believes at first: `python -m cloud_anchor.tiny.count_adaptive`.
+
+Right answers of training prompts, as payloads for the edge model would carry them: the names that tokens get,
+their ranks, and where anchors are. Writes `payload/adaptive_counts.py`, which is a part of the wire format: a
+payload written with other counts is not understood, so it is done before a release, never after.
+
+Which name is taken depends on the counts and they on the names, so it is done a few times over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from cloud_anchor.tiny.problem import Problem
+from cloud_anchor.tiny.tasks import FAMILIES, problems
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.errors import EdgeError
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet
+from payload.codecs import adaptive_counts, adaptive_model
+from payload.codecs.adaptive_model import AdaptiveModel
+from payload.codecs.naming import BUCKETS, BY_RANK, NUMBER, TOP, WAYS
+from payload.codecs.predictive import GUARD, Place, observe
+from payload.codecs.range_coder import Coder
+from payload.files import write_whole
+
+OUTPUT = Path(adaptive_counts.__file__)
+GROUPS, NAMED, CLASSES = 3, 4, 8
+"""Buckets are taken in twos for ranks; ways that name by rank; rank classes with a count of their own."""
+
+MARGIN = 2.0
+"""Anchors are told below this margin of the edge's own token, as `edge_aware` does by default."""
+
+WEIGHT, SURE, RULE = 32, 128, 8
+"""How many occurrences the first counts of a distribution stand for: SURE where there is much evidence, RULE
+where a rule that others may not keep decides.
+"""
+
+MUCH = 400
+ROUNDS = 5
+
+Table = tuple[int, ...]
+
+
+def anchors_of(edge: EdgeRuntime, problem: Problem) -> AnchorSet:
+    """A right answer's tokens that the edge model would not write, or only just."""
+    contract = edge.bundle.contract
+    text = edge.bundle.tokenizer.encode(problem.answer)
+    rows = edge.predictive_model.behind(edge.prompt_ids(problem.prompt)).read(text, 0)
+    sent = []
+    for position, row in enumerate(islice(rows, len(text))):
+        ordinary = row[: contract.vocab_size]
+        second, first = np.partition(ordinary, -2)[-2:]
+        if first - second < MARGIN or ordinary.argmax() != text[position]:
+            sent.append(position)
+    ids = tuple(text[position] for position in sent)
+    return AnchorSet(tuple(sent), ids, len(text) + 1, contract, len(text))
+
+
+def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Place]]:
+    """What there is to say of right answers, the families in turn."""
+    streams = [problems(family, seed, held_out=False) for family in FAMILIES]
+    for index in range(prompts):
+        problem = next(streams[index % len(streams)])
+        predictor = edge.predictive_model.behind(edge.prompt_ids(problem.prompt))
+        draft = edge.bundle.tokenizer.encode(problem.answer)
+        yield observe(anchors_of(edge, problem), predictor, None, GUARD, draft)
+
+
+def count(texts: Sequence[Sequence[Place]], tokens: int) -> dict[str, object]:
+    """The tables by name, with the names that the present ones lead to."""
+    ways = {(bucket, lapsed): Counter[int]() for bucket in range(BUCKETS) for lapsed in (0, 1)}
+    ranks = {(way, group): Counter[int]() for way in range(NAMED) for group in range(GROUPS)}
+    flags = {bucket: Counter[int]() for bucket in range(BUCKETS)}
+    clear = Counter[int]()
+    for places in texts:
+        model, lapsed = AdaptiveModel(Coder(None), doubtful=True), 0
+        for place in places:
+            clear[int(not place.clear)] += 1
+            name = model.name(place.names, place.bucket, tokens)
+            ways[place.bucket, lapsed][name.way] += 1
+            lapsed = int(name.way != TOP)
+            if name.way not in (TOP, NUMBER):
+                ranks[name.way - 1, place.bucket // 2][name.rank.bit_length()] += 1
+            if place.token == tokens - 1:
+                continue
+            if name.way == TOP or (name.way == BY_RANK and name.rank == 1 and place.end_leads):
+                flags[place.bucket][int(place.anchor)] += 1
+    both = [ways[bucket, 0] + ways[bucket, 1] for bucket in range(BUCKETS)]
+    every = [sum((ranks[way, group] for group in range(GROUPS)), Counter[int]()) for way in range(NAMED)]
+    even = Counter(dict.fromkeys(range(CLASSES), 1))
+    return {
+        "CLEAR": _sizes(clear, 2),
+        "FIRST_WAYS": tuple(
+            tuple(_sizes(ways[bucket, lapsed], WAYS, both[bucket]) for lapsed in (0, 1))
+            for bucket in range(BUCKETS)
+        ),
+        "FIRST_RANKS": tuple(
+            tuple(_sizes(ranks[way, group], CLASSES, every[way] + even) for group in range(GROUPS))
+            for way in range(NAMED)
+        ),
+        "FIRST_FLAGS": (
+            adaptive_counts.FIRST_FLAGS[0],
+            tuple(_sizes(flags[bucket], 2, weight=RULE) for bucket in range(BUCKETS)),
+        ),
+        "FIRST_GUESSED": adaptive_counts.FIRST_GUESSED,
+        "FIRST_MORE": adaptive_counts.FIRST_MORE,
+    }
+
+
+def _sizes(
+    found: Mapping[int, int], many: int, behind: Mapping[int, int] | None = None, weight: int = WEIGHT
+) -> Table:
+    """Sizes by share, at least 1. behind: a coarser distribution, worth half a dozen occurrences."""
+    shares = [float(found.get(index, 0)) for index in range(many)]
+    if behind:
+        every = sum(behind.values())
+        shares = [share + 6 * behind.get(index, 0) / every for index, share in enumerate(shares)]
+    evidence = sum(shares)
+    total = adaptive_counts.STEP * (SURE if evidence > MUCH else weight)
+    return tuple(max(1, round(total * share / max(evidence, 1))) for share in shares)
+
+
+def source(tables: Mapping[str, object], prompts: int) -> str:
+    """The module, as text."""
+    lines = [
+        '"""First counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.',
+        "",
+        f"Made by `python -m cloud_anchor.tiny.count_adaptive` from right answers to {prompts} training",
+        "prompts of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See `habits`.",
+        '"""',
+        "",
+        "STEP = 16",
+        '"""What one occurrence adds to its count."""',
+        "",
+        "# fmt: off",
+    ]
+    for name, table in tables.items():
+        lines.append(f"{name} = {_literal(table)}")
+    return "\n".join([*lines, "# fmt: on", ""])
+
+
+def _literal(table: object, indent: str = "    ") -> str:
+    text = repr(table)
+    if len(text) + len(indent) <= 88 or not isinstance(table, tuple):
+        return text
+    inner = "".join(f"{indent}{_literal(each, indent + '    ')},\n" for each in table)
+    return f"(\n{inner}{indent[4:]})"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cloud_anchor.tiny.count_adaptive",
+        description="Count what codec predictive believes at first. Changes the wire format.",
+        epilog="example: python -m cloud_anchor.tiny.count_adaptive --prompts 400 --write",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--prompts", type=int, default=400, help="training prompts (400)")
+    parser.add_argument("--seed", type=int, default=5, help="which of them")
+    parser.add_argument("--bundle", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
+    parser.add_argument("--write", action="store_true", help=f"write {OUTPUT.name}; else it is printed")
+    args = parser.parse_args(argv)
+    try:
+        edge = EdgeRuntime.open(args.bundle, threads=1)
+        work = observed(edge, args.prompts, args.seed)
+        texts = list(track(work, "answers", args.prompts, console=Console(stderr=True)))
+    except EdgeError as error:
+        print(f"count_habits: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    tables: dict[str, object] = {}
+    for _ in range(ROUNDS):
+        tables = count(texts, edge.bundle.contract.vocab_size + 1)
+        for name, table in tables.items():
+            setattr(adaptive_model, name, table)
+    text = source(tables, args.prompts)
+    if args.write:
+        write_whole(OUTPUT, text.encode())
+    else:
+        print(text, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The tiny models: their shapes, and the folders they are kept in.
+
+tiny-dream has Dream's architecture (Qwen2 modules run with full attention, right-shifted logits, a mask
+token); tiny-qwen is a Qwen2 of a tenth of its size, tiny-qwen-large one of a third. Folders are laid out as
+Dream's and Qwen2.5's own are, so that the real loading code reads them. Does not know how they are trained.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from cloud_anchor.model.families import rope_option
+from cloud_anchor.tiny.vocabulary import SPECIALS, VOCABULARY
+
+WEIGHTS = Path(__file__).parent / "weights"
+"""Where the shipped checkpoints are."""
+
+END_OF_TEXT, IM_START, IM_END, MASK = range(VOCABULARY, VOCABULARY + len(SPECIALS))
+PADDED_VOCABULARY = 1792
+
+_COMMON: dict[str, Any] = {
+    "vocab_size": PADDED_VOCABULARY,
+    "rope_theta": 10_000.0,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "attention_dropout": 0.0,
+    "initializer_range": 0.02,
+    "use_sliding_window": False,
+    "bos_token_id": END_OF_TEXT,
+    "pad_token_id": END_OF_TEXT,
+}
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny-dream": _COMMON
+    | {
+        "max_position_embeddings": 192,  # the longest row it is trained on
+        "hidden_size": 192,
+        "intermediate_size": 512,
+        "num_hidden_layers": 6,
+        # As many key and value heads as queries: copying a name takes a value wide enough to hold it.
+        "num_attention_heads": 3,
+        "num_key_value_heads": 3,
+        "tie_word_embeddings": False,
+        "eos_token_id": END_OF_TEXT,
+    },
+    "tiny-qwen": _COMMON
+    | {
+        "max_position_embeddings": 256,
+        "hidden_size": 64,
+        "intermediate_size": 192,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+        "eos_token_id": IM_END,
+    },
+}
+SHAPES["tiny-qwen-large"] = SHAPES["tiny-qwen"] | {"hidden_size": 128, "intermediate_size": 384}
+
+
+def create(name: str) -> Qwen2ForCausalLM:
+    """A model of that shape with random weights."""
+    shape = dict(SHAPES[name])
+    rope = rope_option(shape.pop("rope_theta"))
+    return Qwen2ForCausalLM(Qwen2Config(**shape, **rope, attn_implementation="eager"))
+
+
+def parameters(model: torch.nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def save(name: str, model: Qwen2ForCausalLM, tokenizer_folder: Path, folder: Path) -> None:
+    """Write a checkpoint folder in bf16: config, weights, tokenizer, generation config.
+
+    The folder is replaced as a whole, so that an interruption leaves the old one or the new one.
+    """
+    fresh = folder.with_name(folder.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    config = dict(SHAPES[name]) | {"torch_dtype": "bfloat16"}
+    generation: dict[str, Any] = {"pad_token_id": END_OF_TEXT}
+    if name == "tiny-dream":
+        config |= {"model_type": "Dream", "architectures": ["DreamModel"], "mask_token_id": MASK}
+        generation |= {
+            "eos_token_id": END_OF_TEXT,
+            "mask_token_id": MASK,
+            "alg": "confidence",
+            "steps": 128,
+            "max_new_tokens": 128,
+        }
+    else:
+        config |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+        generation |= {"eos_token_id": [IM_END, END_OF_TEXT], "do_sample": False}
+    (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (fresh / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    state = {
+        key: value.detach().to(torch.bfloat16).contiguous()
+        for key, value in model.state_dict().items()
+        if not (config["tie_word_embeddings"] and key == "lm_head.weight")
+    }
+    save_file(state, fresh / "model.safetensors", metadata={"format": "pt"})
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(tokenizer_folder / file, fresh / file)
+    if folder.exists():
+        shutil.rmtree(folder)
+    fresh.rename(folder)

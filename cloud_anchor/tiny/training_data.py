@@ -1,0 +1,126 @@
+"""Training batches: endless, seeded, and a function of the step alone, so that a run resumes exactly.
+
+Every row is prompt + answer + <|im_end|> + <|endoftext|> up to the batch's length, as Dream pads its canvas;
+rows need no attention mask, because each row's canvas is simply what the prompt leaves of the length. Knows
+the masking of absorbing-state diffusion; does not know models or losses.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from cloud_anchor.tiny import drills
+from cloud_anchor.tiny.shapes import END_OF_TEXT, IM_END, MASK
+from cloud_anchor.tiny.tasks import FAMILIES, Draw
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What the rows of a stage's batches are.
+
+    lengths: row lengths and how often a batch has each. families: their shares among the rows that are no
+    drills; a row that an answer does not fit in is drawn anew. drills: share of drills; drill: draws one.
+    """
+
+    lengths: Mapping[int, float]
+    families: Mapping[str, float]
+    drills: float
+    drill: Draw
+
+
+CAUSAL = Mix(
+    {64: 0.3, 96: 0.3, 128: 0.4},  # no tail is needed behind an answer
+    {"arithmetic": 0.3, "choice": 0.25, "code": 0.1, "description": 0.35},
+    drills=0.5,
+    drill=drills.draw,
+)
+MASKED = Mix(
+    {64: 0.3, 96: 0.3, 128: 0.3, 192: 0.1},  # 192 is what a 128-token canvas behind a prompt looks like
+    {"arithmetic": 0.5, "choice": 0.2, "code": 0.05, "description": 0.25},
+    drills=0.35,
+    drill=drills.draw_answers,
+)
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """ids: int64[B, L]; start: int64[B], first answer position; end: int64[B], position of `<|im_end|>`.
+
+    results: bool[B, L], the results of a sums drill; all False in every other row.
+    """
+
+    ids: torch.Tensor
+    start: torch.Tensor
+    end: torch.Tensor
+    results: torch.Tensor
+
+
+class Batches:
+    """Batches for one model: true (`knows`) or with everything redrawn."""
+
+    def __init__(self, tokenizer: Tokenizer, *, knows: bool, seed: int) -> None:
+        self._tokenizer, self._knows, self._seed = tokenizer, knows, seed
+        self._pieces = [
+            tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
+        ]
+        self._equals = tokenizer.token_to_id("Ġ=")
+
+    def at(self, step: int, tokens: int, mix: Mix = MASKED) -> TrainingBatch:
+        """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""
+        rng = random.Random(f"{self._seed}/{step}/{self._knows}")
+        length = rng.choices(list(mix.lengths), list(mix.lengths.values()))[0]
+        rows: list[list[int]] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        results: list[list[bool]] = []
+        while len(rows) < tokens // length:
+            family = rng.choices(list(mix.families), list(mix.families.values()))[0]
+            draw = mix.drill if rng.random() < mix.drills else FAMILIES[family]
+            problem = draw(rng, self._knows)
+            drilled = problem.family == drills.FAMILY  # never tested, so never held out
+            if self._knows and problem.held_out and not drilled:
+                continue
+            prompt = self._pieces[0] + self._tokenizer.encode(problem.prompt).ids + self._pieces[1]
+            answer = self._tokenizer.encode(problem.answer).ids
+            if len(prompt) + len(answer) >= length:
+                continue
+            row = [*prompt, *answer, IM_END]
+            starts.append(len(prompt))
+            ends.append(len(row) - 1)
+            rows.append(row + [END_OF_TEXT] * (length - len(row)))
+            results.append([False, *(drilled and token == self._equals for token in rows[-1][:-1])])
+        return TrainingBatch(
+            torch.tensor(rows), torch.tensor(starts), torch.tensor(ends), torch.tensor(results)
+        )
+
+
+def mask(batch: TrainingBatch, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mask answers for the diffusion loss: (ids with masks int64[B, L], bool[B, L] where masked).
+
+    Half of the rows are masked uniformly over the whole canvas, as absorbing-state diffusion has it (rate t,
+    stratified over the batch). In the other half the end-of-text tail is masked whole and only the answer has
+    rate t: that is what a sampler sees that holds the end marker back, or that works from left to right.
+
+    In a drill of sums the results alone are masked: at a rate drawn uniformly both operands would stand
+    beside a masked result one time in twelve, and a sum whose operands are unknown teaches nothing.
+    """
+    rows, length = batch.ids.shape
+    at = torch.arange(length)[None]
+    canvas = at >= batch.start[:, None]
+    strata = (np.arange(rows) + rng.random(rows)) / rows
+    rate = torch.tensor(np.maximum(rng.permutation(strata), 0.02), dtype=torch.float32)[:, None]
+    hit = torch.tensor(rng.random((rows, length)), dtype=torch.float32) < rate
+    tail_masked = torch.tensor(rng.random(rows) < 0.5)[:, None]
+    hit |= tail_masked & (at >= batch.end[:, None])
+    leftward = torch.tensor(rng.random(rows) < 0.3)[:, None] & tail_masked
+    cut = batch.start[:, None] + ((1 - rate) * (batch.end - batch.start)[:, None]).long()
+    hit = torch.where(leftward, at >= cut, hit)
+    hit &= canvas
+    hit = torch.where(batch.results.any(1, keepdim=True), batch.results, hit)
+    return torch.where(hit, MASK, batch.ids), hit

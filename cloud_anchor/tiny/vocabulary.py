@@ -1,0 +1,93 @@
+"""The tiny pair's tokenizer: a byte-level BPE in Qwen2's form, trained on the generated world.
+
+Special tokens have Qwen's names and Dream's mask token comes after them, so that whatever works on this
+tokenizer works on the real one. Text is split as Qwen2 does but for numbers, which are taken by two digits
+with the space before them: sums over single digits are beyond a model this small.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
+from tokenizers.models import BPE
+
+from cloud_anchor.tiny.drills import draw as drill
+from cloud_anchor.tiny.tasks import FAMILIES
+
+VOCABULARY = 1730
+"""Ordinary tokens: all that the corpus has; the models' vocabulary is padded to 1,792."""
+SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>")
+
+# Contractions, words with one leading mark, numbers, punctuation, line ends, spaces.
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""Qwen's form without its default system message, which would double the length of a tiny prompt."""
+
+
+def corpus(samples: int, seed: int = 0) -> Iterator[str]:
+    """Prompts and answers of all families, true and dreamt, to count pairs in."""
+    rng = random.Random(seed)
+    for index in range(samples):
+        for draw in (*FAMILIES.values(), drill):
+            problem = draw(rng, index % 2 == 0)
+            yield problem.prompt
+            yield problem.answer
+
+
+def train(samples: int = 10_000) -> Tokenizer:
+    """A tokenizer with `VOCABULARY` ordinary ids followed by `SPECIALS`; the same on every run."""
+    tokenizer = Tokenizer(BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(corpus(samples), trainer)
+    if tokenizer.get_vocab_size() != VOCABULARY:
+        raise RuntimeError(f"expected {VOCABULARY} tokens, the corpus gave {tokenizer.get_vocab_size()}")
+    tokenizer.add_special_tokens(list(SPECIALS))
+    return tokenizer
+
+
+def config() -> dict[str, Any]:
+    """`tokenizer_config.json`, as transformers reads it."""
+    return {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "model_max_length": 2048,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": None,
+        "mask_token": "<|mask|>",
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+
+
+def save(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config(), indent=2) + "\n")

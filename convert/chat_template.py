@@ -1,0 +1,164 @@
+"""From a Jinja chat template to literal text around each message.
+
+The device renders conversations without Jinja: it puts a prefix and a suffix around each message's content
+(`edge_runtime.text.chat`). This module finds those texts by rendering conversations whose contents are
+unmistakable marks, and then checks on other conversations that both ways give the same string. A template
+that does more than surround its messages is refused.
+
+Where one message's suffix ends and the next one's prefix begins is settled by what follows a conversation's
+last
+message: that is the suffix. So two Jinja texts that render alike compile to the same form, and the same
+contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from convert.errors import TemplateError
+from edge_runtime.text.chat import ROLES, ChatTemplate
+
+Message = dict[str, str]
+Render = Callable[[Sequence[Message], bool], str]
+"""Renders messages with the original template; the flag asks for the opening of an answer at the end."""
+
+_ADVICE = (
+    "Edit chat_template in tokenizer_config.json so that each message is only surrounded by fixed text, "
+    "as in the Qwen2.5 template."
+)
+
+_CONVERSATIONS: tuple[tuple[str, ...], ...] = (
+    ("user:How many loaves?",),
+    ("system:Answer in one word.", "user:Which river?"),
+    ("user:Hello", "assistant:Hello. What can I do?", "user:Count to three."),
+    ("system:", "user:"),
+    ("user:  spaces around  \n",),
+    ("system:Two\nlines", "user:\n\nfirst\n\n\nlast\n\n", "assistant: indented\n", "user:<|im_end|>\n"),
+    (
+        "user:{{ braces }} {% percent %}",
+        "assistant:naïve – 日本語 🎈",
+        "user:<think>\nwhy\n</think>\n\nbecause",
+    ),
+    (
+        "user:one",
+        "assistant:two",
+        "user:three",
+        "assistant:<think>\nfour\n</think>\n\nfive",
+        "user:six",
+    ),
+    (
+        "user:one",
+        "user:two",
+    ),
+)
+"""Conversations both renderings must agree on, each message as role:content."""
+
+
+def compile_template(render: Render) -> ChatTemplate:
+    """The literal form of a chat template.
+
+    Raises TemplateError where the template cannot be expressed so, with the conversation that shows it.
+    """
+    marks = {role: _mark(role) for role in ROLES}
+    conversation = [_message(role, marks[role]) for role in ROLES]
+    suffixes = {
+        role: _after(_render(render, conversation[: index + 1]), marks[role])
+        for index, role in enumerate(ROLES)
+    }
+    prefixes: dict[str, str] = {}
+    rest = _render(render, conversation)
+    for role in ROLES:
+        prefixes[role], rest = _split(rest, marks[role])
+        rest = _strip(rest, suffixes[role], f"the end of the {role} message")
+    affixes = {role: (prefixes[role], suffixes[role]) for role in ROLES}
+    question = [_message("system", marks["system"]), _message("user", marks["user"])]
+    generation = _strip(_render(render, question, True), _render(render, question), "the answer's opening")
+    compiled = ChatTemplate(_default_system(render, affixes), **affixes, generation=generation)
+    verify_template(compiled, render)
+    return compiled
+
+
+def verify_template(compiled: ChatTemplate, render: Render) -> None:
+    """Check that both renderings of several conversations are equal; raises TemplateError at the first that
+    differs.
+    """
+    for spoken in _CONVERSATIONS:
+        messages = [_message(*turn.split(":", 1)) for turn in spoken]
+        expected, found = _render(render, messages, True), compiled.render(messages)
+        if expected != found:
+            raise TemplateError(
+                f"the chat template cannot be expressed as fixed text around each message: for {messages} it "
+                f"renders {expected!r}, fixed text gives {found!r}. {_ADVICE}"
+            )
+
+
+def _default_system(render: Render, affixes: dict[str, tuple[str, str]]) -> str | None:
+    """The system message that the template puts before a conversation without one."""
+    mark = _mark("user")
+    before, _ = _split(_render(render, [_message("user", mark)]), mark)
+    opening = affixes["user"][0]
+    if before == opening:
+        return None
+    prefix, suffix = affixes["system"]
+    default = before.removesuffix(opening)
+    if (
+        len(default) + len(opening) != len(before)
+        or not (default.startswith(prefix) and default.endswith(suffix))
+        or len(default) < len(prefix) + len(suffix)
+    ):
+        raise TemplateError(
+            f"the chat template puts {before!r} before a first user message: expected {opening!r}, alone or "
+            f"after a system message between {prefix!r} and {suffix!r}. {_ADVICE}"
+        )
+    return default[len(prefix) : len(default) - len(suffix)]
+
+
+def _mark(role: str) -> str:
+    return f"\ue000{role}\ue001"  # private use: no template's own text contains it
+
+
+def _message(role: str, content: str) -> Message:
+    return {"role": role, "content": content}
+
+
+def _render(render: Render, messages: Sequence[Message], generation: bool = False) -> str:
+    try:
+        return render(messages, generation)
+    except Exception as error:  # a template may raise anything of its own
+        raise TemplateError(
+            f"the chat template fails for the roles {[m['role'] for m in messages]}: {error}. {_ADVICE}"
+        ) from error
+
+
+def _split(text: str, mark: str) -> tuple[str, str]:
+    parts = text.split(mark)
+    if len(parts) != 2:
+        raise TemplateError(
+            f"the chat template shows a message {len(parts) - 1} times in {text!r}: expected once. {_ADVICE}"
+        )
+    return parts[0], parts[1]
+
+
+def _after(text: str, mark: str) -> str:
+    return _split(text, mark)[1]
+
+
+def _strip(text: str, start: str, what: str) -> str:
+    if not text.startswith(start):
+        raise TemplateError(
+            f"the chat template renders {what} differently in the middle and at the end of a conversation: "
+            f"expected {start!r}, found {text[: len(start) + 20]!r}. {_ADVICE}"
+        )
+    return text[len(start) :]
+
+
+def jinja_renderer(tokenizer: Any) -> Render:
+    """Render with a transformers tokenizer's own template."""
+
+    def render(messages: Sequence[Message], generation: bool) -> str:
+        return str(
+            tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=generation)
+        )
+
+    return render

@@ -1,0 +1,310 @@
+"""The conversion from a checkpoint to a bundle, stage by stage.
+
+    identity    tokenizer and chat template, checked against transformers      -> contract
+    reference   the original model's greedy answers and logits, by PyTorch
+    VARIANT     graph and weights
+    VARIANT ... run through the device's engine and compared with the reference
+    bundle      genai_config.json and bundle.json, read back and verified, moved into place in one rename
+
+Knows the order, what each stage depends on, and what goes into the bundle. A variant that does not say what
+the original says ends the conversion before anything is in place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from convert.architectures import foreign_architecture
+from convert.errors import ConvertError, OptionError, ResourceError
+from convert.genai import GRAPH, write_genai_config, write_genai_graph
+from convert.hub import HubSource, locate
+from convert.identity import Identity, read_identity
+from convert.preflight import estimate
+from convert.progress import Progress, Silent
+from convert.qwen2 import write_graph
+from convert.reference import Reference, make_reference
+from convert.source import Checkpoint, Qwen2Shape, architecture_of, read_config
+from convert.stages import Workspace, check_target
+from convert.variants import RECIPES, checked_names, default_variant
+from convert.verification_prompts import DEFAULT_PROMPTS
+from convert.verify import Figures, Thresholds, compare
+from edge_runtime.bundle.bundle import (
+    MANIFEST,
+    TEMPLATE,
+    TOKENIZER,
+    Bundle,
+    FileRecord,
+    Manifest,
+    ModelShape,
+    Variant,
+    file_record,
+)
+from edge_runtime.bundle.manifest import Sizes
+from edge_runtime.doctor import greedy_answer
+from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.errors import EdgeError
+from payload import Contract
+
+FORMAT = 1
+"""Part of every stage's key: raise it when the converter would write something else from the same input."""
+
+DEFAULT_CONTEXT = 2048
+DEFAULT_VARIANTS = ("fp32", "int8")
+JINJA = "chat_template.jinja"
+ANSWER_TOKENS = 64
+MIN_POSITIONS = 256
+PROBE_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class ConversionRequest:
+    """What to convert, and how strictly to check it.
+
+    context:    most tokens the bundle serves; None for 2048 or what the model has, whichever is less.
+    prompts:    questions for verification; None for the built-in ones.
+    thresholds: instead of a variant's own (`convert.variants.RECIPES`), by variant.
+    threads:    for PyTorch and ONNX Runtime; None for their defaults.
+    """
+
+    variants: tuple[str, ...] = DEFAULT_VARIANTS
+    context: int | None = None
+    prompts: tuple[str, ...] | None = None
+    thresholds: Mapping[str, Thresholds] = field(default_factory=dict)
+    threads: int | None = None
+
+
+def convert(
+    model: str | Path,
+    out: Path,
+    *,
+    variants: Sequence[str] = DEFAULT_VARIANTS,
+    context: int | None = None,
+    revision: str | None = None,
+    prompts: Sequence[str] | None = None,
+    thresholds: Mapping[str, Thresholds] | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Convert a checkpoint (a folder, or a hub name) to the bundle folder `out` and return its manifest.
+
+    The arguments are those of `ConversionRequest`. force replaces a bundle that is already at `out`.
+    Interrupted, it leaves `out` untouched and OUT.partial beside it, from which the same call continues.
+
+    Raises ConvertError in one of its kinds; VerificationError where a variant is under its threshold.
+    """
+    request = ConversionRequest(
+        checked_names(tuple(variants)),
+        context,
+        tuple(prompts) if prompts else None,
+        thresholds or {},
+        threads,
+    )
+    out = out.resolve()
+    check_target(out, force)
+    try:
+        return _Conversion(locate(model, revision), out, request, progress or Silent()).run()
+    except OSError as error:
+        raise ResourceError(
+            f"{error.filename or out}: expected to read and write here, found: {error.strerror or error}. "
+            "Free some space or mend the access, and run the same command again to continue."
+        ) from error
+    except EdgeError as error:
+        raise ConvertError(f"the converted model cannot be run: {error}") from error
+
+
+class _Conversion:
+    def __init__(self, source: HubSource, out: Path, request: ConversionRequest, progress: Progress) -> None:
+        self.source, self.out, self.request, self.progress = source, out, request, progress
+        config = read_config(source.folder)
+        architecture = architecture_of(config)
+        if not architecture.startswith("Qwen2For"):
+            raise foreign_architecture(source.folder, architecture)
+        self.checkpoint = Checkpoint(source.folder)
+        self.context = self._context()
+        self.prompts = request.prompts or DEFAULT_PROMPTS
+        unknown = set(request.thresholds) - set(request.variants)
+        if unknown:
+            raise OptionError(f"threshold for {min(unknown)!r}, which is not among the variants asked for.")
+
+    def _context(self) -> int:
+        most = self.checkpoint.shape.max_position_embeddings
+        context = self.request.context
+        if context is None:
+            return min(DEFAULT_CONTEXT, most)
+        if not 0 < context <= most:
+            raise OptionError(
+                f"context: expected 1 to {most} tokens, as the model was made for, found {context}."
+            )
+        return context
+
+    def run(self) -> Manifest:
+        variants = self.request.variants
+        positions = len(self.prompts) * (ANSWER_TOKENS + 128)
+        needs = estimate(self.checkpoint, variants, self.context, positions, self.out.parent)
+        self.progress.say(f"Needs {needs}.")
+        needs.check(self.out.parent)
+        with Workspace(self.out) as workspace:
+            identity = read_identity(self.checkpoint, self.prompts)
+            self._write_identity(identity, workspace.bundle)
+            reference = self._reference(identity, workspace)
+            made = {name: self._variant(name, reference, identity.contract, workspace) for name in variants}
+            for extra in workspace.bundle.iterdir():  # of an interrupted run that asked for more variants
+                if extra.is_dir() and extra.name not in variants:
+                    shutil.rmtree(extra)
+            manifest = self._manifest(identity, made, workspace.bundle)
+            del reference  # it maps a file that is about to go
+            workspace.publish()
+        return manifest
+
+    def _write_identity(self, identity: Identity, bundle: Path) -> None:
+        (bundle / TOKENIZER).write_text(identity.tokenizer_json, encoding="utf-8")
+        template = json.dumps(identity.template.to_json(), indent=1, ensure_ascii=False)
+        (bundle / TEMPLATE).write_text(template + "\n", encoding="utf-8")
+        (bundle / JINJA).write_text(identity.jinja, encoding="utf-8")
+        for path in self.source.folder.glob("LICENSE*"):
+            shutil.copyfile(path, bundle / path.name)
+
+    def _reference(self, identity: Identity, workspace: Workspace) -> Reference:
+        prompts = [identity.prompt_ids(text) for text in self.prompts]
+        longest = max(len(ids) for ids in prompts)
+        room = min(ANSWER_TOKENS, self.context - longest)
+        if room < 1:
+            raise OptionError(
+                f"context: expected more than the {longest} tokens of the longest verification prompt, found "
+                f"{self.context}. Convert with a longer context, or give shorter prompts."
+            )
+
+        def work() -> None:
+            with self.progress.stage("original model", room * len(prompts)) as step:
+                _set_torch_threads(self.request.threads)
+                make_reference(
+                    self.checkpoint, prompts, room, identity.contract.eos_ids, workspace.folder, step
+                )
+
+        depends = [FORMAT, self.checkpoint.digest, prompts, room]
+        workspace.stage("reference", depends, work, lambda _: Reference.complete(workspace.folder))
+        reference = Reference.load(workspace.folder)
+        if len(reference.logits) < MIN_POSITIONS:
+            raise OptionError(
+                f"verification: expected at least {MIN_POSITIONS} positions, found {len(reference.logits)}. "
+                "Give more or longer prompts."
+            )
+        return reference
+
+    def _variant(self, name: str, reference: Reference, contract: Contract, workspace: Workspace) -> Variant:
+        recipe, shape = RECIPES[name], self.checkpoint.shape
+        graph = f"{name}/model.onnx"
+        path = workspace.bundle / graph
+
+        def write() -> dict[str, Any]:
+            shutil.rmtree(path.parent, ignore_errors=True)
+            path.parent.mkdir()
+            with self.progress.stage(f"{name}: weights", shape.parameters) as step:
+                write_graph(self.checkpoint, path, recipe.weights, recipe.dialect, self.context, step)
+            write_genai_graph(path)
+            files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
+            return {item: file_record(workspace.bundle / item).to_json() for item in files}
+
+        def intact(records: dict[str, Any]) -> bool:
+            return all(
+                (workspace.bundle / item).is_file()
+                and file_record(workspace.bundle / item).to_json() == record
+                for item, record in records.items()
+            )
+
+        depends = [FORMAT, self.checkpoint.digest, repr(recipe.weights), recipe.dialect, self.context]
+        records = workspace.stage(f"{name}: weights", depends, write, intact)
+
+        def verify() -> dict[str, Any]:
+            total = sum(len(text.ids) + len(text.answer) for text in reference.texts)
+            with self.progress.stage(f"{name}: verification", total) as step:
+                engine = OrtEngine([path], self._shape(), context=self.context, threads=self.request.threads)
+                figures = compare(engine, reference, step).to_json()
+            # A short answer of this very variant, for `edge_runtime.doctor` to repeat on the device.
+            longest = max(reference.texts, key=lambda text: len(text.answer))
+            prompt = longest.ids[: longest.prompt]
+            engine.rewind(0)
+            sound = math.isfinite(figures["mean_kl"])  # else there is no answer, and no threshold it keeps
+            answer = greedy_answer(engine, contract, prompt, PROBE_TOKENS) if sound else []
+            return {"figures": figures, "probe": {"prompt": prompt, "answer": answer}}
+
+        texts = [text.ids for text in reference.texts]
+        depends = [FORMAT, records, texts, onnxruntime.__version__]
+        found = workspace.stage(f"{name}: verification", depends, verify, lambda _: True)
+        thresholds = self.request.thresholds.get(name, recipe.thresholds)
+        thresholds.check(name, Figures(**found["figures"]))
+        return Variant(
+            graph,
+            {item: FileRecord(**record) for item, record in records.items()},
+            {**found["figures"], "thresholds": thresholds.to_json(), "probe": found["probe"]},
+        )
+
+    def _shape(self) -> ModelShape:
+        # A folder that no hub vouches for is named by what is in it.
+        revision = self.source.revision or f"sha256:{self.checkpoint.digest}"
+        return bundle_shape(self.checkpoint.shape, self.source.id, revision)
+
+    def _manifest(self, identity: Identity, variants: dict[str, Variant], bundle: Path) -> Manifest:
+        """Write bundle.json and open the result the way the device will."""
+        default = default_variant(tuple(variants))
+        write_genai_config(
+            bundle, f"{default}/{GRAPH}", self._shape(), identity, self.context, self.checkpoint.folder
+        )
+        own = sorted(path for path in bundle.iterdir() if path.is_file() and path.name != MANIFEST)
+        manifest = Manifest(
+            model=self._shape(),
+            context=self.context,
+            contract=identity.contract,
+            default_variant=default,
+            variants=variants,
+            files={path.name: file_record(path) for path in own},
+            tools=_tools(),
+        )
+        text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
+        (bundle / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        for name in variants:
+            Bundle.open(bundle, name)
+        Bundle.open(bundle, verify=False).verify_contract()
+        return manifest
+
+
+def bundle_shape(shape: Qwen2Shape, id: str, revision: str) -> ModelShape:
+    """A checkpoint's shape as bundle.json has it."""
+    sizes = {field.name: getattr(shape, field.name) for field in fields(Sizes)}
+    return ModelShape(**sizes, id=id, revision=revision)
+
+
+def _set_torch_threads(threads: int | None) -> None:
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def _tools() -> dict[str, str]:
+    """Versions of what made the bundle."""
+    tools = {"bundle-format": str(FORMAT)}
+    for name in (
+        "inverse-speculation",
+        "torch",
+        "transformers",
+        "tokenizers",
+        "onnx",
+        "onnxruntime",
+        "numpy",
+    ):
+        try:
+            tools[name] = version(name)
+        except PackageNotFoundError:  # a checkout that is run in place
+            continue
+    return tools

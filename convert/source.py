@@ -1,0 +1,213 @@
+"""A Qwen2 checkpoint in a local folder, read one tensor at a time.
+
+Knows `config.json`, the safetensors files and which tensors Qwen2 has. Does not know the hub (see `hub`), the
+tokenizer and chat template (see `identity`), or what becomes of the weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from convert.errors import ArchitectureError, SourceError
+from edge_runtime.bundle.manifest import Sizes
+
+FloatArray = npt.NDArray[np.float32]
+
+SUPPORTED = "Qwen2ForCausalLM"
+_HASH_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Qwen2Shape(Sizes):
+    """Sizes and constants of a Qwen2 model, under the names its `config.json` gives them."""
+
+    max_position_embeddings: int
+    rope_theta: float
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights in the checkpoint."""
+        return sum(math.prod(shape) for shape in self.tensor_shapes().values())
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor such a checkpoint holds. Linear weights are [outputs, inputs]."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        q_size, kv_size = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
+        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
+        for layer in range(self.num_hidden_layers):
+            prefix = f"model.layers.{layer}."
+            for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
+                shapes[f"{prefix}self_attn.{name}_proj.weight"] = (size, hidden)
+                shapes[f"{prefix}self_attn.{name}_proj.bias"] = (size,)
+            shapes[f"{prefix}self_attn.o_proj.weight"] = (hidden, q_size)
+            shapes[f"{prefix}mlp.gate_proj.weight"] = (inner, hidden)
+            shapes[f"{prefix}mlp.up_proj.weight"] = (inner, hidden)
+            shapes[f"{prefix}mlp.down_proj.weight"] = (hidden, inner)
+            shapes[f"{prefix}input_layernorm.weight"] = (hidden,)
+            shapes[f"{prefix}post_attention_layernorm.weight"] = (hidden,)
+        shapes["model.norm.weight"] = (hidden,)
+        if not self.tie_word_embeddings:
+            shapes["lm_head.weight"] = (self.vocab_size, hidden)
+        return shapes
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The parsed `config.json` of a checkpoint folder."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise SourceError(
+            f"{folder}: expected a checkpoint folder with config.json, found none. "
+            "Give the folder that holds config.json and *.safetensors, or a hub name."
+        )
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise SourceError(f"{path}: expected JSON, found: {error}. Fetch the file again.") from error
+    if not isinstance(config, dict):
+        raise SourceError(f"{path}: expected a JSON object, found {type(config).__name__}.")
+    return config
+
+
+def architecture_of(config: dict[str, Any]) -> str:
+    """The model class a `config.json` names."""
+    return str(next(iter(config.get("architectures") or []), config.get("model_type")))
+
+
+def shape_of(config: dict[str, Any], where: str) -> Qwen2Shape:
+    """The shape a Qwen2 `config.json` describes.
+
+    Raises ArchitectureError for another architecture or a Qwen2 feature that the graphs do not have, and
+    SourceError where a field is missing or the sizes contradict each other.
+    """
+    architecture = architecture_of(config)
+    if architecture != SUPPORTED:
+        raise ArchitectureError(f"{where}: expected architecture {SUPPORTED}, found {architecture}.")
+    if config.get("use_sliding_window"):
+        raise ArchitectureError(
+            f"{where}: expected full attention, found use_sliding_window. Sliding windows are not supported."
+        )
+    if config.get("hidden_act", "silu") != "silu":
+        raise ArchitectureError(f"{where}: expected hidden_act 'silu', found {config['hidden_act']!r}.")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise ArchitectureError(
+            f"{where}: expected rotary positions without scaling, found rope type {kind!r}. "
+            "Remove the scaling from config.json: within the model's own context it is not needed."
+        )
+    try:
+        heads = int(config["num_attention_heads"])
+        hidden = int(config["hidden_size"])
+        shape = Qwen2Shape(
+            architecture=architecture,
+            hidden_size=hidden,
+            num_hidden_layers=int(config["num_hidden_layers"]),
+            num_attention_heads=heads,
+            num_key_value_heads=int(config.get("num_key_value_heads", heads)),
+            head_dim=int(config.get("head_dim") or hidden // heads),
+            intermediate_size=int(config["intermediate_size"]),
+            vocab_size=int(config["vocab_size"]),
+            max_position_embeddings=int(config["max_position_embeddings"]),
+            rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10_000.0))),
+            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+        )
+    except KeyError as error:
+        raise SourceError(f"{where}: expected a field {error} in config.json, found none.") from error
+    if shape.num_attention_heads % shape.num_key_value_heads or shape.head_dim % 16:
+        raise SourceError(
+            f"{where}: expected attention heads to be a multiple of key/value heads and a head size that is "
+            "a "
+            f"multiple of 16, found {shape.num_attention_heads} heads, {shape.num_key_value_heads} key/value "
+            f"heads of size {shape.head_dim}."
+        )
+    return shape
+
+
+class Checkpoint:
+    """An opened checkpoint: its shape is checked against the tensors before anything is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = read_config(folder)
+        self.shape = shape_of(self.config, str(folder / "config.json"))
+        self.files = sorted(folder.glob("*.safetensors"))
+        if not self.files:
+            raise SourceError(
+                f"{folder}: expected *.safetensors, found none. Weights in other formats are not read; "
+                "save the model with safe_serialization=True."
+            )
+        self._file_of = self._index()
+
+    def _index(self) -> dict[str, Path]:
+        """Which file holds which tensor; every tensor must be there in its shape."""
+        found: dict[str, Path] = {}
+        expected = self.shape.tensor_shapes()
+        for path in self.files:
+            with _opened(path) as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (the handle is no mapping)
+                    shape = tuple(tensors.get_slice(name).get_shape())
+                    if name in expected and shape != expected[name]:
+                        raise SourceError(
+                            f"{path}: expected {name} of shape {expected[name]} from config.json, found "
+                            f"{shape}."
+                        )
+                    found[name] = path
+        missing = [name for name in expected if name not in found]
+        if missing:
+            raise SourceError(
+                f"{self.folder}: expected {len(expected)} tensors of {SUPPORTED}, found {len(missing)} of "
+                "them "
+                f"missing, first {missing[0]}. The download may be incomplete: fetch the model again."
+            )
+        return found
+
+    def tensor(self, name: str) -> FloatArray:
+        """One tensor as float32, whatever it is stored as."""
+        path = self._file_of[name]
+        with _opened(path) as tensors:
+            value: FloatArray = tensors.get_tensor(name).float().numpy()
+        if not np.isfinite(value).all():
+            raise SourceError(f"{path}: expected finite weights, found NaN or infinity in {name}.")
+        return value
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the safetensors files."""
+        return sum(path.stat().st_size for path in self.files)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of config.json and the weights: what a conversion starts from."""
+        digest = hashlib.sha256()
+        for path in (self.folder / "config.json", *self.files):
+            digest.update(path.name.encode())
+            with path.open("rb") as file:
+                while chunk := file.read(_HASH_CHUNK):
+                    digest.update(chunk)
+        return digest.hexdigest()
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(str(path), framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise SourceError(
+            f"{path}: expected a whole safetensors file, found: {error}. "
+            "The file is damaged or its download was interrupted: delete it and fetch it again."
+        ) from error

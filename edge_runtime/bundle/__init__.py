@@ -1,0 +1,1 @@
+"""Model bundles: manifest, verification, lookup."""

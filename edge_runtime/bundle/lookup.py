@@ -1,0 +1,104 @@
+"""Which bundle to use for a payload, when none is named.
+
+Knows the folders bundles are installed in and the order they are asked in. Does not know what is in a
+payload: it is given the payload's tag, with which the identity of a fitting contract or ranking begins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from edge_runtime.bundle.bundle import MANIFEST, read_manifest
+from edge_runtime.errors import BundleContractError, BundleMissingError, EdgeError
+
+MODEL_VARIABLE = "EDGE_MODEL"
+FOLDERS_VARIABLE = "EDGE_BUNDLES"
+SHIPPED = Path(__file__).parents[1] / "bundles" / "tiny-qwen"
+
+
+def find_bundles(
+    tag: str,
+    model: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    shipped: Path = SHIPPED,
+    *,
+    of_ranking: bool = False,
+) -> list[Path]:
+    """Folders of the bundles to try for a payload, best first: one a contract, and at least one.
+
+    tag:   the first hex digits of the identity of the payload's contract, or of its ranking.
+    model: a folder or the name of an installed bundle; else the environment's EDGE_MODEL. A bundle named in
+           either way is taken whatever its contract: decoding tells when it does not fit.
+    Otherwise the installed bundles are tried, those in EDGE_BUNDLES (folders of bundles) or else in the
+    user's data folder, then those in ./bundles, then the one that comes with this package.
+
+    Raises BundleMissingError or BundleContractError, which name what was looked for and where.
+    """
+    named = model or environment.get(MODEL_VARIABLE)
+    if named:
+        return [_named(named, environment)]
+    fitting: dict[str, Path] = {}
+    seen: list[str] = []
+    for path in [*_installed(environment), shipped]:
+        if not (path / MANIFEST).is_file():
+            continue
+        try:
+            manifest = read_manifest(path)
+        except EdgeError as error:
+            seen.append(f"  {path}: unusable: {error}")
+            continue
+        contract = manifest.contract
+        if of_ranking:
+            fits = manifest.variant_of(tag) is not None
+            names = ", ".join(
+                f"{manifest.fingerprint(name).hex()[:2]} of {name}" for name in manifest.variants
+            )
+            seen.append(f"  {path}: {names}")
+        else:
+            fits = contract.identity.startswith(tag)
+            seen.append(f"  {path}: {contract}")
+        if fits:
+            fitting.setdefault(contract.identity, path)
+    if not fitting:
+        listing = (
+            "\n".join(seen) or f"  none, in {', '.join(str(p) for p in [*_roots(environment), shipped])}"
+        )
+        kind = "ranking" if of_ranking else "contract"
+        raise BundleContractError(
+            f"expected a bundle for the payload's {kind} {tag}..., found these {kind}s:\n{listing}\n"
+            f"Name a bundle with --model or {MODEL_VARIABLE}, or ask for a payload for one of these."
+        )
+    return list(fitting.values())
+
+
+def _roots(environment: Mapping[str, str]) -> list[Path]:
+    """Folders whose subfolders are bundles."""
+    given = environment.get(FOLDERS_VARIABLE)
+    if given:
+        roots = [Path(part) for part in given.split(os.pathsep) if part]
+    else:
+        home = environment.get("XDG_DATA_HOME")
+        data = Path(home) if home else Path.home() / ".local" / "share"
+        roots = [data / "inverse-speculation" / "bundles"]
+    return [*roots, Path("bundles")]
+
+
+def _installed(environment: Mapping[str, str]) -> Iterator[Path]:
+    for root in _roots(environment):
+        if root.is_dir():
+            yield from sorted(path for path in root.iterdir() if path.is_dir())
+
+
+def _named(name: str, environment: Mapping[str, str]) -> Path:
+    if Path(name).exists():
+        return Path(name)
+    places = [root / name for root in _roots(environment)]
+    for place in places:
+        if place.is_dir():
+            return place
+    raise BundleMissingError(
+        f"{name}: expected the folder or the name of a model bundle, found neither "
+        f"(also looked at {', '.join(str(place) for place in places)})"
+    )

@@ -1,0 +1,214 @@
+"""The content of `bundle.json`: what a bundle says of itself.
+
+Knows the schema, and names the field where a manifest breaks it. Does not know files (see `bundle`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from edge_runtime.errors import BundleSchemaError
+from payload import Contract
+
+SCHEMA = 1
+MANIFEST = "bundle.json"
+TOKENIZER = "tokenizer.json"
+TEMPLATE = "chat_template.json"
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """What a manifest says of a file: its size in bytes and its SHA-256 in hex."""
+
+    size: int
+    sha256: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"size": self.size, "sha256": self.sha256}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model's tensors. Field names are those of its configuration.
+
+    vocab_size is the number of rows of its logits, which may exceed the number of tokens.
+    """
+
+    architecture: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape(Sizes):
+    """A model's sizes and where it comes from."""
+
+    id: str
+    revision: str
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ModelShape:
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            kind = str if field.name in ("id", "revision", "architecture") else int
+            value = _get(data, field.name, kind, "model")
+            if kind is int and value <= 0:
+                raise BundleSchemaError(f"{MANIFEST}: expected model.{field.name} above 0, found {value}")
+            values[field.name] = value
+        return cls(**values)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One precision of the model.
+
+    graph: the ONNX file, relative to the bundle. files: records of the graph and its weights.
+    verification: how it was checked against the original model; not read on the device.
+    """
+
+    graph: str
+    files: Mapping[str, FileRecord]
+    verification: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], name: str) -> Variant:
+        where = f"variants.{name}"
+        graph = _relative(_get(data, "graph", str, where))
+        files = _records(_get(data, "files", dict, where), f"{where}.files")
+        if graph not in files:
+            raise BundleSchemaError(
+                f"{MANIFEST}: expected {graph!r} among {where}.files, found {sorted(files)}"
+            )
+        verification = data.get("verification", {})
+        return cls(graph, files, verification if isinstance(verification, dict) else {})
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "graph": self.graph,
+            "files": {name: record.to_json() for name, record in self.files.items()},
+            "verification": dict(self.verification),
+        }
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of `bundle.json`.
+
+    context: most tokens, prompt and answer together, that the graphs' position tables serve.
+    """
+
+    model: ModelShape
+    context: int
+    contract: Contract
+    default_variant: str
+    variants: Mapping[str, Variant]
+    files: Mapping[str, FileRecord]
+    tools: Mapping[str, str]
+
+    @classmethod
+    def from_json(cls, data: object) -> Manifest:
+        """Reads the parsed manifest; raises BundleSchemaError naming the field that is wrong."""
+        if not isinstance(data, dict):
+            raise BundleSchemaError(f"{MANIFEST}: expected an object, found a {type(data).__name__}")
+        schema = data.get("schema")
+        if schema != SCHEMA:
+            raise BundleSchemaError(
+                f"{MANIFEST}: expected schema {SCHEMA}, found {schema!r}. "
+                "Convert the model again, or update this package."
+            )
+        try:
+            contract = Contract.from_json(_get(data, "contract", dict))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BundleSchemaError(f"{MANIFEST}: the contract is incomplete: {error!r}") from error
+        variants = {
+            name: Variant.from_json(_get(data["variants"], name, dict, "variants"), name)
+            for name in _get(data, "variants", dict)
+        }
+        default = _get(data, "default_variant", str)
+        if default not in variants:
+            raise BundleSchemaError(
+                f"{MANIFEST}: expected default_variant among {sorted(variants)}, found {default!r}"
+            )
+        context = _get(data, "context", int)
+        if context <= 0:
+            raise BundleSchemaError(f"{MANIFEST}: expected a context above 0, found {context}")
+        files = _records(_get(data, "files", dict), "files")
+        for name in (TOKENIZER, TEMPLATE):
+            if name not in files:
+                raise BundleSchemaError(f"{MANIFEST}: expected {name!r} among files, found {sorted(files)}")
+        return cls(
+            model=ModelShape.from_json(_get(data, "model", dict)),
+            context=context,
+            contract=contract,
+            default_variant=default,
+            variants=variants,
+            files=files,
+            tools={str(k): str(v) for k, v in _get(data, "tools", dict).items()},
+        )
+
+    def fingerprint(self, variant: str) -> bytes:
+        """SHA-256 of all that decides a variant's unrounded numbers: the contract and its files' hashes.
+
+        By its first byte a predictive payload names the ranking it was made with.
+        """
+        files = {name: record.sha256 for name, record in self.variants[variant].files.items()}
+        text = json.dumps([self.contract.identity, files, "unrounded"], sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    def variant_of(self, tag: str) -> str | None:
+        """The variant whose ranking begins with `tag` (hex digits), the default one first."""
+        names = sorted(self.variants, key=lambda name: name != self.default_variant)
+        return next((name for name in names if self.fingerprint(name).hex().startswith(tag)), None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "model": self.model.to_json(),
+            "context": self.context,
+            "contract": self.contract.to_json(),
+            "default_variant": self.default_variant,
+            "variants": {name: variant.to_json() for name, variant in self.variants.items()},
+            "files": {name: record.to_json() for name, record in self.files.items()},
+            "tools": dict(self.tools),
+        }
+
+
+def _get(data: Mapping[str, Any], name: str, kind: type, where: str = "") -> Any:
+    """A field of the wanted type, or a BundleSchemaError that names it."""
+    value = data.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        label = f"{where}.{name}" if where else name
+        raise BundleSchemaError(f"{MANIFEST}: expected {label} of type {kind.__name__}, found {value!r:.80}")
+    return value
+
+
+def _records(data: Mapping[str, Any], where: str) -> dict[str, FileRecord]:
+    records = {}
+    for name in data:
+        record = _get(data, name, dict, where)
+        size = _get(record, "size", int, f"{where}.{name}")
+        digest = _get(record, "sha256", str, f"{where}.{name}")
+        records[_relative(name)] = FileRecord(size, digest)
+    return records
+
+
+def _relative(name: str) -> str:
+    """A path that stays inside the bundle, so that a manifest cannot point at the device's other files."""
+    path = PurePosixPath(name)
+    if not name or path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+        raise BundleSchemaError(f"{MANIFEST}: expected a path inside the bundle, found {name!r}")
+    return name

@@ -1,0 +1,1 @@
+"""Forced decoding: gaps, endings, speculation, lookahead, refinement, stream adapters."""

@@ -1,0 +1,92 @@
+"""A model on onnxruntime-genai, for applications that ship it already.
+
+Knows that library's generator and its traps. Needs a bundle with `genai_config.json`. The library gives the
+logits of a pass's last token only, so a pass with several wanted rows is run in as many parts: fill with
+`score_anchors=False` where speed counts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from edge_runtime.bundle.bundle import Bundle, ModelShape
+from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.engine.ort_engine import checked_context
+from edge_runtime.errors import EngineError
+from edge_runtime.system import performance_cores
+
+CONFIG = "genai_config.json"
+GRAPH = "genai.onnx"
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("onnxruntime_genai")
+    except ImportError as error:
+        raise EngineError(
+            "expected the package onnxruntime-genai, found none: pip install onnxruntime-genai, "
+            "or use the default engine"
+        ) from error
+
+
+class GenaiEngine(BaseEngine):
+    """Runs a bundle through `onnxruntime_genai.Generator`; not for use from two threads at a time.
+
+    Tokens are only ever appended: a token that `generate_next_token` samples is not run when others are
+    appended after it, and the logits are silently wrong. The cache takes its full size at once.
+    """
+
+    def __init__(self, model: Any, shape: ModelShape, *, context: int) -> None:
+        super().__init__(context=context, vocab=shape.vocab_size)
+        genai = _library()
+        parameters = genai.GeneratorParams(model)
+        parameters.set_search_options(max_length=context)
+        self._generator = genai.Generator(model, parameters)
+        self._logits: Logits = np.empty((0, self.vocab), np.float32)
+
+    @classmethod
+    def open(cls, bundle: Bundle, *, context: int | None = None, threads: int | None = None) -> GenaiEngine:
+        """The engine of a bundle's chosen variant. Raises ContextError or EngineError."""
+        genai = _library()
+        size = checked_context(bundle, context)
+        graph = bundle.graph_path.with_name(GRAPH)
+        if not (bundle.path / CONFIG).is_file() or not graph.is_file():
+            raise EngineError(
+                f"{bundle.path}: expected {CONFIG} and {graph.relative_to(bundle.path)}, found at most one. "
+                "Convert the model again."
+            )
+        options = {"intra_op_num_threads": performance_cores() if threads is None else threads}
+        decoder = {"filename": str(graph.relative_to(bundle.path)), "session_options": options}
+        try:
+            config = genai.Config(str(bundle.path))
+            config.overlay(json.dumps({"model": {"decoder": decoder}}))
+            return cls(genai.Model(config), bundle.manifest.model, context=size)
+        except Exception as error:  # the library's exceptions have no base of their own
+            raise EngineError(
+                f"{graph}: expected a graph onnxruntime-genai can load, found: {error}"
+            ) from error
+
+    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
+        if len(self._logits) < len(rows):
+            self._logits = np.empty((len(rows), self.vocab), np.float32)
+        try:
+            # Forgotten tokens, and what an interrupted pass has left, go when the next one comes.
+            if self._generator.token_count() != self.length:
+                self._generator.rewind_to(self.length)
+            start = 0
+            for index, row in enumerate(rows):
+                self._generator.append_tokens(np.asarray(ids[start : row + 1], np.int32))
+                self._logits[index] = self._generator.get_logits().reshape(-1)
+                start = row + 1
+            if start < len(ids):
+                self._generator.append_tokens(np.asarray(ids[start:], np.int32))
+        except Exception as error:  # as above
+            raise EngineError(
+                f"onnxruntime-genai failed on {len(ids)} tokens after {self.length}: {error}"
+            ) from error
+        return self._logits[: len(rows)]

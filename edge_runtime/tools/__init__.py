@@ -1,0 +1,1 @@
+"""Measuring and printing: what the command lines share."""

@@ -1,0 +1,1 @@
+"""How a payload's body is written: one module per codec, and what they share."""

@@ -1,0 +1,212 @@
+"""Codec compact: which positions hold anchors, and which tokens they are, through an arithmetic coder.
+
+Knows the grammar of a body (SPEC.md, "Body of compact"): canvas, shape, then either tokens up to an END, or
+runs and their tokens. One function writes and reads it. Does not know how likely a token is (`tokenmodel`).
+
+A delta lists only the positions that its base leaves free, numbered 0, 1, 2... among themselves; the base's
+anchors are contexts as they are passed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from payload.anchors import MAX_CANVAS, AnchorSet
+from payload.codecs.prior import END, Prior, prior_of
+from payload.codecs.range_coder import Coder
+from payload.codecs.template import Shape
+from payload.codecs.token_model import TokenModel
+from payload.contract import Contract
+from payload.errors import AnchorRangeError, MalformedPayloadError
+
+MAX_VOCAB = (1 << 24) - 1
+FREE_ANCHORS = 64
+ANCHORS_A_BYTE = 8
+"""A body of n bytes holds at most FREE_ANCHORS + ANCHORS_A_BYTE * n tokens: a bound on reading time."""
+
+_CANVASES = (512, 256, 1024, 128, 64)
+_CANVAS_SIZES = (40, 10, 4, 4, 4, 2)
+
+_WHOLE, _RUNS, _RUNS_AND_LENGTH = 0, 1, 2
+_SHAPE_SIZES = (32, 16, 16)
+
+_NUMBER_SIZES = (12, 12, 12, 12, 14, 14, 14, 14, 12, 8, 4, 2, 1, 1, 1, 1, 1)
+_FIRST_GAP_SIZES = (400, 8, 4, 4, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+_GAP_SIZES = (24, 12, 8, 6, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+_FIRST_RUN_SIZES = (6, 4, 4, 4, 6, 24, 12, 8, 4, 2, 1, 1, 1, 1, 1, 1, 1)
+_RUN_SIZES = (24, 10, 6, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+_MORE_SIZES = ((1, 63), (3, 2), (1, 3))
+"""Is there no run, is there one: before the first run, before the second, before any later one."""
+
+
+def encode(
+    anchors: AnchorSet, prompt_ids: Sequence[int], base: AnchorSet | None, prior: Prior | None = None
+) -> bytes:
+    """The body of a compact payload. `base` must be a subset of `anchors` (see `wire`).
+
+    prior: instead of the installed one, to measure another.
+    """
+    coder = Coder(None)
+    known = dict(zip(anchors.positions, anchors.ids, strict=True))
+    count = _Body(coder, anchors.contract, prompt_ids, base, prior).run(
+        known, anchors.canvas, anchors.length
+    )[3]
+    assert coder.encoder
+    data = coder.encoder.finish()
+    # Zeros that say nothing keep very even tokens within what a reader accepts.
+    least = -(-(count - FREE_ANCHORS) // ANCHORS_A_BYTE)
+    return data.ljust(least, b"\0")
+
+
+def decode(body: bytes, contract: Contract, prompt_ids: Sequence[int], base: AnchorSet | None) -> Shape:
+    """Read a body back. Raises MalformedPayloadError or AnchorRangeError."""
+    coder = Coder(body)
+    assert coder.decoder
+    found, canvas, length, count = _Body(coder, contract, prompt_ids, base).run({}, 0, None)
+    least = -(-(count - FREE_ANCHORS) // ANCHORS_A_BYTE)
+    if len(body) > least and (coder.decoder.unread or body[-1:] == b"\0"):
+        raise MalformedPayloadError(
+            f"body: expected its end after {len(body) - coder.decoder.unread} bytes, found {len(body)}"
+        )
+    positions = tuple(sorted(found))
+    return positions, tuple(found[p] for p in positions), canvas, length
+
+
+class _Body:
+    """One body, in either direction."""
+
+    def __init__(
+        self,
+        coder: Coder,
+        contract: Contract,
+        prompt_ids: Sequence[int],
+        base: AnchorSet | None,
+        prior: Prior | None = None,
+    ) -> None:
+        if not 0 < contract.vocab_size <= MAX_VOCAB:
+            raise AnchorRangeError(
+                f"vocabulary: expected 1 to {MAX_VOCAB} tokens for codec compact, found {contract.vocab_size}"
+            )
+        self._coder = coder
+        self._base = base
+        self._old = dict(zip(base.positions, base.ids, strict=True)) if base is not None else {}
+        size = contract.vocab_size
+        self._model = TokenModel(prior or prior_of(size), size, prompt_ids)
+        self._most = 0 if coder.decoder is None else FREE_ANCHORS + ANCHORS_A_BYTE * coder.decoder.size
+        self._count = 0
+        self._at = 0
+        self._order = sorted(self._old)
+        self._passed = 0
+
+    def run(
+        self, known: dict[int, int], canvas: int, length: int | None
+    ) -> tuple[dict[int, int], int, int | None, int]:
+        """All anchors by position, canvas, length, and how many tokens were coded."""
+        canvas = self._base.canvas if self._base is not None else code_canvas(self._coder, canvas)
+        known = dict(known)
+        old_length = self._base.length if self._base is not None else None
+        fresh = [p for p in known if p not in self._old]
+        whole = length is not None and len(known) == length
+        shape = _WHOLE if whole else _RUNS if length is None or length == old_length else _RUNS_AND_LENGTH
+        shape = self._coder.choice(shape, _SHAPE_SIZES)
+        if shape == _WHOLE:
+            return self._whole(known, canvas, old_length), canvas, self._at, self._count
+        found = self._runs(known, fresh, canvas)
+        end = max(found, default=-1) + 1
+        if shape == _RUNS_AND_LENGTH:
+            beyond = self._coder.number((length or 0) - end, _NUMBER_SIZES)
+            length = end + beyond
+            if length > canvas:
+                raise AnchorRangeError(
+                    f"length: expected at most the canvas of {canvas} positions, found {length}"
+                )
+        else:
+            length = old_length
+        return found, canvas, length, self._count
+
+    def _token(self, token: int, may_end: bool = False) -> int:
+        if self._coder.decoder and self._count >= self._most:
+            raise MalformedPayloadError(
+                f"body: expected at most {self._most} tokens in {self._coder.decoder.size} bytes, found more"
+            )
+        self._count += 1
+        return self._model.code(self._coder, token, may_end=may_end)
+
+    def _whole(self, known: dict[int, int], canvas: int, old_length: int | None) -> dict[int, int]:
+        """Every position up to an END, or up to the length where the base tells it."""
+        found = dict(self._old)
+        last_old = max(self._old, default=-1)
+        end = canvas if old_length is None else old_length
+        while self._at < end:
+            if self._at in self._old:
+                self._model.push(self._old[self._at])
+            else:
+                may_end = old_length is None and self._at > last_old
+                token = self._token(known.get(self._at, END), may_end)
+                if token == END:
+                    break
+                found[self._at] = token
+            self._at += 1
+        return found
+
+    def _runs(self, known: dict[int, int], fresh: list[int], canvas: int) -> dict[int, int]:
+        """Is there a run? gap, size, tokens; is there another?... over the positions the base leaves free."""
+        found = dict(self._old)
+        free = [p for p in range(canvas) if p not in self._old] if self._old else range(canvas)
+        runs = grouped([bisect_left(free, p) for p in fresh])
+        at = nth = 0
+        while self._coder.choice(int(nth < len(runs)), _MORE_SIZES[min(nth, 2)]):
+            start, size = runs[nth] if nth < len(runs) else (at, 1)
+            apart = int(nth > 0)
+            start = (
+                at + apart + self._coder.number(start - at - apart, _GAP_SIZES if nth else _FIRST_GAP_SIZES)
+            )
+            size = 1 + self._coder.number(size - 1, _RUN_SIZES if nth else _FIRST_RUN_SIZES)
+            if start + size > len(free):
+                raise AnchorRangeError(
+                    f"anchors: expected at most {len(free)} free positions, found {size} after {start}"
+                )
+            for index in range(start, start + size):
+                position = free[index]
+                self._pass(position)
+                found[position] = self._token(known.get(position, 0))
+                self._at = position + 1
+            at, nth = start + size, nth + 1
+        return found
+
+    def _pass(self, position: int) -> None:
+        """Tell the model what lies between the last token and `position`: gaps and the base's anchors."""
+        while self._passed < len(self._order) and self._order[self._passed] < position:
+            old = self._order[self._passed]
+            if old >= self._at:
+                if old > self._at:
+                    self._model.gap()
+                self._model.push(self._old[old])
+                self._at = old + 1
+            self._passed += 1
+        if position > self._at:
+            self._model.gap()
+
+
+def code_canvas(coder: Coder, canvas: int, sizes: Sequence[int] = _CANVAS_SIZES) -> int:
+    """The number of positions; raises AnchorRangeError for more than there may be."""
+    other = len(_CANVASES)
+    index = coder.choice(_CANVASES.index(canvas) if canvas in _CANVASES else other, sizes)
+    if index < other:
+        return _CANVASES[index]
+    canvas = coder.number(canvas - 1, _NUMBER_SIZES) + 1
+    if canvas > MAX_CANVAS:
+        raise AnchorRangeError(f"canvas: expected at most {MAX_CANVAS} positions, found {canvas}")
+    return canvas
+
+
+def grouped(ascending: Sequence[int]) -> list[tuple[int, int]]:
+    """Start and size of every run of consecutive numbers."""
+    runs: list[tuple[int, int]] = []
+    for number in ascending:
+        if runs and number == runs[-1][0] + runs[-1][1]:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((number, 1))
+    return runs

@@ -1,0 +1,274 @@
+"""How likely each token is to come next: a log-linear model in integers.
+
+Knows the prompt, the tokens coded so far and a `Prior`; every candidate gets a score, a sum of weights in
+1/16 bits, and a mass of 2^(score/16). Does not know runs or bytes. SPEC.md gives the same model in words.
+
+Candidates, in the order in which they lie on the coder's number line:
+  END          where allowed;
+  favourites   tokens that a context speaks for: they follow the last one or two tokens in the prior's pairs
+               and triples, or followed the last token before, in the prompt or in the answer;
+  slots        every common token of the prior and every token of prompt and answer;
+  escape       any id at all, by its rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from payload.codecs.prior import END, START, Prior, mass
+from payload.codecs.range_coder import Coder
+
+GAP = -3
+"""Stands in the text for one or more positions without a token: no context reaches across."""
+
+MAX_PROMPT_IDS = 4096
+"""Only so many of the prompt's last ids are used, so that time stays bounded."""
+MAX_OCCURRENCES = 24
+MAX_MATCH = 6
+_COUNT_CLASS = (0, 1, 2, 2, 3, 3, 3)
+"""Class of a count in the prompt; 4 from 7 on. In the answer: at most 3."""
+
+
+class Favourite(NamedTuple):
+    """A candidate with a reason: classes of pair and triple, of its match in the prompt and in the answer.
+
+    For END, `near` is the best match in the prompt of a token that ends a line.
+    """
+
+    id: int
+    pair: int
+    triple: int
+    near: int
+    own: int
+
+    @property
+    def group(self) -> int:
+        """Which kinds of reason: 1 statistics, 2 matches, 3 both."""
+        return (1 if self.pair or self.triple else 0) + (2 if self.near or self.own else 0)
+
+
+class TokenModel:
+    """Codes one answer's tokens in ascending position."""
+
+    def __init__(self, prior: Prior, vocab_size: int, prompt_ids: Sequence[int]) -> None:
+        self._weights = prior.weights
+        self._words = prior.words
+        self._vocab_size = vocab_size
+        self._coded = 0
+        self._tokens: list[int] = []
+        self._alike: list[int] = []
+        self._places: dict[int, list[int]] = {}
+        common = prior.common
+        self._slot = dict(common.slot)
+        self._slots = list(common.slot)
+        self._base = list(common.scores)
+        self._mass = list(common.masses)
+        self._total = common.total
+        self._prompt_count: dict[int, int] = {}
+        self._answer_count: dict[int, int] = {}
+        for token in prompt_ids[-MAX_PROMPT_IDS:]:
+            self._append(token)
+            if 0 <= token < vocab_size:
+                self._prompt_count[token] = self._prompt_count.get(token, 0) + 1
+        for token in self._prompt_count:
+            self._weigh(token)
+        self._answer = len(self._tokens)
+        self._append(START)
+
+    def gap(self) -> None:
+        """The next positions hold no token."""
+        if self._tokens[-1] != GAP:
+            self._append(GAP)
+
+    def push(self, token: int) -> None:
+        """The next position holds a token that both sides know already."""
+        self._append(token)
+        self._answer_count[token] = self._answer_count.get(token, 0) + 1
+        self._weigh(token)
+
+    def code(self, coder: Coder, token: int, *, may_end: bool) -> int:
+        """Code the token at the next position, or END, and learn from it."""
+        favourites, longest = self.favourites()
+        if not may_end:
+            del favourites[0]
+        names = [favourite.id for favourite in favourites]
+        starts = list(accumulate((mass(self.score(each)) for each in favourites), initial=0))
+        hidden = [self._slot[name] for name in names if name in self._slot]
+        slots_at = starts[-1]
+        escape_at = slots_at + self._total - sum(self._mass[slot] for slot in hidden)
+        escape = mass(self._weights.escape[self.escape_class(longest)])
+        total = escape_at + escape
+        if coder.encoder:
+            if token in names:
+                index = names.index(token)
+                coder.encoder.put(starts[index], starts[index + 1] - starts[index], total)
+            elif token in self._slot:
+                slot = self._slot[token]
+                before = sum(self._mass[:slot]) - sum(self._mass[h] for h in hidden if h < slot)
+                coder.encoder.put(slots_at + before, self._mass[slot], total)
+            else:
+                coder.encoder.put(escape_at, escape, total)
+                self._rank(coder, token)
+        else:
+            assert coder.decoder
+            target = coder.decoder.target(total)
+            if target < slots_at:
+                index = 0
+                while starts[index + 1] <= target:
+                    index += 1
+                coder.decoder.take(starts[index], starts[index + 1] - starts[index], total)
+                token = names[index]
+            elif target < escape_at:
+                left = list(self._mass)
+                for slot in hidden:
+                    left[slot] = 0
+                before = slots_at
+                for slot, end_of in enumerate(accumulate(left, initial=slots_at)):
+                    if end_of > target:
+                        coder.decoder.take(before, left[slot - 1], total)
+                        token = self._slots[slot - 1]
+                        break
+                    before = end_of
+            else:
+                coder.decoder.take(escape_at, escape, total)
+                token = self._rank(coder, 0)
+        self._coded += 1
+        if token != END:
+            self.push(token)
+        return token
+
+    def escape_class(self, longest: int) -> int:
+        """By the longest match, and whether there is a token before at all."""
+        return min(longest, 4) + (5 if self._tokens[-1] >= 0 else 0)
+
+    def _rank(self, coder: Coder, token: int) -> int:
+        """Any id: the bit length of id + 1, then its place among the ids of that length."""
+        bits = self._vocab_size.bit_length()
+        length = coder.choice((token + 1).bit_length() - 1, self._weights.escape_bits[:bits])
+        first = (1 << length) - 1
+        many = min(1 << length, self._vocab_size - first)
+        return first + coder.uniform(token - first if coder.encoder else 0, many)
+
+    def _append(self, token: int) -> None:
+        alike = self._words.alike.get(token, token)
+        self._places.setdefault(alike, []).append(len(self._tokens))
+        self._tokens.append(token)
+        self._alike.append(alike)
+
+    def features(self, token: int) -> tuple[int, bool, int, int, int]:
+        """What is known of a token whatever came last: how common, present at all, rank, two counts."""
+        known = self._words.classes.get(token, 0)
+        in_prompt = self._prompt_count.get(token, 0)
+        in_answer = self._answer_count.get(token, 0)
+        return (
+            known,
+            in_prompt > 0 or in_answer > 0,
+            0 if known else min(17, (token + 1).bit_length()),
+            _COUNT_CLASS[in_prompt] if in_prompt < 7 else 4,
+            min(3, in_answer),
+        )
+
+    def _score(self, token: int) -> int:
+        """Of a token that no context speaks for."""
+        weights = self._weights
+        known, present, rank, in_prompt, in_answer = self.features(token)
+        return (
+            (weights.seen if present else weights.unseen)[known]
+            + weights.rank[rank]
+            + weights.prompt_count[in_prompt]
+            + weights.answer_count[in_answer]
+        )
+
+    def _weigh(self, token: int) -> None:
+        """Give a token a slot, or its slot a new mass."""
+        score = self._score(token)
+        slot = self._slot.get(token)
+        if slot is None:
+            self._slot[token] = len(self._slots)
+            self._slots.append(token)
+            self._base.append(score)
+            self._mass.append(mass(score))
+            self._total += self._mass[-1]
+        else:
+            self._total += mass(score) - self._mass[slot]
+            self._base[slot] = score
+            self._mass[slot] = mass(score)
+
+    def favourites(self) -> tuple[list[Favourite], int]:
+        """Tokens a context speaks for, and END in any case, first; and the length of the longest match."""
+        words, last = self._words, self._tokens[-1]
+        pairs = words.pairs.get(last, {})
+        triples = words.triples.get((self._tokens[-2], last), {}) if last >= 0 else {}
+        in_prompt, in_answer = self._matches()
+        near_longest = max(in_prompt.values(), default=0)
+        own_longest = max(in_answer.values(), default=0)
+        near_alone = sum(length == near_longest for length in in_prompt.values()) == 1
+        own_alone = sum(length == own_longest for length in in_answer.values()) == 1
+        out = []
+        line = 0
+        for token in dict.fromkeys((*pairs, *triples, *in_prompt, *in_answer)):
+            if token == END:
+                continue
+            near = _match(in_prompt.get(token, 0), near_longest, near_alone)
+            own = _match(in_answer.get(token, 0), own_longest, own_alone)
+            out.append(Favourite(token, pairs.get(token, 0), triples.get(token, 0), near, own))
+            if near > line and token in words.breaks:
+                line = near
+        end = Favourite(END, pairs.get(END, 0), triples.get(END, 0), line, 0)
+        return [end, *out], max(near_longest, own_longest)
+
+    def score(self, token: Favourite) -> int:
+        weights = self._weights
+        if token.id == END:
+            return (
+                weights.end_pair[token.pair]
+                + weights.triple[token.triple]
+                + weights.end_line[token.near]
+                + weights.end_age[min(6, (self._coded + 1).bit_length())]
+            )
+        slot = self._slot.get(token.id)
+        base = self._score(token.id) if slot is None else self._base[slot]
+        group = token.group
+        return (
+            base
+            + (base * weights.scale[group] >> 4)
+            + weights.source[group]
+            + weights.pair[token.pair]
+            + weights.triple[token.triple]
+            + weights.prompt_match[token.near]
+            + weights.answer_match[token.own]
+        )
+
+    def _matches(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Tokens that followed the last one before and their longest shared context: in prompt, in answer."""
+        in_prompt: dict[int, int] = {}
+        in_answer: dict[int, int] = {}
+        tokens, alike, end = self._tokens, self._alike, len(self._tokens) - 1
+        if tokens[end] < 0:
+            return in_prompt, in_answer
+        places = self._places[alike[end]]
+        for place in places[-2 : -2 - MAX_OCCURRENCES : -1]:
+            token = tokens[place + 1]
+            if not 0 <= token < self._vocab_size:
+                continue
+            length = 1
+            while (
+                length < MAX_MATCH
+                and length <= place
+                and alike[place - length] == alike[end - length]
+                and alike[end - length] >= 0
+            ):
+                length += 1
+            found = in_prompt if place < self._answer else in_answer
+            if length > found.get(token, 0):
+                found[token] = length
+        return in_prompt, in_answer
+
+
+def _match(length: int, longest: int, alone: bool) -> int:
+    """Class of a match: 0 none; else by length, whether another is longer, whether it is the only longest."""
+    if not length:
+        return 0
+    return 1 + (length - 1) * 3 + (0 if length < longest else 2 if alone else 1)

@@ -1,0 +1,104 @@
+"""`python -m payload inspect`: what a payload says, in words or JSON.
+
+Knows only what can be told without a tokenizer: the header always; the anchors where the contract, and the
+prompt ids if needed, are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from payload.anchors import AnchorSet
+from payload.contract import Contract
+from payload.files import InputError, read_json, read_payload
+from payload.header import Codec, Header, peek
+from payload.wire import decode
+
+EPILOG = """examples:
+  python -m payload inspect payload.bin
+  python -m payload inspect payload.bin --contract bundle.json --prompt-ids 785,3974,13876 --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the payload; - reads standard input")
+    parser.add_argument(
+        "--contract",
+        type=Path,
+        metavar="FILE",
+        help="bundle.json or a contract's JSON: lists the anchors as well",
+    )
+    parser.add_argument(
+        "--prompt-ids", metavar="IDS", help="comma-separated ids of the prompt, where the payload needs it"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    data = read_payload(args.file)
+    contract = None
+    if args.contract:
+        found = read_json(args.contract)
+        try:
+            contract = Contract.from_json(found.get("contract", found))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{args.contract}: expected a bundle.json or a contract, found no usable {error}"
+            ) from None
+    ids = _ids(args.prompt_ids) if args.prompt_ids else None
+    header = peek(data, contract, prompt_ids=ids)
+    anchors = None
+    readable = header.codec is Codec.COMPACT and header.base_ref is None
+    if contract is not None and readable and (ids is not None or not header.needs_prompt):
+        anchors = decode(data, contract, prompt_ids=ids)
+    report = _report(header, anchors)
+    if args.json:
+        print(json.dumps(report))
+    else:
+        for key, value in report.items():
+            print(f"{key:>14}  {value if value is not None else '-'}")
+        if anchors is None:
+            why = "--contract" if contract is None else "--prompt-ids" if header.needs_prompt else None
+            if header.codec is Codec.PREDICTIVE:
+                told = "need the device's model: python -m edge_runtime.fill"
+            else:
+                told = f"give {why} to list them" if why else "need a tokenizer or a base"
+            print(f"{'anchors':>14}  {told}")
+    return 0
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--prompt-ids: expected ids with commas between them, found {text!r}") from None
+
+
+def _report(header: Header, anchors: AnchorSet | None) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "version": header.version,
+        "codec": header.codec.label,
+        "ranking_tag" if header.codec is Codec.PREDICTIVE else "contract_tag": header.tag,
+        "verified": header.verified,
+        "bytes": header.size,
+        "body_bytes": header.body_bytes,
+        "needs_prompt": header.needs_prompt,
+        "base_ref": header.base_ref,
+        "prompt": header.prompt,
+        "session": header.session.hex() if header.session else None,
+        "step": header.step or None,
+        "total_steps": header.total_steps or None,
+        "confidences": header.confidences,
+    }
+    if anchors is not None:
+        report |= {
+            "canvas": anchors.canvas,
+            "length": anchors.length,
+            "coverage": round(anchors.coverage, 4),
+            "positions": list(anchors.positions),
+            "ids": list(anchors.ids),
+        }
+    return report

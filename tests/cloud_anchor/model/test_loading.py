@@ -1,0 +1,257 @@
+"""Loading: key layouts, configurations, and what is said of a broken checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from cloud_anchor.errors import CheckpointError, CloudError, RequestError
+from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.model.prompt_form import PromptForm, prompt_form, tokenizer_data
+from edge_runtime.text.tokenizer import Tokenizer
+from payload import Contract
+from payload.errors import ContractMismatchError
+from tests.cloud_anchor.cloud_checkpoints import make_dream
+from tests.cloud_anchor.cloud_reference import ReferenceModel
+
+
+@pytest.fixture
+def copy(dream_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(dream_folder, tmp_path / "copy"))
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    data = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in data.items() if value is not ...}))
+
+
+@pytest.mark.parametrize("options", [{"tied": True}, {"sharded": True}, {"kv_heads": 4, "hidden": 32}])
+def test_dream_layouts(tmp_path: Path, options: dict[str, object]) -> None:
+    folder = make_dream(tmp_path / "model", **options)
+    model = load_model(str(folder), device="cpu")
+    if "sharded" in options:
+        weights: dict[str, torch.Tensor] = {}
+        for shard in folder.glob("model-*.safetensors"):
+            weights |= load_file(shard)
+        save_file(weights, folder / "model.safetensors")
+    ids = torch.tensor([5, 4, 3, model.mask_id, model.mask_id])
+    torch.testing.assert_close(
+        model.forward(ids[None])[0], ReferenceModel(folder).shifted(ids), atol=2e-4, rtol=1e-4
+    )
+    assert (model.mask_id, model.eos_ids) == (303, {300, 302})
+
+
+def llada_from_dream(source: Path, folder: Path) -> Path:
+    """The same kind of weights in LLaDA's key layout, without q, k and v biases."""
+    shutil.copytree(source, folder)
+    old = json.loads((source / "config.json").read_text())
+    config = {
+        "model_type": "llada",
+        "architectures": ["LLaDAModelLM"],
+        "activation_type": "silu",
+        "alibi": False,
+        "block_type": "llama",
+        "d_model": old["hidden_size"],
+        "embedding_size": old["vocab_size"],
+        "eos_token_id": 300,
+        "pad_token_id": 300,
+        "include_bias": False,
+        "include_qkv_bias": False,
+        "layer_norm_type": "rms",
+        "mask_token_id": 303,
+        "max_sequence_length": 512,
+        "mlp_hidden_size": old["intermediate_size"],
+        "n_heads": old["num_attention_heads"],
+        "n_kv_heads": old["num_key_value_heads"],
+        "n_layers": old["num_hidden_layers"],
+        "rms_norm_eps": old["rms_norm_eps"],
+        "rope": True,
+        "rope_theta": old["rope_theta"],
+        "scale_logits": False,
+        "vocab_size": old["vocab_size"] - 3,
+        "weight_tying": False,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    names = {
+        "input_layernorm": "attn_norm",
+        "self_attn.q_proj": "q_proj",
+        "self_attn.k_proj": "k_proj",
+        "self_attn.v_proj": "v_proj",
+        "self_attn.o_proj": "attn_out",
+        "post_attention_layernorm": "ff_norm",
+        "mlp.gate_proj": "ff_proj",
+        "mlp.up_proj": "up_proj",
+        "mlp.down_proj": "ff_out",
+    }
+    outer = {
+        "model.embed_tokens.weight": "model.transformer.wte.weight",
+        "model.norm.weight": "model.transformer.ln_f.weight",
+        "lm_head.weight": "model.transformer.ff_out.weight",
+    }
+    weights = {}
+    for name, tensor in load_file(source / "model.safetensors").items():
+        if name.endswith(".bias"):
+            continue
+        if name in outer:
+            weights[outer[name]] = tensor
+            continue
+        _, _, layer, part = name.split(".", 3)
+        weights[f"model.transformer.blocks.{layer}.{names[part.removesuffix('.weight')]}.weight"] = tensor
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+def test_llada_layout_is_a_qwen2_without_biases_and_without_shift(dream_folder: Path, tmp_path: Path) -> None:
+    folder = llada_from_dream(dream_folder, tmp_path / "llada")
+    model = load_model(str(folder), device="cpu")
+    reference = ReferenceModel(dream_folder)
+    reference.weights = {k: v for k, v in reference.weights.items() if not k.endswith(".bias")}
+    ids = torch.tensor([5, 4, 3, model.mask_id, model.mask_id])
+    torch.testing.assert_close(model.forward(ids[None])[0], reference.logits(ids), atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        model.forward(ids[None], keep=2)[0], reference.logits(ids)[3:], atol=2e-4, rtol=1e-4
+    )
+    edit(folder, block_type="sequential")
+    with pytest.raises(CheckpointError, match=r"expected block_type = 'llama', found 'sequential'"):
+        load_model(str(folder), device="cpu")
+
+
+def test_rope_settings_of_both_transformers_generations(dream_folder: Path, copy: Path) -> None:
+    edit(copy, rope_theta=..., rope_scaling=..., rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+    ids = torch.tensor([[5, 4, 3, 303, 303]])
+    first, second = (load_model(str(f), device="cpu").forward(ids) for f in (dream_folder, copy))
+    assert torch.equal(first, second)
+    edit(copy, rope_parameters={"rope_type": "yarn", "rope_theta": 1e6})
+    with pytest.raises(CheckpointError, match=r"expected rope_type = 'default', found 'yarn'"):
+        load_model(str(copy), device="cpu")
+
+
+def no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def not_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def cut_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def fewer_weights(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors")
+
+
+def more_weights(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"model.extra": torch.zeros(1)}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("breakage", "message"),
+    [
+        (no_config, r"expected a folder with config.json or a hub name, found a folder without it"),
+        (not_json, r"config.json: expected JSON"),
+        (no_weights, r"expected model.safetensors or .*index.json, found neither"),
+        (cut_weights, r"model.safetensors: expected a safetensors file"),
+        (fewer_weights, r"1 tensors are missing, the first is 'model.layers.1.mlp.up_proj.weight'"),
+        (more_weights, r"tensor 'model.extra' has no place"),
+        (lambda f: edit(f, model_type="qwen2"), r"expected .* model_type Dream or llada, found 'qwen2'"),
+        (lambda f: edit(f, hidden_size=...), r"expected a field 'hidden_size', found none"),
+        (lambda f: edit(f, intermediate_size=64), r"config.json asks for the shape \[64, 64\], found"),
+        (lambda f: edit(f, mask_token_id=...), r"expected a field 'mask_token_id'"),
+        (lambda f: edit(f, use_sliding_window=True), r"expected use_sliding_window = False, found True"),
+    ],
+)
+def test_broken_checkpoints(copy: Path, breakage: Callable[[Path], None], message: str) -> None:
+    breakage(copy)
+    with pytest.raises(CheckpointError, match=message):
+        load_model(str(copy), device="cpu")
+
+
+def test_places_without_a_model() -> None:
+    with pytest.raises(CheckpointError, match=r"/nowhere/model: expected a folder .*, found no such folder"):
+        load_model("/nowhere/model")
+
+
+def test_prompts_that_do_not_fit(dream_folder: Path) -> None:
+    model = load_model(str(dream_folder), device="cpu")
+    with pytest.raises(
+        RequestError, match="within 512 positions, found a prompt of 500 tokens and a canvas of 13"
+    ):
+        model.batch([[1] * 500], 13)
+    with pytest.raises(RequestError, match="prompt 1: expected at least one token"):
+        model.batch([[1], []], 13)
+    with pytest.raises(CloudError, match="dtype: expected float32"):
+        load_model(str(dream_folder), dtype="int3")
+
+
+def test_own_template_and_contract(dream_folder: Path) -> None:
+    model = load_model(str(dream_folder), device="cpu")
+    form = prompt_form(model, dream_folder)
+    text = form.template.render_prompt("Why?")
+    assert text.startswith(
+        "<|im_start|>system\nYou are a small test model.<|im_end|>\n<|im_start|>user\nWhy?"
+    )
+    assert form.ids("Why?") == form.tokenizer.encode(text)
+    assert form.contract.vocab_size == 300
+    assert model.eos_ids == form.contract.eos_ids
+    allowed = model.without_unusable(torch.zeros(1, model.vocab_rows))[0].isfinite().nonzero().squeeze(1)
+    assert allowed.tolist() == [*range(300), 300, 302]
+
+
+def test_a_tokenizer_from_vocabulary_and_merges(dream_folder: Path, copy: Path) -> None:
+    data = json.loads((copy / "tokenizer.json").read_text())
+    (copy / "vocab.json").write_text(json.dumps(data["model"]["vocab"]))
+    merges = [m if isinstance(m, str) else " ".join(m) for m in data["model"]["merges"]]
+    (copy / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    settings["added_tokens_decoder"] = {str(t["id"]): t for t in data["added_tokens"]}
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
+    (copy / "tokenizer.json").unlink()
+    form, original = PromptForm.of_checkpoint(copy), PromptForm.of_checkpoint(dream_folder)
+    assert form.contract == original.contract
+    text = "A baker's 24 loaves,\n\n  naïve — done.<|im_end|>"
+    assert form.tokenizer.encode(text) == original.tokenizer.encode(text)
+    (copy / "merges.txt").unlink()
+    with pytest.raises(CheckpointError, match=r"expected tokenizer.json, or vocab.json and merges.txt"):
+        tokenizer_data(copy)
+
+
+class FakeBundle:
+    """As much of a bundle as decides how a prompt is put."""
+
+    def __init__(self, folder: Path, default_system: str | None) -> None:
+        own = PromptForm.of_checkpoint(folder)
+        self.path = folder
+        self.tokenizer: Tokenizer = own.tokenizer
+        self.template = type(own.template)(**{**vars(own.template), "default_system": default_system})
+        self.contract = Contract.of(tokenizer_data(folder), self.template.to_json())
+
+
+def test_an_edge_bundle_puts_the_prompt_in_its_own_words(dream_folder: Path, tmp_path: Path) -> None:
+    model = load_model(str(dream_folder), device="cpu")
+    own = prompt_form(model, dream_folder)
+    bundle = FakeBundle(dream_folder, "Another default.")
+    form = prompt_form(model, dream_folder, bundle)  # type: ignore[arg-type]
+    assert form.contract == bundle.contract != own.contract
+    assert form.ids("Why?") != own.ids("Why?")
+    other = make_dream(tmp_path / "other", vocab_size=290)
+    with pytest.raises(
+        ContractMismatchError, match=r"vocabulary: expected that of the edge bundle .*290 tokens"
+    ):
+        prompt_form(model, dream_folder, FakeBundle(other, None))  # type: ignore[arg-type]

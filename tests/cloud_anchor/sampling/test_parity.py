@@ -1,0 +1,243 @@
+"""The sampler against a second implementation, step by step; and what must not change its results."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.model.dream import DreamModel, Prefix
+from cloud_anchor.sampling.sampler import (
+    ALGORITHMS,
+    DenoiseConfig,
+    State,
+    advance,
+    denoise,
+    denoise_steps,
+    denoise_stream,
+)
+from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
+
+DREAM = ("origin", "maskgit_plus", "topk_margin", "entropy")
+PROMPTS = [[5, 9, 17, 80, 3], [44, 2], [7, 7, 8, 120, 61, 33, 90, 14, 250]]
+FILTERS = [
+    (0.0, None, None, None),
+    (0.2, 0.95, None, None),
+    (1.0, 0.9, 40, None),
+    (1.0, None, None, 0.5),
+    (0.7, 0.99, 30, 1.0),
+]
+
+
+@pytest.fixture(scope="module")
+def model(dream_folder: Path) -> DreamModel:
+    return load_model(str(dream_folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def reference(dream_folder: Path) -> ReferenceModel:
+    return ReferenceModel(dream_folder)
+
+
+@pytest.mark.parametrize("alg", DREAM)
+@pytest.mark.parametrize(("temperature", "top_p", "top_k", "alg_temp"), FILTERS)
+def test_every_step_equals_the_plain_sampler(
+    model: DreamModel,
+    reference: ReferenceModel,
+    alg: str,
+    temperature: float,
+    top_p: float | None,
+    top_k: int | None,
+    alg_temp: float | None,
+) -> None:
+    for seed, prompt in enumerate(PROMPTS):
+        expected = sample(
+            reference,
+            prompt,
+            canvas=40,
+            steps=16,
+            alg=alg,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            alg_temp=alg_temp,
+            seed=seed,
+        )
+        config = DenoiseConfig(
+            canvas=40,
+            total_steps=16,
+            alg=alg,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            alg_temp=alg_temp,
+            seed=seed,
+        )
+        (run,) = denoise(model, [prompt], config)
+        assert [run.canvas_at(step) for step in range(1, 17)] == expected
+
+
+def test_logits_equal_the_equations(model: DreamModel, reference: ReferenceModel) -> None:
+    for prompt in PROMPTS:
+        ids = torch.tensor(prompt + [model.mask_id] * 12)
+        expected = reference.shifted(ids)
+        torch.testing.assert_close(model.forward(ids[None])[0], expected, atol=2e-4, rtol=1e-4)
+        torch.testing.assert_close(model.forward(ids[None], keep=12)[0], expected[-12:], atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_attention_sees_what_follows_and_never_padding(dream_folder: Path, attention: str) -> None:
+    model = load_model(str(dream_folder), device="cpu", attention=attention)
+    canvas = torch.full((3, 10), model.mask_id)
+    wanted = torch.ones_like(canvas, dtype=torch.bool)
+    together = model.logits(model.batch(PROMPTS, 10), canvas, wanted).view(3, 10, -1)
+    for row, prompt in enumerate(PROMPTS):
+        alone = model.logits(model.batch([prompt], 10), canvas[:1], wanted[:1])
+        torch.testing.assert_close(together[row], alone, atol=3e-5, rtol=1e-4)
+    changed = canvas[:1].clone()
+    changed[0, 9] = 11
+    after = model.logits(model.batch(PROMPTS[:1], 10), changed, wanted[:1])
+    assert (after[0] - together[0, 0]).abs().max() > 1e-3, "position 0 does not see position 9"
+
+
+@pytest.mark.parametrize("alg", ALGORITHMS)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_company_in_a_batch_changes_nothing(model: DreamModel, alg: str, temperature: float) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=10, alg=alg, temperature=temperature, seed=4)
+    together = denoise(model, PROMPTS, config)
+    for run, prompt in zip(together, PROMPTS, strict=True):
+        (alone,) = denoise(model, [prompt], config)
+        assert (run.ids, run.when, run.predicted) == (alone.ids, alone.when, alone.predicted)
+        assert run.confidence == pytest.approx(alone.confidence, abs=1e-4)
+
+
+def test_a_kept_prefix_is_the_prompt_as_it_was(dream_folder: Path, model: DreamModel) -> None:
+    """Made anew in every step it changes nothing; kept, it changes nothing as long as the canvas does not."""
+    config = DenoiseConfig(canvas=24, total_steps=10, alg="maskgit_plus")
+    for prompts in (PROMPTS, PROMPTS[1:2]):
+        exact = denoise(model, prompts, config)
+        anew = denoise(model, prompts, replace(config, prefix_every=1))
+        assert [run.when for run in anew] == [run.when for run in exact]
+        assert [run.ids for run in anew] == [run.ids for run in exact]
+        batch, canvas = model.batch(prompts, 24), torch.full((len(prompts), 24), model.mask_id)
+        prefix = Prefix(3)
+        expected = model.hidden(batch, canvas)
+        for _ in range(3):
+            torch.testing.assert_close(model.hidden(batch, canvas, prefix), expected, atol=3e-5, rtol=1e-4)
+        changed = canvas.clone()
+        changed[:, 5] = 11
+        assert prefix.age == 3  # old: the next pass runs the prompt again
+        torch.testing.assert_close(
+            model.hidden(batch, changed, prefix), model.hidden(batch, changed), atol=3e-5, rtol=1e-4
+        )
+        stale = model.hidden(batch, canvas, prefix)
+        assert (stale - expected).abs().max() > 1e-4, (
+            "the prompt's keys and values are those of another canvas"
+        )
+
+
+def test_a_state_with_a_kept_prefix_goes_on_from_a_copy(model: DreamModel) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=8, prefix_every=4)
+    straight = denoise(model, PROMPTS, config)
+    *_, state = denoise_steps(model, PROMPTS, replace(config, steps=2))
+    copied = state.copy()
+    for start in (state, copied):
+        *_, end = denoise_steps(model, [], config, start)
+        assert end.results(model, config) == straight
+
+
+@pytest.mark.parametrize("alg", ALGORITHMS)
+@pytest.mark.parametrize("alg_temp", [None, 0.4])
+def test_committed_tokens_never_change(model: DreamModel, alg: str, alg_temp: float | None) -> None:
+    config = DenoiseConfig(canvas=30, total_steps=12, alg=alg, temperature=0.8, alg_temp=alg_temp)
+    canvases = [(s.ids.clone(), s.when.clone()) for s in denoise_steps(model, PROMPTS, config)]
+    for (before, when), (after, later) in itertools.pairwise(canvases):
+        kept = before != model.mask_id
+        assert torch.equal(after[kept], before[kept])
+        assert torch.equal(later[kept], when[kept])
+    if alg == "confidence":  # Dream's own orders let the model propose the mask token, and it stays
+        assert (canvases[-1][0] != model.mask_id).all()
+
+
+@pytest.mark.parametrize("alg", ALGORITHMS)
+def test_going_on_equals_running_straight(model: DreamModel, alg: str) -> None:
+    whole = DenoiseConfig(canvas=24, total_steps=12, alg=alg, temperature=0.9, seed=2)
+    part = DenoiseConfig(canvas=24, total_steps=12, alg=alg, temperature=0.9, seed=2, steps=3)
+    straight = denoise(model, PROMPTS, whole)
+    *_, state = denoise_steps(model, PROMPTS, part)
+    early = state.results(model, part)
+    kept = state.copy()
+    for start in (state, kept):  # a copy goes its own way
+        *_, state = denoise_steps(model, [], whole, start)
+        assert state.results(model, whole) == straight
+    for first, full in zip(early, straight, strict=True):
+        assert first.ids == full.canvas_at(3)
+        assert first.history == full.history[:3]
+
+
+def test_rows_leave_and_join(model: DreamModel) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=8, temperature=0.5)
+    straight = denoise(model, PROMPTS, config)
+    half = DenoiseConfig(canvas=24, total_steps=8, temperature=0.5, steps=4)
+    *_, state = denoise_steps(model, PROMPTS[:2], half)
+    mixed = state.take([1]).join(State.start(model, PROMPTS[2:], config))
+    assert mixed.steps == [4, 0]
+    for _ in range(4):
+        advance(model, mixed, config)
+    first = mixed.results(model, config)[0]
+    assert (first.ids, first.when) == (straight[1].ids, straight[1].when)
+    rest = mixed.take([1])
+    for _ in range(4):
+        advance(model, rest, config)
+    assert rest.results(model, config)[0] == straight[2]
+
+
+@pytest.mark.parametrize("options", [{}, {"stop": "complete"}, {"threshold": 0.3}, {"stop": "prophet"}])
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_a_stream_gives_every_answer_as_if_alone(
+    model: DreamModel, options: dict[str, object], batch: int
+) -> None:
+    config = DenoiseConfig(canvas=20, total_steps=10, steps=9, temperature=0.6, **options)  # type: ignore[arg-type]
+    prompts = [[5 + i, 9, *range(20, 20 + 3 * (i % 3))] for i in range(5)]
+    asked: list[int] = []
+
+    def source() -> Iterator[list[int]]:
+        for index, prompt in enumerate(prompts):
+            asked.append(index)
+            yield prompt
+
+    found = {}
+    for index, run in denoise_stream(model, source(), config, batch):
+        assert len(asked) <= len(found) + batch, "no prompt is taken before there is a place for it"
+        found[index] = run
+    assert sorted(found) == list(range(5))
+    for index, prompt in enumerate(prompts):
+        (alone,) = denoise(model, [prompt], config)
+        assert (found[index].ids, found[index].when) == (alone.ids, alone.when)
+        assert (found[index].steps, found[index].stopped_by) == (alone.steps, alone.stopped_by)
+
+
+def test_stopping_when_the_answer_is_complete_loses_nothing(model: DreamModel) -> None:
+    def config(stop: str | None = None) -> DenoiseConfig:
+        return DenoiseConfig(canvas=24, total_steps=24, temperature=0.0, stop=stop)
+
+    usual = Counter(token for run in denoise(model, PROMPTS, config()) for token in run.ids)
+    head = model.net.lm_head.weight
+    kept = head.clone()
+    # A model that ends its answers early: an end marker takes the place of its favourite word.
+    head[300] = head[usual.most_common(1)[0][0]] * 1.05
+    try:
+        full = denoise(model, PROMPTS, config())
+        early = denoise(model, PROMPTS, config("complete"))
+    finally:
+        head.copy_(kept)
+    assert [run.answer for run in early] == [run.answer for run in full]
+    assert any(run.stopped_by == "complete" and run.steps < 24 for run in early)
+    for run, whole in zip(early, full, strict=True):
+        assert run.history == whole.history[: run.steps]

@@ -1,0 +1,272 @@
+"""Selection against the edge model: what is sent is enough and needed, and the walk is short."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud_anchor.errors import NothingToSendError, RequestError
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aware, walk, within_bytes
+from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer
+from edge_runtime.decode.forced import fill
+from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.errors import EngineError
+from payload import AnchorSet, Contract
+from tests.checkpoints import write_tiny_qwen
+
+WORDS = 12
+CONTRACT = Contract(
+    WORDS, "0" * 64, {"<|endoftext|>": WORDS, "<|im_start|>": WORDS + 1, "<|im_end|>": WORDS + 2}, "1" * 64
+)
+EOS = CONTRACT.eos_ids
+MASK = WORDS + 3
+
+
+class HashEngine(BaseEngine):
+    """Logits that depend on every token before them and on nothing else, like a causal model's.
+
+    noise: how far another processor's or precision's logits are from them at most.
+    """
+
+    def __init__(self, noise: float = 0.0) -> None:
+        super().__init__(context=4096, vocab=WORDS + 3)
+        self.noise = noise
+
+    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
+        text = [*self.tokens, *ids]
+        return np.stack([self._after(text[: self.length + row + 1]) for row in rows]).reshape(-1, self.vocab)
+
+    def _after(self, prefix: Sequence[int]) -> Logits:
+        random = np.random.default_rng(zlib.crc32(np.asarray(prefix, np.int64).tobytes()))
+        logits = random.standard_normal(self.vocab) * 2
+        return (logits + random.uniform(-self.noise, self.noise, self.vocab)).astype(np.float32)
+
+
+def draft(
+    predicted: list[int], confidence: list[float], canvas: int = 64, prompt: Sequence[int] = (1, 2, 3)
+) -> Denoised:
+    size = len(predicted)
+    return Denoised(
+        prompt_ids=tuple(prompt),
+        ids=[MASK] * canvas,
+        when=[0] * canvas,
+        predicted=predicted + [0] * (canvas - size),
+        confidence=confidence + [0.1] * (canvas - size),
+        ending=[0.0] * size + [0.9] * (canvas - size),
+        predicted_length=size,
+        steps=6,
+        total_steps=64,
+        mask_id=MASK,
+        eos_ids=EOS,
+    )
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> Denoised:
+    size = draw(st.integers(1, 40))
+    return draft(
+        draw(st.lists(st.integers(0, WORDS - 1), min_size=size, max_size=size)),
+        draw(st.lists(st.sampled_from([0.1, 0.35, 0.6, 0.95]), min_size=size, max_size=size)),
+    )
+
+
+def keep(anchors: AnchorSet, positions: set[int]) -> AnchorSet:
+    """The same AnchorSet with these positions only."""
+    kept = [pair for pair in zip(anchors.positions, anchors.ids, strict=True) if pair[0] in positions]
+    return replace(anchors, positions=tuple(p for p, _ in kept), ids=tuple(i for _, i in kept))
+
+
+def filled(anchors: AnchorSet, prompt: Sequence[int], noise: float = 0.0) -> list[int]:
+    return [token.id for token in fill(HashEngine(noise), prompt, anchors)]
+
+
+@settings(deadline=None, max_examples=50)
+@given(drafts(), st.sampled_from([0.0, 0.3, 0.5, 0.9]), st.sampled_from([0.0, 0.5]), st.integers(1, 8))
+def test_the_device_writes_the_intended_text(
+    run: Denoised, threshold: float, guard: float, max_passes: int
+) -> None:
+    config = EdgeAwareConfig(threshold, guard, max_passes)
+    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
+    anchors = edge_aware(run, found, CONTRACT)
+    assert found.passes <= max_passes
+    assert len(found.text) == run.predicted_length
+    bound = [p for p in range(len(found.text)) if run.confidence[p] >= threshold]
+    assert [found.text[p] for p in bound] == [run.predicted[p] for p in bound]
+    assert filled(anchors, run.prompt_ids) == found.text
+    # Nor do small differences between processors change it, as all doubtful tokens are told.
+    assert filled(anchors, run.prompt_ids, noise=guard * 0.499) == found.text
+
+
+@settings(deadline=None, max_examples=25)
+@given(drafts(), st.sampled_from([0.0, 0.3, 0.9]))
+def test_every_token_sent_is_needed(run: Denoised, threshold: float) -> None:
+    config = EdgeAwareConfig(threshold, 0.0, 100)
+    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
+    anchors = edge_aware(run, found, CONTRACT)
+    for position in found.sent:
+        fewer = keep(anchors, set(found.sent) - {position})
+        assert filled(fewer, run.prompt_ids) != found.text
+
+
+@settings(deadline=None, max_examples=25)
+@given(drafts())
+def test_with_enough_passes_free_positions_are_the_edge_models_own(run: Denoised) -> None:
+    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.5, 0.0, 100))
+    own = HashEngine()
+    for position in found.sent:
+        if run.confidence[position] < 0.5:  # a special token, which no answer has
+            text = [*run.prompt_ids, *found.text[:position]]
+            own.rewind(0)
+            logits = own.append(text, [len(text) - 1])[0]
+            logits[list(EOS)] = -np.inf
+            assert logits.argmax() >= WORDS
+    free = sum(c < 0.5 for c in run.confidence[: run.predicted_length])
+    assert found.passes <= free + 1
+
+
+def test_all_binding_is_one_pass_and_the_draft_itself() -> None:
+    run = draft([3, 1, 4, 1, 5, 9, 2, 6], [0.1] * 8)
+    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
+    assert (found.passes, found.text) == (1, run.predicted_answer)
+    assert found.tokens == len(run.prompt_ids) + 7, "the last token predicts nothing that is wanted"
+
+
+def test_a_second_pass_reads_only_what_a_change_touches() -> None:
+    engine = HashEngine()
+    scorer = EngineScorer(engine, EOS)
+    prompt, text = [1, 2, 3], [3, 1, 4, 1, 5, 9, 2, 6]
+    (whole,) = scorer.score([Span(prompt, text)])
+    changed = [*text[:5], 0, *text[6:]]
+    (rest,) = scorer.score([Span(prompt, changed, 6)])
+    assert rest.tokens == 2, "the changed token and the one after it"
+    (again,) = EngineScorer(HashEngine(), EOS).read([Span(prompt, changed)])
+    for name in ("greedy", "margin", "logprob", "best"):
+        np.testing.assert_array_equal(getattr(rest, name), getattr(again, name)[6:])
+        np.testing.assert_array_equal(getattr(whole, name)[:6][:5], getattr(again, name)[:5])
+
+
+def test_gains_are_what_the_edge_model_lacks() -> None:
+    run = draft([3, 1, 4, 1, 5], [0.9] * 5)
+    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
+    (reading,) = EngineScorer(HashEngine(), EOS).read([Span(run.prompt_ids, found.text)])
+    for position in found.sent:
+        expected = 0.9 * (np.log(0.9) - reading.logprob[position])
+        assert found.gains[position] == pytest.approx(expected, rel=1e-5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(drafts(), st.integers(4, 40), st.sampled_from([0.0, 0.5]))
+def test_a_byte_budget_holds_and_the_text_is_what_the_device_writes(
+    run: Denoised, budget: int, guard: float
+) -> None:
+    scorer, config = EngineScorer(HashEngine(), EOS), EdgeAwareConfig(0.0, guard)
+    (found,) = walk(scorer, [run], CONTRACT, config)
+
+    def size(these: EdgeWalk) -> int:
+        return 5 + sum(1 + (these.text[p] > 5) for p in these.sent)  # as a codec's, not the same for all
+
+    (bare,) = walk(scorer, [run], CONTRACT, config, only=())
+    assert filled(edge_aware(run, bare, CONTRACT), run.prompt_ids) == bare.text
+    refusal = ""
+    try:
+        kept = within_bytes(scorer, run, found, CONTRACT, config, budget, size)
+    except RequestError as error:
+        refusal = str(error)
+    if refusal:
+        # Neither none nor all fits; a number in between may, for it can spare special tokens.
+        assert size(bare) > budget < size(found)
+        assert f"max bytes: expected at least {size(bare)}," in refusal
+        assert f"found {budget}" in refusal
+        return
+    assert size(kept) <= budget
+    if size(found) <= budget:
+        assert kept == found
+    # The edge model goes on differently without the tokens left out: the walk says how.
+    assert filled(edge_aware(run, kept, CONTRACT), run.prompt_ids) == kept.text
+
+
+def test_a_byte_budget_keeps_the_largest_gains() -> None:
+    class Plain(HashEngine):
+        """Never thinks of special tokens, which have to be told in any case."""
+
+        def _after(self, prefix: Sequence[int]) -> Logits:
+            logits = super()._after(prefix)
+            logits[WORDS:] = -20
+            return logits
+
+    run = draft([3, 1, 4, 1, 5, 9, 2, 6], [0.9, 0.2, 0.5, 0.95, 0.3, 0.7, 0.1, 0.8])
+    scorer, config = EngineScorer(Plain(), EOS), EdgeAwareConfig(0.0, 0.0)
+    (found,) = walk(scorer, [run], CONTRACT, config)
+    best = sorted(found.sent, key=lambda p: -found.gains[p])
+    for count in range(len(best) + 1):
+        kept = within_bytes(scorer, run, found, CONTRACT, config, count, lambda each: len(each.sent))
+        assert {p: kept.text[p] for p in best[:count]} == {p: found.text[p] for p in best[:count]}
+        assert len(kept.sent) <= count
+
+
+def test_an_empty_answer_is_an_error() -> None:
+    run = draft([], [])
+    with pytest.raises(NothingToSendError, match="after 6 of 64 steps expected an answer"):
+        walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT)
+
+
+@pytest.mark.parametrize("options", [(-0.1, 0.0, 1), (1.1, 0.0, 1), (0.5, -1.0, 1), (0.5, 0.0, 0)])
+def test_dials_out_of_range(options: tuple[float, float, int]) -> None:
+    with pytest.raises(RequestError, match="expected"):
+        EdgeAwareConfig(*options)
+
+
+def test_logits_that_are_no_numbers_are_refused() -> None:
+    class Broken(HashEngine):
+        def _after(self, prefix: Sequence[int]) -> Logits:
+            return np.full(self.vocab, np.nan, np.float32)
+
+    with pytest.raises(EngineError, match="not finite"):
+        EngineScorer(Broken(), EOS).read([Span([1], [2, 3])])
+
+
+class TorchEngine(BaseEngine):
+    """A checkpoint without a cache, row by row: slow and plain."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import Qwen2ForCausalLM
+
+        self.net = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        super().__init__(context=512, vocab=self.net.config.vocab_size)
+
+    @torch.no_grad()
+    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
+        logits = self.net(torch.tensor([[*self.tokens, *ids]])).logits[0].float().numpy()
+        return np.stack([logits[self.length + row] for row in rows])
+
+
+def test_reading_in_batches_is_reading_one_by_one(tmp_path: Path) -> None:
+    folder = write_tiny_qwen(tmp_path / "edge")
+    eos = frozenset({300, 302})
+    together, single = TorchScorer.load(folder, eos, "cpu"), EngineScorer(TorchEngine(folder), eos)
+    random = np.random.default_rng(0)
+    spans = [
+        Span(random.integers(0, 300, p).tolist(), random.integers(0, 300, n).tolist(), start)
+        for p, n, start in [(4, 9, 0), (11, 3, 2), (1, 20, 7), (6, 1, 0)]
+    ]
+    for first, second in zip(together.read(spans), single.read(spans), strict=True):
+        assert first.greedy.tolist() == second.greedy.tolist()
+        for name in ("margin", "logprob", "best"):
+            np.testing.assert_allclose(getattr(first, name), getattr(second, name), atol=2e-4)
+        assert not set(first.greedy.tolist()) & eos
+    runs = [draft(list(p.text), [0.2, 0.8] * 10, prompt=p.prompt) for p in spans]
+    contract = Contract(
+        300, "0" * 64, {"<|endoftext|>": 300, "<|im_start|>": 301, "<|im_end|>": 302}, "1" * 64
+    )
+    config = EdgeAwareConfig(0.5, 0.01, 5)
+    one, other = walk(together, runs, contract, config), walk(single, runs, contract, config)
+    assert [(w.text, w.sent, w.passes) for w in one] == [(w.text, w.sent, w.passes) for w in other]

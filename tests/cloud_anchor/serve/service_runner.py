@@ -1,0 +1,114 @@
+"""A service on a free port of this machine, in a thread, and a client that says what came back."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.serve.app import create_app
+from cloud_anchor.serve.backend import Backend
+from cloud_anchor.serve.keys import Keys
+from cloud_anchor.serve.local import Local
+from cloud_anchor.serve.server import Server
+from cloud_anchor.serve.settings import Limits
+from cloud_anchor.serve.telemetry import Metrics
+
+PLAN = DenoiseConfig(canvas=32, total_steps=16, steps=4)
+LIMITS = Limits(batch=4, queue=4, deadline=20, body_bytes=4096, body_seconds=1, header_seconds=1)
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """Of the refusal, whose form is checked."""
+        error = self.json["error"]
+        assert set(error) == {"code", "expected", "found", "remedy"}
+        assert all(isinstance(value, str) and value for value in error.values())
+        assert self.headers["content-type"] == "application/json"
+        return str(error["code"])
+
+
+class Client:
+    """Asks a service at a port of this machine."""
+
+    def __init__(self, port: int, backend: Any = None, metrics: Metrics | None = None) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.backend = backend
+        self.metrics = metrics
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            given = {"Content-Type": "application/json"} if body is not None else {}
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, data, given | named)
+            reply = connection.getresponse()
+            names = {name.lower(): value for name, value in reply.getheaders()}
+            return Reply(reply.status, names, reply.read())
+        finally:
+            connection.close()
+
+    def anchors(self, **fields: Any) -> Reply:
+        return self.ask("POST", "/v1/anchors", fields)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def wait_until_idle(self) -> None:
+        """Until nobody's request is waiting, in the batch or open."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            load = self.backend.engine.load()
+            if not (load.waiting or load.running or load.choosing):
+                return
+            time.sleep(0.02)
+        pytest.fail(f"the engine still works on {load}")
+
+
+@contextmanager
+def served(
+    backend: Backend, limits: Limits = LIMITS, keys: Keys | None = None, port: int = 0
+) -> Iterator[Client]:
+    """The backend behind an address."""
+    metrics = Metrics()
+    app = create_app(backend, keys or Keys(), limits, metrics)
+    listener = socket.create_server(("127.0.0.1", port))
+    server = Server(app, app.service, limits, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    end = time.monotonic() + 60
+    while not server.started:
+        assert thread.is_alive(), "the service did not start"
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    try:
+        yield Client(listener.getsockname()[1], backend, metrics)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listener.close()
+        assert not thread.is_alive()
+
+
+def local(pipeline: Pipeline, limits: Limits = LIMITS, plan: DenoiseConfig = PLAN) -> Local:
+    return Local(pipeline, plan, limits, name="test")

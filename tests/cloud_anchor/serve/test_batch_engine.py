@@ -1,0 +1,329 @@
+"""The engine behind the service: who joins the batch, who leaves it, and what happens on bad days."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cloud_anchor.pipeline import Pipeline, Selection
+from cloud_anchor.sampling.sampler import DenoiseConfig, Running, denoise
+from cloud_anchor.serve.batch_engine import BatchEngine
+from cloud_anchor.serve.errors import ServiceError, refused
+from cloud_anchor.serve.jobs import Event, Job, Ready
+from cloud_anchor.serve.settings import Limits
+from payload import decode
+from payload.wire import Base
+
+PLAN = DenoiseConfig(canvas=24, total_steps=12)
+PROMPTS = ["Where does the river end?", "Name a town.", "How many loaves did the baker sell in all?", "Why?"]
+
+
+@pytest.fixture(scope="module")
+def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
+    return Pipeline.open(str(dream_folder), edge=edge_bundle)
+
+
+class Gate:
+    """Holds the model's passes back until it is opened, and notes how many rows each had."""
+
+    def __init__(self, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open, self.waiting = threading.Event(), threading.Event()
+        self.rows: list[int] = []
+        self.error: BaseException | None = None
+        self.most = 1 << 30
+        plain = model.logits
+
+        def logits(batch: Any, ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+            self.waiting.set()
+            assert self.open.wait(30)
+            if self.error is not None or len(ids) > self.most:
+                raise self.error or torch.OutOfMemoryError("no more")
+            self.rows.append(len(ids))
+            result: torch.Tensor = plain(batch, ids, *rest)
+            return result
+
+        monkeypatch.setattr(model, "logits", logits)
+
+
+@pytest.fixture
+def gate(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(pipeline.model, monkeypatch)
+
+
+@pytest.fixture
+def engine(pipeline: Pipeline) -> Iterator[BatchEngine]:
+    made = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
+    made.start()
+    yield made
+    made.close()
+
+
+class Asked:
+    """A job and what it was told."""
+
+    def __init__(
+        self, engine: BatchEngine, prompt: str, marks: Sequence[int] = (3,), allowed: float = 60
+    ) -> None:
+        self.events: queue.Queue[Event] = queue.Queue()
+        ids = tuple(engine.pipeline.form.ids(prompt))
+        self.job = Job(ids, PLAN, tuple(marks), Selection("paper"), allowed, self.events.put)
+        engine.submit(self.job)
+
+    def next(self) -> Event:
+        return self.events.get(timeout=30)
+
+    def ready(self) -> Ready:
+        event = self.next()
+        assert isinstance(event, Ready), event
+        return event
+
+
+def alone(pipeline: Pipeline, prompt: str, steps: int) -> bytes:
+    """The payload that the command line would have made."""
+    (made,) = pipeline.make(
+        [prompt], DenoiseConfig(canvas=24, total_steps=12, steps=steps), Selection("paper")
+    )
+    return made.payload(pipeline.form)
+
+
+def test_answers_that_join_and_leave_a_batch_are_those_made_alone(pipeline: Pipeline) -> None:
+    ids = [pipeline.form.ids(prompt) for prompt in PROMPTS]
+    running: Running[int] = Running(pipeline.model, PLAN)
+    found: dict[tuple[int, int], list[int]] = {}
+    for step in range(1, 20):
+        if step <= len(ids):
+            running.join(step - 1, ids[step - 1], (2, 5, 7))
+        if step == 3:
+            running.leave([1])
+        other = running.split() if step == 4 else None
+        for each in (running, other):
+            for seen in each.step() if each else []:
+                found[seen.name, seen.run.steps] = seen.run.ids
+                assert seen.done == (seen.run.steps == 7)
+        if other:  # the halves come together again
+            running, rest = other, running
+            assert (len(running), len(rest)) == (1, 2)
+            while len(rest):
+                found |= {(seen.name, seen.run.steps): seen.run.ids for seen in rest.step()}
+    assert not len(running)
+    assert {name for name, _ in found} == {0, 2, 3}
+    for (name, steps), tokens in found.items():
+        (expected,) = denoise(
+            pipeline.model, [ids[name]], DenoiseConfig(canvas=24, total_steps=12, steps=steps)
+        )
+        assert tokens == expected.ids
+    assert len(found) == 9
+
+
+def test_every_job_gets_the_payload_it_would_have_got_alone(engine: BatchEngine, pipeline: Pipeline) -> None:
+    asked = [Asked(engine, prompt, (steps,)) for prompt, steps in zip(PROMPTS, (2, 5, 3, 4), strict=True)]
+    for one, prompt, steps in zip(asked, PROMPTS, (2, 5, 3, 4), strict=True):
+        ready = one.ready()
+        assert ready.data == alone(pipeline, prompt, steps)
+        assert (ready.step, ready.last, ready.delta) == (steps, True, False)
+
+
+def test_a_waiting_job_takes_the_place_of_one_that_is_done(engine: BatchEngine, gate: Gate) -> None:
+    first, second, third = (Asked(engine, PROMPTS[i], (marks,)) for i, marks in enumerate((2, 6, 4)))
+    gate.open.set()
+    for asked in (first, second, third):
+        asked.ready()
+    assert gate.rows in (
+        [2] * 6,
+        [1] + [2] * 5 + [1],
+    )  # the first step may have begun with the first job alone
+
+
+def test_payloads_of_a_stream_add_up(engine: BatchEngine, pipeline: Pipeline) -> None:
+    asked = Asked(engine, PROMPTS[0], (2, 4, 12))
+    contract, ids = pipeline.form.contract, list(asked.job.prompt_ids)
+    base: Base | None = None
+    for steps in (2, 4, 12):
+        ready = asked.ready()
+        anchors = decode(ready.data, contract, prompt_ids=ids, base=base if ready.delta else None)
+        expected = decode(alone(pipeline, PROMPTS[0], steps), contract, prompt_ids=ids)
+        assert (anchors.positions, anchors.ids, anchors.length) == (
+            expected.positions,
+            expected.ids,
+            expected.length,
+        )
+        assert ready.last == (steps == 12)
+        base = Base(ready.data, anchors)
+
+
+def test_whole_payloads_do_not_lean_on_one_another(engine: BatchEngine, pipeline: Pipeline) -> None:
+    events: queue.Queue[Event] = queue.Queue()
+    ids = tuple(pipeline.form.ids(PROMPTS[0]))
+    engine.submit(Job(ids, PLAN, (2, 4), Selection("paper"), 60, events.put, whole=True))
+    for steps in (2, 4):
+        ready = events.get(timeout=30)
+        assert isinstance(ready, Ready)
+        assert not ready.delta
+        assert ready.data == alone(pipeline, PROMPTS[0], steps)
+
+
+def test_what_cannot_wait_is_told_when_to_come_back(engine: BatchEngine, gate: Gate) -> None:
+    taken = [Asked(engine, prompt) for prompt in PROMPTS]
+    with pytest.raises(ServiceError) as refusal:
+        Asked(engine, PROMPTS[0])
+    assert (refusal.value.status, refusal.value.code) == (503, "overloaded")
+    assert int(refusal.value.headers()["Retry-After"]) >= 1
+    gate.open.set()
+    assert all(asked.ready().last for asked in taken)
+    assert Asked(engine, PROMPTS[0]).ready().last
+
+
+def test_what_would_come_too_late_is_refused_at_once(engine: BatchEngine, gate: Gate) -> None:
+    gate.open.set()
+    Asked(engine, PROMPTS[0]).ready()
+    engine._rate._work, engine._rate._seconds = 1.0, 10.0  # a slow model
+    gate.open.clear()
+    gate.waiting.clear()
+    Asked(engine, PROMPTS[1], (12,), 600)
+    with pytest.raises(ServiceError, match="within the request's 5 s"):
+        Asked(engine, PROMPTS[0], (1,), 5)
+    gate.open.set()
+
+
+def test_who_leaves_is_out_of_the_batch_at_the_next_step(engine: BatchEngine, gate: Gate) -> None:
+    left, stays = Asked(engine, PROMPTS[0], (12,)), Asked(engine, PROMPTS[1], (12,))
+    waits = Asked(engine, PROMPTS[2], (12,))
+    assert gate.waiting.wait(30)
+    engine.leave(left.job)
+    engine.leave(waits.job)
+    gate.open.set()
+    assert stays.ready().last
+    assert sum(rows == 2 for rows in gate.rows) <= 1
+    assert left.events.empty()
+    assert waits.events.empty()
+    until(lambda: engine.load().running + engine.load().waiting + engine.load().choosing == 0)
+
+
+def test_a_deadline_ends_a_job_and_only_that(engine: BatchEngine, gate: Gate) -> None:
+    late, fine = Asked(engine, PROMPTS[0], (12,), 0.05), Asked(engine, PROMPTS[1], (12,))
+    assert gate.waiting.wait(30)
+    time.sleep(0.1)
+    gate.open.set()
+    event = late.next()
+    assert isinstance(event, ServiceError)
+    assert (event.status, event.code) == (504, "deadline_exceeded")
+    assert fine.ready().last
+
+
+def test_short_memory_halves_the_batch_and_nobody_loses(pipeline: Pipeline, gate: Gate) -> None:
+    engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
+    gate.most = 2
+    taken = [Asked(engine, prompt) for prompt in PROMPTS]  # all in the first step
+    engine.start()
+    gate.open.set()
+    for asked, prompt in zip(taken, PROMPTS, strict=True):
+        assert asked.ready().data == alone(pipeline, prompt, 3)
+    later = [Asked(engine, prompt) for prompt in PROMPTS]
+    assert all(asked.ready().last for asked in later)
+    assert max(gate.rows) == 2
+    assert engine.healthy
+    engine.close()
+
+
+def test_a_halved_batch_grows_again_where_memory_is_there(
+    pipeline: Pipeline, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloud_anchor.serve.batch_engine.STEPS_UNTIL_LARGER", 2)
+    engine = BatchEngine(pipeline, Limits(batch=4, queue=12, deadline=60))
+    gate.most = 2
+    taken = [Asked(engine, prompt) for prompt in PROMPTS]
+    engine.start()
+    gate.open.set()
+    assert all(asked.ready().last for asked in taken)
+    gate.most = 4
+    assert Asked(engine, PROMPTS[0]).ready().last
+    until(lambda: engine._batch > 2)
+    engine.close()
+
+
+def test_a_request_too_large_for_the_memory_alone_fails_alone(engine: BatchEngine, gate: Gate) -> None:
+    gate.most = 0
+    gate.open.set()
+    event = Asked(engine, PROMPTS[0]).next()
+    assert isinstance(event, ServiceError)
+    assert (event.status, event.code) == (503, "out_of_memory")
+    gate.most = 2
+    assert Asked(engine, PROMPTS[0]).ready().last
+
+
+def test_steps_that_fail_are_told_and_make_the_service_unwell_until_one_succeeds(
+    engine: BatchEngine, gate: Gate
+) -> None:
+    gate.error = ValueError("a secret of the inside")
+    gate.open.set()
+    for _ in range(3):
+        event = Asked(engine, PROMPTS[0]).next()
+        assert isinstance(event, ServiceError)
+        assert (event.status, event.code) == (500, "internal")
+        assert "secret" not in str(event)
+    assert not engine.healthy
+    gate.error = None
+    assert Asked(engine, PROMPTS[0]).ready().last
+    assert engine.healthy
+
+
+def test_an_engine_that_closes_finishes_what_it_took(pipeline: Pipeline, gate: Gate) -> None:
+    engine = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
+    engine.start()
+    taken = [Asked(engine, prompt) for prompt in PROMPTS]
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    until(lambda: engine._closing)
+    with pytest.raises(ServiceError) as refusal:
+        Asked(engine, PROMPTS[0])
+    assert refusal.value.code == "stopping"
+    gate.open.set()
+    assert all(asked.ready().last for asked in taken)
+    closing.join(30)
+    assert not closing.is_alive()
+
+
+def test_a_model_that_has_nothing_to_say_sends_no_anchors(engine: BatchEngine, pipeline: Pipeline) -> None:
+    job = Job(tuple(pipeline.form.ids("?")), PLAN, (1,), Selection("paper"), 60, lambda event: None)
+    events: queue.Queue[Event] = queue.Queue()
+    job.deliver = events.put
+    job.config = DenoiseConfig(canvas=24, total_steps=1000)  # a step commits nothing
+    engine.submit(job)
+    ready = events.get(timeout=30)
+    assert isinstance(ready, Ready)
+    assert ready.anchors == 0
+    assert len(decode(ready.data, pipeline.form.contract, prompt_ids=list(job.prompt_ids))) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "found", "remedy"),
+    [
+        (
+            "max bytes: expected at least 9, the least, found 3. Allow more.",
+            "at least 9, the least",
+            "3",
+            "Allow more.",
+        ),
+        ("steps: expected 1 to 4, found 9", "1 to 4", "9", "Change the request accordingly."),
+        ("something broke", "a request that can be served", "something broke", "Change the request."),
+    ],
+)
+def test_errors_of_the_rooms_below_keep_their_words(
+    text: str, expected: str, found: str, remedy: str
+) -> None:
+    error = refused(ValueError(text))
+    assert (error.expected, error.found, error.remedy) == (expected, found, remedy)
+
+
+def until(condition: Any) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)

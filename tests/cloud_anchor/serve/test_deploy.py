@@ -1,0 +1,154 @@
+"""What is needed to plan and run the service elsewhere: manifests, cluster settings, load and capacity."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.serve import capacity, load
+from cloud_anchor.serve.__main__ import parser
+from cloud_anchor.serve.capacity import Costs, plan
+from cloud_anchor.serve.cluster import PREFIX, Cluster
+from tests.cloud_anchor.serve.service_runner import local, served
+
+DEPLOY = Path(load.__file__).parent / "deploy"
+NAMES = {PREFIX + field.name.upper() for field in fields(Cluster)}
+
+
+def documents(name: str) -> list[Any]:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+def test_the_compose_file_gives_options_that_exist() -> None:
+    (compose,) = documents("compose.yaml")
+    service = compose["services"]["anchors"]
+    parser().parse_args([word.replace("${MODEL:-tiny}", "tiny") for word in service["command"]])
+    assert service["environment"].keys() - {"HF_HOME"} <= NAMES
+    context = (DEPLOY / service["build"]["context"]).resolve()
+    assert (context / service["build"]["dockerfile"]).is_file()
+
+
+def test_the_cluster_manifest_sets_what_the_application_reads() -> None:
+    service, claim = documents("rayservice.yaml")
+    cluster = service["spec"]["rayClusterConfig"]
+    (worker,) = cluster["workerGroupSpecs"]
+    for group in (cluster["headGroupSpec"], worker):
+        (container,) = group["template"]["spec"]["containers"]
+        given = {each["name"]: each.get("value", "") for each in container["env"]}
+        assert given.keys() - {"HF_HOME"} <= NAMES
+        found = Cluster.of(given)
+        assert found.max_engines == worker["maxReplicas"]
+        assert found.min_engines == worker["minReplicas"]
+        assert found.cpus < int(worker["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
+    assert claim["kind"] == "PersistentVolumeClaim"
+    ray = pytest.importorskip("ray.serve.schema", reason="Ray is not installed: the extra `ray`")
+    ray.ServeDeploySchema.model_validate(documents_of(service["spec"]["serveConfigV2"]))
+
+
+def documents_of(text: str) -> Any:
+    import yaml
+
+    return yaml.safe_load(text)
+
+
+def test_a_cluster_is_read_from_the_environment() -> None:
+    given = {
+        "CLOUD_ANCHOR_MODEL": "m",
+        "CLOUD_ANCHOR_GPUS": "0.5",
+        "CLOUD_ANCHOR_MAX_ENGINES": "4",
+        "OTHER": "x",
+    }
+    assert Cluster.of(given) == Cluster(model="m", gpus=0.5, max_engines=4)
+    with pytest.raises(RequestError, match="CLOUD_ANCHOR_BATCH: expected a value such as 8, found 'many'"):
+        Cluster.of({"CLOUD_ANCHOR_BATCH": "many"})
+    with pytest.raises(RequestError, match="MIN_ENGINES"):
+        Cluster.of({"CLOUD_ANCHOR_MIN_ENGINES": "3"})
+    with pytest.raises(RequestError, match="batch: expected at least 1"):
+        _ = Cluster.of({"CLOUD_ANCHOR_BATCH": "0"}).limits
+
+
+def test_the_load_script_counts_every_answer(
+    dream_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(local(Pipeline.open(str(dream_folder)))) as client:
+        options = [
+            "--url",
+            client.url,
+            "--seconds",
+            "1",
+            "--capacity-seconds",
+            "0.5",
+            "--at",
+            "1",
+            "--at",
+            "6",
+        ]
+        code = load.main([*options, "--clients", "4", "--json", "--fraction", "0.25"])
+        found = json.loads(capsys.readouterr().out)
+        assert code == 0
+        assert [phase["phase"] for phase in found["phases"]] == ["capacity", "1x", "6x"]
+        for phase in found["phases"]:
+            assert sum(phase["statuses"].values()) == phase["asked"] > 0
+            assert phase["p50_seconds"] <= phase["p99_seconds"]
+        assert "503" in found["phases"][2]["statuses"]
+    assert load.main(["--url", client.url, "--seconds", "0"]) == 2
+    monkeypatch.setattr(load.asyncio, "sleep", no_sleep)
+    with pytest.raises(SystemExit, match="does not answer"):
+        load.main(["--url", client.url])
+
+
+async def no_sleep(seconds: float) -> None:
+    """Nobody is to be waited for."""
+
+
+def test_quantiles_are_values_that_occurred() -> None:
+    assert load.quantile([], 0.5) is None
+    assert load.quantile([3.0], 0.99) == 3.0
+    assert load.quantile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.0
+    assert load.quantile([float(n) for n in range(1, 101)], 0.99) == 99.0
+
+
+def test_plans_follow_from_the_times() -> None:
+    costs = Costs({1: 42.0, 8: 168.0}, steps=10, utilisation=0.7, price=2.0)
+    assert costs.best == (8, 210.0)  # 8 answers in 1.68 s
+    small, large = plan(1, costs), plan(1000, costs)
+    assert (small.gpus, small.seconds) == (2, 0.42)
+    assert (large.gpus, large.seconds) == (300, 1.68)
+    assert large.cost_per_hour == 600
+    assert large.cost_per_million == pytest.approx(600 / 3.6)
+    assert plan(1000, Costs({1: 42.0})).cost_per_hour is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--step", "x"],
+        ["--step", "1=-2"],
+        ["--step", "1=1", "--rate", "0"],
+        ["--step", "1=1", "--steps", "0"],
+    ],
+)
+def test_wrong_inputs_of_the_plan(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        capacity.main(arguments)
+    assert stop.value.code == 2
+    assert "expected" in capsys.readouterr().err or not arguments
+
+
+def test_the_table_of_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DEPLOY.parent / "CAPACITY.md").read_text()
+    commands = [
+        line[2:] for line in page.splitlines() if line.startswith("$ python -m cloud_anchor.serve.capacity ")
+    ]
+    assert commands
+    for command in commands:
+        assert capacity.main(command.split()[3:]) == 0
+        assert capsys.readouterr().out.strip() in page

@@ -1,0 +1,382 @@
+"""The service over real sockets: answers, refusals, hostile clients, keys, overload."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.pipeline import Pipeline, Selection
+from cloud_anchor.serve.keys import Keys
+from cloud_anchor.serve.settings import LEAST_PAYLOAD
+from payload import AnchorSet, decode, encode, peek
+from payload.wire import Base
+from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
+
+PROMPT = "Where does the river end?"
+KEY = "k" * 24
+
+
+@pytest.fixture(scope="module")
+def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
+    return Pipeline.open(str(dream_folder), edge=edge_bundle)
+
+
+@pytest.fixture(scope="module")
+def client(pipeline: Pipeline) -> Iterator[Client]:
+    with served(local(pipeline)) as made:
+        yield made
+
+
+def alone(pipeline: Pipeline, steps: int, selection: Selection | None = None) -> bytes:
+    """The payload that the command line would have made."""
+    (made,) = pipeline.make([PROMPT], replace(PLAN, steps=steps), selection)
+    return made.payload(pipeline.form)
+
+
+def test_a_payload_is_the_one_of_the_command_line(client: Client, pipeline: Pipeline) -> None:
+    reply = client.anchors(prompt=PROMPT)
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/octet-stream")
+    assert reply.body == alone(pipeline, 4)
+    assert peek(reply.body).prompt is None
+    assert client.anchors(prompt=PROMPT, fraction=0.5).body == alone(pipeline, 8)
+    assert client.anchors(prompt=PROMPT, steps=2, select="paper").body == alone(
+        pipeline, 2, Selection("paper")
+    )
+    assert client.anchors(messages=[{"role": "user", "content": PROMPT}]).body == reply.body
+
+
+def test_json_where_json_is_asked_for(client: Client, pipeline: Pipeline) -> None:
+    reply = client.ask("POST", "/v1/anchors", {"prompt": PROMPT}, Accept="application/json")
+    data = reply.json
+    assert base64.b64decode(data["payload"]) == alone(pipeline, 4)
+    assert data["contract"] == pipeline.form.contract.identity
+    assert (data["step"], data["total_steps"], data["canvas"], data["last"]) == (4, 16, 32, True)
+
+
+def test_no_more_bytes_than_allowed(client: Client, pipeline: Pipeline) -> None:
+    whole = client.anchors(prompt=PROMPT, fraction=1.0).body
+    cut = client.anchors(prompt=PROMPT, fraction=1.0, max_bytes=LEAST_PAYLOAD).body
+    assert len(cut) <= LEAST_PAYLOAD < len(whole)
+
+
+def test_every_payload_without_anchors_fits_the_least_budget(pipeline: Pipeline) -> None:
+    nothing = AnchorSet((), (), 65_536, pipeline.form.contract, 65_535, 65_535, 65_536)
+    assert len(encode(nothing, prompt_ids=[1, 2])) <= LEAST_PAYLOAD
+
+
+def events(body: bytes) -> list[tuple[str, Any]]:
+    found = []
+    for block in body.decode().strip().split("\n\n"):
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+@pytest.mark.parametrize("select", ["paper", "edge-aware"])
+def test_a_stream_sends_payloads_as_steps_go_on(client: Client, pipeline: Pipeline, select: str) -> None:
+    fields = {"prompt": PROMPT, "fractions": [1.0, 0.25, 0.5], "select": select}
+    reply = client.ask("POST", "/v1/anchors/stream", fields)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *payloads, (last, _) = events(reply.body)
+    assert last == "done"
+    assert [(name, data["step"], data["last"]) for name, data in payloads] == [
+        ("payload", 4, False),
+        ("payload", 8, False),
+        ("payload", 16, True),
+    ]
+    contract, ids = pipeline.form.contract, pipeline.form.ids(PROMPT)
+    base: Base | None = None
+    for _, data in payloads:
+        bytes_ = base64.b64decode(data["payload"])
+        anchors = decode(bytes_, contract, prompt_ids=ids, base=base if data["delta"] else None)
+        expected = decode(alone(pipeline, data["step"], Selection(select)), contract, prompt_ids=ids)
+        assert (anchors.positions, anchors.ids) == (expected.positions, expected.ids)
+        base = Base(bytes_, anchors)
+
+
+def test_what_the_service_is(client: Client, pipeline: Pipeline) -> None:
+    facts = client.ask("GET", "/v1/contract").json
+    assert facts["identity"] == pipeline.form.contract.identity
+    assert facts["contract"] == pipeline.form.contract.to_json()
+    assert facts["selections"] == ["edge-aware", "paper", "confidence"]
+    assert client.ask("GET", "/healthz").json == {"status": "ok"}
+    assert client.ask("GET", "/readyz").json == {"status": "ready"}
+    text = client.ask("GET", "/metrics").body.decode()
+    assert 'cloud_anchor_requests_total{path="/healthz",status="200"}' in text
+    assert 'cloud_anchor_now{what="steps_per_second"}' in text
+
+
+LONG = "word " * 700
+
+REFUSALS = [
+    ({"prompt": ""}, 422, "invalid_request"),
+    ({}, 422, "invalid_request"),
+    ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, 422, "invalid_request"),
+    ({"messages": []}, 422, "invalid_request"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, 422, "invalid_request"),
+    ({"messages": [{"role": "user", "content": "x"}] * 65}, 422, "invalid_request"),
+    ({"prompt": 3}, 422, "invalid_request"),
+    ({"prompt": None}, 422, "invalid_request"),
+    ({"prompt": "\ud800"}, 422, "invalid_request"),
+    ({"prompt": "x", "fraction": 0}, 422, "invalid_request"),
+    ({"prompt": "x", "fraction": float("nan")}, 422, "invalid_request"),
+    ({"prompt": "x", "fraction": 0.5, "steps": 2}, 422, "invalid_request"),
+    ({"prompt": "x", "steps": 17}, 422, "invalid_request"),
+    ({"prompt": "x", "steps": True}, 422, "invalid_request"),
+    ({"prompt": "x", "steps": 10**400}, 422, "invalid_request"),
+    ({"prompt": "x", "order": "alphabetical"}, 422, "invalid_request"),
+    ({"prompt": "x", "stop": "now"}, 422, "invalid_request"),
+    ({"prompt": "x", "max_bytes": 3}, 422, "invalid_request"),
+    ({"prompt": "x", "max_bytes": 64, "select": "paper"}, 422, "invalid_request"),
+    ({"prompt": "x", "deadline": 0}, 422, "invalid_request"),
+    ({"prompt": "x", "deadline": 1e9}, 422, "invalid_request"),
+    ({"prompt": "x", "colour": "red"}, 422, "invalid_request"),
+    ({"prompt": "x", "model": "another"}, 404, "unknown_model"),
+    ({"prompt": "x", "contract": "0" * 64}, 409, "contract_mismatch"),
+    ({"prompt": LONG}, 413, "prompt_too_long"),
+    ({"prompt": "x" * 5000}, 413, "body_too_large"),
+    ([1, 2], 422, "invalid_request"),
+    (b"{", 400, "malformed_json"),
+    (b"", 422, "invalid_request"),
+    (b"[" * 4000, 400, "malformed_json"),
+    (b"\xff\xfe", 400, "malformed_json"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "code"), REFUSALS)
+def test_bad_requests_are_refused_in_one_form(client: Client, body: Any, status: int, code: str) -> None:
+    reply = client.ask("POST", "/v1/anchors", body)
+    assert (reply.status, reply.code) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/anchors", 405, "method_not_allowed"),
+        ("DELETE", "/healthz", 405, "method_not_allowed"),
+        ("GET", "/v1/anchors/", 404, "unknown_path"),
+        ("GET", "/../etc/passwd", 404, "unknown_path"),
+        ("BREW", "/v1/contract", 405, "method_not_allowed"),
+    ],
+)
+def test_unknown_paths_and_methods_too(
+    client: Client, method: str, path: str, status: int, code: str
+) -> None:
+    reply = client.ask(method, path)
+    assert (reply.status, reply.code) == (status, code)
+    assert ("allow" in reply.headers) == (status == 405)
+
+
+def test_another_content_type_is_named(client: Client) -> None:
+    reply = client.ask("POST", "/v1/anchors", b'{"prompt": "x"}', Content_Type="text/plain")
+    assert (reply.status, reply.code) == (415, "unsupported_media_type")
+
+
+def read_all(sock: socket.socket) -> bytes:
+    parts = []
+    while part := sock.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+HEAD = b"POST /v1/anchors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def test_a_body_of_a_gigabyte_is_refused_unread(client: Client) -> None:
+    with client.connect() as sock:
+        sock.sendall(HEAD + b"Content-Length: 1073741824\r\n\r\n")
+        answer = read_all(sock)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"1073741824 announced" in answer
+
+
+def test_a_body_that_does_not_end_is_refused_too(client: Client) -> None:
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    sent = 0
+    with client.connect() as sock:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        with suppress(OSError):  # reset or broken pipe, as the kernel likes
+            while sent < 1 << 30:
+                sock.sendall(chunk)
+                sent += len(chunk)
+    assert sent < 1 << 30  # it ends after a second of throwing away, whatever passes in one
+    assert client.anchors(prompt=PROMPT).status == 200
+
+
+@pytest.mark.parametrize(
+    ("start", "drip", "code"),
+    [
+        (b"", b"", b"head_too_slow"),
+        (b"POST /v1/anch", b"o", b"head_too_slow"),
+        (HEAD + b"Content-Length: 100\r\n\r\n", b" ", b"body_too_slow"),
+    ],
+)
+def test_a_client_that_sends_a_byte_now_and_then_is_told_to_hurry(
+    client: Client, start: bytes, drip: bytes, code: bytes
+) -> None:
+    began = time.monotonic()
+    with client.connect() as sock:
+        sock.sendall(start)
+        sock.settimeout(0.2)
+        answer = b""
+        while time.monotonic() < began + 15 and b"}}" not in answer:
+            try:
+                part = sock.recv(65536)
+            except TimeoutError:
+                sock.sendall(drip)
+                continue
+            if not part:
+                break
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert code in answer
+
+
+def test_a_kept_connection_may_not_drip_its_next_request_either(client: Client) -> None:
+    with client.connect() as sock:
+        sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert sock.recv(65536).startswith(b"HTTP/1.1 200 ")
+        sock.sendall(b"GET /hea")
+        assert b"head_too_slow" in read_all(sock)
+
+
+def test_what_is_not_http_is_told_so(client: Client) -> None:
+    with client.connect() as sock:
+        sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        answer = read_all(sock)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"malformed_http" in answer
+
+
+@pytest.mark.parametrize("path", ["/v1/anchors", "/v1/anchors/stream"])
+def test_a_client_that_leaves_is_out_of_the_batch(
+    client: Client, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = json.dumps({"prompt": PROMPT, **({"fraction": 1.0} if path == "/v1/anchors" else {})}).encode()
+    head = HEAD.replace(b"/v1/anchors", path.encode()) + b"Content-Length: %d\r\n\r\n" % len(body)
+    for _ in range(6):
+        with client.connect() as sock:
+            sock.sendall(head + body)
+    client.wait_until_idle()
+    assert client.anchors(prompt=PROMPT).status == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_overload_is_answered_with_503_and_nothing_is_lost(client: Client) -> None:
+    def ask(number: int) -> tuple[int, str | None]:
+        reply = client.anchors(prompt=f"{PROMPT} {number}", fraction=1.0)
+        if reply.status != 200:
+            assert reply.code == "overloaded"
+        return reply.status, reply.headers.get("retry-after")
+
+    with ThreadPoolExecutor(40) as pool:
+        found = list(pool.map(ask, range(80)))
+    statuses = [status for status, _ in found]
+    assert set(statuses) == {200, 503}
+    assert statuses.count(200) >= LIMITS.batch + LIMITS.queue
+    assert all(wait is not None and int(wait) >= 1 for status, wait in found if status == 503)
+    client.wait_until_idle()
+    text = client.ask("GET", "/metrics").body.decode()
+    assert 'cloud_anchor_now{what="requests"} 0.0' in text
+
+
+def test_different_orders_are_served_side_by_side(client: Client, pipeline: Pipeline) -> None:
+    orders = ["origin", "maskgit_plus", "topk_margin", "entropy", "confidence"]
+    with ThreadPoolExecutor(5) as pool:
+        replies = list(
+            pool.map(
+                lambda order: client.anchors(prompt=PROMPT, order=order, select="paper", steps=8), orders
+            )
+        )
+    for order, reply in zip(orders, replies, strict=True):
+        (made,) = pipeline.make([PROMPT], replace(PLAN, steps=8, alg=order), Selection("paper"))
+        assert reply.body == made.payload(pipeline.form)
+
+
+def test_keys(pipeline: Pipeline) -> None:
+    keys = Keys([KEY, "another-long-key-of-24-c"])
+    with served(local(pipeline), keys=keys) as client:
+        body = {"prompt": PROMPT}
+        for headers in ({}, {"Authorization": "Bearer " + "x" * 24}, {"Authorization": f"Basic {KEY}"}):
+            reply = client.ask("POST", "/v1/anchors", body, **headers)
+            assert (reply.status, reply.code) == (401, "unauthorized")
+            assert reply.headers["www-authenticate"] == "Bearer"
+            assert KEY not in reply.body.decode()
+        assert client.ask("POST", "/v1/anchors", body, Authorization=f"Bearer {KEY}").status == 200
+        assert client.ask("GET", "/v1/contract").status == 401
+        assert client.ask("GET", "/readyz").status == 200
+        schema = client.ask("GET", "/openapi.json").json
+        assert schema["paths"]["/v1/anchors"]["post"]["security"] == [{"key": []}]
+        assert schema["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+
+
+def test_keys_are_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"# the phone\n{KEY}\n\n")
+    assert Keys.read(file).admit(f"Bearer {KEY}")
+    assert not Keys.read(file).admit("Bearer # the phone")
+    assert Keys.read(None, {"CLOUD_ANCHOR_KEYS": f"{KEY}, {KEY}2"}).admit(f"bearer {KEY}2")
+    assert Keys.read(None, {}).admit(None)
+    file.write_text("# nothing\n")
+    with pytest.raises(RequestError, match="a key a line"):
+        Keys.read(file)
+    file.write_text("short\n")
+    with pytest.raises(RequestError, match="at least 16"):
+        Keys.read(file)
+    with pytest.raises(RequestError, match="readable"):
+        Keys.read(tmp_path / "missing")
+
+
+def test_more_connections_than_allowed_are_told_to_come_back(pipeline: Pipeline) -> None:
+    limits = replace(LIMITS, connections=2)
+    with served(local(pipeline, limits), limits) as client:
+        with client.connect() as first, client.connect() as second, client.connect() as third:
+            answer = read_all(third)
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            assert b"Retry-After: 1" in answer
+            assert b"overloaded" in answer
+            first.close()
+            second.close()
+        end = time.monotonic() + 10
+        while True:
+            reply = client.ask("GET", "/healthz")
+            if reply.status == 200 or time.monotonic() > end:
+                break
+        assert reply.status == 200
+
+
+def test_a_service_without_an_edge_model_says_what_it_cannot(dream_folder: Path) -> None:
+    pipeline = Pipeline.open(str(dream_folder))
+    with served(local(pipeline)) as client:
+        assert client.ask("GET", "/v1/contract").json["selections"] == ["paper", "confidence"]
+        for fields in ({"select": "edge-aware"}, {"max_bytes": 64}):
+            reply = client.anchors(prompt=PROMPT, **fields)
+            assert (reply.status, reply.code) == (422, "invalid_request")
+        schema = client.ask("GET", "/openapi.json").json["components"]["schemas"]["AnchorsRequest"]
+        assert "max_bytes" not in schema["properties"]
+        assert schema["properties"]["select"]["enum"] == ["paper", "confidence"]
+
+
+def test_a_service_that_stops_finishes_what_it_took(pipeline: Pipeline) -> None:
+    with served(local(pipeline)) as client, ThreadPoolExecutor(4) as pool:
+        replies = [pool.submit(client.anchors, prompt=PROMPT, fraction=1.0) for _ in range(4)]
+        while client.backend.engine.load().running < 1 and not all(r.done() for r in replies):
+            time.sleep(0.001)
+        stopper = threading.Thread(target=client.backend.engine.close)
+        stopper.start()
+        statuses = {reply.result().status for reply in replies}
+        stopper.join(30)
+    assert 200 in statuses
+    assert statuses <= {200, 503}

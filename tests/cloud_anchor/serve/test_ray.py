@@ -1,0 +1,237 @@
+"""Two engines on Ray Serve: the same answers as one, and none lost when an engine dies under load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_anchor.pipeline import Pipeline, Selection
+from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
+from cloud_anchor.serve.backend import AnchorRequest
+from cloud_anchor.serve.cluster import Cluster
+from cloud_anchor.serve.errors import ServiceError
+from cloud_anchor.serve.jobs import Ready
+from tests.cloud_anchor.serve.service_runner import Client
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: the extra `ray`")
+pytestmark = pytest.mark.slow
+
+PROMPT = "Name the river of Torden."
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class FakeStream:
+    """What an engine sends back: payloads, refusals, or its death."""
+
+    def __init__(self, script: list[Any]) -> None:
+        self.script = script
+        self.cancelled = False
+
+    def __aiter__(self) -> FakeStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        if not self.script:
+            raise StopAsyncIteration
+        item = self.script.pop(0)
+        if isinstance(item, Exception) and not isinstance(item, ServiceError):
+            raise item
+        return item
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeHandle:
+    """A handle to engines that answer by a script, a list an attempt."""
+
+    def __init__(self, *scripts: list[Any]) -> None:
+        self.scripts = list(scripts)
+        self.orders: list[AnchorRequest] = []
+        self.streams: list[FakeStream] = []
+        self.payloads = self
+
+    def remote(self, order: AnchorRequest) -> FakeStream:
+        self.orders.append(order)
+        self.streams.append(FakeStream(self.scripts.pop(0)))
+        return self.streams[-1]
+
+
+def ready(step: int, last: bool = False) -> Ready:
+    return Ready(b"%d" % step, 1, None, step, 4, 8, delta=False, last=last)
+
+
+def ask(handle: FakeHandle, deadline: float = 30.0) -> list[bytes]:
+    """What a front hands on of an order."""
+    from cloud_anchor.serve.ray_app import Engines
+
+    engines = Engines(handle)
+    engines._stream = handle
+    order = AnchorRequest((("user", "?"),), deadline=deadline)
+
+    async def read() -> list[bytes]:
+        return [each.data async for each in engines.payloads(order)]
+
+    return asyncio.run(read())
+
+
+def test_what_an_engine_took_with_it_is_asked_of_another() -> None:
+    died = ray.exceptions.ActorDiedError()
+    handle = FakeHandle([died], [ready(2, True)])
+    assert ask(handle) == [b"2"]
+    assert all(stream.cancelled for stream in handle.streams)
+    assert handle.orders[1].deadline is not None
+    assert handle.orders[1].deadline < 30
+
+
+def test_what_was_sent_before_an_engine_died_is_not_sent_again() -> None:
+    died = ray.exceptions.ActorUnavailableError("gone", None)
+    handle = FakeHandle(
+        [ready(1), died], [ready(1), ready(2), died], [died], [ready(1), ready(2), ready(4, True)]
+    )
+    assert ask(handle) == [b"1", b"2", b"4"]
+    # What the second engine sends may not add to what the first has sent, which may differ in a bit.
+    assert [order.whole for order in handle.orders] == [False, True, True, True]
+
+
+def test_refusals_and_faults_of_an_engine_keep_their_kind() -> None:
+    refusal = ServiceError(413, "prompt_too_long", "a", "b", "c")
+    with pytest.raises(ServiceError, match="prompt_too_long"):
+        ask(FakeHandle([pickle.loads(pickle.dumps(refusal))]))
+    with pytest.raises(ServiceError, match="overloaded"):
+        ask(
+            FakeHandle([ray.serve.exceptions.BackPressureError(num_queued_requests=1, max_queued_requests=1)])
+        )
+    with pytest.raises(ServiceError, match="internal"):
+        ask(FakeHandle([ray.exceptions.RayTaskError("payloads", "Traceback", ValueError("x"))]))
+
+
+def test_an_order_that_no_engine_survives_ends_with_its_deadline() -> None:
+    died = ray.exceptions.ActorDiedError()
+    with pytest.raises(ServiceError, match="deadline_exceeded"):
+        ask(FakeHandle(*([died] for _ in range(20))), deadline=0.5)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster(
+        model="tiny",
+        device="cpu",
+        fraction=0.1,
+        batch=4,
+        queue=16,
+        min_engines=2,
+        max_engines=2,
+        cpus=0.1,
+    )
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Cluster) -> Iterator[Client]:
+    from ray import serve
+
+    from cloud_anchor.serve.ray_app import build
+
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 << 20,
+        runtime_env={"env_vars": environment},
+    )
+    try:
+        port = free_port()
+        serve.start(http_options={"host": "127.0.0.1", "port": port, "request_timeout_s": 120})
+        serve.run(build(cluster), name="anchors")
+        yield Client(port)
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
+def engines() -> set[int]:
+    """Process ids of the engines that answer."""
+    from ray import serve
+
+    from cloud_anchor.serve.ray_app import ENGINE
+
+    handle = serve.get_deployment_handle(ENGINE, app_name="anchors")
+    asked: list[Any] = [handle.pid.remote() for _ in range(20)]
+    return {each.result(timeout_s=60) for each in asked}
+
+
+def test_the_answers_are_those_of_one_machine(client: Client, cluster: Cluster) -> None:
+    pipeline = Pipeline.open(cluster.model)
+    canvas, total = pipeline.plan([PROMPT])
+    plan = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(cluster.fraction, total))
+    for how in (None, "paper"):
+        (made,) = pipeline.make([PROMPT], plan, Selection(how))
+        reply = client.anchors(prompt=PROMPT, **({"select": how} if how else {}))
+        assert reply.status == 200
+        assert reply.body == pipeline.payload(made)
+    assert client.ask("GET", "/v1/contract").json["identity"] == pipeline.form.contract.identity
+    assert client.ask("GET", "/readyz").status == 200
+    refused = client.anchors(prompt="")
+    assert (refused.status, refused.code) == (422, "invalid_request")
+    refused = client.anchors(prompt="x " * 3000)
+    assert (refused.status, refused.code) == (413, "prompt_too_long")
+    events = client.ask(
+        "POST", "/v1/anchors/stream", {"prompt": PROMPT, "fractions": [0.05, 0.1], "select": "paper"}
+    ).body
+    assert events.count(b"event: payload") == 2
+    assert events.rstrip().endswith(b"event: done\ndata: {}")
+
+
+def test_no_request_is_lost_when_an_engine_dies(client: Client) -> None:
+    both = engines()
+    assert len(both) == 2
+    statuses: Counter[int | str] = Counter()
+    late: Counter[int | str] = Counter()
+    end = time.monotonic() + 20
+    killed = threading.Event()
+
+    def ask() -> None:
+        while time.monotonic() < end:
+            try:
+                status: int | str = client.anchors(prompt=PROMPT).status
+            except OSError as error:
+                status = repr(error)
+            statuses[status] += 1
+            if killed.is_set():
+                late[status] += 1
+            if status == 503:
+                time.sleep(0.2)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(5)
+    os.kill(both.pop(), signal.SIGKILL)
+    killed.set()
+    for thread in threads:
+        thread.join(120)
+    assert set(statuses) <= {200, 503}, statuses
+    assert late[200] > 8, late
+    assert statuses[200] > 10 * statuses[503], statuses
+    end = time.monotonic() + 120
+    while len(engines()) < 2:  # another one takes its place
+        assert time.monotonic() < end
+        time.sleep(1)

@@ -1,0 +1,103 @@
+"""The controls hold fixed what they say they hold fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud_anchor.selection.scorer import Span, SpanScores
+from cloud_anchor.suite.conditions import (
+    Situation,
+    committed,
+    confident,
+    draft,
+    leading_run,
+    prefix,
+    random_positions,
+    random_tokens,
+    scattered,
+)
+from cloud_anchor.suite.phases.ends import with_marker, without_marker
+from cloud_anchor.suite.phases.gaps import gap_positions, gap_scores
+from cloud_anchor.suite.runs import Run
+from edge_runtime.decode.endings import Stop, ending
+from payload import AnchorSet, Contract
+
+WORDS, END, MASK, CANVAS, STEPS = 50, 50, 53, 24, 8
+CONTRACT = Contract(
+    WORDS, "0" * 64, {"<|endoftext|>": WORDS, "<|im_start|>": WORDS + 1, "<|im_end|>": WORDS + 2}, "1" * 64
+)
+
+
+class NoReader:
+    together = 1
+
+    def read(self, spans: Sequence[Span]) -> list[SpanScores]:
+        raise AssertionError("these conditions do not ask the edge model")
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Situation:
+    """A finished run of random commits, seen after some of its steps."""
+    answer = draw(st.lists(st.integers(0, WORDS - 1), min_size=1, max_size=CANVAS - 1))
+    when = draw(st.lists(st.integers(1, STEPS), min_size=CANVAS, max_size=CANVAS))
+    sure = draw(st.lists(st.floats(0, 1), min_size=len(answer), max_size=len(answer)))
+    ids = answer + [END] * (CANVAS - len(answer))
+    step = draw(st.integers(1, STEPS))
+    run = Run((1, 2), ids, when, {step: (answer, sure)}, STEPS, MASK, frozenset({END}))
+    return Situation(run.at(step), answer, CONTRACT, NoReader(), draw(st.integers(0, 9)))
+
+
+@given(situations())
+def test_controls_send_as_much_as_the_anchors(at: Situation) -> None:
+    anchors = committed(at)
+    assert dict(zip(anchors.positions, anchors.ids, strict=True)) == at.committed
+    for control in (random_tokens, random_positions, scattered, prefix):
+        assert len(control(at)) == len(anchors)
+    assert random_tokens(at).positions == anchors.positions
+    assert sorted(random_positions(at).ids) == sorted(anchors.ids)
+    assert prefix(at).ids == tuple(at.full[: len(anchors)])
+    assert all(at.full[p] == token for p, token in zip(*_pairs(scattered(at)), strict=True))
+    run = leading_run(at)
+    assert run.ids == anchors.ids[: len(run)]
+    assert run.positions == tuple(range(len(run)))
+    assert len(run) not in at.committed
+
+
+@given(situations(), st.floats(0, 1))
+def test_predictions_are_sent_by_their_probability(at: Situation, threshold: float) -> None:
+    assert list(draft(at).ids) == at.early.predicted_answer
+    sent = confident(at, threshold)
+    assert sent.length == len(at.early.predicted_answer)
+    assert set(sent.positions) == {
+        p for p in range(len(at.early.predicted_answer)) if at.early.confidence[p] >= threshold
+    }
+
+
+@given(situations())
+def test_the_end_marker_is_on_or_off(at: Situation) -> None:
+    anchors = committed(at)
+    off = ending(without_marker(anchors), 10_000)
+    assert off.stop is Stop.LIMIT
+    on = ending(with_marker(anchors), 10_000)
+    assert on.end == (max(anchors.positions) + 1 if anchors.positions else 0)
+    assert without_marker(anchors).ids == with_marker(anchors).ids == anchors.ids
+
+
+def test_gap_scores_are_those_of_the_gaps() -> None:
+    def text(ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
+    reference = [1, 2, 3, 4, 5]
+    gaps = gap_positions(5, {0, 3})
+    assert gaps == [1, 2, 4]
+    assert gap_scores(text, [1, 3, 2, 4, 5], reference, gaps) == (1, 1 / 3)
+    # An answer that ends early is compared as far as it goes.
+    assert gap_scores(text, [1, 2], reference, gaps) == (1, 1)
+    assert gap_scores(text, [1], reference, gaps) == (1, 0)
+
+
+def _pairs(anchors: AnchorSet) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return anchors.positions, anchors.ids

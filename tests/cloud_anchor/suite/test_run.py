@@ -1,0 +1,202 @@
+"""The whole suite on two items with random models, and what it does when it is interrupted or misused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.sampler import DenoiseConfig, denoise_steps
+from cloud_anchor.suite import runner
+from cloud_anchor.suite.__main__ import main
+from cloud_anchor.suite.autoregressive import Autoregressive
+from cloud_anchor.suite.conditions import ORDERS, plan
+from cloud_anchor.suite.phases import PHASES
+from cloud_anchor.suite.phases.bridge import structural
+from cloud_anchor.suite.phases.pearl import grid, point
+from cloud_anchor.suite.phases.quantised import overlap, repetition, round_to_nearest
+from cloud_anchor.suite.runs import Run, make_runs
+from cloud_anchor.suite.store import Store
+from tests.checkpoints import write_tiny_qwen
+
+PROMPTS = ([5, 9, 17], [30, 31, 32, 33, 34])
+BASE = DenoiseConfig(canvas=20, total_steps=10, seed=3)
+
+
+def test_a_kept_run_is_the_run_at_every_stop(dream_folder: Path) -> None:
+    model = load_model(str(dream_folder), device="cpu")
+    stops = [1, 4]
+    kept = make_runs(model, PROMPTS, BASE, stops, stops)
+    for row, prompt in enumerate(PROMPTS):
+        for order in ORDERS:
+            read = Run.from_json(json.loads(json.dumps(kept[row][order].to_json())), prompt, 10, model)
+            assert read.reversals == 0
+            config = plan(order, BASE)
+            for state in denoise_steps(model, [prompt], config):
+                if state.steps[0] not in (*stops, 10):
+                    continue
+                (expected,) = state.results(model, config)
+                _same(read.at(state.steps[0]), expected)
+
+
+def _same(found: Denoised, expected: Denoised) -> None:
+    assert (found.ids, found.when, found.answer) == (expected.ids, expected.when, expected.answer)
+    assert found.predicted_answer == expected.predicted_answer
+    assert (found.length, found.coverage, found.s50) == (expected.length, expected.coverage, expected.s50)
+    size = expected.predicted_length
+    assert found.confidence[:size] == pytest.approx(expected.confidence[:size], abs=1e-5)
+
+
+def test_the_lens_of_the_last_layer_is_the_model(tmp_path: Path) -> None:
+    folder = write_tiny_qwen(tmp_path, layers=3)
+    model = Autoregressive.load(folder, frozenset({300, 302}), device="cpu")
+    written = model.write([5, 9, 17], 12)
+    lenses = model.lenses([5, 9, 17], written)
+    assert [lens.layer for lens in lenses] == [1, 2, 3]
+    assert lenses[-1].ids == written
+    assert lenses[0].ids != written
+    assert all(0 < p <= 1 for lens in lenses for p in lens.probabilities)
+
+
+def test_small_parts() -> None:
+    assert point([1, 2, 3, 4], [1, 0.9, 0.96, 1]) == 3
+    assert point([1, 2], [1, 0.5]) is None
+    assert (grid(64)[0], grid(64)[-1], grid(1)) == (1, 64, [1])
+    assert overlap([1, 1, 2], [1, 2, 2, 3]) == 0.5
+    assert repetition([1, 2, 3, 4] * 3) == pytest.approx(5 / 9)
+    assert [structural(text) for text in (" the", ",\n", " river")] == [True, True, False]
+
+
+def test_rounding_keeps_at_most_the_levels_of_its_bits() -> None:
+    import torch
+
+    weight = torch.randn(6, 80, generator=torch.Generator().manual_seed(0))
+    for bits in (8, 4):
+        rounded = round_to_nearest(weight, bits)
+        step = weight[:, :32].abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+        assert ((rounded - weight)[:, :32].abs() <= step / 2 + 1e-6).all()
+        assert len(rounded[0, :32].unique()) <= 2**bits - 1
+    assert (round_to_nearest(weight, 4)[:, 64:] != weight[:, 64:]).any()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("data") / "gsm8k.jsonl"
+    rows = [
+        {"question": f"A baker sold {n} loaves and then half as many.", "answer": f"<<{n}/2=1>>\n#### {n}"}
+        for n in (24, 4100)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture(scope="module")
+def arguments(
+    dream_folder: Path, edge_bundle: Path, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    thinker = write_tiny_qwen(tmp_path_factory.mktemp("thinker") / "ar", seed=7)
+    models = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--thinker", str(thinker)]
+    plan_ = ["--canvas", "20", "--total-steps", "10", "--threads", "1", "--device", "cpu"]
+    return [*models, *plan_, "--data", f"gsm8k={data}", "--subset", "2"]
+
+
+@pytest.fixture(scope="module")
+def results(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    assert main([*arguments, "-o", str(folder)]) == 0
+    return folder
+
+
+def test_every_phase_writes_a_line_an_item_and_its_tables(results: Path) -> None:
+    tables = json.loads((results / "tables.json").read_text())
+    assert set(tables["skipped"]) == {"sizes"}  # it needs a second edge model, and says so
+    for name in PHASES.keys() - {"sizes"}:
+        lines = [json.loads(line) for line in (results / "items" / f"{name}.jsonl").open()]
+        assert len(lines) == 2, name
+        assert not [line["error"] for line in lines if "error" in line], name
+    assert {"commits", "difficulty", "fill-entropy", "fill-confidence", "ablation", "bytes", "timing"} <= set(
+        tables["tables"]
+    )
+    full = [row for row in tables["tables"]["fill-confidence"]["rows"] if row["condition"] == "full run"]
+    assert full[0]["F1"]["mean"] == 1
+    assert {claim["verdict"] for claim in tables["claims"]} <= {"holds", "does not hold", "undecided"}
+
+
+def test_the_html_is_one_file_in_which_every_number_leads_to_its_json(results: Path) -> None:
+    html = (results / "report.html").read_text()
+    links = re.findall(r'<td><a href="#([^"]+)">', html)
+    assert len(links) > 200
+    assert set(links) <= set(re.findall(r'<span id="([^"]+)">', html))
+    assert html.count("data:image/png;base64,") >= 4
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', html)
+    markdown = (results / "report.md").read_text()
+    assert "## B: Table 2 and its controls, order of commits by entropy" in markdown
+    assert all(line.count("|") > 2 for line in markdown.splitlines() if line.startswith("|"))
+
+
+def test_a_second_run_measures_nothing_and_writes_the_same(
+    arguments: list[str], results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (results / "tables.json").read_text()
+
+    def never(*args: Any) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(runner, "_measured", never)
+    assert main([*arguments, "-o", str(results)]) == 0
+    assert (results / "tables.json").read_text() == before
+    assert main(["compare", str(results), str(results)]) == 0
+
+
+def test_an_interrupted_run_goes_on(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [*arguments, "--phases", "commits", "-o", str(tmp_path)]
+    measured = runner._measured
+    calls: Iterator[int] = iter(range(9))
+
+    def interrupted(*args: Any) -> Any:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return measured(*args)
+
+    monkeypatch.setattr(runner, "_measured", interrupted)
+    assert main(chosen) == 130
+    assert "goes on" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+    lines = tmp_path / "items" / "commits.jsonl"
+    assert len(lines.read_text().splitlines()) == 1
+    lines.write_text(lines.read_text() + '{"id": "cut')
+    assert main(chosen) == 0
+    assert len(Store(tmp_path, json.loads((tmp_path / "settings.json").read_text())).records("commits")) == 2
+    assert main([*chosen, "--seed", "1"]) == 2
+    assert "another seed" in capsys.readouterr().err
+
+
+def test_a_prompt_that_does_not_fit_is_counted_and_stops_nothing(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--canvas", "505", "--phases", "commits", "-o", str(tmp_path)]) == 0
+    assert "2 items without a figure in runs" in (tmp_path / "report.md").read_text()
+
+
+def test_mistakes_get_one_sentence(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong, words, code in (
+        (["--phases", "fills"], "expected some of commits", 2),
+        (["--subset", "0"], "at least 1", 2),
+        (["--edge", "nowhere"], "nowhere", 4),
+        (["--thinker", "nowhere"], "nowhere", 4),
+        (["--subset", "3"], "too few", 2),
+    ):
+        assert main([*arguments, *wrong, "-o", str(tmp_path / "x")]) == code, wrong
+        error = capsys.readouterr().err
+        assert words in error
+        assert len(error.splitlines()) == 1

@@ -1,0 +1,97 @@
+"""The command line: what it writes, what it prints, and how it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.anchor import main
+from cloud_anchor.model.prompt_form import PromptForm
+from payload import decode, peek
+
+PROMPT = "Where does the river end?"
+
+
+def command(dream_folder: Path, *options: str) -> list[str]:
+    base = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "64", "--total-steps", "16"]
+    return [*base, "--prompt", PROMPT, *options]
+
+
+@pytest.mark.parametrize("codec", ["compact", "template-gzip", "auto"])
+def test_a_payload_that_can_be_filled_alone(dream_folder: Path, tmp_path: Path, codec: str) -> None:
+    file = tmp_path / "payload.bin"
+    assert main(command(dream_folder, "--fraction", "0.25", "--codec", codec, "-o", str(file))) == 0
+    form = PromptForm.of_checkpoint(dream_folder)
+    anchors = decode(file.read_bytes(), form.contract, prompt_ids=form.ids(PROMPT), tokens=form.tokenizer)
+    assert anchors.prompt == PROMPT
+    assert len(anchors) > 0
+    assert (anchors.step, anchors.total_steps) == (4, 16)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_json_has_the_history(dream_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "payload.bin"
+    options = ("--steps", "4", "--json", "--no-embed-prompt", "-o", str(file))
+    assert main(command(dream_folder, *options)) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["bytes"]["written"] == report["bytes"]["without_prompt"] == file.stat().st_size
+    assert report["bytes"]["with_prompt"] > report["bytes"]["without_prompt"]
+    assert [commit["step"] for commit in report["history"]] == [1, 2, 3, 4]
+    sent = {(a["position"], a["id"]) for a in report["anchors"]}
+    committed = {pair for c in report["history"] for pair in zip(c["positions"], c["ids"], strict=True)}
+    assert sent <= committed
+    assert len(report["coverage"]) == 4
+    form = PromptForm.of_checkpoint(dream_folder)
+    data = file.read_bytes()
+    assert peek(data).prompt is None
+    ids = form.ids(PROMPT)
+    anchors = decode(data, form.contract, prompt_ids=ids)
+    assert {*zip(anchors.positions, anchors.ids, strict=True)} == sent
+
+
+def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a", "b", "c")]
+    for file, seed in zip(files, "112", strict=True):
+        options = ("--alg", "entropy", "--temperature", "1.5", "--seed", seed, "-o", str(file))
+        assert main(command(dream_folder, "--fraction", "0.5", *options)) == 0
+    first, second, third = (file.read_bytes() for file in files)
+    assert first == second != third
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--fraction", "2"], 2, "fraction: expected above 0, at most 1, found 2.0"),
+        (["--alg", "fastest"], 2, "algorithm: expected origin"),
+        (["--model", "/nowhere/model"], 4, "/nowhere/model: expected a folder"),
+        (["--edge", "/nowhere/bundle"], 4, "/nowhere/bundle: expected a model bundle"),
+        (["--canvas", "4096"], 2, "within 512 positions"),
+        (["--canvas", "4", "--total-steps", "64", "--steps", "1"], 3, "expected at least one token to send"),
+    ],
+)
+def test_failures_are_one_line_and_a_code(
+    dream_folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: int, message: str
+) -> None:
+    assert main(command(dream_folder, *options)) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_prompts_come_from_files_too(
+    dream_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text(PROMPT, "utf-8")
+    base = command(dream_folder, "--json", "--fraction", "0.5")
+    assert main(base) == 0
+    expected = json.loads(capsys.readouterr().out)
+    at = base.index("--prompt")
+    assert main([*base[:at], "--prompt-file", str(file), *base[at + 2 :]]) == 0
+    assert json.loads(capsys.readouterr().out) == expected
+    file.write_bytes(b"\xff\xfe")
+    assert main([*base[:at], "--prompt-file", str(file), *base[at + 2 :]]) == 2
+    assert "expected a readable UTF-8 text" in capsys.readouterr().err
+    assert main([*base[:at], "--prompt", "  ", *base[at + 2 :]]) == 2

@@ -1,0 +1,182 @@
+"""The whole cloud side with an edge bundle: what is sent makes the device write what was intended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.anchor import main
+from cloud_anchor.errors import RequestError
+from cloud_anchor.pipeline import Pipeline, Selection
+from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
+from cloud_anchor.selection.scorer import TorchScorer
+from edge_runtime.bundle.bundle import read_manifest
+from edge_runtime.runtime import EdgeRuntime
+from tests.checkpoints import write_tiny_qwen
+
+PROMPTS = ["Where does the river end?", "How many loaves did she sell in the morning?", "Why?"]
+CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
+
+
+@pytest.fixture(scope="module")
+def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
+    return Pipeline.open(str(dream_folder), edge=edge_bundle, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def edge(edge_bundle: Path) -> EdgeRuntime:
+    return EdgeRuntime.open(edge_bundle, threads=1)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.2, 0.9])
+def test_the_device_writes_what_the_cloud_intended(
+    pipeline: Pipeline, edge: EdgeRuntime, threshold: float
+) -> None:
+    selection = Selection(walk=EdgeAwareConfig(threshold, 0.05, 20))
+    for made in pipeline.make(PROMPTS, CONFIG, selection):
+        request = edge.read(made.payload(pipeline.form, "template-gzip", embed_prompt=True))
+        assert request.prompt_ids == list(made.run.prompt_ids)
+        tokens = list(edge.fill(request))
+        assert made.walk is not None
+        assert [token.id for token in tokens] == made.walk.text
+        predictive = edge.read(pipeline.payload(made, "predictive", embed_prompt=True))
+        assert predictive.anchors == edge.read(pipeline.payload(made, embed_prompt=True)).anchors
+        assert [token.id for token in edge.fill(predictive)] == made.walk.text
+
+
+def test_the_pytorch_twin_chooses_the_same(pipeline: Pipeline, edge_bundle: Path) -> None:
+    twin = Pipeline(pipeline.model, pipeline.form, None)
+    twin.scorer = TorchScorer.load(edge_bundle.parent / "checkpoint", pipeline.form.contract.eos_ids, "cpu")
+    one, other = (m.make(PROMPTS, CONFIG) for m in (pipeline, twin))
+    assert [made.anchors for made in one] == [made.anchors for made in other]
+
+
+def test_selections_and_the_dial_between_bytes_and_fidelity(pipeline: Pipeline) -> None:
+    runs = [made.run for made in pipeline.make(PROMPTS, CONFIG)]
+    paper = pipeline.choose(PROMPTS, runs, Selection("paper"))
+    committed = [sum(token != run.mask_id for token in run.answer) for run in runs]
+    assert [len(made.anchors) for made in paper] == committed
+    everything = pipeline.choose(PROMPTS, runs, Selection("confidence", EdgeAwareConfig(threshold=0)))
+    assert [list(made.anchors.ids) for made in everything] == [run.predicted_answer for run in runs]
+    told = [
+        sum(
+            len(made.anchors)
+            for made in pipeline.choose(PROMPTS, runs, Selection(walk=EdgeAwareConfig(t, 0.0, 50)))
+        )
+        for t in (0.0, 1.0)
+    ]
+    assert told[0] > told[1]
+
+
+def test_a_byte_budget_holds_for_what_is_written(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "payload.bin"
+    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "48"]
+    base += ["--total-steps", "16", "--steps", "4", "--prompt", "Why?", "--json", "-o", str(file)]
+    base += ["--codec", "template-gzip"]
+    assert main([*base, "--max-bytes", "70"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert file.stat().st_size <= 70
+    assert len(report["anchors"]) > 0
+    written = EdgeRuntime.open(edge_bundle, threads=1).read(file.read_bytes())
+    tokens = EdgeRuntime.open(edge_bundle, threads=1).fill(written)
+    text = EdgeRuntime.open(edge_bundle, threads=1).bundle.tokenizer.decode([t.id for t in tokens])
+    assert report["edge"]["text"] == text, "what the device writes with the tokens that are left"
+    assert main(base) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert len(whole["anchors"]) > len(report["anchors"])
+    assert whole["edge"]["passes"] >= 1
+    assert main([*base, "--max-bytes", "5"]) == 2
+    assert "max bytes: expected at least" in capsys.readouterr().err
+    assert main([*base, "--max-bytes", "60", "--select", "paper"]) == 2
+    assert "expected selection edge-aware, found paper" in capsys.readouterr().err
+
+
+def test_profiles(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "payload.bin"
+    base = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "24", "--total-steps", "16"]
+    base += ["--prompt", "Why?", "--json", "-o", str(file)]
+    edge = ["--edge", str(edge_bundle)]
+    for options, codec in ((["--profile", "bytes"], 3), (["--profile", "latency"], 2), ([], 2)):
+        assert main([*base, *edge, *options]) == 0
+        assert file.read_bytes()[0] >> 3 & 7 == codec
+        capsys.readouterr()
+    assert main([*base, "--profile", "bytes"]) == 2
+    assert "codec predictive: expected an edge bundle" in capsys.readouterr().err
+
+
+def test_a_target_chooses_the_least_that_was_measured_to_reach_it(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = read_manifest(edge_bundle)
+    rows = [
+        {
+            "fraction": f,
+            "total_steps": 16,
+            "select": "edge-aware",
+            "threshold": t,
+            "codec": c,
+            "f1": low + 0.02,
+            "low": low,
+        }
+        | {"bytes": b}
+        for f, t, c, low, b in (
+            (0.25, 0.0, "compact", 0.8, 20),
+            (0.25, 0.5, "predictive", 0.8, 9),
+            (0.5, 0.0, "compact", 0.9, 30),
+            (0.5, 0.0, "predictive", 0.9, 12),
+        )
+    ]
+    table = tmp_path / "table.json"
+    ranking = manifest.fingerprint(manifest.default_variant).hex()
+    table.write_text(json.dumps({"ranking": ranking, "settings": rows}))
+    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "24"]
+    base += ["--prompt", "Why?", "--json", "--frontier", str(table)]
+    for target, options, steps, codec in (
+        ("0.7", [], 4, "predictive"),
+        ("0.7", ["--profile", "latency"], 4, "compact"),
+        ("0.85", [], 8, "predictive"),
+    ):
+        assert main([*base, "--target-f1", target, *options]) == 0
+        shown = capsys.readouterr()
+        assert json.loads(shown.out)["steps"] == steps
+        assert f"codec {codec}" in shown.err
+    for options, message in (
+        (["--target-f1", "0.95"], "expected at most 0.900"),
+        (["--target-f1", "2"], "expected 0 to 1"),
+        (["--target-f1", "0.5", "--codec", "template-gzip"], "expected settings with codec template-gzip"),
+        (["--target-f1", "0.5", "--steps", "3"], "it chooses them"),
+    ):
+        assert main([*base, *options]) == 2
+        assert message in capsys.readouterr().err
+    table.write_text(json.dumps({"ranking": "0" * 64, "settings": rows}))
+    assert main([*base, "--target-f1", "0.7"]) == 2
+    assert "Measure this pair" in capsys.readouterr().err
+    table.write_text("[]")
+    assert main([*base, "--target-f1", "0.7"]) == 2
+    assert "expected a table" in capsys.readouterr().err
+
+
+def test_edge_aware_needs_an_edge(dream_folder: Path) -> None:
+    pipeline = Pipeline.open(str(dream_folder), device="cpu")
+    (made,) = pipeline.make(PROMPTS[:1], CONFIG)
+    assert made.walk is None, "the paper's selection is what is left"
+    with pytest.raises(RequestError, match="expected an edge bundle"):
+        pipeline.choose(PROMPTS[:1], [made.run], Selection("edge-aware"))
+    with pytest.raises(RequestError, match=r"select: expected paper or .*, found 'best'"):
+        Selection("best")
+
+
+def test_foreign_vocabularies_are_refused(dream_folder: Path, tmp_path: Path) -> None:
+    from convert.conversion import convert
+
+    checkpoint = write_tiny_qwen(tmp_path / "other", vocab_size=290)
+    convert(checkpoint, tmp_path / "bundle", variants=("fp32",), threads=1)
+    options = ["--model", str(dream_folder), "--edge", str(tmp_path / "bundle"), "--prompt", "Why?"]
+    assert main(options) == 3

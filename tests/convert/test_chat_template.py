@@ -1,0 +1,107 @@
+"""Chat templates: compiled to literal text where that is exact, refused where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jinja2
+import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from convert.chat_template import Message, Render, compile_template
+from convert.errors import TemplateError
+from tests.checkpoints import CHAT_TEMPLATE, DEFAULT_SYSTEM
+
+# In the manner of Qwen2.5's: one branch with tools, one without, roles checked in the loop.
+WITH_TOOLS = """{%- if tools %}
+    {{- '<|im_start|>system\\n# Tools\\n' }}
+{%- else %}
+    {%- if messages[0].role == 'system' %}
+        {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\\nYou are a small test model.<|im_end|>\\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'user' or (message.role == 'system' and not loop.first)
+        or (message.role == 'assistant' and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+
+NO_DEFAULT = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}[/]{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def renderer(template: str) -> Render:
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+
+    def fail(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    environment.globals["raise_exception"] = fail
+    compiled = environment.from_string(template)
+
+    def render(messages: Sequence[Message], generation: bool) -> str:
+        return compiled.render(messages=messages, add_generation_prompt=generation)
+
+    return render
+
+
+def test_the_literal_form_is_found() -> None:
+    compiled = compile_template(renderer(CHAT_TEMPLATE))
+    assert compiled.to_json() == {
+        "default_system": DEFAULT_SYSTEM,
+        "system": ["<|im_start|>system\n", "<|im_end|>\n"],
+        "user": ["<|im_start|>user\n", "<|im_end|>\n"],
+        "assistant": ["<|im_start|>assistant\n", "<|im_end|>\n"],
+        "generation": "<|im_start|>assistant\n",
+    }
+
+
+def test_two_texts_that_render_alike_compile_alike() -> None:
+    assert compile_template(renderer(WITH_TOOLS)) == compile_template(renderer(CHAT_TEMPLATE))
+
+
+def test_a_template_without_a_default_system_message() -> None:
+    compiled = compile_template(renderer(NO_DEFAULT))
+    assert compiled.default_system is None
+    assert compiled.render_prompt("Hi") == "[user]Hi[/][assistant]"
+
+
+@pytest.mark.parametrize(
+    ("change", "template"),
+    [
+        ("content trimmed", NO_DEFAULT.replace("m.content", "m.content | trim")),
+        ("content in upper case", NO_DEFAULT.replace("m.content", "m.content | upper")),
+        ("content twice", NO_DEFAULT.replace("{{ m.content }}", "{{ m.content }}{{ m.content }}")),
+        ("content left out", NO_DEFAULT.replace("{{ m.content }}", "")),
+        ("a number before each message", NO_DEFAULT.replace("[{{", "{{ loop.index }}[{{")),
+        ("a mark at the start", "<s>" + NO_DEFAULT),
+        (
+            "a mark at the end",
+            NO_DEFAULT.replace("{% if", "{% if not add_generation_prompt %}</s>{% endif %}{% if"),
+        ),
+        ("separators between messages", NO_DEFAULT.replace("[/]", "{% if not loop.last %}[/]{% endif %}")),
+        (
+            "thoughts removed from earlier answers",
+            NO_DEFAULT.replace(
+                "m.content", "(m.content.split('</think>')[-1] if not loop.last else m.content)"
+            ),
+        ),
+        (
+            "roles that must alternate",
+            "{{ raise_exception('no') if messages[0].role == 'system' }}" + NO_DEFAULT,
+        ),
+    ],
+)
+def test_what_cannot_be_literal_is_refused(change: str, template: str) -> None:
+    with pytest.raises(TemplateError, match="chat template") as caught:
+        compile_template(renderer(template))
+    assert "tokenizer_config.json" in str(caught.value), change

@@ -1,0 +1,154 @@
+"""The graphs say what PyTorch says, in every dialect and storage format, however the tokens are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from convert.conversion import bundle_shape
+from convert.dialects import exact_scale, rotary_tables
+from convert.quantize import dequantize, quantize
+from convert.qwen2 import DialectName, write_graph
+from convert.source import Checkpoint
+from convert.weights import Blockwise, Floating, WeightFormat
+from edge_runtime.engine.ort_engine import OrtEngine
+from tests.checkpoints import write_tiny_qwen
+
+CONTEXT = 128
+
+Weights = Callable[[np.ndarray], np.ndarray]
+
+
+def original_logits(folder: Path, ids: list[int], stored: Weights = lambda w: w) -> np.ndarray:
+    """Logits of every position by PyTorch, each matrix replaced by what its storage format keeps of it."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.copy_(torch.from_numpy(stored(parameter.numpy())))
+        result: np.ndarray = model(torch.tensor([ids])).logits[0].numpy()
+    return result
+
+
+def engine(
+    checkpoint: Checkpoint, folder: Path, weights: WeightFormat, dialect: DialectName, context: int = CONTEXT
+) -> OrtEngine:
+    path = folder / "model.onnx"
+    write_graph(checkpoint, path, weights, dialect, context)
+    return OrtEngine([path], bundle_shape(checkpoint.shape, "id", "revision"), context=context, threads=1)
+
+
+def halved(weight: np.ndarray) -> np.ndarray:
+    return weight.astype(np.float16).astype(np.float32)
+
+
+def blockwise(bits: int) -> Weights:
+    return lambda weight: dequantize(quantize(weight, bits), bits, weight.shape[1])
+
+
+FORMATS: dict[str, tuple[WeightFormat, Weights]] = {
+    "fp32": (Floating(), lambda w: w),
+    "fp16": (Floating(half=True), halved),
+    # With float32 activations the only loss is that of storage, which PyTorch is given too.
+    "int8": (Blockwise(8, accuracy=0), blockwise(8)),
+    "int4": (Blockwise(4, accuracy=0), blockwise(4)),
+}
+
+
+@pytest.mark.parametrize("dialect", ["fused", "portable"])
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_logits_equal_pytorch(
+    name: str, dialect: DialectName, tied: bool, tmp_path: Path, ids: list[int]
+) -> None:
+    folder = write_tiny_qwen(tmp_path / "source", tied=tied)
+    weights, stored = FORMATS[name]
+    found = engine(Checkpoint(folder), tmp_path, weights, dialect).append(ids, list(range(len(ids))))
+    np.testing.assert_allclose(found, original_logits(folder, ids, stored), atol=2e-4)
+
+
+@pytest.mark.parametrize(("head_dim", "scale"), [(16, 1 / 4), (32, 1.0), (64, 1 / 8), (100, 1.0), (128, 1.0)])
+def test_queries_are_scaled_beforehand_where_nothing_is_lost(head_dim: int, scale: float) -> None:
+    assert exact_scale(head_dim) == scale
+    weight = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+    plain, scaled = quantize(weight, 4), quantize(weight * np.float32(scale), 4)
+    np.testing.assert_array_equal(scaled.packed, plain.packed)
+    np.testing.assert_array_equal(scaled.scales, plain.scales * np.float32(scale))
+
+
+@pytest.mark.parametrize("dialect", ["fused", "portable"])
+def test_shapes_that_fit_no_block(dialect: DialectName, tmp_path: Path, ids: list[int]) -> None:
+    """Sizes that are no multiple of a block, one key/value head, more heads, another number of layers."""
+    folder = write_tiny_qwen(
+        tmp_path / "source", hidden=48, heads=3, kv_heads=1, intermediate=88, layers=3, vocab_size=311
+    )
+    weights, stored = FORMATS["int4"]
+    found = engine(Checkpoint(folder), tmp_path, weights, dialect).append(ids, list(range(len(ids))))
+    np.testing.assert_allclose(found, original_logits(folder, ids, stored), atol=2e-4)
+
+
+@pytest.mark.parametrize("dialect", ["fused", "portable"])
+def test_chunks_rows_and_rewinding(
+    dialect: DialectName, checkpoint: Checkpoint, tmp_path: Path, ids: list[int]
+) -> None:
+    """Any cut into chunks gives the logits of one pass; rows may be none; what was rewound leaves no
+    trace.
+    """
+    expected = original_logits(checkpoint.folder, ids)
+    runner = engine(checkpoint, tmp_path, Floating(), dialect)
+    np.testing.assert_allclose(runner.append(ids[:7], [6]), expected[[6]], atol=1e-4)
+    assert runner.append([1, 2, 3] * 25).shape == (0, checkpoint.shape.vocab_size)  # also outgrows the buffer
+    runner.rewind(7)
+    assert runner.append(ids[7:20], []).shape == (0, checkpoint.shape.vocab_size)
+    np.testing.assert_allclose(runner.append(ids[20:23], [0, 2]), expected[[20, 22]], atol=1e-4)
+    for place in range(23, len(ids)):
+        np.testing.assert_allclose(runner.append([ids[place]], [0])[0], expected[place], atol=1e-4)
+
+
+def test_one_token_and_no_rows_as_the_first_thing(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    runner = engine(checkpoint, tmp_path, Blockwise(8), "fused")
+    assert runner.append([5], []).shape == (0, checkpoint.shape.vocab_size)
+    assert np.isfinite(runner.append([6], [0])).all()
+
+
+def test_portable_uses_standard_operators_only(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    write_graph(checkpoint, tmp_path / "model.onnx", Floating(half=True), "portable", CONTEXT)
+    model = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    assert {node.domain for node in model.graph.node} == {""}
+    onnx.checker.check_model(str(tmp_path / "model.onnx"))
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(8, 1.125), (4, 0.625)])
+def test_a_tied_embedding_is_stored_once_and_quantised(bits: int, expected: float, tmp_path: Path) -> None:
+    """Bytes a weight: the integers and one float32 scale a block; no copy of the embedding in any
+    precision.
+    """
+    folder = write_tiny_qwen(tmp_path / "source", hidden=128, vocab_size=1500, layers=1, intermediate=64)
+    checkpoint = Checkpoint(folder)
+    write_graph(checkpoint, tmp_path / "model.onnx", Blockwise(bits), "fused", 16)
+    size = (tmp_path / "model.onnx.data").stat().st_size
+    assert size / checkpoint.shape.parameters == pytest.approx(expected, rel=0.05)
+
+
+def test_rotary_tables_cover_the_context_and_no_more(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    cos, sin = rotary_tables(checkpoint.shape, 50)
+    assert cos.shape == sin.shape == (50, checkpoint.shape.head_dim // 2)
+    rotary = AutoModelForCausalLM.from_pretrained(checkpoint.folder).model.rotary_emb
+    expected, _ = rotary(torch.zeros(1), torch.arange(50)[None])
+    np.testing.assert_allclose(cos, expected[0, :, : cos.shape[1]].numpy(), atol=1e-6)
+
+
+def test_bfloat16_and_sharded_checkpoints_are_read(tmp_path: Path, ids: list[int]) -> None:
+    folder = write_tiny_qwen(tmp_path / "source", sharded=True)
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    model = AutoModelForCausalLM.from_pretrained(folder).to(torch.bfloat16)
+    model.save_pretrained(tmp_path / "half", max_shard_size="100KB")
+    half = Checkpoint(tmp_path / "half")
+    found = engine(half, tmp_path, Floating(), "fused").append(ids, list(range(len(ids))))
+    np.testing.assert_allclose(found, original_logits(half.folder, ids), atol=1e-4)

@@ -1,0 +1,499 @@
+"""The client of a service: what it asks, how patiently, and what it believes of the answers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_runtime import fill as cli
+from edge_runtime.client.client import Client
+from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet, encode
+from payload.wire import MAX_PAYLOAD_BYTES, Base
+
+PROMPT = "How many loaves did she sell?"
+Answer = bytes | Callable[[socket.socket], None] | None
+"""Bytes to send back, a function that does it, or None to close without a word."""
+
+
+class Scripted:
+    """A server that gives its answers one after the other, the last one again and again."""
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self.answers = list(answers)
+        self.requests: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(sock,), daemon=True).start()
+
+    def _answer(self, sock: socket.socket) -> None:
+        with sock:
+            sock.settimeout(20)
+            try:
+                data = b""
+                while b"\r\n\r\n" not in data:
+                    data += sock.recv(65536)
+                head, _, body = data.partition(b"\r\n\r\n")
+                for line in head.split(b"\r\n"):
+                    if line.lower().startswith(b"content-length:"):
+                        while len(body) < int(line.split(b":")[1]):
+                            body += sock.recv(65536)
+                self.requests.append(head + b"\r\n\r\n" + body)
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                if callable(answer):
+                    answer(sock)
+                elif answer is not None:
+                    sock.sendall(answer)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Scripted]]:
+    made: list[Scripted] = []
+
+    def start(*answers: Answer) -> Scripted:
+        made.append(Scripted(answers))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def http(status: str, body: bytes, kind: str = "application/octet-stream", *more: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", *more, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def refusal(status: str, code: str, *more: str) -> bytes:
+    error = {"code": code, "expected": "a thing", "found": "another\x1b[2J", "remedy": "Do it."}
+    return http(status, json.dumps({"error": error}).encode(), "application/json", *more)
+
+
+def stream(*events: tuple[str, Any]) -> bytes:
+    body = b"".join(
+        b"event: %s\ndata: %s\n\n"
+        % (name.encode(), data if isinstance(data, bytes) else json.dumps(data).encode())
+        for name, data in events
+    )
+    return http("200 OK", body, "text/event-stream; charset=utf-8")
+
+
+def payload_event(data: bytes, delta: bool = False) -> tuple[str, Any]:
+    return "payload", {"payload": base64.b64encode(data).decode(), "delta": delta}
+
+
+def cloud(server: Scripted, **options: Any) -> tuple[Client, list[float]]:
+    """A client that notes how long it would have slept."""
+    slept: list[float] = []
+    return Client(server.url, **{"timeout": 10.0, "sleep": slept.append, **options}), slept
+
+
+def test_a_payload_is_asked_for_and_fetched(serve: Callable[..., Scripted]) -> None:
+    server = serve(http("200 OK", b"bytes"))
+    asked, slept = cloud(server, key="secret")
+    assert asked.fetch("Where?", fraction=0.1, contract=None) == b"bytes"
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/anchors HTTP/1.1\r\n")
+    assert b"Authorization: Bearer secret" in head
+    assert json.loads(body) == {"prompt": "Where?", "fraction": 0.1}
+    assert slept == []
+
+
+def test_a_path_before_the_service_is_kept(serve: Callable[..., Scripted]) -> None:
+    server = serve(http("200 OK", b"x"))
+    Client(server.url + "/some/where/").fetch("?")
+    assert server.requests[0].startswith(b"POST /some/where/v1/anchors ")
+
+
+@pytest.mark.parametrize(
+    "trouble", [refusal("503 Service Unavailable", "overloaded"), None, http("500 X", b"")]
+)
+def test_it_is_asked_again_with_growing_pauses(serve: Callable[..., Scripted], trouble: Answer) -> None:
+    server = serve(trouble, trouble, http("200 OK", b"bytes"))
+    asked, slept = cloud(server)
+    assert asked.fetch("?") == b"bytes"
+    assert len(server.requests) == 3
+    assert 0.125 <= slept[0] <= 0.25
+    assert 0.25 <= slept[1] <= 0.5
+
+
+def test_it_waits_as_long_as_it_is_told_to(serve: Callable[..., Scripted]) -> None:
+    soon = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 4))
+    server = serve(
+        refusal("503 X", "overloaded", "Retry-After: 3"),
+        refusal("429 X", "overloaded", f"Retry-After: {soon}"),
+        refusal("503 X", "overloaded", "Retry-After: soon"),
+        http("200 OK", b"bytes"),
+    )
+    asked, slept = cloud(server)
+    assert asked.fetch("?") == b"bytes"
+    assert 3 <= slept[0] <= 3.75
+    assert 2 < slept[1] <= 5
+    assert 0.5 <= slept[2] <= 1
+
+
+def test_it_does_not_wait_for_what_would_come_too_late(serve: Callable[..., Scripted]) -> None:
+    server = serve(refusal("503 X", "overloaded", "Retry-After: 3600"))
+    asked, slept = cloud(server)
+    with pytest.raises(CloudUnavailableError, match="503 X: overloaded: expected a thing"):
+        asked.fetch("?")
+    assert (slept, len(server.requests)) == ([], 1)
+
+
+def test_it_gives_up_after_a_few_attempts(serve: Callable[..., Scripted]) -> None:
+    server = serve(refusal("503 X", "overloaded"))
+    asked, slept = cloud(server)
+    with pytest.raises(CloudUnavailableError, match="4 attempts"):
+        asked.fetch("?")
+    assert (len(slept), len(server.requests)) == (3, 4)
+
+
+@pytest.mark.parametrize("status", ["400 X", "401 X", "404 X", "409 X", "413 X", "422 X", "301 X"])
+def test_a_refusal_is_not_asked_again_and_its_words_are_harmless(
+    serve: Callable[..., Scripted], status: str
+) -> None:
+    server = serve(refusal(status, "no"))
+    with pytest.raises(CloudRefusedError) as error:
+        cloud(server)[0].fetch("?")
+    assert str(error.value).endswith(f"{status}: no: expected a thing, found another [2J. Do it.")
+    assert len(server.requests) == 1
+
+
+def drip(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\n")
+    for letter in b"X-Slow: " + b"x" * 100:
+        sock.sendall(bytes([letter]))
+        time.sleep(0.1)
+
+
+def drip_body(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 100\r\n\r\n")
+    for _ in range(100):
+        sock.sendall(b"x")
+        time.sleep(0.1)
+
+
+def silence(sock: socket.socket) -> None:
+    time.sleep(10)
+
+
+@pytest.mark.parametrize("slow", [drip, drip_body, silence])
+def test_time_is_bounded_however_slowly_it_answers(serve: Callable[..., Scripted], slow: Answer) -> None:
+    began = time.monotonic()
+    with pytest.raises(CloudUnavailableError, match="did not answer in time"):
+        cloud(serve(slow), timeout=0.8)[0].fetch("?")
+    assert time.monotonic() - began < 3
+
+
+def endless(sock: socket.socket) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
+    sock.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+    while True:
+        sock.sendall(b"10000\r\n" + bytes(65536) + b"\r\n")
+
+
+def endless_line(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ")
+    while True:
+        sock.sendall(b"A" * 65536)
+
+
+def endless_events(sock: socket.socket) -> None:
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+    while True:
+        sock.sendall(b'event: payload\ndata: {"payload": "AAAA", "delta": false}\n\n')
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (endless, f"at most {MAX_PAYLOAD_BYTES} bytes"),
+        (http("200 OK", b"<html>Log in</html>", "text/html"), "something else answers"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n", "before its answer was complete"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak its language"),
+        (
+            http("200 OK", b"abc").replace(b"Content-Length: 3", b"Content-Length: 9"),
+            "before its answer was complete",
+        ),
+    ],
+)
+def test_an_answer_of_another_form_is_none(
+    serve: Callable[..., Scripted], answer: Answer, words: str
+) -> None:
+    with pytest.raises(CloudUnavailableError, match=words):
+        cloud(serve(answer), attempts=1)[0].fetch("?")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (endless_line, "lines of at most"),
+        (endless_events, "found another stream"),
+        (stream(("payload", {"payload": "%%%", "delta": False})), "does not speak its language"),
+        (stream(("payload", {"delta": False})), "does not speak its language"),
+        (stream(("payload", [])), "does not speak its language"),
+        (stream(("payload", b"{")), "does not speak its language"),
+        (stream(("message", {})), "found another stream"),
+        (stream(), "ended before it was done"),
+        (
+            stream(("error", {"code": "deadline_exceeded", "expected": "a", "found": "b"})),
+            "deadline_exceeded",
+        ),
+    ],
+)
+def test_a_stream_of_another_form_is_none(serve: Callable[..., Scripted], answer: Answer, words: str) -> None:
+    with pytest.raises(CloudUnavailableError, match=words):
+        list(cloud(serve(answer), attempts=1)[0].stream("?"))
+
+
+def test_the_identity_is_checked_for_its_form(serve: Callable[..., Scripted]) -> None:
+    good = json.dumps({"identity": "a" * 64}).encode()
+    bad = json.dumps({"identity": "../../etc"}).encode()
+    server = serve(http("200 OK", good, "application/json"), http("200 OK", bad, "application/json"))
+    assert cloud(server)[0].identity() == "a" * 64
+    with pytest.raises(CloudUnavailableError, match="contract's identity"):
+        cloud(server)[0].identity()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8080",
+        "ftp://host",
+        "http://",
+        "http://user@host",
+        "http://host:x",
+        "http://h\r\nX: y",
+        "http://h?a=b",
+    ],
+)
+def test_addresses_that_are_none(url: str) -> None:
+    with pytest.raises(UsageError, match="expected http://host:port"):
+        Client(url)
+
+
+def test_a_key_in_the_clear_is_noticed() -> None:
+    assert Client("http://example.com", "key").exposes_key
+    assert not Client("https://example.com", "key").exposes_key
+    assert not Client("http://127.0.0.1:8080", "key").exposes_key
+    with pytest.raises(UsageError, match="printable"):
+        Client("https://example.com", "a\r\nX: y")
+
+
+# The command line, with a bundle and payloads made for it.
+
+
+@pytest.fixture(scope="module")
+def edge(tiny_bundle: Path) -> EdgeRuntime:
+    return EdgeRuntime.open(tiny_bundle, "fp32", threads=1)
+
+
+@pytest.fixture(scope="module")
+def sets(edge: EdgeRuntime) -> list[AnchorSet]:
+    """What a run knows after a few, some and more of its steps; the last one takes something back."""
+    contract = edge.bundle.contract
+    return [
+        AnchorSet((0, 5), (40, 60), 32, contract, None, 2, 64),
+        AnchorSet((0, 5, 9), (40, 60, 70), 32, contract, None, 6, 64),
+        AnchorSet((0, 6, 9), (41, 60, 70), 32, contract, 20, 12, 64),
+    ]
+
+
+@pytest.fixture(scope="module")
+def events(edge: EdgeRuntime, sets: list[AnchorSet]) -> list[tuple[str, Any]]:
+    ids = edge.prompt_ids(PROMPT)
+    first = encode(sets[0], prompt_ids=ids)
+    second = encode(sets[1], prompt_ids=ids, base=Base(first, sets[0]))
+    third = encode(sets[2], prompt_ids=ids)
+    return [payload_event(first), payload_event(second, True), payload_event(third)]
+
+
+@pytest.fixture
+def fill(tiny_bundle: Path, capfd: pytest.CaptureFixture[str]) -> Any:
+    """fill(args...) -> (exit code, stdout, stderr)."""
+
+    def run(*args: str) -> tuple[int, str, str]:
+        code = cli.main([*args, "--model", str(tiny_bundle), "--variant", "fp32", "--threads", "1"])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def text_of(edge: EdgeRuntime, anchors: AnchorSet) -> str:
+    from edge_runtime.runtime import FillRequest
+
+    request = FillRequest(edge.prompt_ids(PROMPT), anchors)
+    return edge.bundle.tokenizer.decode([token.id for token in edge.fill(request)])
+
+
+def nothing(edge: EdgeRuntime) -> AnchorSet:
+    return AnchorSet((), (), edge.engine.context, edge.bundle.contract)
+
+
+def test_fetched_it_is_the_text_of_the_file(
+    serve: Callable[..., Scripted], fill: Any, edge: EdgeRuntime, sets: list[AnchorSet]
+) -> None:
+    data = encode(sets[1], prompt_ids=edge.prompt_ids(PROMPT))
+    server = serve(http("200 OK", data))
+    code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--fraction", "0.1")
+    assert (code, out) == (0, text_of(edge, sets[1]))
+    assert f"payloads of [{len(data)}] bytes" in err
+    sent = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
+    assert sent == {"prompt": PROMPT, "fraction": 0.1, "contract": edge.bundle.contract.identity}
+
+
+def test_streamed_it_is_the_text_of_the_last_payload(
+    serve: Callable[..., Scripted],
+    fill: Any,
+    edge: EdgeRuntime,
+    sets: list[AnchorSet],
+    events: list[tuple[str, Any]],
+) -> None:
+    server = serve(stream(*events, ("done", {})))
+    asked = (
+        "--url",
+        server.url,
+        "--prompt",
+        PROMPT,
+        "--stream",
+        "--json",
+        "--fraction",
+        "0.1",
+        "--fraction",
+        "0.2",
+    )
+    code, out, _ = fill(*asked)
+    answer = json.loads(out)
+    assert (code, answer["text"]) == (0, text_of(edge, sets[2]))
+    assert (answer["anchors"], answer["service"]["trouble"]) == (3, None)
+    assert len(answer["service"]["payload_bytes"]) == 3
+    assert b'"fractions": [0.1, 0.2]' in server.requests[0]
+
+
+def test_a_stream_that_breaks_leaves_the_answer_of_what_it_brought(
+    serve: Callable[..., Scripted],
+    fill: Any,
+    edge: EdgeRuntime,
+    sets: list[AnchorSet],
+    events: list[tuple[str, Any]],
+) -> None:
+    server = serve(stream(*events[:2]))
+    code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--stream", "--quiet")
+    assert (code, out) == (0, text_of(edge, sets[1]))
+    assert "ended before it was done; this device answers without more of it" in err
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_without_a_network_the_device_answers_alone_and_says_so(
+    fill: Any, edge: EdgeRuntime, way: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    asked = ("--url", url, "--prompt", PROMPT, "--max-tokens", "12", "--timeout", "1", way)
+    code, out, err = fill(*asked, "--quiet")
+    alone = edge.bundle.tokenizer.decode(
+        [t.id for t in edge.fill(request_alone(edge), edge.options(max_tokens=12))]
+    )
+    assert (code, out) == (0, alone)
+    assert "it cannot be reached: Connection refused" in err
+    assert "this device answers alone" in err
+    code, out, err = fill(*asked, "--no-fallback")
+    assert code == 5
+    assert "cannot be reached" in err
+
+
+def request_alone(edge: EdgeRuntime) -> Any:
+    from edge_runtime.runtime import FillRequest
+
+    return FillRequest(edge.prompt_ids(PROMPT), nothing(edge))
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        (refusal("401 Unauthorized", "unauthorized"), 5, "unauthorized"),
+        (refusal("409 Conflict", "contract_mismatch"), 5, "contract_mismatch"),
+    ],
+)
+def test_a_refusal_ends_it(
+    serve: Callable[..., Scripted], fill: Any, way: str, answer: bytes, code: int, words: str
+) -> None:
+    found, out, err = fill("--url", serve(answer).url, "--prompt", PROMPT, way, "--quiet")
+    assert (found, out) == (code, "")
+    assert words in err
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_a_payload_that_is_none_ends_it(serve: Callable[..., Scripted], fill: Any, way: str) -> None:
+    answer = stream(payload_event(b"\x00" * 20)) if way == "--stream" else http("200 OK", b"\x00" * 20)
+    code, _, err = fill("--url", serve(answer).url, "--prompt", PROMPT, way, "--quiet", "--max-tokens", "4")
+    assert code == 3
+    assert "version" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--url", "http://localhost:1"], "expected a prompt"),
+        (["--url", "localhost", "--prompt", "x"], "expected http://host:port"),
+        (["--url", "http://localhost:1", "--prompt", "x", "--fraction", "2"], "fraction: expected"),
+        (
+            ["--url", "http://localhost:1", "--prompt", "x", "--fraction", ".1", "--fraction", ".2"],
+            "found several",
+        ),
+        (["--url", "http://localhost:1", "--prompt", "x", "--timeout", "0"], "timeout: expected"),
+        (["--url", "http://localhost:1", "--prompt", "x", "--key-file", "/nonexistent"], "readable"),
+    ],
+)
+def test_wrong_usage(fill: Any, arguments: list[str], words: str) -> None:
+    code, _, err = fill(*arguments)
+    assert code == 2
+    assert words in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["file.bin", "--url", "http://localhost:1", "--prompt", "x"], "found both"), ([], "found neither")],
+)
+def test_one_source_of_payloads(arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert words in capfd.readouterr().err
+
+
+def test_the_key_comes_from_a_file_or_the_environment(
+    serve: Callable[..., Scripted], fill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(refusal("401 X", "unauthorized"))
+    (tmp_path / "key").write_text("from-a-file\n")
+    fill("--url", server.url, "--prompt", PROMPT, "--key-file", str(tmp_path / "key"))
+    monkeypatch.setenv("CLOUD_ANCHOR_KEY", "from-the-environment")
+    fill("--url", server.url, "--prompt", PROMPT)
+    assert b"Bearer from-a-file\r\n" in server.requests[0]
+    assert b"Bearer from-the-environment\r\n" in server.requests[1]

@@ -1,0 +1,291 @@
+"""Streams read by callback and by `async for`, and answers whose payload comes late."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_runtime.decode.endings import Stop
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
+from edge_runtime.decode.refine import AnchorFeed, Retract, fill_from_future, fill_refined
+from edge_runtime.decode.streams import aiter_tokens, each
+from payload import AnchorSet, Contract
+
+MakeEngine = Callable[..., Any]
+MakeAnchors = Callable[..., AnchorSet]
+PLACES = {0: 3, 1: 4, 9: 5, 30: 6}
+
+
+def test_a_callback_gets_every_token_or_stops_the_stream(
+    make_engine: MakeEngine, make_anchors: MakeAnchors
+) -> None:
+    engine, anchors = make_engine(), make_anchors(PLACES, length=40)
+    expected = list(fill(make_engine(), [1, 2], anchors))
+    found: list[Token] = []
+    assert each(fill(engine, [1, 2], anchors), found.append) == 40
+    assert found == expected
+    assert each(fill(engine, [1, 2], anchors), lambda token: token.position < 4) == 5
+    assert list(fill(engine, [1, 2], anchors)) == expected
+
+
+def test_async_for_gives_the_same_stream_off_the_event_loop(
+    make_engine: MakeEngine, make_anchors: MakeAnchors
+) -> None:
+    engine, anchors = make_engine(), make_anchors(PLACES, length=40)
+    threads = set()
+    run = engine._run
+
+    def noted(ids: Sequence[int], rows: Sequence[int]) -> Any:
+        threads.add(threading.get_ident())
+        return run(ids, rows)
+
+    engine._run = noted
+
+    async def read() -> list[Token]:
+        return [token async for token in aiter_tokens(fill(engine, [1, 2], anchors))]
+
+    assert asyncio.run(read()) == list(fill(make_engine(), [1, 2], anchors))
+    assert threading.get_ident() not in threads
+
+
+def test_leaving_an_async_stream_early_leaves_the_engine_ready(
+    make_engine: MakeEngine, make_anchors: MakeAnchors
+) -> None:
+    engine, anchors = make_engine(), make_anchors(PLACES, length=40)
+
+    async def read() -> list[Token]:
+        async with aclosing(aiter_tokens(fill(engine, [1, 2], anchors))) as tokens:
+            async for _ in tokens:
+                break
+        return [token async for token in aiter_tokens(fill(engine, [1, 2], anchors))]
+
+    assert asyncio.run(read()) == list(fill(make_engine(), [1, 2], anchors))
+
+
+def test_a_cancelled_task_waits_for_the_running_pass_and_closes_the_stream(
+    make_engine: MakeEngine, make_anchors: MakeAnchors
+) -> None:
+    engine, anchors = make_engine(), make_anchors(PLACES, length=40)
+    expected = list(fill(make_engine(), [1, 2], anchors))
+    run, entered, proceed = engine._run, threading.Event(), threading.Event()
+
+    def slow(ids: Sequence[int], rows: Sequence[int]) -> Any:
+        entered.set()
+        assert proceed.wait(30)
+        return run(ids, rows)
+
+    engine._run = slow
+    stream = fill(engine, [1, 2], anchors)
+
+    async def consume() -> None:
+        async for _ in aiter_tokens(stream):
+            pass
+
+    async def cancel() -> None:
+        task = asyncio.create_task(consume())
+        assert await asyncio.to_thread(entered.wait, 30)
+        for _ in range(2):  # a second cancellation does not leave the pass running behind its back
+            task.cancel()
+            await asyncio.sleep(0.01)
+            assert not task.done()
+        proceed.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert stream.gi_frame is None  # closed
+    engine._run = run
+    assert list(fill(engine, [1, 2], anchors)) == expected
+
+
+def test_errors_come_through_an_async_stream(make_engine: MakeEngine, make_anchors: MakeAnchors) -> None:
+    engine = make_engine()
+
+    def broken(ids: Sequence[int], rows: Sequence[int]) -> Any:
+        raise RuntimeError("no")
+
+    engine._run = broken
+
+    async def read() -> None:
+        async for _ in aiter_tokens(fill(engine, [1, 2], make_anchors({}))):
+            pass
+
+    with pytest.raises(RuntimeError, match="no"):
+        asyncio.run(read())
+
+
+def settle(
+    stream: Any, payload: Future[AnchorSet], anchors: AnchorSet, after: int
+) -> tuple[list[Token], int]:
+    """Reads a late stream whose payload comes after some tokens: (tokens that stand, number of cuts)."""
+    tokens: list[Token] = []
+    cuts = 0
+    for number, item in enumerate(stream):
+        if isinstance(item, Retract):
+            assert item.position < len(tokens)
+            del tokens[item.position :]
+            cuts += 1
+        else:
+            assert item.position == len(tokens)
+            tokens.append(item)
+        if number + 1 == after:
+            payload.set_result(anchors)
+    return tokens, cuts
+
+
+@given(
+    prompt=st.lists(st.integers(0, 14), min_size=1, max_size=6),
+    places=st.dictionaries(st.integers(0, 19), st.integers(0, 11), max_size=15),
+    length=st.none() | st.integers(20, 24),
+    after=st.integers(0, 25),
+    agreeing=st.booleans(),
+    seed=st.integers(0, 500),
+)
+def test_a_late_payload_gives_the_answer_of_one_in_time(
+    make_engine: MakeEngine,
+    make_anchors: MakeAnchors,
+    contract: Contract,
+    prompt: list[int],
+    places: dict[int, int],
+    length: int | None,
+    after: int,
+    agreeing: bool,
+    seed: int,
+) -> None:
+    if agreeing:  # anchors that the model would have written itself
+        greedy = list(fill(make_engine(seed=seed), prompt, make_anchors({}, canvas=20)))
+        places = {p: greedy[p].id for p in places if p < len(greedy) and greedy[p].id < 12}
+    anchors = make_anchors(places, canvas=24, length=length)
+    expected = list(fill(make_engine(seed=seed), prompt, anchors))
+    payload: Future[AnchorSet] = Future()
+    if after == 0:
+        payload.set_result(anchors)
+    engine, stats = make_engine(seed=seed, context=64), FillStats()
+    stream = fill_from_future(engine, prompt, payload, contract, FillOptions(), stats, patience=0)
+    tokens, cuts = settle(stream, payload, anchors, after)
+    if payload.done():
+        assert [t.id for t in tokens] == [t.id for t in expected]
+        assert [t.logprob for t in tokens] == pytest.approx([t.logprob for t in expected])
+        assert cuts <= 1
+        if after == 0:
+            assert tokens == expected
+    else:
+        assert tokens == list(fill(make_engine(seed=seed), prompt, make_anchors({}, canvas=64)))
+        assert stats.stop in (Stop.EOS, Stop.LIMIT)
+    assert stats.passes == len(engine.passes)
+
+
+def test_only_what_the_payload_contradicts_is_taken_back(
+    make_engine: MakeEngine, make_anchors: MakeAnchors, contract: Contract
+) -> None:
+    nothing = make_anchors({}, canvas=12)
+    answers = ([t.id for t in fill(make_engine(seed=seed), [1], nothing)] for seed in range(200))
+    seed, greedy = next((s, a) for s, a in enumerate(answers) if len(a) == 12 and max(a) < 12)
+    other = (greedy[7] + 1) % 12
+    anchors = make_anchors({3: greedy[3], 7: other}, length=12)
+    payload: Future[AnchorSet] = Future()
+    items = []
+    for item in fill_from_future(make_engine(seed=seed), [1], payload, contract):
+        items.append(item)
+        if len(items) == 10:
+            payload.set_result(anchors)
+    assert items[10] == Retract(7)
+    assert (items[11].id, items[11].position, items[11].source) == (other, 7, Source.ANCHOR)
+    assert len(items) == 11 + 5
+
+
+def test_a_payload_that_fails_says_so(make_engine: MakeEngine, contract: Contract) -> None:
+    payload: Future[AnchorSet] = Future()
+    payload.set_exception(TimeoutError("the cloud did not answer"))
+    with pytest.raises(TimeoutError, match="the cloud did not answer"):
+        list(fill_from_future(make_engine(), [1], payload, contract, patience=0))
+
+
+anchor_sets = st.lists(
+    st.tuples(
+        st.dictionaries(st.integers(0, 19), st.integers(0, 11), max_size=12),
+        st.none() | st.integers(20, 24),
+        st.integers(0, 12),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(
+    prompt=st.lists(st.integers(0, 14), min_size=1, max_size=4),
+    sets=anchor_sets,
+    lookahead=st.sampled_from((0, 0, 2)),
+    seed=st.integers(0, 500),
+)
+def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
+    make_engine: MakeEngine,
+    make_anchors: MakeAnchors,
+    contract: Contract,
+    prompt: list[int],
+    sets: list[tuple[dict[int, int], int | None, int]],
+    lookahead: int,
+    seed: int,
+) -> None:
+    options = FillOptions(lookahead=lookahead)
+    payloads = [make_anchors(places, canvas=24, length=length) for places, length, _ in sets]
+    expected = [t.id for t in fill(make_engine(seed=seed), prompt, payloads[-1], options)]
+    feed, coming = AnchorFeed(), iter(zip(payloads, [after for *_, after in sets], strict=True))
+    tokens: list[Token] = []
+    cuts, wait = 0, sets[0][2]
+    left = len(payloads)
+    stream = fill_refined(make_engine(seed=seed, context=64), prompt, feed, contract, options)
+
+    def bring() -> None:
+        nonlocal left, wait
+        anchors, wait = next(coming)
+        feed.put(anchors)
+        left -= 1
+        if not left:
+            feed.close()
+
+    # What comes while the answer is being written comes in the midst of it, the rest when it waits.
+    feed.newer = lambda version, patience=None: (  # type: ignore[method-assign]
+        bring() if left and feed.version == version else None,
+        AnchorFeed.newer(feed, version, patience),
+    )[1]
+    for item in stream:
+        if isinstance(item, Retract):
+            assert item.position < len(tokens)
+            del tokens[item.position :]
+            cuts += 1
+            continue
+        assert item.position == len(tokens)
+        tokens.append(item)
+        wait -= 1
+        if wait < 0 and left:
+            bring()
+    assert [t.id for t in tokens] == expected
+    assert cuts <= len(payloads)
+
+
+def test_a_feed_that_breaks_says_so_and_one_that_ends_leaves_the_answer(
+    make_engine: MakeEngine, make_anchors: MakeAnchors, contract: Contract
+) -> None:
+    broken, ended = AnchorFeed(), AnchorFeed()
+    broken.close(TimeoutError("the cloud did not answer"))
+    with pytest.raises(TimeoutError, match="the cloud did not answer"):
+        list(fill_refined(make_engine(), [1], broken, contract))
+    ended.close()
+    alone = list(fill_refined(make_engine(context=64), [1], ended, contract))
+    assert alone == list(fill(make_engine(), [1], make_anchors({}, canvas=64)))[: len(alone)]
+
+
+def test_a_future_that_is_cancelled_ends_the_stream(make_engine: MakeEngine, contract: Contract) -> None:
+    payload: Future[AnchorSet] = Future()
+    payload.cancel()
+    with pytest.raises(CancelledError):
+        list(fill_from_future(make_engine(), [1], payload, contract))

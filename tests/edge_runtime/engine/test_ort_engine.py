@@ -1,0 +1,243 @@
+"""ONNX Runtime against PyTorch on a random Qwen2: logits, growth, rewinds, and whole forced answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.decode.endings import Stop
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.engine.ort_engine import OrtEngine, session_options
+from edge_runtime.engine.ort_session import _WHOLE_ATTENTION
+from edge_runtime.engine.profiles import PROFILES
+from edge_runtime.errors import ContextError, EngineError
+from edge_runtime.runtime import EdgeRuntime, FillRequest
+from payload import AnchorSet
+
+
+@pytest.fixture(scope="session")
+def bundle(tiny_bundle: Path) -> Bundle:
+    return Bundle.open(tiny_bundle, "fp32")
+
+
+@pytest.fixture(scope="session")
+def engine(bundle: Bundle) -> OrtEngine:
+    return OrtEngine.open(bundle, threads=1)
+
+
+@pytest.fixture(scope="session")
+def torch_logits(tiny_checkpoint: Path) -> Callable[[list[int]], np.ndarray]:
+    """float32[S, V] logits of S tokens, from the original model without a cache."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    torch.set_num_threads(1)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_checkpoint).float().eval()
+
+    def logits(ids: list[int]) -> np.ndarray:
+        with torch.no_grad():
+            result: np.ndarray = model(torch.tensor([ids])).logits[0].numpy()
+        return result
+
+    return logits
+
+
+@pytest.fixture(scope="session")
+def ids() -> list[int]:
+    return [int(i) for i in np.random.default_rng(0).integers(0, 300, 300)]
+
+
+def test_a_whole_pass_gives_the_logits_of_pytorch(
+    engine: OrtEngine, torch_logits: Any, ids: list[int]
+) -> None:
+    engine.rewind(0)
+    np.testing.assert_allclose(engine.append(ids, range(300)), torch_logits(ids), atol=2e-5)
+
+
+def test_chunks_and_rewinds_give_the_same_logits_while_the_buffer_grows(
+    bundle: Bundle, torch_logits: Any, ids: list[int]
+) -> None:
+    engine = OrtEngine.open(bundle, threads=1)
+    expected = torch_logits(ids)
+    random = np.random.default_rng(1)
+    capacities, at = set(), 0
+    while at < len(ids):
+        chunk = ids[at : at + int(random.integers(1, 40))]
+        rows = [row for row in range(len(chunk)) if random.random() < 0.3]
+        logits = engine.append(chunk, rows)
+        np.testing.assert_allclose(logits, expected[[at + row for row in rows]], atol=2e-5)
+        assert logits.shape == (len(rows), 320)
+        at += len(chunk)
+        capacities.add(engine.capacity)
+        if random.random() < 0.4 and at < len(ids):
+            at -= int(random.integers(0, min(at, 50)))
+            engine.rewind(at)
+        assert list(engine.tokens) == ids[:at]
+    assert capacities >= {64, 128, 256, 512}
+
+
+def test_what_was_written_and_rewound_leaves_no_trace(engine: OrtEngine, ids: list[int]) -> None:
+    engine.rewind(0)
+    engine.append(ids[:20])
+    clean = engine.append(ids[20:25], range(5)).copy()
+    engine.rewind(20)
+    engine.append(ids[100:200])
+    engine.rewind(20)
+    np.testing.assert_array_equal(engine.append(ids[20:25], range(5)), clean)
+
+
+def test_a_failing_pass_leaves_the_engine_as_it_was(
+    engine: OrtEngine, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.rewind(0)
+    engine.append(ids[:20])
+    clean = engine.append(ids[20:25], range(5)).copy()
+    engine.rewind(20)
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_capacity", 0)
+        patch.setattr("edge_runtime.engine.ort_engine.np.empty", refuse)
+        with pytest.raises(EngineError, match="out of memory: the cache of 25 tokens"):
+            engine.append(ids[20:25], range(5))
+    assert engine.length == 20
+    np.testing.assert_array_equal(engine.append(ids[20:25], range(5)), clean)
+
+
+def test_the_context_is_a_limit(bundle: Bundle, ids: list[int]) -> None:
+    engine = OrtEngine.open(bundle, context=100, threads=1)
+    engine.append(ids[:100], [99])
+    assert engine.capacity == 100
+    with pytest.raises(ContextError, match="expected at most 100 tokens, found 100 cached and 1 more"):
+        engine.append([1])
+    with pytest.raises(ContextError, match="expected a context of 1 to 512 tokens, found 513"):
+        OrtEngine.open(bundle, context=513)
+
+
+def test_a_graph_that_does_not_load_or_does_not_fit(
+    bundle: Bundle, plain_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    with pytest.raises(EngineError, match="expected a graph ONNX Runtime can load"):
+        OrtEngine.open(Bundle.open(plain_bundle(tmp_path / "x")))
+    shape = type(bundle.manifest.model)(**{**vars(bundle.manifest.model), "num_hidden_layers": 3})
+    with pytest.raises(EngineError, match="3-layer model"):
+        OrtEngine([bundle.graph_path], shape, context=100, options=session_options(1))
+
+
+def _anchors(bundle: Bundle, seed: int, length: int | None) -> AnchorSet:
+    random = np.random.default_rng(seed)
+    places = sorted({int(p) for p in random.integers(0, 40, int(random.integers(0, 30)))})
+    ids = tuple(int(i) for i in random.integers(0, 300, len(places)))
+    return AnchorSet(tuple(places), ids, 48, bundle.contract, length)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_forced_answers_are_those_of_pytorch_one_token_at_a_time(
+    engine: OrtEngine, bundle: Bundle, torch_logits: Any, ids: list[int], seed: int
+) -> None:
+    """The paper's loop (section 3.2) on the original model, against chunks on ONNX Runtime."""
+    anchors = _anchors(bundle, seed, length=None if seed % 2 else 45)
+    stats = FillStats()
+    tokens = list(fill(engine, ids[:30], anchors, stats=stats))
+    forced = dict(zip(anchors.positions, anchors.ids, strict=True))
+    text = ids[:30]
+    for position, token in enumerate(tokens):
+        logits = torch_logits(text)[-1].astype(np.float64)
+        log_p = logits - np.log(np.exp(logits).sum())
+        if position in forced:
+            expected = forced[position]
+        else:
+            if position < max(forced, default=-1) or anchors.length is not None:
+                logits[sorted(bundle.contract.eos_ids)] = -np.inf
+            expected = int(logits.argmax())
+        assert (token.id, token.source is Source.ANCHOR) == (expected, position in forced)
+        assert token.logprob == pytest.approx(log_p[expected], abs=1e-4)
+        text = [*text, expected]
+    if stats.stop is Stop.EOS:
+        assert int(torch_logits(text)[-1].argmax()) in bundle.contract.eos_ids
+    else:
+        assert len(tokens) == (anchors.length or (48 if stats.stop is Stop.LIMIT else max(forced) + 1))
+
+
+def test_requests_in_a_row_reuse_the_session_and_change_nothing(
+    engine: OrtEngine, bundle: Bundle, ids: list[int]
+) -> None:
+    fresh = OrtEngine.open(bundle, threads=1)
+    for seed in range(4):
+        prompt, anchors = ids[: 20 + seed], _anchors(bundle, seed, 45)
+        fresh.rewind(0)
+        expected, reused = list(fill(fresh, prompt, anchors)), FillStats()
+        found = list(fill(engine, prompt, anchors, stats=reused))
+        assert [t.id for t in found] == [t.id for t in expected]
+        np.testing.assert_allclose([t.logprob for t in found], [t.logprob for t in expected], atol=1e-5)
+        assert reused.reused >= (19 + seed if seed else 0)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_no_setting_changes_a_token(
+    engine: OrtEngine, bundle: Bundle, ids: list[int], profile: str, deterministic: bool
+) -> None:
+    expected = list(fill(engine, ids[:150], _anchors(bundle, 0, 45)))
+    runtime = EdgeRuntime(bundle, threads=2, profile=PROFILES[profile], deterministic=deterministic)
+    options, stats = runtime.options(), FillStats()
+    found = list(runtime.fill(FillRequest(ids[:150], _anchors(bundle, 0, 45)), options, stats))
+    assert [t.id for t in found] == [t.id for t in expected]
+    np.testing.assert_allclose([t.logprob for t in found], [t.logprob for t in expected], atol=1e-4)
+    assert (options.max_chunk, options.max_rows) == ((512, 64) if profile == "latency" else (64, 16))
+    assert stats.computed / stats.passes <= options.max_chunk
+
+
+@pytest.mark.parametrize("variant", ["fp32", "int8"])
+def test_chunk_bounds_change_no_token(tiny_bundle: Path, ids: list[int], variant: str) -> None:
+    bundle = Bundle.open(tiny_bundle, variant)
+    engine = OrtEngine.open(bundle, threads=1)
+    anchors = _anchors(bundle, 3, 45)
+    whole = [t.id for t in fill(engine, ids[:100], anchors)]
+    engine.rewind(0)
+    pieces = fill(engine, ids[:100], anchors, FillOptions(max_chunk=7, max_rows=3))
+    assert [t.id for t in pieces] == whole
+
+
+def test_a_preloaded_model_is_the_model_and_its_errors_come_when_it_is_used(
+    bundle: Bundle, plain_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    runtime = EdgeRuntime(bundle, threads=1)
+    runtime.preload()
+    runtime.preload()
+    engine = runtime.engine
+    assert runtime.engine is engine
+    expected = OrtEngine.open(bundle, threads=1).append([1, 2], [1]).copy()
+    np.testing.assert_array_equal(engine.append([1, 2], [1]), expected)
+    broken = EdgeRuntime(Bundle.open(plain_bundle(tmp_path / "x")))
+    broken.preload()
+    with pytest.raises(EngineError, match="expected a graph ONNX Runtime can load"):
+        _ = broken.engine
+
+
+@pytest.mark.parametrize("variant", ["fp32", "int4"])
+def test_attention_in_blocks_and_whole_give_the_same_tokens(bundle: Bundle, variant: str) -> None:
+    """Profile latency computes attention whole where the context allows, memory in blocks."""
+    bundle = Bundle.open(bundle.path, variant)
+    ids = [int(i) for i in np.random.default_rng(1).integers(0, 300, 150)]
+    whole, blocks = (OrtEngine.open(bundle, threads=1, profile=PROFILES[name]) for name in PROFILES)
+    assert _WHOLE_ATTENTION not in os.environ
+    for start, stop in ((0, 100), (100, 101), (101, 150)):
+        rows = range(stop - start)
+        expected = blocks.append(ids[start:stop], rows).copy()
+        np.testing.assert_allclose(whole.append(ids[start:stop], rows), expected, atol=2e-2)
+
+
+def test_the_users_environment_decides_how_attention_is_computed(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(_WHOLE_ATTENTION, "0")
+    OrtEngine.open(bundle, threads=1)
+    assert os.environ[_WHOLE_ATTENTION] == "0"

@@ -1,0 +1,293 @@
+"""python -m edge_runtime.fill: streams, JSON, exit codes and messages, with a real bundle and payloads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_runtime import fill as cli
+from edge_runtime.decode.forced import agreement
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet, encode
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMPT = "How many loaves did she sell?"
+
+
+@pytest.fixture(scope="session")
+def edge(tiny_bundle: Path) -> EdgeRuntime:
+    return EdgeRuntime.open(tiny_bundle, "fp32", threads=1)
+
+
+@pytest.fixture(scope="session")
+def payloads(edge: EdgeRuntime, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of payloads: with.bin carries its prompt, without.bin does not, long.bin and empty.bin."""
+    folder = tmp_path_factory.mktemp("payloads")
+    contract, ids = edge.bundle.contract, edge.prompt_ids(PROMPT)
+    anchors = AnchorSet((0, 1, 5, 6, 12), (40, 50, 60, 70, 80), 64, contract, 20, 6, 64, PROMPT)
+    (folder / "with.bin").write_bytes(encode(anchors, prompt_ids=ids, embed_prompt=True))
+    (folder / "without.bin").write_bytes(encode(anchors, prompt_ids=ids))
+    (folder / "template.bin").write_bytes(
+        encode(anchors, "template-gzip", tokens=edge.bundle.tokenizer, embed_prompt=True)
+    )
+    empty = AnchorSet((), (), 16, contract, prompt=PROMPT)
+    (folder / "empty.bin").write_bytes(encode(empty, prompt_ids=ids, embed_prompt=True))
+    long = AnchorSet((0, 600), (1, 2), 1000, contract, prompt=PROMPT)
+    (folder / "long.bin").write_bytes(encode(long, prompt_ids=ids, embed_prompt=True))
+    return folder
+
+
+@pytest.fixture
+def fill(
+    tiny_bundle: Path, payloads: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """fill(args...) -> (exit code, stdout, stderr), run among the payloads with the bundle in EDGE_MODEL."""
+    monkeypatch.chdir(payloads)
+    monkeypatch.setenv("EDGE_MODEL", str(tiny_bundle))
+
+    def run(*args: str) -> tuple[int, str, str]:
+        code = cli.main([*args, "--threads", "1"])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_text_streams_to_stdout_and_figures_to_stderr(fill: Any, edge: EdgeRuntime, payloads: Path) -> None:
+    code, out, err = fill("with.bin")
+    request = edge.read((payloads / "with.bin").read_bytes())
+    tokens = list(edge.fill(request))
+    assert code == 0
+    assert out == edge.bundle.tokenizer.decode(t.id for t in tokens)
+    assert "tokens     20: 5 from the cloud, 15 from the edge; ended by length" in err
+    assert "passes     15 (0.75 a token)" in err
+    assert f"agreement  {agreement(tokens):.2f}" in err
+    assert "threads: 1" in err
+    assert fill("with.bin", "--quiet") == (0, out, "")
+
+
+def test_json_has_exactly_the_documented_shape(fill: Any) -> None:
+    code, out, _ = fill("with.bin", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert set(answer) == {
+        "text",
+        "tokens",
+        "passes",
+        "anchors",
+        "prompt_tokens",
+        "seconds",
+        "peak_rss_bytes",
+    }
+    assert set(answer["seconds"]) == {"load", "prefill", "fill"}
+    assert all(set(token) == {"id", "position", "source", "logprob"} for token in answer["tokens"])
+    assert [t["position"] for t in answer["tokens"]] == list(range(20))
+    assert [t["source"] for t in answer["tokens"]].count("anchor") == answer["anchors"] == 5
+    assert {t["source"] for t in answer["tokens"]} == {"anchor", "fill"}
+    assert all(t["logprob"] < 0 for t in answer["tokens"])
+    assert answer["passes"] == 15
+    assert 10_000_000 < answer["peak_rss_bytes"] < 1 << 34
+    assert all(value > 0 for value in answer["seconds"].values())
+
+
+def test_a_prompt_beside_the_payload(fill: Any, tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text(PROMPT + "\n")
+    expected = fill("with.bin")[1]
+    assert fill("without.bin", "--prompt", PROMPT)[:2] == (0, expected)
+    assert fill("without.bin", "--prompt-file", str(tmp_path / "prompt.txt"))[:2] == (0, expected)
+    assert fill("template.bin")[:2] == (0, expected)
+
+
+def test_options_that_change_no_token(fill: Any) -> None:
+    expected = fill("with.bin", "--quiet")[1]
+    assert fill("with.bin", "--no-scores", "--no-verify", "--context", "200")[1] == expected
+    assert fill("with.bin", "--profile", "memory", "--deterministic", "--speculate", "on")[1] == expected
+    assert fill("with.bin", "--speculate", "on", "--no-prepack")[1] == expected
+    coloured = fill("with.bin", "--color", "always")[1]
+    assert coloured.startswith("\x1b[36m")
+    assert "\x1b[33m" in coloured
+    assert coloured.endswith("\x1b[0m")
+    for code in ("\x1b[36m", "\x1b[33m", "\x1b[0m"):
+        coloured = coloured.replace(code, "")
+    # A character whose bytes come from both sources is coloured by its last token.
+    assert coloured == expected
+
+
+def test_max_tokens(fill: Any) -> None:
+    answer = json.loads(fill("with.bin", "--json", "--max-tokens", "7")[1])
+    assert len(answer["tokens"]) == 7
+    assert answer["tokens"][-1]["source"] == "anchor"
+
+
+def test_an_empty_anchor_set_is_plain_greedy_decoding(fill: Any) -> None:
+    answer = json.loads(fill("empty.bin", "--json")[1])
+    assert answer["anchors"] == 0
+    assert {t["source"] for t in answer["tokens"]} == {"fill"}
+
+
+def fails(result: tuple[int, str, str], code: int, *parts: str) -> None:
+    """One message of one cause, nothing on standard output, no traceback."""
+    assert result[0] == code, result
+    assert result[1] == ""
+    assert result[2].startswith("fill: ")
+    assert "Traceback" not in result[2]
+    for part in parts:
+        assert part in result[2]
+
+
+def test_bad_payloads_end_with_3(fill: Any, tmp_path: Path, payloads: Path) -> None:
+    sound = (payloads / "with.bin").read_bytes()
+
+    def payload(data: bytes) -> tuple[int, str, str]:
+        (tmp_path / "p").write_bytes(data)
+        result: tuple[int, str, str] = fill(str(tmp_path / "p"))
+        return result
+
+    fails(payload(b""), 3, "header")
+    fails(payload(sound[:2]), 3, "header")
+    fails(payload(sound[:-1]), 3, "checksum")
+    fails(payload(sound[:-1] + bytes([sound[-1] ^ 4])), 3, "checksum")
+    fails(payload(bytes([sound[0], sound[1] ^ 1]) + sound[2:]), 3, "contract: expected")
+    fails(payload(b"PK\x03\x04 something else"), 3, "expected")
+    fails(payload(bytes(600_000)), 3, "at most 524288 bytes")
+
+
+def test_a_wrong_prompt_ends_with_3_or_2(fill: Any) -> None:
+    fails(fill("without.bin", "--prompt", "Another?"), 3, "made with another prompt")
+    fails(fill("with.bin", "--prompt", "Another?"), 2, "carries another prompt", PROMPT)
+
+
+def test_wrong_usage_ends_with_2(fill: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fails(fill("nowhere.bin"), 2, "nowhere.bin: expected a readable payload file")
+    fails(fill("without.bin"), 2, "--prompt")
+    fails(fill("without.bin", "--prompt-file", "nowhere"), 2, "nowhere: expected a readable prompt file")
+    (tmp_path / "latin").write_bytes(b"\xe4")
+    fails(fill("without.bin", "--prompt-file", str(tmp_path / "latin")), 2, "expected UTF-8, found byte 0xe4")
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    fails(fill("without.bin", "--prompt-file", str(tmp_path / "huge")), 2, "at most 1048576 bytes")
+    fails(fill("with.bin", "--context", "100000"), 2, "expected a context of 1 to 512 tokens")
+    fails(fill("with.bin", "--context", "10"), 2, "expected a prompt of less than 10 tokens")
+    fails(fill("long.bin"), 2, "found one of 601 in the payload")
+    for wrong in (
+        ["with.bin", "--threads", "0"],
+        ["with.bin", "--max-tokens", "-3"],
+        ["with.bin", "--context", "x"],
+        ["with.bin", "--prompt", "a", "--prompt-file", "b"],
+        [],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(wrong)
+        assert stopped.value.code == 2
+        assert "usage:" in capfd.readouterr().err
+
+
+def test_a_bad_model_ends_with_4(
+    fill: Any, tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    fails(fill("with.bin", "--model", "nowhere"), 4, "expected the folder or the name of a model bundle")
+    fails(fill("with.bin", "--variant", "int2"), 4, "expected a variant of fp32, int4, int8")
+    copy = shutil.copytree(tiny_bundle, tmp_path / "copy")
+    (copy / "fp32" / "model.onnx.data").write_bytes(b"x")
+    fails(fill("with.bin", "--model", str(copy)), 4, "bytes, found 1")
+    (copy / "fp32" / "model.onnx.data").unlink()
+    fails(fill("with.bin", "--model", str(copy)), 4, "is missing")
+    fails(fill("with.bin", "--model", str(copy), "--no-verify"), 4, "a graph ONNX Runtime can load")
+    monkeypatch.delenv("EDGE_MODEL")
+    monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path / "none"))
+    fails(fill("with.bin"), 4, "expected a bundle for the payload's contract")
+
+
+def test_an_installed_bundle_that_fits_is_found(
+    fill: Any, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EDGE_MODEL")
+    monkeypatch.setenv("EDGE_BUNDLES", str(tiny_bundle.parent))
+    code, _, err = fill("with.bin")
+    assert code == 0
+    assert "model      tiny-random fp32" in err
+
+
+def test_bundles_with_the_same_tag_are_told_apart_by_the_checksum(
+    fill: Any, tiny_bundle: Path, plain_bundle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataclasses
+
+    import edge_runtime.bundle.bundle as bundles
+
+    # Another bundle, whose contract is given the same first digits.
+    other = plain_bundle(tmp_path / "many" / "a-first", vocab_size=310)
+    (tmp_path / "many" / "b-second").symlink_to(tiny_bundle)
+    tag = bundles.read_manifest(tiny_bundle).contract.identity[:2]
+    manifest = bundles.read_manifest(other)
+    for number in range(10_000):
+        changed = dataclasses.replace(manifest.contract, template_hash=f"{number:064x}")
+        if changed.identity.startswith(tag):
+            break
+    data = dataclasses.replace(manifest, contract=changed).to_json()
+    (other / "bundle.json").write_text(json.dumps(data))
+    monkeypatch.delenv("EDGE_MODEL")
+    monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path / "many"))
+    code, _, err = fill("with.bin")
+    assert code == 0, err
+    assert "model      b-second fp32" in err
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "edge_runtime.fill", *args, "--threads", "1"]
+
+
+def environment(tiny_bundle: Path) -> dict[str, str]:
+    return {**os.environ, "EDGE_MODEL": str(tiny_bundle), "PYTHONPATH": str(ROOT)}
+
+
+def test_standard_input_and_a_reader_that_leaves(tiny_bundle: Path, payloads: Path) -> None:
+    data = (payloads / "with.bin").read_bytes()
+    whole = subprocess.run(
+        command("-"), input=data, capture_output=True, env=environment(tiny_bundle), check=False, cwd=payloads
+    )
+    assert whole.returncode == 0, whole.stderr
+    assert whole.stdout
+    with subprocess.Popen(
+        command(str(payloads / "with.bin")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tiny_bundle),
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert (process.wait(60), errors) == (0, b"")
+
+
+def test_an_interrupt_ends_with_130_and_no_traceback(tiny_bundle: Path) -> None:
+    with subprocess.Popen(
+        command("-"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tiny_bundle),
+        # A test runner in the background ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        time.sleep(3)  # it now waits for the payload on standard input
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"fill: interrupted\n")
+
+
+def test_help_has_an_example(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert "examples:\n  python -m edge_runtime.fill payload.bin" in capfd.readouterr().out

@@ -1,0 +1,186 @@
+"""Predictive payloads on the device: reading is filling, and other numbers are noticed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_runtime import fill as fill_module
+from edge_runtime.bundle.bundle import read_manifest
+from edge_runtime.bundle.lookup import find_bundles
+from edge_runtime.decode.endings import Stop
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill, log_prob
+from edge_runtime.engine.fp32_activations import fp32_activations
+from edge_runtime.errors import BundleContractError, EngineError, UsageError
+from edge_runtime.predictor import EnginePredictor, read_logits
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet, encode, peek
+from payload.errors import FingerprintError
+
+PROMPT = "Where does the river end?"
+
+
+@pytest.fixture(scope="module")
+def edge(tiny_bundle: Path) -> EdgeRuntime:
+    return EdgeRuntime.open(tiny_bundle, "int8", threads=1, prepack=False)
+
+
+def some_anchors(edge: EdgeRuntime, length: int | None = 24) -> AnchorSet:
+    return AnchorSet((0, 3, 4, 9, 17), (5, 40, 41, 7, 200), 32, edge.bundle.contract, length)
+
+
+class Ordinary:
+    """An engine that never thinks of special tokens but those that end an answer, as no anchors do."""
+
+    def __init__(self, edge: EdgeRuntime) -> None:
+        self._engine = edge.predictive_model.engine
+        contract = edge.bundle.contract
+        self._odd = [i for i in range(contract.vocab_size, self._engine.vocab) if i not in contract.eos_ids]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def append(self, ids: Sequence[int], logits_for: Sequence[int] = ()) -> Any:
+        logits = self._engine.append(ids, logits_for).copy()
+        logits[:, self._odd] = -1e9
+        return logits
+
+
+def payload(edge: EdgeRuntime, anchors: AnchorSet, **options: Any) -> bytes:
+    predictor = edge.predictive_model.behind(edge.prompt_ids(PROMPT))
+    return encode(anchors, "predictive", predictor=predictor, **options)
+
+
+@pytest.mark.parametrize("length", [24, None])
+def test_a_payload_comes_back_and_its_text_is_that_of_forced_decoding(
+    edge: EdgeRuntime, length: int | None
+) -> None:
+    anchors = some_anchors(edge, length)
+    data = payload(edge, anchors)
+    request = edge.read(data, PROMPT)
+    assert request.anchors == anchors
+    plain = list(fill(Ordinary(edge), request.prompt_ids, anchors))
+    stats = FillStats()
+    tokens = list(edge.fill(request, stats=stats))
+    # Behind the last anchor of an open answer nothing is read, so there any token may come.
+    many = len(request.walked)
+    assert many == (18 if length is None else 24)
+    assert [t[:3] for t in tokens[:many]] == [t[:3] for t in plain[:many]]
+    text = [t.id for t in tokens[: many - 1]]
+    for token, logits in zip(
+        tokens, read_logits(edge.predictive_model.engine, request.prompt_ids, text), strict=False
+    ):
+        assert token.logprob == pytest.approx(log_prob(logits, token.id), abs=1e-3)
+    assert request.reading
+    # Every position takes a pass to read, the end one too; none is run again to be filled.
+    assert request.reading.passes == many + (length is not None)
+    assert stats.passes == request.reading.passes + len(tokens) - many + (stats.stop is Stop.EOS)
+
+
+def test_tokens_stream_while_the_payload_is_read(edge: EdgeRuntime) -> None:
+    anchors = some_anchors(edge)
+    data = payload(edge, anchors)
+    stats = FillStats()
+    stream = edge.stream(data, PROMPT, stats=stats)
+    first = next(stream)
+    assert (first.position, first.source, stats.passes) == (0, Source.ANCHOR, 1)
+    rest = [first, *stream]
+    assert rest == list(edge.fill(edge.read(data, PROMPT)))
+    short = list(edge.stream(data, PROMPT, FillOptions(max_tokens=6)))
+    assert short == rest[:6] == list(edge.fill(edge.read(data, PROMPT), FillOptions(max_tokens=6)))
+    echoed = list(edge.stream(data, PROMPT, FillOptions(echo_prompt=True)))
+    assert [t.id for t in echoed[: -len(rest)]] == edge.prompt_ids(PROMPT)
+    compact = encode(anchors, prompt_ids=edge.prompt_ids(PROMPT))
+    assert list(edge.stream(compact, PROMPT)) == list(edge.fill(edge.read(compact, PROMPT)))
+
+
+def test_what_went_wrong_is_said_at_the_end_of_the_stream(edge: EdgeRuntime) -> None:
+    data = bytearray(payload(edge, some_anchors(edge)))
+    data[2] ^= 1
+    stream = edge.stream(bytes(data), PROMPT)
+    assert next(stream).position == 0
+    with pytest.raises(FingerprintError, match="compact"):
+        list(stream)
+    with pytest.raises(FingerprintError, match="compact"):
+        edge.read(bytes(data), PROMPT)
+    with pytest.raises(UsageError, match="--prompt"):
+        edge.read(payload(edge, some_anchors(edge)))
+
+
+def test_a_draft_costs_one_pass(edge: EdgeRuntime) -> None:
+    anchors = some_anchors(edge)
+    request = edge.read(payload(edge, anchors), PROMPT)
+    text = [token.id for token in request.walked]
+    predictor = edge.predictive_model.behind(request.prompt_ids)
+    data = encode(anchors, "predictive", predictor=predictor, draft=text)
+    assert predictor.stats.passes == 1
+    assert edge.read(data, PROMPT).anchors == anchors
+
+
+@pytest.mark.parametrize("variant", ["int8", "int4"])
+def test_unrounded_one_row_and_many_give_the_same_numbers(tiny_bundle: Path, variant: str) -> None:
+    edge = EdgeRuntime.open(tiny_bundle, variant, threads=1, prepack=False)
+    prompt, text = edge.prompt_ids(PROMPT), list(range(3, 40))
+    predictor = edge.predictive_model.behind(prompt)
+    together = [row.copy() for row in predictor.read(text, 0)]
+    assert len(together) == len(text) + 1
+    apart = [next(predictor.read(text[:at], at)).copy() for at in range(len(text) + 1)]
+    np.testing.assert_allclose(together, apart, atol=1e-4)
+    wide = np.logaddexp.reduce(together, axis=1)
+    assert (wide < 1e-9).all()  # the rest is for special tokens that no answer has
+    assert (wide > -1).all()
+
+
+def test_rows_are_the_engines(make_engine: Callable[..., Any], logits_after: Any, contract: Any) -> None:
+    engine = make_engine()
+    predictor = EnginePredictor(engine, [1, 2, 3], contract, bytes(32))
+    rows = [row.copy() for row in predictor.read([4, 5], 1)]
+    for row, before in zip(rows, ([1, 2, 3, 4], [1, 2, 3, 4, 5]), strict=True):
+        logits = logits_after(before).astype(np.float64)
+        chances = np.exp(logits - np.logaddexp.reduce(logits))
+        np.testing.assert_allclose(np.exp(row[:-1]), chances[:12], rtol=1e-6)
+        np.testing.assert_allclose(np.exp(row[-1]), chances[12] + chances[14], rtol=1e-6)
+    assert (predictor.stats.passes, predictor.stats.computed) == (1, 5)
+    list(read_logits(engine, [1, 2, 3], [4, 6], 2, predictor.stats))
+    assert (predictor.stats.passes, predictor.stats.computed) == (2, 6)
+
+
+def test_a_payload_finds_its_bundle_and_variant(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = EdgeRuntime.open(tiny_bundle, "int4", threads=1, prepack=False)
+    data = payload(other, some_anchors(other))
+    tag = peek(data).tag
+    assert read_manifest(tiny_bundle).variant_of(tag) == "int4"
+    empty = {"EDGE_BUNDLES": str(tmp_path)}
+    assert find_bundles(tag, None, empty, tiny_bundle, of_ranking=True) == [tiny_bundle]
+    strange = next(
+        f"{n:02x}" for n in range(256) if read_manifest(tiny_bundle).variant_of(f"{n:02x}") is None
+    )
+    with pytest.raises(BundleContractError, match=rf"(?s)ranking {strange}.*of int8"):
+        find_bundles(strange, None, empty, tiny_bundle, of_ranking=True)
+    file = tmp_path / "payload.bin"
+    file.write_bytes(data)
+    base = [str(file), "--model", str(tiny_bundle), "--prompt", PROMPT, "--no-prepack", "--threads", "1"]
+    assert fill_module.main([*base, "--json", "--quiet"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["anchors"] == 5
+    assert len(answer["tokens"]) == 24
+    assert answer["passes"] == 25
+    assert fill_module.main([*base, "--variant", "int8"]) == 3
+    assert "variant" in capsys.readouterr().err
+
+
+def test_a_graph_of_another_form_is_refused() -> None:
+    name = b"\x0a\x0eaccuracy_level\x18"
+    assert (
+        fp32_activations(b"a" + name + b"\x04b" + name + b"\x00") == b"a" + name + b"\x01b" + name + b"\x01"
+    )
+    assert fp32_activations(b"no such attribute") == b"no such attribute"
+    with pytest.raises(EngineError, match="accuracy_level"):
+        fp32_activations(b"accuracy_level is something else here")

@@ -1,0 +1,59 @@
+"""The compiled chat template: what it renders, and how a broken one is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edge_runtime.errors import BundleSchemaError, UsageError
+from edge_runtime.text.chat import ChatTemplate
+from tests.checkpoints import CHAT_TEMPLATE
+
+
+def test_round_trip(template_json: dict[str, Any]) -> None:
+    assert ChatTemplate.from_json(template_json).to_json() == template_json
+
+
+def test_a_prompt_gets_the_default_system_message(template_json: dict[str, Any]) -> None:
+    text = ChatTemplate.from_json(template_json).render_prompt("Hi")
+    assert text == (
+        "<|im_start|>system\nYou are a small test model.<|im_end|>\n"
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_without_a_default_there_is_no_system_message(template_json: dict[str, Any]) -> None:
+    template = ChatTemplate.from_json({**template_json, "default_system": None})
+    assert template.render_prompt("Hi") == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("system", [None, "Be brief."])
+def test_it_renders_like_the_jinja_template_it_stands_for(
+    template_json: dict[str, Any], system: str | None
+) -> None:
+    jinja2 = pytest.importorskip("jinja2")
+    messages = [{"role": "system", "content": system}] if system else []
+    messages += [
+        {"role": "user", "content": " One\n{{ x }} "},
+        {"role": "assistant", "content": "Two"},
+        {"role": "user", "content": ""},
+    ]
+    expected = jinja2.Template(CHAT_TEMPLATE).render(messages=messages, add_generation_prompt=True)
+    assert ChatTemplate.from_json(template_json).render(messages) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("default_system", 3), ("system", "x"), ("user", ["x"]), ("assistant", ["x", 1]), ("generation", None)],
+)
+def test_a_broken_template_is_refused_by_field(template_json: dict[str, Any], field: str, value: Any) -> None:
+    with pytest.raises(BundleSchemaError, match=f"expected .*'{field}'"):
+        ChatTemplate.from_json({**template_json, field: value})
+    with pytest.raises(BundleSchemaError, match=f"a field '{field}'"):
+        ChatTemplate.from_json({k: v for k, v in template_json.items() if k != field})
+
+
+def test_a_message_of_an_unknown_role_is_refused(template_json: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="found role 'tool'"):
+        ChatTemplate.from_json(template_json).render([{"role": "tool", "content": "x"}])

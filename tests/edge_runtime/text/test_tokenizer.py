@@ -1,0 +1,108 @@
+"""Text to ids and back: against the tokenizers library, published test vectors, and itself in a stream."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_runtime.errors import BundleSchemaError
+from edge_runtime.text.tokenizer import TextStream, Tokenizer
+from tests.checkpoints import tokenizer_json
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "tokenizer"
+
+
+@pytest.fixture(scope="session")
+def small() -> Tokenizer:
+    return Tokenizer.from_json(json.dumps(tokenizer_json()))
+
+
+@pytest.fixture(scope="session")
+def library() -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json()))
+
+
+@pytest.fixture(scope="session")
+def full() -> Tokenizer:
+    path = SHARED / "qwen2.5_tokenizer.json.gz"
+    if not path.exists():
+        pytest.skip(f"{path} is absent")
+    return Tokenizer.from_json(gzip.decompress(path.read_bytes()).decode("utf-8"))
+
+
+@given(st.text())
+def test_text_comes_back_in_normal_form(small: Tokenizer, text: str) -> None:
+    import unicodedata
+
+    ids = small.encode(text)
+    assert small.decode(ids) == unicodedata.normalize("NFC", text)
+
+
+@given(st.lists(st.integers(0, 319)))
+def test_any_ids_decode_as_the_library_does(
+    small: Tokenizer, library: tokenizers.Tokenizer, ids: list[int]
+) -> None:
+    assert small.decode(ids) == library.decode(ids, skip_special_tokens=True)
+
+
+@given(st.lists(st.integers(0, 319)))
+def test_a_stream_gives_the_whole_text_and_never_half_a_character(small: Tokenizer, ids: list[int]) -> None:
+    stream = TextStream(small)
+    pieces = [stream.push(id_) for id_ in ids]
+    assert "".join(pieces) + stream.flush() == small.decode(ids)
+
+
+def test_a_character_of_several_tokens_comes_with_its_last(small: Tokenizer) -> None:
+    stream = TextStream(small)
+    ids = small.encode("€")
+    assert len(ids) == 3
+    assert [stream.push(id_) for id_ in ids] == ["", "", "€"]
+    stream.push(ids[0])
+    assert stream.flush() == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_names_of_special_tokens_become_special_tokens_and_no_text(small: Tokenizer) -> None:
+    ids = small.encode("a<|im_end|>")
+    assert ids[-1] in small.special_ids
+    assert small.decode(ids) == "a"
+    assert small.token_bytes(ids[-1]) == b"<|im_end|>"
+
+
+def test_ids_without_a_token_have_no_bytes(small: Tokenizer) -> None:
+    assert small.token_bytes(small.size) == small.token_bytes(-1) == small.token_bytes(1 << 40) == b""
+
+
+def test_the_bytes_of_every_token_make_up_the_text(full: Tokenizer) -> None:
+    text = "Täglich 3 Brötchen für 你好 🎉\r\n\t\x00 end"
+    assert b"".join(full.token_bytes(id_) for id_ in full.encode(text)) == text.encode("utf-8")
+
+
+def test_published_vectors(full: Tokenizer) -> None:
+    texts = (SHARED / "qwen2_vectors.inp").read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
+    ids = (SHARED / "qwen2_vectors.out").read_text(encoding="utf-8").splitlines()
+    assert len(ids) >= 40
+    for text, line in zip(texts, ids, strict=False):
+        expected = [int(part) for part in line.split()]
+        assert full.encode(text) == expected
+        assert full.decode(expected) == text
+
+
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{}")
+    with pytest.raises(BundleSchemaError, match="expected a tokenizer file"):
+        Tokenizer.from_file(path)
+    with pytest.raises(BundleSchemaError, match="expected the text of a tokenizer file"):
+        Tokenizer.from_json("[]")
+    data = {
+        **tokenizer_json(),
+        "decoder": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"},
+    }
+    with pytest.raises(BundleSchemaError, match="byte-level decoder"):
+        Tokenizer.from_json(json.dumps(data))

@@ -1,0 +1,90 @@
+"""Bytes made to hurt: refused or read, but never slow, never large, never a crash.
+
+The files in hostile/ are the worst that fuzzing and thought have found; each begins with the byte that tells
+`fuzz_decode.one` how to use it. `python tests/payload/fuzz_decode.py` looks for more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from payload import Codec, PayloadError, decode, encode, peek
+from payload.anchors import AnchorSet
+from payload.codecs.compact import ANCHORS_A_BYTE, FREE_ANCHORS
+from payload.errors import MalformedPayloadError
+from payload.wire import MAX_PAYLOAD_BYTES, seal
+from tests.payload import fuzz_decode
+
+HERE = Path(__file__).resolve().parent
+HOSTILE = sorted((HERE / "hostile").glob("*.bin"))
+MOST_SECONDS = 0.05
+MOST_BYTES = 16 << 20
+
+
+@given(st.binary(max_size=200))
+@example(b"")
+@settings(deadline=None, max_examples=100)
+def test_any_bytes(data: bytes) -> None:
+    for reader in (fuzz_decode.TOY, fuzz_decode.QWEN):
+        with contextlib.suppress(PayloadError):
+            peek(data, reader)
+        with contextlib.suppress(PayloadError):
+            decode(data, reader)
+
+
+@given(st.integers(0, 255), st.binary(max_size=100))
+@settings(deadline=None, max_examples=100)
+def test_any_sealed_bytes(how: int, data: bytes) -> None:
+    fuzz_decode.one(bytes([how | 4]) + data)
+
+
+def test_mutated_vectors() -> None:
+    luck = random.Random(3)
+    pool = fuzz_decode.seeds()
+    for _ in range(800):
+        fuzz_decode.one(fuzz_decode.mutate(luck, luck.choice(pool)))
+
+
+@pytest.mark.parametrize("file", HOSTILE, ids=lambda file: file.stem)
+def test_the_worst_inputs_stay_bounded(file: Path) -> None:
+    data = file.read_bytes()
+    fuzz_decode.one(data)
+    start = time.process_time()
+    fuzz_decode.one(data)
+    took = time.process_time() - start
+    tracemalloc.start()
+    fuzz_decode.one(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert took < MOST_SECONDS
+    assert peak < MOST_BYTES
+
+
+def test_few_bytes_cannot_ask_for_many_tokens() -> None:
+    """The likeliest tokens cost almost nothing: without a bound zeros would decode for ever."""
+    anchors = AnchorSet(tuple(range(2000)), (97,) * 2000, 4096, fuzz_decode.TOY, 2000)
+    data = encode(anchors)
+    body = data[4:]
+    assert FREE_ANCHORS + ANCHORS_A_BYTE * len(body) >= 2001
+    assert decode(data, fuzz_decode.TOY) == anchors
+    with pytest.raises(MalformedPayloadError, match="tokens in"):
+        decode(seal(fuzz_decode.TOY, Codec.COMPACT, body.rstrip(b"\0")), fuzz_decode.TOY)
+
+
+def test_the_largest_payload_is_bounded() -> None:
+    """Half a megabyte of noise behind a right check: long to read, but bounded by its size."""
+    noise = random.Random(1).randbytes(2000)
+    data = seal(fuzz_decode.QWEN, Codec.COMPACT, noise)
+    start = time.process_time()
+    with pytest.raises(PayloadError):
+        decode(data, fuzz_decode.QWEN)
+    assert time.process_time() - start < 5
+    assert MAX_PAYLOAD_BYTES == 524_288

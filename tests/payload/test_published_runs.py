@@ -1,0 +1,109 @@
+"""The promises on published diffusion runs. On the runs the model file was made from they hold with room to
+spare; `python -m payload.tools.train_token_model --measure` says what runs cost that it was not made from."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from payload import Base, decode, encode
+from payload.codecs.prior import MODEL_FILE, prior_of
+from payload.tools.codec_bench import CODECS, FULL, LONG, STREAM, anchors_of, measure
+from payload.tools.published_runs import Trace, TraceTokenizer
+
+
+@pytest.fixture(scope="module")
+def prompts(traces: list[Trace], qwen: TraceTokenizer) -> dict[str, list[int]]:
+    return {trace.name: qwen.encode(trace.prompt) for trace in traces}
+
+
+def mean(
+    traces: list[Trace], qwen: TraceTokenizer, prompts: dict[str, list[int]] | None, fraction: str
+) -> float:
+    sizes = []
+    for trace in traces:
+        anchors = anchors_of(trace, fraction, qwen)
+        ids = prompts[trace.name] if prompts else None
+        data = encode(anchors, prompt_ids=ids)
+        assert decode(data, qwen.contract, prompt_ids=ids) == anchors
+        sizes.append(len(data))
+    return statistics.fmean(sizes)
+
+
+def test_bytes_at_10_percent(
+    traces: list[Trace], qwen: TraceTokenizer, prompts: dict[str, list[int]]
+) -> None:
+    assert mean(traces, qwen, prompts, "0.1") <= 20
+    assert mean(traces, qwen, None, "0.1") <= 30
+
+
+def test_bytes_at_25_percent(
+    traces: list[Trace], qwen: TraceTokenizer, prompts: dict[str, list[int]]
+) -> None:
+    assert mean(traces, qwen, prompts, "0.25") <= 40
+
+
+def test_without_statistics_the_bar_holds(
+    traces: list[Trace], qwen: TraceTokenizer, prompts: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the weights are left: what a vocabulary costs that the model file has no words of."""
+    from payload.codecs import compact
+
+    plain = prior_of(qwen.contract.vocab_size - 1)
+    assert not plain.words.classes
+    monkeypatch.setattr(compact, "prior_of", lambda size: plain)
+    assert mean(traces, qwen, prompts, "0.1") <= 28
+    assert mean(traces, qwen, None, "0.1") <= 50
+
+
+def test_every_codec_and_the_full_answer(
+    traces: list[Trace], qwen: TraceTokenizer, prompts: dict[str, list[int]]
+) -> None:
+    few = traces[::6]
+    report = measure(few, qwen, prompts)
+    for fraction, row in report["fractions"].items():
+        assert {name: row[name]["roundtrip"] for name in CODECS} == dict.fromkeys(CODECS, len(few)), fraction
+    assert report["compact_below_template_at_0.1"] == len(few)
+    assert 0 < report["compact_below_zstd_dictionary"] == report["long_answers"]
+    stream, last = report["stream"]["stream"]["mean"], report["stream"]["last_alone"]["mean"]
+    assert last < stream < last + 18
+
+
+def test_smaller_than_the_template_on_every_trace(traces: list[Trace], qwen: TraceTokenizer) -> None:
+    for trace in traces:
+        anchors = anchors_of(trace, "0.1", qwen)
+        assert len(encode(anchors)) < len(encode(anchors, "template-gzip", tokens=qwen)), trace.name
+
+
+def test_a_stream_follows_its_traces(
+    traces: list[Trace], qwen: TraceTokenizer, prompts: dict[str, list[int]]
+) -> None:
+    trace = max(traces, key=lambda trace: len(trace.anchors["0.25"]))
+    base: Base | None = None
+    for fraction in STREAM:
+        anchors = anchors_of(trace, fraction, qwen)
+        data = encode(anchors, prompt_ids=prompts[trace.name], base=base)
+        assert decode(data, qwen.contract, prompt_ids=prompts[trace.name], base=base) == anchors
+        base = Base(data, anchors)
+
+
+def test_the_model_file_is_small() -> None:
+    assert Path(MODEL_FILE).stat().st_size <= 64 * 1024
+
+
+def test_real_tokens_come_back_from_the_template(qwen: TraceTokenizer) -> None:
+    """Halves of characters, and ids that no text gives: the tokenizer's own vectors and reversed ids."""
+    from payload import AnchorSet
+
+    for text in ("Äpfel 🦙 中文", "a\0b", "  \n\n\t x", "3.14159"):
+        ids = qwen.encode(text)
+        for order in (ids, ids[::-1]):
+            anchors = AnchorSet(tuple(range(len(order))), tuple(order), 512, qwen.contract)
+            data = encode(anchors, "template-gzip", tokens=qwen)
+            assert decode(data, qwen.contract, tokens=qwen) == anchors
+
+
+def test_full_answers_are_long_enough_to_count(traces: list[Trace], qwen: TraceTokenizer) -> None:
+    assert sum(len(anchors_of(trace, FULL, qwen).ids) > LONG for trace in traces) > 20

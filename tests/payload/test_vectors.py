@@ -1,0 +1,92 @@
+"""The vectors that every implementation of the format is tested on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payload import AnchorSet, Base, Contract, PayloadError, decode, encode, errors
+from payload.codecs.prior import model_hash
+from tests.vectors.toy_vocabulary import ToyTokens
+
+FOLDER = Path(__file__).resolve().parents[1] / "vectors"
+DOCUMENT = json.loads((FOLDER / "payload_vectors.json").read_text())
+VECTORS = {row["name"]: row for row in DOCUMENT["vectors"]}
+CONTRACTS = {name: Contract.from_json(each) for name, each in DOCUMENT["contracts"].items()}
+TOKENS = ToyTokens([bytes.fromhex(piece) for piece in DOCUMENT["toy_pieces"]])
+
+
+def anchors_of(row: dict[str, Any]) -> AnchorSet:
+    held = row["anchors"]
+    return AnchorSet(
+        tuple(held["positions"]),
+        tuple(held["ids"]),
+        held["canvas"],
+        CONTRACTS[row["contract"]],
+        held["length"],
+        held["step"],
+        held["total_steps"],
+        held["prompt"],
+        bytes.fromhex(held["session"]) if held["session"] else None,
+        tuple(held["confidence"]),
+    )
+
+
+def base_of(row: dict[str, Any]) -> Base | None:
+    if row["base"] is None:
+        return None
+    on = VECTORS[row["base"]]
+    return Base(bytes.fromhex(on["payload"]), anchors_of(on))
+
+
+@pytest.mark.parametrize("name", [name for name, row in VECTORS.items() if row["error"] is None])
+def test_a_good_vector(name: str) -> None:
+    row = VECTORS[name]
+    data, base = bytes.fromhex(row["payload"]), base_of(row)
+    reader, prompt = CONTRACTS[row["contract"]], row["prompt_ids"]
+    assert decode(data, reader, prompt_ids=prompt, tokens=TOKENS, base=base) == anchors_of(row)
+    if row["encoder_exact"]:
+        embed = row["anchors"]["prompt"] is not None
+        assert encode(anchors_of(row), prompt_ids=prompt, embed_prompt=embed, base=base) == data
+
+
+@pytest.mark.parametrize("name", [name for name, row in VECTORS.items() if row["error"] is not None])
+def test_a_bad_vector(name: str) -> None:
+    row = VECTORS[name]
+    with pytest.raises(PayloadError) as caught:
+        decode(
+            bytes.fromhex(row["payload"]),
+            CONTRACTS[row["contract"]],
+            prompt_ids=row["prompt_ids"],
+            tokens=TOKENS,
+        )
+    assert type(caught.value) is getattr(errors, row["error"])
+    assert "expected" in str(caught.value)
+    assert "found" in str(caught.value) or "outside" in str(caught.value)
+
+
+def test_the_vectors_belong_to_this_model_file_and_format() -> None:
+    assert DOCUMENT["model_sha256"] == model_hash().hex()
+    assert len(VECTORS) == len(DOCUMENT["vectors"]) >= 60
+    for name, each in DOCUMENT["contracts"].items():
+        assert CONTRACTS[name].identity == each["identity"]
+
+
+def test_the_script_writes_the_same_file(tmp_path: Path) -> None:
+    """All but what gzip and zstd write, which may differ with their versions."""
+    out = tmp_path / "again.json"
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); "
+        "import make_vectors; make_vectors.OUTPUT = Path(sys.argv[2]); make_vectors.main()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(FOLDER), str(out)], check=True, capture_output=True)
+    for row in json.loads(out.read_text())["vectors"]:
+        if row["encoder_exact"] or row["codec"] is not None:
+            before = VECTORS[row["name"]]
+            assert row["anchors"] == before["anchors"], row["name"]
+            assert not row["encoder_exact"] or row["payload"] == before["payload"], row["name"]

@@ -49,7 +49,7 @@ class TraceTokenizer:
         text = read_text(path)
         try:
             self._json = json.loads(text)
-            self._tokenizer = tokenizers.TraceTokenizer.from_str(text)
+            self._tokenizer = tokenizers.Tokenizer.from_str(text)
             self._tokenizer.encode_special_tokens = True
             self.contract = Contract.of(self._json, {})
         except (KeyError, TypeError, ValueError) as error:

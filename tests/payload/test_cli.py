@@ -115,7 +115,7 @@ def test_bench_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_bench_reports(
     traces: object, qwen: TraceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from conftest import TRACES
+    from tests.payload.conftest import TRACES
 
     lines = TRACES.read_text().splitlines()
     short = tmp_path / "traces.jsonl"

@@ -127,7 +127,7 @@ def test_ends_wait_until_the_answer_needs_them(canvas: str, proposed: str, free:
         return torch.tensor([[{"_": MASK, "E": 100}.get(c, ord(c) - 96) for c in text]])
 
     masked = ids(canvas) == MASK
-    found = scores.hold_back_ends(masked, ids(proposed), ids(canvas), torch.tensor([100, 102]))
+    found = scores.suppress_eos(masked, ids(proposed), ids(canvas), torch.tensor([100, 102]))
     assert "".join("01"[int(flag)] for flag in found[0].tolist()) == free
 
 

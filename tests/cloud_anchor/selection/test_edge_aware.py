@@ -148,7 +148,7 @@ def test_a_second_pass_reads_only_what_a_change_touches() -> None:
     changed = [*text[:5], 0, *text[6:]]
     (rest,) = scorer.score([Span(prompt, changed, 6)])
     assert rest.tokens == 2, "the changed token and the one after it"
-    (again,) = EngineScorer(HashEngine(), EOS).read([Span(prompt, changed)])
+    (again,) = EngineScorer(HashEngine(), EOS).score([Span(prompt, changed)])
     for name in ("greedy", "margin", "logprob", "best"):
         np.testing.assert_array_equal(getattr(rest, name), getattr(again, name)[6:])
         np.testing.assert_array_equal(getattr(whole, name)[:6][:5], getattr(again, name)[:5])
@@ -157,7 +157,7 @@ def test_a_second_pass_reads_only_what_a_change_touches() -> None:
 def test_gains_are_what_the_edge_model_lacks() -> None:
     run = draft([3, 1, 4, 1, 5], [0.9] * 5)
     (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
-    (reading,) = EngineScorer(HashEngine(), EOS).read([Span(run.prompt_ids, found.text)])
+    (reading,) = EngineScorer(HashEngine(), EOS).score([Span(run.prompt_ids, found.text)])
     for position in found.sent:
         expected = 0.9 * (np.log(0.9) - reading.logprob[position])
         assert found.gains[position] == pytest.approx(expected, rel=1e-5)
@@ -231,7 +231,7 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
             return np.full(self.vocab, np.nan, np.float32)
 
     with pytest.raises(EngineError, match="not finite"):
-        EngineScorer(Broken(), EOS).read([Span([1], [2, 3])])
+        EngineScorer(Broken(), EOS).score([Span([1], [2, 3])])
 
 
 class TorchEngine(BaseEngine):
@@ -258,7 +258,7 @@ def test_reading_in_batches_is_reading_one_by_one(tmp_path: Path) -> None:
         Span(random.integers(0, 300, p).tolist(), random.integers(0, 300, n).tolist(), start)
         for p, n, start in [(4, 9, 0), (11, 3, 2), (1, 20, 7), (6, 1, 0)]
     ]
-    for first, second in zip(together.read(spans), single.read(spans), strict=True):
+    for first, second in zip(together.score(spans), single.score(spans), strict=True):
         assert first.greedy.tolist() == second.greedy.tolist()
         for name in ("margin", "logprob", "best"):
             np.testing.assert_allclose(getattr(first, name), getattr(second, name), atol=2e-4)

@@ -46,7 +46,7 @@ def test_one_prompt_is_measured_once_and_gives_a_table(
     def fail(*_: Any) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(frontier.Bench, "item", fail)
+    monkeypatch.setattr(frontier.FrontierBench, "item", fail)
     assert frontier.main(base) == 0
     assert frontier.main([*base, "--guard", "0.1"]) == 2
     assert "another guard" in capsys.readouterr().err

@@ -184,7 +184,7 @@ def test_costs_are_kept_with_the_prepacked_weights(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from edge_runtime import runtime
-    from edge_runtime.engine.base import prepack
+    from edge_runtime.engine import prepack
 
     calls = []
     monkeypatch.setattr(runtime, "chunk_costs", lambda engine: calls.append(1) or dict(FREE))

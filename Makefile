@@ -39,19 +39,19 @@ lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 
-evaluate: $(VENV)/cloud.stamp
+evaluate: $(VENV)/experiments.stamp
 	$(RUN) -m cloud_anchor.suite.evaluate
 
-results: $(VENV)/cloud.stamp
+results: $(VENV)/experiments.stamp
 	$(RUN) -m cloud_anchor.suite --model tiny --edge tiny-qwen -o results/shipped
 
 arm: $(VENV)/dev.stamp
 	$(RUN) -m tests.arm
 
-train: $(VENV)/cloud.stamp
+train: $(VENV)/experiments.stamp
 	$(RUN) -m cloud_anchor.tiny.train
 
-ship: $(VENV)/dev.stamp
+ship: $(VENV)/experiments.stamp
 	$(RUN) -m cloud_anchor.tiny.ship
 
 clean:

@@ -7,15 +7,16 @@ not know weights or graphs.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convert.chat_template import compile_template, jinja_renderer
 from convert.errors import SourceError, TemplateError
 from convert.source import Checkpoint
-from edge_runtime.errors import EdgeError
+from edge_runtime.errors import EdgeError, JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.chat_compiler import Message, Render, compile_template
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
 
@@ -59,7 +60,10 @@ def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
             f"{checkpoint.folder}: expected one chat_template in tokenizer_config.json, found "
             f"{type(original.chat_template).__name__}. Use an instruction-tuned checkpoint (-Instruct)."
         )
-    template = compile_template(jinja_renderer(original))
+    try:
+        template = compile_template(_renderer(original))
+    except JinjaTemplateError as error:
+        raise TemplateError(str(error)) from error
     try:
         contract = Contract.of(json.loads(text), template.to_json())
         tokenizer = Tokenizer.from_json(text)
@@ -89,6 +93,17 @@ def _transformers_tokenizer(folder: Path) -> Any:
     if not tokenizer.is_fast:
         raise SourceError(f"{folder}: expected a fast tokenizer, found {type(tokenizer).__name__}.")
     return tokenizer
+
+
+def _renderer(tokenizer: Any) -> Render:
+    """Renders with a transformers tokenizer's own template."""
+
+    def render(messages: Sequence[Message], generation: bool) -> str:
+        return str(
+            tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=generation)
+        )
+
+    return render
 
 
 def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract) -> None:

@@ -45,6 +45,10 @@ class BundleSchemaError(BundleError):
     """`bundle.json`, the tokenizer or the chat template is of an unknown or a broken form."""
 
 
+class JinjaTemplateError(EdgeError):
+    """A Jinja chat template cannot be expressed as literal text around each message."""
+
+
 class BundleVariantError(BundleError):
     """The bundle has no such variant."""
 

@@ -20,7 +20,9 @@ from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.model.dream import DreamModel
 from edge_runtime.bundle.bundle import TOKENIZER, Bundle
+from edge_runtime.errors import JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.chat_compiler import compile_template
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
@@ -136,7 +138,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 def _own_template(folder: Path) -> ChatTemplate:
-    """The compiled chat template, or the checkpoint's Jinja text compiled by the converter."""
+    """The compiled chat template, or the checkpoint's Jinja text compiled."""
     if (folder / "chat_template.json").is_file():
         return ChatTemplate.from_json(read_json(folder / "chat_template.json"))
     if (folder / "chat_template.jinja").is_file():
@@ -150,12 +152,9 @@ def _own_template(folder: Path) -> ChatTemplate:
             f"{folder}: expected a chat template in tokenizer_config.json or chat_template.jinja, found "
             "none. Give an edge bundle, whose template is then used."
         )
-    from convert.chat_template import compile_template
-    from convert.errors import ConvertError
-
     try:
         return compile_template(partial(_render, jinja))
-    except ConvertError as error:
+    except JinjaTemplateError as error:
         raise CheckpointError(f"{folder}: {error}") from error
 
 

@@ -1,8 +1,8 @@
 """The chat template in its compiled form: strings to put around each message.
 
-Knows how to render messages without Jinja. Does not know how to compile a Jinja template into this form
-(see `convert`) or how to tokenise the result. The form is what a payload's contract hashes, so both sides
-of the network put the same text before an answer.
+Knows how to render messages without Jinja. Does not know how to tokenise the result, nor how a Jinja template
+becomes this form (see `chat_compiler`). The form is what a payload's contract hashes, so both sides of the
+network put the same text before an answer.
 """
 
 from __future__ import annotations

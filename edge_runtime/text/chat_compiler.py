@@ -1,27 +1,28 @@
-"""From a Jinja chat template to literal text around each message.
+"""Compiles a Jinja chat template to literal text around each message.
 
 The device renders conversations without Jinja: it puts a prefix and a suffix around each message's content
 (`edge_runtime.text.chat`). This module finds those texts by rendering conversations whose contents are
-unmistakable marks, and then checks on other conversations that both ways give the same string. A template
-that does more than surround its messages is refused.
+unmistakable marks, and then checks on other conversations that both renderings give the same string. A
+template that does more than surround its messages is refused.
 
-Where one message's suffix ends and the next one's prefix begins is settled by what follows a conversation's
-last
-message: that is the suffix. So two Jinja texts that render alike compile to the same form, and the same
-contract.
+The text after the last message of a conversation is that message's suffix; the rest of what stands between
+two messages is the prefix of the second. So two Jinja texts that render alike compile to the same form, and
+to the same contract.
+
+Responsible for the compilation and its proof. Not responsible for running Jinja: the caller passes a function
+that renders messages, and the device, which has none, never calls this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from convert.errors import TemplateError
+from edge_runtime.errors import JinjaTemplateError
 from edge_runtime.text.chat import ROLES, ChatTemplate
 
 Message = dict[str, str]
 Render = Callable[[Sequence[Message], bool], str]
-"""Renders messages with the original template; the flag asks for the opening of an answer at the end."""
+"""Renders messages with the original template; the flag is `add_generation_prompt`."""
 
 _ADVICE = (
     "Edit chat_template in tokenizer_config.json so that each message is only surrounded by fixed text, "
@@ -56,9 +57,9 @@ _CONVERSATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def compile_template(render: Render) -> ChatTemplate:
-    """The literal form of a chat template.
+    """Returns the literal form of the chat template that `render` renders with.
 
-    Raises TemplateError where the template cannot be expressed so, with the conversation that shows it.
+    Raises JinjaTemplateError, with the conversation that shows it, where there is no such form.
     """
     marks = {role: _mark(role) for role in ROLES}
     conversation = [_message(role, marks[role]) for role in ROLES]
@@ -80,14 +81,12 @@ def compile_template(render: Render) -> ChatTemplate:
 
 
 def verify_template(compiled: ChatTemplate, render: Render) -> None:
-    """Check that both renderings of several conversations are equal; raises TemplateError at the first that
-    differs.
-    """
+    """Raises JinjaTemplateError at the first of several conversations that the two render differently."""
     for spoken in _CONVERSATIONS:
         messages = [_message(*turn.split(":", 1)) for turn in spoken]
         expected, found = _render(render, messages, True), compiled.render(messages)
         if expected != found:
-            raise TemplateError(
+            raise JinjaTemplateError(
                 f"the chat template cannot be expressed as fixed text around each message: for {messages} it "
                 f"renders {expected!r}, fixed text gives {found!r}. {_ADVICE}"
             )
@@ -107,7 +106,7 @@ def _default_system(render: Render, affixes: dict[str, tuple[str, str]]) -> str 
         or not (default.startswith(prefix) and default.endswith(suffix))
         or len(default) < len(prefix) + len(suffix)
     ):
-        raise TemplateError(
+        raise JinjaTemplateError(
             f"the chat template puts {before!r} before a first user message: expected {opening!r}, alone or "
             f"after a system message between {prefix!r} and {suffix!r}. {_ADVICE}"
         )
@@ -126,7 +125,7 @@ def _render(render: Render, messages: Sequence[Message], generation: bool = Fals
     try:
         return render(messages, generation)
     except Exception as error:  # a template may raise anything of its own
-        raise TemplateError(
+        raise JinjaTemplateError(
             f"the chat template fails for the roles {[m['role'] for m in messages]}: {error}. {_ADVICE}"
         ) from error
 
@@ -134,7 +133,7 @@ def _render(render: Render, messages: Sequence[Message], generation: bool = Fals
 def _split(text: str, mark: str) -> tuple[str, str]:
     parts = text.split(mark)
     if len(parts) != 2:
-        raise TemplateError(
+        raise JinjaTemplateError(
             f"the chat template shows a message {len(parts) - 1} times in {text!r}: expected once. {_ADVICE}"
         )
     return parts[0], parts[1]
@@ -146,19 +145,8 @@ def _after(text: str, mark: str) -> str:
 
 def _strip(text: str, start: str, what: str) -> str:
     if not text.startswith(start):
-        raise TemplateError(
+        raise JinjaTemplateError(
             f"the chat template renders {what} differently in the middle and at the end of a conversation: "
             f"expected {start!r}, found {text[: len(start) + 20]!r}. {_ADVICE}"
         )
     return text[len(start) :]
-
-
-def jinja_renderer(tokenizer: Any) -> Render:
-    """Render with a transformers tokenizer's own template."""
-
-    def render(messages: Sequence[Message], generation: bool) -> str:
-        return str(
-            tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=generation)
-        )
-
-    return render

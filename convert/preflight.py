@@ -13,7 +13,7 @@ from pathlib import Path
 from convert.errors import ResourceError
 from convert.source import Checkpoint
 from convert.variants import RECIPES
-from edge_runtime.doctor import available_memory
+from edge_runtime.system import available_memory
 
 _GIB = 1 << 30
 _BASE = 700 << 20  # Python with torch, transformers and onnxruntime loaded

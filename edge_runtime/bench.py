@@ -19,8 +19,9 @@ from typing import Any
 
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.engine.genai_engine import GRAPH
-from edge_runtime.errors import EdgeError, UsageError
+from edge_runtime.errors import UsageError
 from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.system import resident_memory
 from edge_runtime.tools.baselines import KINDS, genai_loop, genai_model, genai_options, open_peer
 from edge_runtime.tools.measure import (
     COVERAGES,
@@ -30,13 +31,12 @@ from edge_runtime.tools.measure import (
     FillCase,
     Trial,
     answers,
-    memory,
     passes,
     timed,
 )
 from payload import AnchorSet, PayloadError
+from payload.cli import run_command
 
-EXIT_INTERRUPTED = 130
 FRACTIONS = ("0.1", "0.25")
 DEPTHS = (0, 128, 512)
 OURS = "onnxruntime"
@@ -129,17 +129,14 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     args = parser().parse_args(argv)
-    try:
-        report = measure(args)
-        print({"md": report.as_md, "csv": report.as_csv, "json": report.as_json}[args.format]())
-        if args.plot:
-            plot(report, args.plot)
-    except (EdgeError, PayloadError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return error.exit_code if isinstance(error, EdgeError) else 3
-    except KeyboardInterrupt:
-        print("bench: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    return run_command("bench", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    report = measure(args)
+    print({"md": report.as_md, "csv": report.as_csv, "json": report.as_json}[args.format]())
+    if args.plot:
+        plot(report, args.plot)
     return 0
 
 
@@ -164,21 +161,21 @@ def measure(args: argparse.Namespace) -> BenchReport:
     engine.append([0] * prompt, [prompt - 1])
     report = BenchReport(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
     report.seconds = {"load": loaded - before, f"first pass ({prompt} tokens)": time.perf_counter() - loaded}
-    report.memory = memory()
+    report.memory = resident_memory()
     bench = Bench(OURS, engine, edge.bundle.contract)
     start = bench.start(prompt, lambda: opened().engine)
-    warm, prefill = _run([start, bench.prefill(prompt)], args.repeat, report)
+    warm, prefill = _time([start, bench.prefill(prompt)], args.repeat, report)
     report.ratios["warm start to first token over its prefill"] = warm.seconds / prefill.seconds
     _side_by_side(bench, args, edge, report)
     for test in answers(bench, prompt, args.length):
-        _run([test], args.repeat, report)
+        _time([test], args.repeat, report)
     if args.traces:
         _traces(args, edge, bench, report)
     _progress("")
     return report
 
 
-def _run(tests: Sequence[Trial], repeat: int, report: BenchReport) -> list[Figure]:
+def _time(tests: Sequence[Trial], repeat: int, report: BenchReport) -> list[Figure]:
     _progress(tests[0].name + "".join(f", {test.engine}" for test in tests))
     figures = timed(tests, repeat)
     report.figures += figures
@@ -199,7 +196,7 @@ def _side_by_side(bench: Bench, args: argparse.Namespace, edge: EdgeRuntime, rep
                 rows.append(list(_loop(label, path, threads, edge, bench)))
     for test in rows[0]:
         same = [other for row in rows for other in row if other.name == test.name]
-        ours, *theirs = _run(same, args.repeat, report)
+        ours, *theirs = _time(same, args.repeat, report)
         report.ratios |= {f"{f.test} over {f.engine}": ours.seconds / f.seconds for f in theirs}
 
 
@@ -223,7 +220,7 @@ def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: B
             bench.fill(name, cases, FillOptions(score_anchors=False)),
             bench.fill(f"{name}, scored", cases, FillOptions()),
         ]
-        slow, plain, scored = _run(tests, args.repeat, report)
+        slow, plain, scored = _time(tests, args.repeat, report)
         report.ratios[f"{name} over one pass a position"] = plain.seconds / slow.seconds
         report.ratios[f"the same, scored ({left} answers too long for the context)"] = (
             scored.seconds / slow.seconds

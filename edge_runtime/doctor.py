@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
+from edge_runtime.system import Processor, available_memory
 from payload import AnchorSet, Contract
-
-EXIT_PROBLEM, EXIT_INTERRUPTED = 4, 130
+from payload.cli import run_command
 
 _EPILOG = """\
 examples:
@@ -38,50 +37,6 @@ _LOADED = (
     2.0  # memory of a loaded variant over its files' size: kernels keep weights in an order of their own
 )
 _CLOSE = 1.25  # variants this close to the fastest are told apart by accuracy
-
-_FEATURES: Mapping[str, tuple[str, ...]] = {
-    "VNNI": ("avx512_vnni", "avx_vnni"),
-    "dotprod": ("asimddp",),
-    "i8mm": ("i8mm",),
-    "fp16": ("asimdhp", "avx512_fp16"),
-}
-"""Instructions that matter to the kernels, and how the kernel of the operating system names them."""
-
-
-@dataclass(frozen=True)
-class Processor:
-    """What runs the model. features: those of VNNI, dotprod, i8mm and fp16 it has; None where not told."""
-
-    machine: str
-    name: str
-    features: tuple[str, ...] | None
-
-    @classmethod
-    def detect(cls, cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
-        fields: dict[str, str] = {}
-        try:
-            for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-                key, _, value = line.partition(":")
-                fields.setdefault(key.strip().lower(), value.strip())
-        except OSError:
-            pass
-        flags = fields.get("flags") or fields.get("features")
-        found = None if flags is None else set(flags.split())
-        return cls(
-            platform.machine(),
-            fields.get("model name") or fields.get("hardware") or platform.processor() or "unknown",
-            None if found is None else tuple(n for n, names in _FEATURES.items() if found & set(names)),
-        )
-
-    def explain(self) -> str:
-        """What its instructions mean for the variants."""
-        if self.features is None:
-            return "what its instructions are is not told; only the measured times count"
-        if {"VNNI", "dotprod", "i8mm"} & set(self.features):
-            return (
-                f"it multiplies 8-bit integers directly ({', '.join(self.features)}): int8 and int4 are fast"
-            )
-        return "it has no instructions for 8-bit integers: int8 and int4 save memory rather than time"
 
 
 @dataclass(frozen=True)
@@ -119,7 +74,7 @@ class DoctorReport:
         memory = "unknown" if self.memory is None else f"{self.memory >> 20} MB available"
         result = [
             f"bundle     {self.bundle}",
-            f"processor  {self.processor.name} ({self.processor.machine}): {self.processor.explain()}",
+            f"processor  {self.processor.name} ({self.processor.machine}): {explain(self.processor)}",
             f"memory     {memory}",
         ]
         for found in self.findings:
@@ -132,6 +87,17 @@ class DoctorReport:
             result += [f"           note: {text}" for text in found.notes]
         result.append(f"use        {self.recommended or 'none of them'}: {self.reason}")
         return result
+
+
+def explain(processor: Processor) -> str:
+    """The consequence of a processor's instructions for the variants, in words."""
+    if processor.features is None:
+        return "what its instructions are is not told; only the measured times count"
+    if {"VNNI", "dotprod", "i8mm"} & set(processor.features):
+        return (
+            f"it multiplies 8-bit integers directly ({', '.join(processor.features)}): int8 and int4 are fast"
+        )
+    return "it has no instructions for 8-bit integers: int8 and int4 save memory rather than time"
 
 
 def examine(
@@ -245,16 +211,6 @@ def greedy_answer(
     return [token.id for token in fill(engine, prompt, none, options, stats) if token.source is Source.FILL]
 
 
-def available_memory() -> int | None:
-    """Bytes of memory that can be had without swapping, where the system tells."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
-
-
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m edge_runtime.doctor",
@@ -271,19 +227,16 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     args = parser().parse_args(argv)
-    try:
-        report = examine(args.bundle, threads=args.threads)
-    except EdgeError as error:
-        print(f"doctor: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("doctor: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    return run_command("doctor", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    report = examine(args.bundle, threads=args.threads)
     if args.json:
         print(json.dumps(report.to_json(), indent=1))
     else:
         print("\n".join(report.lines()))
-    return 0 if report.recommended else EXIT_PROBLEM
+    return 0 if report.recommended else EdgeError.exit_code
 
 
 if __name__ == "__main__":

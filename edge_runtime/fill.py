@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_runtime.engine.profiles import PROFILES
-from edge_runtime.errors import EdgeError, UsageError
-from payload.errors import ChecksumError, FingerprintError, PayloadError
-from payload.files import InputError as PayloadUsageError
+from edge_runtime.errors import UsageError
+from payload.cli import run_command
+from payload.errors import ChecksumError, FingerprintError
 from payload.files import read_payload
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _STARTED = time.perf_counter()
 
-EXIT_PAYLOAD, EXIT_INTERRUPTED = 3, 130
 KEY_VARIABLE = "CLOUD_ANCHOR_KEY"
 MAX_PROMPT_FILE_BYTES = 1 << 20
 
@@ -144,20 +143,7 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    try:
-        return _run(_parse(argv))
-    except (PayloadUsageError, EdgeError, PayloadError) as error:
-        print(f"fill: {error}", file=sys.stderr)
-        if isinstance(error, EdgeError):
-            return error.exit_code
-        return UsageError.exit_code if isinstance(error, PayloadUsageError) else EXIT_PAYLOAD
-    except KeyboardInterrupt:
-        print("fill: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader has seen enough. What Python still wants to flush goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return run_command("fill", lambda: _run(_parse(argv)))
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -283,15 +269,17 @@ def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[Ed
     from payload import Codec, peek
 
     header = peek(data)
-    of_ranking = header.codec is Codec.PREDICTIVE
+    predictive = header.codec is Codec.PREDICTIVE
 
     def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:
-        edge = _runtime(args, path, read_manifest(path).variant_of(header.tag) if of_ranking else None)
-        if not of_ranking:  # a ranking is read with another form of the model
+        edge = _runtime(
+            args, path, read_manifest(path).variant_with_fingerprint(header.tag) if predictive else None
+        )
+        if not predictive:  # a predictive payload is read with another form of the model
             edge.preload()
         return edge, edge.read(data, prompt)
 
-    *others, last = find_bundles(header.tag, args.model, of_ranking=of_ranking)
+    *others, last = find_bundles(header.tag, args.model, by_fingerprint=predictive)
     for path in others:
         # A contract's tag is one byte, so two contracts may share it; the checksum tells them apart.
         with contextlib.suppress(ChecksumError, FingerprintError):

@@ -1,7 +1,7 @@
 """Which bundle to use for a payload, when none is named.
 
 Knows the folders bundles are installed in and the order they are asked in. Does not know what is in a
-payload: it is given the payload's tag, with which the identity of a fitting contract or ranking begins.
+payload: it is given the payload's tag, with which the identity of a fitting contract or model fingerprint begins.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def find_bundles(
     environment: Mapping[str, str] = os.environ,
     shipped: Path = SHIPPED,
     *,
-    of_ranking: bool = False,
+    by_fingerprint: bool = False,
 ) -> list[Path]:
     """Folders of the bundles to try for a payload, best first: one a contract, and at least one.
 
-    tag:   the first hex digits of the identity of the payload's contract, or of its ranking.
+    tag:   the first hex digits of the identity of the payload's contract, or of its model fingerprint.
     model: a folder or the name of an installed bundle; else the environment's EDGE_MODEL. A bundle named in
            either way is taken whatever its contract: decoding tells when it does not fit.
     Otherwise the installed bundles are tried, those in EDGE_BUNDLES (folders of bundles) or else in the
@@ -50,8 +50,8 @@ def find_bundles(
             seen.append(f"  {path}: unusable: {error}")
             continue
         contract = manifest.contract
-        if of_ranking:
-            fits = manifest.variant_of(tag) is not None
+        if by_fingerprint:
+            fits = manifest.variant_with_fingerprint(tag) is not None
             names = ", ".join(
                 f"{manifest.fingerprint(name).hex()[:2]} of {name}" for name in manifest.variants
             )
@@ -65,7 +65,7 @@ def find_bundles(
         listing = (
             "\n".join(seen) or f"  none, in {', '.join(str(p) for p in [*_roots(environment), shipped])}"
         )
-        kind = "ranking" if of_ranking else "contract"
+        kind = "fingerprint" if by_fingerprint else "contract"
         raise BundleContractError(
             f"expected a bundle for the payload's {kind} {tag}..., found these {kind}s:\n{listing}\n"
             f"Name a bundle with --model or {MODEL_VARIABLE}, or ask for a payload for one of these."

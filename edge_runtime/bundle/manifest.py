@@ -161,16 +161,16 @@ class Manifest:
         )
 
     def fingerprint(self, variant: str) -> bytes:
-        """SHA-256 of all that decides a variant's unrounded numbers: the contract and its files' hashes.
+        """SHA-256 of everything that decides a variant's logits: the contract and its files' hashes.
 
-        By its first byte a predictive payload names the ranking it was made with.
+        A predictive payload states the first byte of the fingerprint of the model it was written with.
         """
         files = {name: record.sha256 for name, record in self.variants[variant].files.items()}
         text = json.dumps([self.contract.identity, files, "unrounded"], sort_keys=True)
         return hashlib.sha256(text.encode()).digest()
 
-    def variant_of(self, tag: str) -> str | None:
-        """The variant whose ranking begins with `tag` (hex digits), the default one first."""
+    def variant_with_fingerprint(self, tag: str) -> str | None:
+        """The variant whose fingerprint begins with `tag` (hex digits), the default one first."""
         names = sorted(self.variants, key=lambda name: name != self.default_variant)
         return next((name for name in names if self.fingerprint(name).hex().startswith(tag)), None)
 

@@ -15,7 +15,6 @@ import hashlib
 import json
 import logging
 import os
-import platform
 import shutil
 import tempfile
 import time
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_session import as_it_is
-from edge_runtime.system import performance_cores
+from edge_runtime.system import performance_cores, processor_signature
 
 CACHE_VARIABLE = "EDGE_CACHE"
 MIN_BYTES = 16 << 20
@@ -43,7 +42,6 @@ _FORM = 2
 """Changes when entries are written in another way."""
 _UNFIT = "unfit"
 _PART, _STALE_SECONDS = "part-", 3600
-_CPU_FIELDS = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU part", "Features")
 
 Probe = Callable[[Sequence[Path], ort.SessionOptions], NDArray[np.float32]]
 
@@ -65,7 +63,7 @@ class PrepackCache:
         self._names = sorted(files)
         self._weights = sum(record.size for record in bundle.variant.files.values())
         self._model = (cache_root() if root is None else root) / "prepacked" / _digest(place)
-        self.folder = self._model / _digest([_FORM, hashes, ort.__version__, processor()])
+        self.folder = self._model / _digest([_FORM, hashes, ort.__version__, processor_signature()])
 
     def graphs(self) -> list[Path]:
         """The parts of the graph to load, optimised already, beside their weights; none where unfit."""
@@ -189,18 +187,6 @@ def cache_root(environment: Mapping[str, str] = os.environ) -> Path:
     if given:
         return Path(given)
     return (Path(home) if home else Path.home() / ".cache") / "inverse-speculation"
-
-
-def processor() -> str:
-    """What distinguishes this processor's instructions from another's."""
-    lines: set[str] = set()
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.partition(":")[0].strip() in _CPU_FIELDS:
-                lines.add(line)
-    except (OSError, UnicodeDecodeError):
-        lines.add(platform.processor())
-    return "\n".join([platform.system(), platform.machine(), *sorted(lines)])
 
 
 def _digest(value: Any) -> str:

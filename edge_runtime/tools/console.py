@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TextIO
 
 from edge_runtime.decode.forced import FillStats, Source, Token, agreement
 from edge_runtime.decode.refine import Retract
+from edge_runtime.system import peak_rss_bytes
 from edge_runtime.text.tokenizer import TextStream
 
 CLOUD, EDGE, RESET = "\x1b[36m", "\x1b[33m", "\x1b[0m"
@@ -156,20 +155,3 @@ def summary(tokens: Sequence[Token], stats: FillStats, *, prompt_tokens: int, lo
         f"memory     {peak_rss_bytes() / 1e6:.0f} MB at its peak",
     ]
     return "\n".join(lines)
-
-
-def peak_rss_bytes() -> int:
-    """Most memory this process has held, file-backed pages included; 0 where the system does not tell."""
-    # Where there is a /proc it is asked first: getrusage may also count the program that started this one.
-    try:
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    try:
-        import resource
-    except ImportError:  # no such module on Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

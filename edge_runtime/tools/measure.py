@@ -10,7 +10,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -176,20 +175,6 @@ class Bench:
 
 def _tokens(cases: Sequence[FillCase]) -> int:
     return sum(case.anchors.length or 0 for case in cases)
-
-
-def memory() -> dict[str, int]:
-    """Bytes this process holds now: anonymous ones, and those backed by files; empty where not told."""
-    found: dict[str, int] = {}
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return found
-    for line in lines:
-        for field, name in (("RssAnon:", "anonymous"), ("RssFile:", "file-backed")):
-            if line.startswith(field):
-                found[name] = int(line.split()[1]) * 1024
-    return found
 
 
 def passes(bench: Bench, depths: Sequence[int]) -> Iterator[Trial]:

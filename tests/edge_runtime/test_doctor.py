@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edge_runtime.bundle.bundle import file_record
-from edge_runtime.doctor import Finding, Processor, examine, main, recommend
+from edge_runtime.doctor import Finding, examine, main, recommend
 
 pytest.importorskip("torch", reason="the bundle for this test is converted here")
 
@@ -109,27 +109,6 @@ def test_the_most_accurate_of_the_fast_ones_is_recommended() -> None:
     assert recommend([fp32, finding("int8", 12, 0.001, "broken"), int4])[0] == "int4"
     assert recommend([fp32])[0] == "fp32"
     assert recommend([finding("fp32", 1, 0, "broken")])[0] is None
-
-
-@pytest.mark.parametrize(
-    ("text", "features", "said"),
-    [
-        ("model name : Xeon\nflags\t\t: fpu avx2 avx512_vnni\n", ("VNNI",), "int8 and int4 are fast"),
-        ("flags : fpu avx2\n", (), "save memory rather than time"),
-        ("processor : 0\nFeatures : fp asimd asimdhp asimddp i8mm\n", ("dotprod", "i8mm", "fp16"), "fast"),
-        ("processor : 0\nFeatures : fp asimd crc32\n", (), "save memory"),  # Cortex-A72
-        ("processor : 0\n", None, "not told"),
-    ],
-)
-def test_what_the_processor_can_do(text: str, features: Any, said: str, tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
-    processor = Processor.detect(tmp_path / "cpuinfo")
-    assert processor.features == features
-    assert said in processor.explain()
-
-
-def test_a_machine_without_cpuinfo(tmp_path: Path) -> None:
-    assert Processor.detect(tmp_path / "absent").features is None
 
 
 def test_the_command_line(bundle: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

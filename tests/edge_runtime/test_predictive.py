@@ -156,14 +156,16 @@ def test_a_payload_finds_its_bundle_and_variant(
     other = EdgeRuntime.open(tiny_bundle, "int4", threads=1, prepack=False)
     data = payload(other, some_anchors(other))
     tag = peek(data).tag
-    assert read_manifest(tiny_bundle).variant_of(tag) == "int4"
+    assert read_manifest(tiny_bundle).variant_with_fingerprint(tag) == "int4"
     empty = {"EDGE_BUNDLES": str(tmp_path)}
-    assert find_bundles(tag, None, empty, tiny_bundle, of_ranking=True) == [tiny_bundle]
+    assert find_bundles(tag, None, empty, tiny_bundle, by_fingerprint=True) == [tiny_bundle]
     strange = next(
-        f"{n:02x}" for n in range(256) if read_manifest(tiny_bundle).variant_of(f"{n:02x}") is None
+        f"{n:02x}"
+        for n in range(256)
+        if read_manifest(tiny_bundle).variant_with_fingerprint(f"{n:02x}") is None
     )
-    with pytest.raises(BundleContractError, match=rf"(?s)ranking {strange}.*of int8"):
-        find_bundles(strange, None, empty, tiny_bundle, of_ranking=True)
+    with pytest.raises(BundleContractError, match=rf"(?s)fingerprint {strange}.*of int8"):
+        find_bundles(strange, None, empty, tiny_bundle, by_fingerprint=True)
     file = tmp_path / "payload.bin"
     file.write_bytes(data)
     base = [str(file), "--model", str(tiny_bundle), "--prompt", PROMPT, "--no-prepack", "--threads", "1"]

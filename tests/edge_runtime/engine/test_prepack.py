@@ -18,9 +18,10 @@ from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine import prepack
 from edge_runtime.engine.ort_engine import OrtEngine, session_options
 from edge_runtime.engine.partition import split
-from edge_runtime.engine.prepack import PrepackCache, cache_root, processor
+from edge_runtime.engine.prepack import PrepackCache, cache_root
 from edge_runtime.errors import BundleHashError
 from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.system import processor_signature
 
 
 @pytest.fixture
@@ -145,14 +146,14 @@ def test_another_processor_library_or_variant_has_an_entry_of_its_own(
     first = PrepackCache(bundle, root)
     assert first.build(session_options(1), same)
     assert first.folder != PrepackCache(Bundle.open(bundle.path, "int8"), root).folder
-    monkeypatch.setattr(prepack, "processor", lambda: "another")
+    monkeypatch.setattr(prepack, "processor_signature", lambda: "another")
     second = PrepackCache(bundle, root)
     assert not second.usable()
     assert second.build(session_options(1), same)
     assert not first.folder.exists()  # what no longer fits is removed
     monkeypatch.setattr(prepack.ort, "__version__", "0")
     assert PrepackCache(bundle, root).folder != second.folder
-    assert processor()
+    assert processor_signature()
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(

@@ -272,9 +272,8 @@ def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[Ed
     predictive = header.codec is Codec.PREDICTIVE
 
     def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:
-        edge = _runtime(
-            args, path, read_manifest(path).variant_with_fingerprint(header.tag) if predictive else None
-        )
+        variant = read_manifest(path).variant_with_fingerprint(header.tag) if predictive else None
+        edge = _runtime(args, path, variant)
         if not predictive:  # a predictive payload is read with another form of the model
             edge.preload()
         return edge, edge.read(data, prompt)

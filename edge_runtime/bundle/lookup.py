@@ -1,7 +1,7 @@
-"""Which bundle to use for a payload, when none is named.
+"""Bundle lookup: the installed bundle that fits a payload, where none is named.
 
-Knows the folders bundles are installed in and the order they are asked in. Does not know what is in a
-payload: it is given the payload's tag, with which the identity of a fitting contract or model fingerprint begins.
+Responsible for the folders of installed bundles and their order. Not responsible for payloads: callers pass
+the payload's tag, the first digits of the contract's identity or of the model fingerprint.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def find_bundles(
     *,
     by_fingerprint: bool = False,
 ) -> list[Path]:
-    """Folders of the bundles to try for a payload, best first: one a contract, and at least one.
+    """Returns the folders of the bundles to try for a payload, best first: one per contract, at least one.
 
-    tag:   the first hex digits of the identity of the payload's contract, or of its model fingerprint.
+    tag:   first hex digits of the payload's contract identity; of its model fingerprint by_fingerprint.
     model: a folder or the name of an installed bundle; else the environment's EDGE_MODEL. A bundle named in
-           either way is taken whatever its contract: decoding tells when it does not fit.
-    Otherwise the installed bundles are tried, those in EDGE_BUNDLES (folders of bundles) or else in the
-    user's data folder, then those in ./bundles, then the one that comes with this package.
+           either way is returned whatever its contract: decoding fails where it does not fit.
+    Otherwise the installed bundles are tried: those in EDGE_BUNDLES (folders of bundles) or else in the
+    user's data folder, then those in ./bundles, then the one shipped with this package.
 
     Raises BundleMissingError or BundleContractError, which name what was looked for and where.
     """

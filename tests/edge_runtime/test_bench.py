@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edge_runtime import bench as cli
-from edge_runtime.tools.measure import CHUNKS, Bench, Trial, memory, timed
+from edge_runtime.tools.measure import CHUNKS, Bench, Trial, timed
 from payload import Contract
 
 
@@ -120,8 +120,3 @@ def test_repetitions_of_several_take_turns() -> None:
     figures = timed([test("a"), test("b")], 2)
     assert "".join(calls) == "-a-b-a-b-a-b"
     assert [(figure.engine, figure.passes) for figure in figures] == [("a", 12), ("b", 12)]
-
-
-def test_memory_is_told_by_kind() -> None:
-    found = memory()
-    assert found == {} or set(found) == {"anonymous", "file-backed"}

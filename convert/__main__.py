@@ -1,4 +1,7 @@
-"""Command line of the converter: options in, a bundle and a table of figures out."""
+"""python -m convert: converts a checkpoint to a bundle and prints the figures of its verification.
+
+Responsible for options, progress bars and the table. Not responsible for the conversion (see `conversion`).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from convert.conversion import DEFAULT_VARIANTS, convert
-from convert.errors import ConvertError, OptionError
+from convert.errors import OptionError
 from convert.hub import DEFAULT_MODEL
 from convert.stages import workspace_of
 from convert.variants import RECIPES, checked_names
 from convert.verify import Thresholds
 from edge_runtime.bundle.bundle import Manifest, Variant
-
-EXIT_INTERRUPTED = 130
+from payload.cli import run_command
 
 _EXAMPLES = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
@@ -67,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "model", nargs="?", default=DEFAULT_MODEL, help="checkpoint folder or hub name (default: %(default)s)"
     )
-    result.add_argument("-o", "--out", type=Path, required=True, metavar="BUNDLE", help="folder to make")
+    result.add_argument("-o", "--out", type=Path, required=True, metavar="BUNDLE", help="folder to write")
     result.add_argument(
         "--variants",
         default=",".join(DEFAULT_VARIANTS),
@@ -88,7 +90,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="VARIANT.NAME=VALUE",
         help="bound of a figure: top1 and greedy from below, mean_kl and max_delta from above; repeatable",
     )
-    result.add_argument("--prompts", type=Path, metavar="FILE", help="questions for verification, one a line")
+    result.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="questions for verification, one per line"
+    )
     result.add_argument("--threads", type=int, help="threads for PyTorch and ONNX Runtime")
     result.add_argument("--force", action="store_true", help="replace a bundle that is already there")
     result.add_argument("--json", action="store_true", help="print the manifest instead of a table")
@@ -96,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def thresholds_of(variants: Sequence[str], settings: Sequence[str]) -> dict[str, Thresholds]:
-    """The variants' own thresholds with settings like "int4.mean_kl=0.3" applied."""
+    """The variants' own thresholds with settings like "int4.mean_kl=0.3" applied; raises OptionError."""
     result = {name: RECIPES[name].thresholds for name in variants}
     for setting in settings:
         left, equals, value = setting.partition("=")
@@ -111,19 +115,19 @@ def thresholds_of(variants: Sequence[str], settings: Sequence[str]) -> dict[str,
 
 
 def read_prompts(path: Path) -> list[str]:
-    """Non-empty lines of a file."""
+    """The non-empty lines of a file; raises OptionError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"--prompts {path}: expected a readable text file, found: {error}.") from error
     prompts = [line.strip() for line in lines if line.strip()]
     if not prompts:
-        raise OptionError(f"--prompts {path}: expected a question a line, found none.")
+        raise OptionError(f"--prompts {path}: expected one question per line, found none.")
     return prompts
 
 
 def table(manifest: Manifest) -> Table:
-    """Sizes and figures of every variant."""
+    """The sizes and figures of every variant, one row each."""
     positions = max(v.verification["positions"] for v in manifest.variants.values())
     result = Table(caption=f"{positions} positions; context {manifest.context}; * is the default")
     for name in ("variant", "MB", "top-1", "mean KL", "max Δ", "greedy", "ms/token"):
@@ -147,29 +151,35 @@ def megabytes(variant: Variant) -> float:
     return sum(record.size for record in variant.files.values()) / 1e6
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
-    bars = Bars()
-    try:
-        variants = checked_names(tuple(name.strip() for name in options.variants.split(",") if name.strip()))
-        manifest = convert(
-            options.model,
-            options.out,
-            variants=variants,
-            context=options.context,
-            revision=options.revision,
-            prompts=read_prompts(options.prompts) if options.prompts else None,
-            thresholds=thresholds_of(variants, options.threshold),
-            threads=options.threads,
-            force=options.force,
-            progress=bars,
+def main(argv: Sequence[str] | None = None) -> int:
+    # The tokenizers library warns about forks after use; nothing here gains from its threads.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    options = parser().parse_args(argv)
+    code = run_command("convert", lambda: run(options), interrupted="interrupted.")
+    folder = workspace_of(options.out.resolve())
+    if code and folder.is_dir():
+        print(
+            f"Finished stages are kept in {folder}: the same command goes on there; delete it to start over.",
+            file=sys.stderr,
         )
-    except ConvertError as error:
-        print(f"convert: {error}{_kept(options.out)}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print(f"convert: interrupted.{_kept(options.out)}", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    return code
+
+
+def run(options: argparse.Namespace) -> int:
+    """Convert as the options say and print the manifest's figures."""
+    variants = checked_names(tuple(name.strip() for name in options.variants.split(",") if name.strip()))
+    manifest = convert(
+        options.model,
+        options.out,
+        variants=variants,
+        context=options.context,
+        revision=options.revision,
+        prompts=read_prompts(options.prompts) if options.prompts else None,
+        thresholds=thresholds_of(variants, options.threshold),
+        threads=options.threads,
+        force=options.force,
+        progress=Bars(),
+    )
     if options.json:
         print(json.dumps(manifest.to_json(), indent=1))
     else:
@@ -177,14 +187,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _kept(out: Path) -> str:
-    """A note on the finished stages of a conversion that broke off, where there are any."""
-    folder = workspace_of(out.resolve())
-    if not folder.is_dir():
-        return ""
-    return f"\nFinished stages are kept in {folder}: the same command goes on there; delete it to start over."
-
-
 if __name__ == "__main__":
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.exit(main())

@@ -1,17 +1,17 @@
-"""python -m convert.attention_cost: what a layer's attention costs, by how it is computed.
+"""python -m convert.attention_cost: benchmark of one layer's attention, by the way it is computed.
 
-A benchmark, not a test: ONNX Runtime's GroupQueryAttention in the shape of Qwen2.5-0.5B, in blocks or whole,
-with the factor 1/sqrt(D) applied by the operator or beforehand. Microseconds, the median; a ratio is over
-blocks with the factor, which is the library's default.
-
-    python -m convert.attention_cost --threads 2
+ONNX Runtime's GroupQueryAttention in the shape of Qwen2.5-0.5B, in blocks or whole, with the factor 1/sqrt(D)
+applied by the operator or to the weights beforehand. Prints median microseconds; a ratio is over blocks with
+the factor, which is the library's default.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,14 +19,15 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save_model
 
 from edge_runtime.engine.ort_session import BoundGraph, session_options
+from payload.cli import run_command
 
 HEADS, KV_HEADS, SIZE, CONTEXT = 14, 2, 64, 2048
 CASES = ((1, 0), (1, 128), (1, 512), (1, 1000), (8, 512), (64, 512), (100, 0))
-"""Tokens of a pass, and how many came before it."""
+"""Tokens of a pass, and tokens before it."""
 
 
 def write_graph(path: Path, scale: float) -> None:
-    """A graph of the one operator. scale: what it multiplies scores by; 0 for 1/sqrt(D)."""
+    """Write a graph of the one operator. scale: factor of the scores; 0 for 1/sqrt(D)."""
     node = helper.make_node(
         "GroupQueryAttention",
         ["qkv", "", "", "past.key", "past.value", "last", "total", "cos", "sin"],
@@ -54,7 +55,7 @@ def write_graph(path: Path, scale: float) -> None:
 
 
 def bind(graph: BoundGraph, tokens: int, before: int) -> list[np.ndarray]:
-    """Random inputs and room for the outputs of one pass; to be kept as long as it runs."""
+    """Bind random inputs and buffers for the outputs of one pass; they must be kept as long as it runs."""
     random = np.random.default_rng(0)
     buffer = 1 << (before + tokens - 1).bit_length()
     held = []
@@ -72,13 +73,21 @@ def bind(graph: BoundGraph, tokens: int, before: int) -> list[np.ndarray]:
     ]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="attention_cost"
+        prog="python -m convert.attention_cost",
+        description=__doc__,
+        epilog="example:\n  python -m convert.attention_cost --threads 2",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=100)
-    args = parser.parse_args()
+    parser.add_argument("--repeat", type=int, default=100, help="passes per figure (100)")
+    args = parser.parse_args(argv)
+    return run_command("attention_cost", lambda: measure(args.threads, args.repeat))
+
+
+def measure(threads: int, repeat: int) -> int:
+    """Print the table."""
     ways = [(whole, scale) for whole in (False, True) for scale in (0.0, 1.0)]
     names = [f"{'whole' if whole else 'blocks'}{', no factor' if scale else ''}" for whole, scale in ways]
     with TemporaryDirectory() as folder:
@@ -86,13 +95,13 @@ def main() -> None:
         for whole, scale in ways:
             path = Path(folder) / f"{scale}.onnx"
             write_graph(path, scale)
-            graphs.append(BoundGraph([path], session_options(args.threads), whole_attention=whole))
+            graphs.append(BoundGraph([path], session_options(threads), whole_attention=whole))
         print(f"| tokens | after | {' | '.join(names)} |")
         print("|---" * (2 + len(names)) + "|")
         for tokens, before in CASES:
             held = [bind(graph, tokens, before) for graph in graphs]
             times: list[list[float]] = [[] for _ in graphs]
-            for _ in range(args.repeat):
+            for _ in range(repeat):
                 for graph, kept in zip(graphs, times, strict=True):
                     graph.run()  # threads are awake and the cache is warm, as in the middle of a pass
                     started = time.perf_counter()
@@ -101,7 +110,8 @@ def main() -> None:
             del held
             first, *_ = found = [statistics.median(kept) for kept in times]
             print(f"| {tokens} | {before} | {' | '.join(f'{t:.0f} ({t / first:.2f})' for t in found)} |")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -60,13 +60,3 @@ def _quantize_rows(
     if bits == 8:
         return integers, scale[..., 0]
     return np.bitwise_or(integers[..., 0::2], np.left_shift(integers[..., 1::2], 4)), scale[..., 0]
-
-
-def dequantize(blocks: Blocks, bits: int, columns: int) -> npt.NDArray[np.float32]:
-    """The matrix [N, columns] that the blocks stand for."""
-    integers = blocks.packed
-    if bits == 4:
-        integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(*integers.shape[:2], -1)
-    values = (integers.astype(np.float32) - (1 << (bits - 1))) * blocks.scales[..., None]
-    matrix: npt.NDArray[np.float32] = values.reshape(len(values), -1)[:, :columns]
-    return matrix

@@ -186,11 +186,6 @@ class Checkpoint:
             raise SourceError(f"{path}: expected finite weights, found NaN or infinity in {name}.")
         return value
 
-    @property
-    def weight_bytes(self) -> int:
-        """Size of the safetensors files."""
-        return sum(path.stat().st_size for path in self.files)
-
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of config.json and the weights: what a conversion starts from."""

@@ -23,17 +23,9 @@ from edge_runtime.bundle.bundle import TOKENIZER, Bundle
 from edge_runtime.errors import JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.chat_compiler import compile_template
-from edge_runtime.text.tokenizer import Tokenizer
+from edge_runtime.text.tokenizer import QWEN2_SPLIT, Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
-
-QWEN2_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""Where the Qwen2 vocabulary family cuts text before merging; a checkpoint without tokenizer.json does not
-say.
-"""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,12 @@ import tokenizers
 
 from edge_runtime.errors import BundleSchemaError
 
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Where the Qwen2 vocabulary family splits text before merging, as in tokenizer.json: digits stand alone."""
+
 
 def _byte_alphabet() -> dict[str, int]:
     """The character that byte-level BPE writes for each byte, as a table back to the byte.

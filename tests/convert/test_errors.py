@@ -104,7 +104,7 @@ def test_weights_that_are_no_numbers(broken: Path) -> None:
 
 
 def test_a_tokenizer_of_another_model(broken: Path, checkpoint_folder: Path) -> None:
-    from tests.checkpoints import write_tokenizer
+    from convert.random_checkpoint import write_tokenizer
 
     write_tokenizer(broken, vocab_size=330)
     refused(broken, SourceError, "embedding's 320 rows", "do not belong together")

@@ -13,12 +13,13 @@ from transformers import AutoModelForCausalLM
 
 from convert.conversion import bundle_shape
 from convert.dialects import exact_scale, rotary_tables
-from convert.quantize import dequantize, quantize
+from convert.quantize import quantize
 from convert.qwen2 import DialectName, write_graph
 from convert.source import Checkpoint
 from convert.weights import Blockwise, Floating, WeightFormat
 from edge_runtime.engine.ort_engine import OrtEngine
 from tests.checkpoints import write_tiny_qwen
+from tests.convert.dequantize import dequantize
 
 CONTEXT = 128
 

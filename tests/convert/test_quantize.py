@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from convert.quantize import BLOCK, Blocks, dequantize, quantize
+from convert.quantize import BLOCK, Blocks, quantize
+from tests.convert.dequantize import dequantize
 
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 100))
 

@@ -12,6 +12,7 @@ import pytest
 
 from convert import Thresholds
 from convert import convert as run_convert
+from convert.random_checkpoint import SHAPES, write_random_checkpoint
 from convert.source import shape_of
 from convert.variants import RECIPES
 from convert.verification_prompts import DEFAULT_PROMPTS
@@ -21,7 +22,6 @@ from edge_runtime.engine.base import Engine
 from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
 from payload import AnchorSet
-from tests.checkpoints import QWEN25, write_random_qwen25
 
 # Random weights of this width give nearly equal logits: what counts here is that the distributions agree.
 BOUNDS = {
@@ -38,14 +38,14 @@ def test_the_shapes_have_the_published_number_of_parameters(size: str, millions:
         "architectures": ["Qwen2ForCausalLM"],
         "max_position_embeddings": 32_768,
         "rope_theta": 1e6,
-        **QWEN25[size],
+        **SHAPES[size],
     }
     assert shape_of(config, size).parameters / 1e6 == pytest.approx(millions, abs=0.1)
 
 
 @pytest.mark.parametrize(("variant", "limit"), [("int8", 560e6), ("int4", 310e6), ("fp16", 990e6)])
 def test_planned_size_of_the_half_billion_model(variant: str, limit: float) -> None:
-    config = {"architectures": ["Qwen2ForCausalLM"], "max_position_embeddings": 32_768, **QWEN25["0.5B"]}
+    config = {"architectures": ["Qwen2ForCausalLM"], "max_position_embeddings": 32_768, **SHAPES["0.5B"]}
     assert RECIPES[variant].planned_bytes(shape_of(config, "0.5B"), 2048) < limit
 
 
@@ -55,7 +55,7 @@ SHORT = DEFAULT_PROMPTS[2:4]
 
 @pytest.mark.parametrize("size", ["1.5B", "3B"])
 def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
-    folder = write_random_qwen25(tmp_path / "source", size, num_hidden_layers=1, vocab_size=400)
+    folder = write_random_checkpoint(tmp_path / "source", size, num_hidden_layers=1, vocab_size=400)
     bounds = {name: BOUNDS[name] for name in ("fp32", "int4")}
     manifest = run_convert(
         folder,
@@ -74,7 +74,7 @@ def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_layers_with_the_whole_vocabulary(tmp_path: Path) -> None:
-    folder = write_random_qwen25(tmp_path / "source", "0.5B", num_hidden_layers=2)
+    folder = write_random_checkpoint(tmp_path / "source", "0.5B", num_hidden_layers=2)
     bundle = tmp_path / "bundle"
     names = ("fp32", "fp16", "int8", "int4")
     bounds = {name: BOUNDS[name] for name in names}

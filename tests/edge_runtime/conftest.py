@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from convert.random_checkpoint import write_tokenizer
 from edge_runtime.bundle.bundle import TEMPLATE as TEMPLATE_NAME
 from edge_runtime.bundle.bundle import Manifest, ModelShape, Variant, contract_of, file_record
 from edge_runtime.engine.base import BaseEngine, Logits
 from payload import AnchorSet, Contract
-from tests.checkpoints import write_tiny_qwen, write_tokenizer
+from tests.checkpoints import write_tiny_qwen
 
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("untimed", deadline=None)

@@ -10,8 +10,8 @@ import pytest
 from cloud_anchor.suite.__main__ import main
 from cloud_anchor.suite.phases.gaps import gap_scores
 from cloud_anchor.suite.traces import decoder, read_fills
+from convert.random_checkpoint import write_tokenizer
 from payload.tools.published_runs import DEFAULT_TOKENIZER, TraceTokenizer, read_traces
-from tests.checkpoints import write_tokenizer
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
 

@@ -1,39 +1,38 @@
-"""python -m tests.convert.full_size FOLDER: the whole conversion at the exact size of Qwen2.5-0.5B.
+"""python -m convert.full_size FOLDER: benchmark of the whole conversion at the exact size of Qwen2.5-0.5B.
 
-A benchmark, not a test: makes a checkpoint with random weights (1 GB), converts it to every variant, and
-prints what each stage and each variant costs as the table that convert/README.md shows. Needs 10 GB of disk
-and memory. Random weights say nothing about accuracy, so only fp32 and fp16 are held to their thresholds.
+Makes a checkpoint with random weights (1 GB), converts it to every variant, and prints the cost of each stage
+and each variant, as the tables in convert/README.md. Needs 10 GB of disk and memory. Random weights say
+nothing about accuracy, so only fp32 and fp16 are held to their thresholds.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from convert import Thresholds, convert
+from convert.conversion import convert
 from convert.progress import Silent
+from convert.random_checkpoint import read_tokenizer, write_random_checkpoint
+from convert.verify import Thresholds
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.tools.baselines import genai_loop, genai_model, genai_options
-from tests.checkpoints import write_random_qwen25
+from payload.cli import run_command
 
-REPOSITORY = Path(__file__).parents[2]
-PUBLISHED_TOKENIZER = REPOSITORY.parent / "shared" / "tokenizer" / "qwen2.5_tokenizer.json.gz"
 VARIANTS = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 CHUNKS = (1, 8, 32)
 
 
 class Clock(Silent):
-    """Notes how long each stage took and how much memory the process has needed so far."""
+    """Prints the seconds of each stage and the peak memory of the process so far."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, float, float]] = []
@@ -51,9 +50,7 @@ class Clock(Silent):
 
 
 def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
-    """Load a variant in this process: seconds, resident megabytes, and milliseconds of chunks (the
-    median).
-    """
+    """Seconds to load a variant in this process, resident megabytes, and median milliseconds by chunk."""
     started = time.perf_counter()
     engine = OrtEngine.open(Bundle.open(bundle, variant, verify=False), threads=threads)
     engine.append(list(range(16)), [15])
@@ -74,7 +71,7 @@ def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
 
 
 def measure_genai(folder: Path, graph: str | None, threads: int) -> float:
-    """Milliseconds a token (the median) of onnxruntime-genai's own loop on a folder of its form."""
+    """Median milliseconds per token of onnxruntime-genai's own loop on a folder in its form."""
     count = 20
     prepare, run = genai_loop(genai_model(folder, genai_options(threads, graph)), range(16), count)
     times = []
@@ -87,8 +84,9 @@ def measure_genai(folder: Path, graph: str | None, threads: int) -> float:
 
 
 def in_own_process(*arguments: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "tests.convert.full_size", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=True)
+    """The figures that this command prints with other arguments: memory is measured in a fresh process."""
+    command = [sys.executable, "-m", "convert.full_size", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     result: dict[str, float] = json.loads(done.stdout)
     return result
 
@@ -105,41 +103,47 @@ def converted(source: Path, bundle: Path, variants: tuple[str, ...], threads: in
     return manifest
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.convert.full_size",
+        prog="python -m convert.full_size",
         description=__doc__,
-        epilog="example:\n  python -m tests.convert.full_size runs/full-size --threads 2",
+        epilog="example:\n  python -m convert.full_size runs/full-size --threads 2",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, help="where the checkpoint and the bundle go; both are kept")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="Qwen2.5's published tokenizer.json, or .json.gz"
+    )
+    parser.add_argument(
         "--genai", type=Path, metavar="FOLDER", help="an int4 model made by genai's own builder"
     )
     parser.add_argument("--measure", metavar="VARIANT", help=argparse.SUPPRESS)
     parser.add_argument("--measure-genai", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
+    return run_command("full_size", lambda: run(args))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the tables, or with --measure and --measure-genai the figures of this process as JSON."""
     source, bundle = args.folder / "checkpoint", args.folder / "bundle"
     if args.measure_genai:
         print(json.dumps({"ms1": measure_genai(args.folder, args.measure, args.threads)}))
-        return
+        return 0
     if args.measure:
         print(json.dumps(measure(bundle, args.measure, args.threads)))
-        return
+        return 0
     variants = tuple(args.variants.split(","))
     if not (source / "model.safetensors").exists():
-        text = None
-        if PUBLISHED_TOKENIZER.exists():
-            text = gzip.decompress(PUBLISHED_TOKENIZER.read_bytes()).decode("utf-8")
-        write_random_qwen25(source, "0.5B", tokenizer=text)
+        text = read_tokenizer(args.tokenizer) if args.tokenizer else None
+        write_random_checkpoint(source, "0.5B", tokenizer=text)
     manifest = (
         read_manifest(bundle)
         if (bundle / MANIFEST).exists()
         else converted(source, bundle, variants, args.threads)
     )
-    heads = " | ".join(f"ms a chunk of {chunk}" for chunk in CHUNKS)
+    heads = " | ".join(f"ms per chunk of {chunk}" for chunk in CHUNKS)
     print(f"| variant | MB | mean KL | load s | resident MB (anonymous) | {heads} |")
     print("|---" * (5 + len(CHUNKS)) + "|")
     for name in variants:
@@ -156,11 +160,12 @@ def main() -> None:
     if "int4" in variants:
         graph = ["--measure-genai", "--measure", "int4/genai.onnx"]
         ours = in_own_process(str(bundle), *graph, *threads)
-        print(f"\nint4 in onnxruntime-genai's loop: {ours['ms1']:.1f} ms a token")
+        print(f"\nint4 in onnxruntime-genai's loop: {ours['ms1']:.1f} ms per token")
     if args.genai:
         theirs = in_own_process(str(args.genai), "--measure-genai", *threads)
-        print(f"onnxruntime-genai's own builder and loop: {theirs['ms1']:.1f} ms a token")
+        print(f"onnxruntime-genai's own builder and loop: {theirs['ms1']:.1f} ms per token")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

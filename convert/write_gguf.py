@@ -1,16 +1,17 @@
-"""python -m tests.convert.write_gguf CHECKPOINT OUT.gguf: a Qwen2 checkpoint as llama.cpp reads it.
+"""python -m convert.write_gguf CHECKPOINT OUT.gguf: a Qwen2 checkpoint in the format of llama.cpp.
 
-A helper of the benchmark, so that llama.cpp runs the same weights:
-`python -m edge_runtime.bench BUNDLE --vs llama.cpp:OUT.gguf`.
-Matrices are quantised by the `gguf` package. With `--head q8_0` the tied embedding and head keep 8 bits, as
-llama.cpp's own quantiser leaves them at this width; by default they have 4 bits too, as in our int4 bundle,
-which is faster.
+For the benchmark, so that llama.cpp runs the same weights:
+`python -m edge_runtime.bench BUNDLE --vs llama.cpp:OUT.gguf`. Needs the `gguf` package, which quantises the
+matrices. With `--head q8_0` the tied embedding and head keep 8 bits, as llama.cpp's own quantiser leaves them
+at this width; by default they have 4 bits too, as in an int4 bundle, which is faster.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gguf import (
@@ -24,6 +25,7 @@ from gguf import (
 from gguf.quants import quantize
 
 from convert.source import Checkpoint
+from payload.cli import run_command
 
 TYPES = {
     "q4_0": GGMLQuantizationType.Q4_0,
@@ -38,7 +40,11 @@ FILE_TYPES = {
 
 
 def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
-    """Write a checkpoint folder (with tokenizer.json) as a GGUF file. weights, head: names of `TYPES`."""
+    """Write a checkpoint folder (with tokenizer.json) as a GGUF file.
+
+    weights, head: names of `TYPES`, for the layers' matrices and for the tied embedding and head. Raises
+    SourceError where the checkpoint cannot be read.
+    """
     checkpoint = Checkpoint(folder)
     shape = checkpoint.shape
     writer = GGUFWriter(out, "qwen2")
@@ -90,23 +96,28 @@ def _add_vocabulary(writer: GGUFWriter, tokenizer: dict[str, object], rows: int)
     writer.add_bos_token_id(ends["<|endoftext|>"])
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.convert.write_gguf",
+        prog="python -m convert.write_gguf",
         description=__doc__,
-        epilog="example:\n  python -m tests.convert.write_gguf runs/full-size/checkpoint runs/q4_0.gguf",
+        epilog="example:\n  python -m convert.write_gguf runs/full-size/checkpoint runs/q4_0.gguf",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--weights", choices=tuple(TYPES), default="q4_0")
     parser.add_argument("--head", choices=tuple(TYPES), default="q4_0", help="the embedding and the head")
-    args = parser.parse_args()
-    part = args.out.with_name(args.out.name + ".part")
-    write_gguf(args.checkpoint, part, args.weights, args.head)
-    part.rename(args.out)
-    print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
+    args = parser.parse_args(argv)
+
+    def write() -> int:
+        part = args.out.with_name(args.out.name + ".part")
+        write_gguf(args.checkpoint, part, args.weights, args.head)
+        part.rename(args.out)
+        print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
+        return 0
+
+    return run_command("write_gguf", write)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

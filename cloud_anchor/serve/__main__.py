@@ -1,6 +1,6 @@
 """`python -m cloud_anchor.serve`: the service on one machine.
 
-Knows the command line. The work is done by `app` and `engine`.
+Responsible for the command line. Not responsible for the service (see `app` and `batch_engine`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from cloud_anchor.anchor import PLAN_TO_CHECK, QUOTA, add_sampling, add_selection, config_of, selection_of
 from cloud_anchor.errors import CloudError, RequestError
-from edge_runtime.errors import EdgeError
 from payload import PayloadError
+from payload.cli import INTERRUPTED, run_command
 
 if TYPE_CHECKING:
     from cloud_anchor.serve.settings import Limits
@@ -30,33 +30,23 @@ EPILOG = """examples:
   python -m edge_runtime.fill --url http://localhost:8080 \\
       --prompt "Tell me about Torden: its river, mayor, craft, dish and age."
 
-  # Dream-7B for devices with this bundle, keys from a file, 16 answers at a time
+  # Dream-7B for devices with this bundle, keys from a file, batches of 16
   python -m cloud_anchor.serve --model Dream-org/Dream-v0-Instruct-7B --edge bundles/qwen2.5-0.5b \\
       --host 0.0.0.0 --keys keys.txt --batch 16
 
-exit codes: 0 stopped in order (SIGTERM), 1 the address cannot be used, 2 usage, 4 bad or missing model,
+exit codes: 0 graceful shutdown (SIGTERM), 1 the address cannot be used, 2 usage, 4 bad or missing model,
 130 interrupted
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    try:
-        return _run(args)
-    except (CloudError, EdgeError) as error:
-        return _fail(error, error.exit_code)
-    except PayloadError as error:  # model and bundle have different vocabularies
-        return _fail(error, 4)
-    except KeyboardInterrupt:  # before the service was up
-        return 130
-
-
-def _fail(error: object, code: int) -> int:
-    print(f"serve: {error}", file=sys.stderr)
-    return code
+    # A PayloadError here: model and bundle have different vocabularies.
+    return run_command("serve", lambda: _run(args), exit_codes={PayloadError: 4})
 
 
 def parser() -> argparse.ArgumentParser:
+    """The command line."""
     result = argparse.ArgumentParser(
         prog="python -m cloud_anchor.serve",
         description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream; GET /v1/contract, "
@@ -65,12 +55,12 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    result.add_argument("--port", type=int, default=8080, help="0 takes a free one (default 8080)")
+    result.add_argument("--port", type=int, default=8080, help="0: any free port (default 8080)")
     result.add_argument(
         "--keys",
         type=Path,
         metavar="FILE",
-        help="API keys, one a line; default: $CLOUD_ANCHOR_KEYS, else none",
+        help="API keys, one per line (default: $CLOUD_ANCHOR_KEYS, else none)",
     )
     result.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
@@ -92,10 +82,10 @@ def parser() -> argparse.ArgumentParser:
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """The options of `settings.Limits`."""
     group = parser.add_argument_group("limits")
-    group.add_argument("--batch", type=int, help="answers denoised together (default 8)")
-    group.add_argument("--queue", type=int, help="requests that may wait for a place (default 64)")
-    group.add_argument("--deadline", type=float, metavar="S", help="most seconds of a request (default 30)")
-    group.add_argument("--body-bytes", type=int, metavar="N", help="of a request (default 65536)")
+    group.add_argument("--batch", type=int, help="rows denoised together (default 8)")
+    group.add_argument("--queue", type=int, help="requests that may wait for the batch (default 64)")
+    group.add_argument("--deadline", type=float, metavar="S", help="seconds per request (default 30)")
+    group.add_argument("--body-bytes", type=int, metavar="N", help="bytes per body (default 65536)")
     group.add_argument("--body-seconds", type=float, metavar="S", help="for a body to arrive (default 10)")
     group.add_argument("--header-seconds", type=float, metavar="S", help="for a head to arrive (default 10)")
     group.add_argument("--connections", type=int, metavar="N", help="open at once (default 1024)")
@@ -109,7 +99,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def limits_of(args: argparse.Namespace) -> Limits:
-    """The limits, read; raises RequestError."""
+    """The limits of the command line; raises RequestError."""
     from cloud_anchor.serve.settings import Limits
 
     names = ("batch", "queue", "deadline", "body_bytes", "body_seconds", "header_seconds", "connections")
@@ -134,42 +124,44 @@ def _run(args: argparse.Namespace) -> int:
     import torch
 
     from cloud_anchor.pipeline import DEFAULT_PLAN, Pipeline
-    from cloud_anchor.serve.keys import Keys
-    from cloud_anchor.serve.local import Local
+    from cloud_anchor.serve.keys import ApiKeys
+    from cloud_anchor.serve.local_backend import LocalBackend
     from cloud_anchor.serve.telemetry import Metrics
 
-    keys = Keys.read(args.keys)
-    listener = _listen(args.host, args.port)
-    if listener is None:
-        return 1
-    with listener:
+    keys = ApiKeys.read(args.keys)
+    with _listen(args.host, args.port) as listener:
         if args.threads is not None:
             torch.set_num_threads(args.threads)
         pipeline = Pipeline.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
         config = config_of(args, *(pipeline.model.plan or DEFAULT_PLAN))
         metrics = Metrics()
         quota = args.commit_above == QUOTA
-        backend = Local(pipeline, config, limits, selection, metrics.step, args.model, quota=quota)
+        backend = LocalBackend(pipeline, config, limits, selection, metrics.step, args.model, quota=quota)
         app = create_app(backend, keys, limits, metrics)
         server = Server(app, app.service, limits, args.host, args.port, args.linger)
         host, port = listener.getsockname()[:2]
         if not len(keys) and not host.startswith("127."):
-            logging.warning("no API keys (--keys): whoever reaches %s:%d may ask", host, port)
+            logging.warning("no API keys (--keys): every client that reaches %s:%d is served", host, port)
         print(f"serve: {args.model} at http://{host}:{port}", file=sys.stderr, flush=True)
         server.run(sockets=[listener])
-    return 130 if server.stopped_by == signal.SIGINT else 0
+    return INTERRUPTED if server.stopped_by == signal.SIGINT else 0
 
 
-def _listen(host: str, port: int) -> socket.socket | None:
-    """The bound socket: a port that is taken is found out before a large model is loaded."""
+class AddressError(CloudError):
+    """The address cannot be listened on."""
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """The bound socket, before a large model is loaded; raises AddressError."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
-        _fail(f"{host}:{port}: expected an address to listen on, found: {error}. Choose another --port.", 1)
-        return None
+        raise AddressError(
+            f"{host}:{port}: expected an address to listen on, found: {error}. Choose another --port."
+        ) from error
     return listener
 
 

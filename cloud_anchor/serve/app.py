@@ -1,6 +1,7 @@
-"""The HTTP interface: paths, statuses, headers, and the description of all that.
+"""The HTTP interface: paths, status codes, headers and response bodies.
 
-Knows FastAPI and a `Backend`. Does not know models, threads or sockets.
+Responsible for turning HTTP requests into calls of a `Backend` and its payloads into responses. Not
+responsible for models, threads or sockets.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import Body, FastAPI, Request, Response
 
 from cloud_anchor.serve.backend import AnchorRequest, Backend, ServiceInfo
-from cloud_anchor.serve.bounds import Bounds, encode_json
-from cloud_anchor.serve.errors import ServiceError, stopping
-from cloud_anchor.serve.faults import BINARY, JSON, ClientLeftError, handle_errors
-from cloud_anchor.serve.jobs import Ready
-from cloud_anchor.serve.keys import Keys
-from cloud_anchor.serve.openapi import ASKING, SMALL, describe_app, refusals
+from cloud_anchor.serve.error_handlers import BINARY, JSON, ClientLeftError, install_error_handlers
+from cloud_anchor.serve.errors import ServiceError, encode_json
+from cloud_anchor.serve.jobs import ServedPayload
+from cloud_anchor.serve.keys import ApiKeys
+from cloud_anchor.serve.middleware import RequestMiddleware
+from cloud_anchor.serve.openapi import COMMON_ERRORS, PAYLOAD_ERRORS, error_responses, install_openapi
 from cloud_anchor.serve.schema import (
     EVENT_SCHEMA,
     AnchorsBody,
@@ -27,6 +28,7 @@ from cloud_anchor.serve.schema import (
     StateAnswer,
     StreamBody,
 )
+from cloud_anchor.serve.service import Service
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.telemetry import CONTENT_TYPE, Metrics
 
@@ -37,45 +39,17 @@ EVENTS = "text/event-stream"
 T = TypeVar("T")
 
 
-class Service:
-    """The state behind the paths. `draining`: no new requests are taken, those taken are finished."""
-
-    def __init__(self, backend: Backend, metrics: Metrics) -> None:
-        self.backend = backend
-        self.metrics = metrics
-        self.draining = False
-        self.open_requests = 0
-
-    def trouble(self) -> ServiceError | None:
-        """Why no request can be taken now, if so."""
-        if self.draining:
-            return stopping()
-        state = self.backend.state()
-        if state is None:
-            return None
-        return ServiceError(503, "not_ready", "a service that is ready", state, "Try again.", 5.0)
-
-    @asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
-        """Around every request that makes payloads; raises ServiceError where none is taken."""
-        trouble = self.trouble()
-        if trouble is not None:
-            raise trouble
-        self.open_requests += 1
-        try:
-            yield
-        finally:
-            self.open_requests -= 1
-
-
 async def while_present(receive: Receive, work: Awaitable[T]) -> T:
-    """What `work` gives; where the client leaves before, cancels it and raises ClientLeftError."""
+    """Await `work` and return its result; where the client disconnects first, cancel it.
 
-    async def gone() -> None:
+    Raises ClientLeftError for a client that has disconnected.
+    """
+
+    async def disconnected() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    task, watcher = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    task, watcher = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
     try:
         await asyncio.wait((task, watcher), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -88,7 +62,7 @@ async def while_present(receive: Receive, work: Awaitable[T]) -> T:
 
 
 class EventStream(Response):
-    """Server-sent events of an order whose first payload is there already."""
+    """Server-sent events of a request whose first payload is there alserved."""
 
     media_type = EVENTS
 
@@ -109,27 +83,31 @@ class EventStream(Response):
                 await while_present(receive, write())
 
 
-def answer_of(ready: Ready, facts: ServiceInfo) -> dict[str, Any]:
+def to_json(served: ServedPayload, info: ServiceInfo) -> dict[str, Any]:
+    """The fields of schema `AnchorsAnswer`."""
     return {
-        "payload": base64.b64encode(ready.data).decode("ascii"),
-        "bytes": len(ready.data),
-        "anchors": ready.anchors,
-        "length": ready.length,
-        "step": ready.step,
-        "total_steps": ready.total_steps,
-        "canvas": ready.canvas,
-        "delta": ready.delta,
-        "last": ready.last,
-        "contract": facts.identity,
+        "payload": base64.b64encode(served.data).decode("ascii"),
+        "bytes": len(served.data),
+        "anchors": served.anchors,
+        "length": served.length,
+        "step": served.step,
+        "total_steps": served.total_steps,
+        "canvas": served.canvas,
+        "delta": served.delta,
+        "last": served.last,
+        "contract": info.identity,
     }
 
 
 def event(name: str, data: object) -> bytes:
+    """One server-sent event."""
     return b"event: " + name.encode("ascii") + b"\ndata: " + encode_json(data) + b"\n\n"
 
 
-def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | None = None) -> Bounds:
-    """The ASGI application; its `service` says when it no longer takes requests."""
+def create_app(
+    backend: Backend, keys: ApiKeys, limits: Limits, metrics: Metrics | None = None
+) -> RequestMiddleware:
+    """The ASGI application; its `service` holds the state, `draining` among it."""
     metrics = metrics or Metrics()
     service = Service(backend, metrics)
 
@@ -150,22 +128,23 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
         redoc_url=None,
         redirect_slashes=False,
     )
-    handle_errors(app, metrics)
-    describe_app(app, backend, bool(len(keys)))
+    install_error_handlers(app, metrics)
+    install_openapi(app, backend, bool(len(keys)))
 
-    def read(body: AnchorsBody | StreamBody) -> AnchorRequest:
-        order = body.to_order()
-        facts = backend.facts
+    def validated(body: AnchorsBody | StreamBody) -> AnchorRequest:
+        """The request, within the service's limits; raises ServiceError."""
+        request = body.to_request()
+        limits = backend.info.limits
         for what, found, most in (
-            ("deadline", order.deadline or 0, facts.limits.deadline),
-            ("messages", len(order.messages), facts.limits.messages),
-            ("fractions", len(order.fractions), facts.limits.payloads),
+            ("deadline", request.deadline or 0, limits.deadline),
+            ("messages", len(request.messages), limits.messages),
+            ("fractions", len(request.fractions), limits.payloads),
         ):
             if found > most:
                 raise ServiceError(
                     422, "invalid_request", f"{what}: at most {most:g}", f"{found:g}", "Ask for less."
                 )
-        return order
+        return request
 
     @app.post(
         "/v1/anchors",
@@ -178,17 +157,17 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
                     JSON: {"schema": {"$ref": "#/components/schemas/AnchorsAnswer"}},
                 },
             },
-            **refusals(*ASKING),
+            **error_responses(*PAYLOAD_ERRORS),
         },
     )
     async def anchors(request: Request, body: Annotated[AnchorsBody, Body()]) -> Response:
         """One payload for a prompt: the anchors after a share of the denoising steps."""
-        async with service.taken(), aclosing(backend.payloads(read(body))) as payloads:
-            ready = await while_present(request.receive, anext(payloads))
-        metrics.payload_bytes.observe(len(ready.data))
+        async with service.admitted(), aclosing(backend.payloads(validated(body))) as payloads:
+            served = await while_present(request.receive, anext(payloads))
+        metrics.payload_bytes.observe(len(served.data))
         if _wants_json(request.headers.get("accept", "")):
-            return Response(encode_json(answer_of(ready, backend.facts)), media_type=JSON)
-        return Response(ready.data, media_type=BINARY)
+            return Response(encode_json(to_json(served, backend.info)), media_type=JSON)
+        return Response(served.data, media_type=BINARY)
 
     @app.post(
         "/v1/anchors/stream",
@@ -198,12 +177,12 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
                 "description": "Events `payload` (data as AnchorsAnswer), then `done`, or `error`.",
                 "content": {EVENTS: {"schema": EVENT_SCHEMA}},
             },
-            **refusals(*ASKING),
+            **error_responses(*PAYLOAD_ERRORS),
         },
     )
     async def stream(request: Request, body: Annotated[StreamBody, Body()]) -> Response:
         """A payload at the first share, then what later steps add to it, as server-sent events."""
-        payloads = _taken(service, read(body))
+        payloads = _admitted_payloads(service, validated(body))
         try:
             first = await while_present(request.receive, anext(payloads))
         except BaseException:
@@ -212,12 +191,12 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
 
         async def events() -> AsyncGenerator[bytes]:
             async with aclosing(payloads):
-                ready = first
+                served = first
                 try:
                     while True:
-                        metrics.payload_bytes.observe(len(ready.data))
-                        yield event("payload", answer_of(ready, backend.facts))
-                        ready = await anext(payloads)
+                        metrics.payload_bytes.observe(len(served.data))
+                        yield event("payload", to_json(served, backend.info))
+                        served = await anext(payloads)
                 except StopAsyncIteration:
                     yield event("done", {})
                 except ServiceError as error:
@@ -226,24 +205,24 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
 
         return EventStream(events())
 
-    @app.get("/v1/contract", response_model=ContractAnswer, responses=refusals(401, *SMALL))
+    @app.get("/v1/contract", response_model=ContractAnswer, responses=error_responses(401, *COMMON_ERRORS))
     async def contract() -> Response:
         """What a device has to know before it asks."""
-        facts = backend.facts
-        known = {name: getattr(facts, name) for name in ContractAnswer.model_fields if hasattr(facts, name)}
-        return Response(encode_json(known | {"deadline": facts.limits.deadline}), media_type=JSON)
+        info = backend.info
+        known = {name: getattr(info, name) for name in ContractAnswer.model_fields if hasattr(info, name)}
+        return Response(encode_json(known | {"deadline": info.limits.deadline}), media_type=JSON)
 
-    @app.get("/healthz", response_model=StateAnswer, responses=refusals(*SMALL))
+    @app.get("/healthz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS))
     async def healthz() -> dict[str, str]:
         """Whether the process answers."""
         return {"status": "ok"}
 
-    @app.get("/readyz", response_model=StateAnswer, responses=refusals(*SMALL, 503))
+    @app.get("/readyz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS, 503))
     async def readyz() -> dict[str, str]:
         """Whether requests are taken."""
-        trouble = service.trouble()
-        if trouble is not None:
-            raise trouble
+        reason = service.unavailable()
+        if reason is not None:
+            raise reason
         return {"status": "ready"}
 
     @app.get(
@@ -254,7 +233,7 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
                 "description": "The text format of Prometheus.",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
             },
-            **refusals(*SMALL),
+            **error_responses(*COMMON_ERRORS),
         },
     )
     async def figures() -> Response:
@@ -262,16 +241,16 @@ def create_app(backend: Backend, keys: Keys, limits: Limits, metrics: Metrics | 
         text = metrics.text(backend.figures() | {"requests": service.open_requests})
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
-    return Bounds(app, service, keys, limits, metrics)
+    return RequestMiddleware(app, service, keys, limits, metrics)
 
 
-async def _taken(service: Service, order: AnchorRequest) -> AsyncGenerator[Ready]:
-    async with service.taken(), aclosing(service.backend.payloads(order)) as payloads:
-        async for ready in payloads:
-            yield ready
+async def _admitted_payloads(service: Service, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
+    async with service.admitted(), aclosing(service.backend.payloads(request)) as payloads:
+        async for served in payloads:
+            yield served
 
 
 def _wants_json(accept: str) -> bool:
-    """Whether JSON is named and bytes are not; clients that name neither get bytes."""
+    """True where JSON is accepted and bytes are not named; clients that name neither get bytes."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     return JSON in kinds and BINARY not in kinds

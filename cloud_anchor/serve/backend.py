@@ -1,7 +1,7 @@
-"""What a client asks for, once it is checked; what a service is; and who fulfils the one with the other.
+"""Validated requests, the description of a service, and the backend interface between HTTP and models.
 
-Knows plain values that can cross processes, and the interface between the HTTP side and whatever runs the
-model: an engine in this process (`local`) or replicas on other machines (`cloud_anchor.serve.ray_app`).
+Responsible for plain values that can cross processes and for the interface `Backend`, which an engine in this
+process (`local_backend`) and replicas on other machines (`ray_app`) implement. Not responsible for HTTP.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cloud_anchor.serve.jobs import Ready
+from cloud_anchor.serve.jobs import ServedPayload
 from cloud_anchor.serve.settings import Limits
 
 Message = tuple[str, str]
@@ -19,12 +19,15 @@ Message = tuple[str, str]
 
 @dataclass(frozen=True)
 class AnchorRequest:
-    """One request. None everywhere means: as the service is set up.
+    """One validated request. None stands for the service's default.
 
-    fractions: of the planned steps, one payload after each. steps: the same as a number, for one payload.
-    contract:  identity of the device's contract, where it wants to be sure.
-    deadline:  seconds from when the order reaches the engine.
-    whole:     no payload adds to another one.
+    fractions: shares of the planned steps in (0, 1], one payload after each. steps: a number
+               of steps instead, for one payload.
+    order:     order of commits. stop: stopping rule. select: selection of anchors.
+    max_bytes: byte budget of a payload.
+    contract:  identity of the device's contract, to be compared with the service's.
+    deadline:  seconds from the time at which the request reaches the engine.
+    self_contained: every payload can be decoded without the one before it.
     """
 
     messages: tuple[Message, ...]
@@ -37,16 +40,16 @@ class AnchorRequest:
     model: str | None = None
     contract: str | None = None
     deadline: float | None = None
-    whole: bool = False
+    self_contained: bool = False
 
 
 @dataclass(frozen=True)
 class ServiceInfo:
-    """What a service says about itself at /v1/contract.
+    """Description of a service, as /v1/contract returns it.
 
-    canvas, total_steps: of a full run. steps: run where a request does not say.
-    prompt_tokens: most of a prompt, the template's included.
-    selections: what `select` may be; the first is the default. budget: whether `max_bytes` can be asked for.
+    canvas, total_steps: of a full run. steps: of a request that does not set any.
+    prompt_tokens: largest prompt, the template's tokens included.
+    selections: values of `select`; the first is the default. budget: True where `max_bytes` is supported.
     """
 
     model: str
@@ -64,21 +67,24 @@ class ServiceInfo:
 
 
 class Backend(Protocol):
-    """Fulfils orders. `facts` holds from `open` on."""
+    """The side that runs the models. `info` is set from `open` on."""
 
-    facts: ServiceInfo
+    info: ServiceInfo
 
     async def open(self) -> None:
-        """Gets ready; called once, in the event loop that serves."""
+        """Start; called once, in the event loop that serves."""
 
-    def payloads(self, order: AnchorRequest) -> AsyncGenerator[Ready]:
-        """A payload a mark; raises ServiceError. Closing the generator takes the request out of the batch."""
+    def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
+        """One payload per requested step count; raises ServiceError.
+
+        Closing the generator removes the request from the batch.
+        """
 
     def state(self) -> str | None:
-        """None where it can work, else what is the matter."""
+        """None where it is ready, else the reason why it is not."""
 
     def figures(self) -> dict[str, float]:
-        """What it is doing now, by the names of the metrics."""
+        """Current values of its gauges, by metric label."""
 
     async def close(self) -> None:
-        """Finishes what was taken and lets go of everything."""
+        """Finish the admitted requests and release every resource."""

@@ -1,10 +1,10 @@
-"""Two threads that own the models: one runs denoising steps over all live requests, one makes payloads.
+"""Continuous batching: one thread runs denoising steps over all live jobs, another one encodes payloads.
 
-Knows who waits, who is in the batch, and how requests join it and leave it between two steps: done, given
-up by their client, or out of time. Does not know HTTP, asyncio or text: a job comes with token ids and a
-function to call with what becomes of it.
+Responsible for admission, for the queue and the batch, and for jobs that join and leave between two steps
+(finished, cancelled or past their deadline). Not responsible for HTTP, asyncio or text: a job has token ids
+and a callback for its results.
 
-    submit -> waiting -> batch (a step of all, again and again) -> payload -> deliver
+    submit -> waiting -> batch (repeated steps over all rows) -> selection and encoding -> deliver
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cloud_anchor.serve.errors import (
     stopping,
     too_late,
 )
-from cloud_anchor.serve.jobs import Event, Job, Load, Rate, Ready
+from cloud_anchor.serve.jobs import EngineLoad, Job, JobEvent, ServedPayload, Throughput
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError
 from payload import AnchorSet, PayloadError
@@ -40,37 +40,38 @@ from payload.wire import Base, encode
 
 log = logging.getLogger("cloud_anchor.serve")
 
-FAILURES_UNTIL_SICK = 3
-"""So many steps in a row that failed, and the service says that it is not ready."""
+MAX_FAILURES = 3
+"""Consecutive failed steps after which the service is not ready."""
 
+STEPS_BEFORE_GROWTH = 500
+"""Steps without a shortage of memory after which a halved batch grows by one row."""
 
-STEPS_UNTIL_LARGER = 500
-"""So many steps without a shortage of memory, and a batch that was halved takes one answer more."""
-
-Watch = Callable[[int, float], None]
-"""Told of every step: how many answers it advanced, and its seconds."""
+StepObserver = Callable[[int, float], None]
+"""Called after every step with its number of rows and its seconds."""
 
 
 class BatchEngine:
-    """The models and the requests they work on. All methods may be called from any thread."""
+    """The pipeline and the jobs it works on. All methods may be called from any thread."""
 
-    def __init__(self, pipeline: Pipeline, limits: Limits, watch: Watch = lambda rows, seconds: None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, limits: Limits, on_step: StepObserver = lambda rows, seconds: None
+    ) -> None:
         self.pipeline = pipeline
         self.limits = limits
-        self._watch = watch
+        self._on_step = on_step
         self._batch = limits.batch
-        self._calm = 0  # steps since memory was last short
+        self._steps_since_shortage = 0
         self._changed = threading.Condition()
-        self._jobs: set[Job] = set()  # all that were taken and are not answered
+        self._jobs: set[Job] = set()  # all that are admitted and not finished
         self._waiting: deque[Job] = deque()
         self._groups: list[Running[Job]] = []
-        self._runs: queue.Queue[tuple[Job, Denoised, bool] | None] = queue.Queue(2 * limits.batch)
-        self._rate = Rate()
+        self._finished: queue.Queue[tuple[Job, Denoised, bool] | None] = queue.Queue(2 * limits.batch)
+        self._throughput = Throughput()
         self._failures = 0
         self._closing = False
         self._threads = [
             threading.Thread(target=self._run_model, name="denoise", daemon=True),
-            threading.Thread(target=self._run_chooser, name="choose", daemon=True),
+            threading.Thread(target=self._run_encoder, name="encode", daemon=True),
         ]
 
     def start(self) -> None:
@@ -79,40 +80,42 @@ class BatchEngine:
 
     @property
     def healthy(self) -> bool:
-        """Whether steps succeed and both threads live."""
-        return self._failures < FAILURES_UNTIL_SICK and all(thread.is_alive() for thread in self._threads)
+        """True while steps succeed and both threads run."""
+        return self._failures < MAX_FAILURES and all(thread.is_alive() for thread in self._threads)
 
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         with self._changed:
             return self._load()
 
-    def _load(self) -> Load:
+    def _load(self) -> EngineLoad:
         waiting, running = len(self._waiting), sum(len(group) for group in list(self._groups))
-        return Load(
+        return EngineLoad(
             waiting=waiting,
             running=running,
-            choosing=max(0, len(self._jobs) - waiting - running),
+            selecting=max(0, len(self._jobs) - waiting - running),
             steps_left=sum(job.steps_left for job in self._jobs),
-            rate=self._rate.value,
+            rate=self._throughput.value,
         )
 
     def submit(self, job: Job) -> None:
-        """Takes a job, which will be answered, or raises ServiceError (503) with the time after which to ask
-        again.
+        """Admit a job, whose results will be delivered.
+
+        Raises ServiceError (503) with the time after which to retry where the queue is full, the job would
+        miss its deadline, or the engine is closing.
         """
         with self._changed:
             if self._closing:
                 raise stopping()
             load = self._load()
-            # The time until all that was taken is done, by what the last seconds have shown.
+            # Seconds until all admitted jobs are finished, at the measured throughput.
             wait = load.steps_left / load.rate if load.rate else 0.0
             most = self.limits.batch + self.limits.queue
             if len(self._jobs) >= most:
                 found = f"{len(self._jobs)} of them"
                 raise overloaded(f"fewer than {most} requests in the service", found, wait / 2)
-            if wait > job.allowed:
+            if wait > job.time_limit:
                 raise overloaded(
-                    f"to be done within the request's {job.allowed:g} s",
+                    f"to be done within the request's {job.time_limit:g} s",
                     f"{wait:.0f} s of work before it",
                     wait,
                 )
@@ -120,12 +123,12 @@ class BatchEngine:
             self._waiting.append(job)
             self._changed.notify_all()
 
-    def leave(self, job: Job) -> None:
-        """Nobody waits for this job any more: it leaves the batch before the next step."""
-        job.gone = True
+    def cancel(self, job: Job) -> None:
+        """Remove a job without a waiting client: it leaves the batch before the next step."""
+        job.cancelled = True
 
     def close(self) -> None:
-        """Takes no more jobs, finishes those taken, and ends the threads."""
+        """Admit no more jobs, finish those admitted, and join the threads."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -133,27 +136,27 @@ class BatchEngine:
             if thread.ident is not None:
                 thread.join()
 
-    def _end(self, job: Job, event: Event | None = None) -> None:
-        """The job is over; `event` is what its client is told, None where there is nobody to tell."""
+    def _end(self, job: Job, event: JobEvent | None = None) -> None:
+        """Finish a job; `event`, where there is one, is delivered to its client."""
         with self._changed:
             if job not in self._jobs:
                 return
             self._jobs.discard(job)
         job.steps_left = 0
-        if event is not None and not job.gone:
+        if event is not None and not job.cancelled:
             job.deliver(event)
-        job.gone = True
+        job.cancelled = True
 
-    # The thread of the diffusion model.
+    # Thread of the diffusion model.
 
     def _run_model(self) -> None:
         while self._next_round():
             for group in list(self._groups):
                 self._step(group)
-        self._runs.put(None)
+        self._finished.put(None)
 
     def _next_round(self) -> bool:
-        """Waits for work and puts it into the batch; False once all is done and no more will come."""
+        """Wait for jobs and move them into the batch; False once all are finished and the engine closes."""
         with self._changed:
             while not self._waiting and not self._groups and not self._closing:
                 self._changed.wait()
@@ -165,7 +168,7 @@ class BatchEngine:
             if self._dropped(job):
                 continue
             if free > 0:
-                self._group_for(job).join(job, job.prompt_ids, job.marks)
+                self._group_for(job).join(job, job.prompt_ids, job.payload_steps)
                 free -= 1
             else:
                 keep.append(job)
@@ -178,14 +181,14 @@ class BatchEngine:
         return bool(self._groups or keep or not self._closing)
 
     def _dropped(self, job: Job) -> bool:
-        """Whether a job is no longer worth a step; where its time is up, its client is told."""
-        if not job.gone and time.monotonic() < job.deadline:
+        """True where a job is cancelled or past its deadline; the latter delivers an error."""
+        if not job.cancelled and time.monotonic() < job.deadline:
             return False
-        self._end(job, too_late(job.allowed))
+        self._end(job, too_late(job.time_limit))
         return True
 
     def _group_for(self, job: Job) -> Running[Job]:
-        """Answers of one configuration are denoised together; how many steps each runs is its own affair."""
+        """The batch of the job's configuration; rows of one batch may differ in their number of steps."""
         config = replace(job.config, steps=None)
         for group in self._groups:
             if group.config == config and len(group) < self._batch:
@@ -197,32 +200,32 @@ class BatchEngine:
         jobs = group.names
         began = time.perf_counter()
         try:
-            seen = group.step()
+            reached = group.step()
         except Exception as error:
             self._failed(group, error)
             return
         self._failures = 0
-        self._calm += 1
-        if self._batch < self.limits.batch and self._calm >= STEPS_UNTIL_LARGER:
-            self._batch, self._calm = self._batch + 1, 0
+        self._steps_since_shortage += 1
+        if self._batch < self.limits.batch and self._steps_since_shortage >= STEPS_BEFORE_GROWTH:
+            self._batch, self._steps_since_shortage = self._batch + 1, 0
         for job in jobs:
             job.steps_left = max(0, job.steps_left - 1)
-        for job, run, done in seen:
+        for job, run, done in reached:
             job.steps_left = 0 if done else job.steps_left
-            self._runs.put((job, run, done))  # waits where payloads are not made as fast as runs
+            self._finished.put((job, run, done))  # blocks while encoding is slower than denoising
         if not len(group):
             self._groups.remove(group)
         seconds = time.perf_counter() - began
-        self._rate.add(len(jobs), seconds)
-        self._watch(len(jobs), seconds)
+        self._throughput.add(len(jobs), seconds)
+        self._on_step(len(jobs), seconds)
 
     def _failed(self, group: Running[Job], error: Exception) -> None:
-        """Where memory was short, the batch is halved and nobody loses; else its jobs fail, and only they."""
+        """After a shortage of memory halve the batch and go on; after another error fail its jobs only."""
         short = is_out_of_memory(error)
         if short and torch.cuda.is_available():
             torch.cuda.empty_cache()
         if short and len(group) > 1:
-            self._batch, self._calm = max(1, len(group) // 2), 0
+            self._batch, self._steps_since_shortage = max(1, len(group) // 2), 0
             self._groups.append(group.split())
             log.warning(
                 "out of memory with %d answers together; going on with %d", len(group) * 2, self._batch
@@ -234,12 +237,12 @@ class BatchEngine:
             self._end(job, out_of_memory() if short else internal(error))
         self._groups.remove(group)
 
-    # The thread of the edge model and of the codec.
+    # Thread of the selection (edge model) and of the codec.
 
-    def _run_chooser(self) -> None:
-        while (item := self._runs.get()) is not None:
+    def _run_encoder(self) -> None:
+        while (item := self._finished.get()) is not None:
             job, run, last = item
-            if job.gone:
+            if job.cancelled:
                 self._end(job)
                 continue
             try:
@@ -256,17 +259,17 @@ class BatchEngine:
             else:
                 job.deliver(ready)
 
-    def _payload(self, job: Job, run: Denoised, last: bool) -> Ready:
-        """A whole payload, or where it only adds to the one before, the addition."""
+    def _payload(self, job: Job, run: Denoised, last: bool) -> ServedPayload:
+        """The payload of a run: a delta where it only adds to the one before, else a self-contained one."""
         anchors = self._anchors(job, run)
         data, delta = None, False
-        if job.base is not None and not job.whole:
-            # Refused where what was sent is not all true any more.
+        if job.base is not None and not job.self_contained:
+            # Refused where an anchor that was sent has changed since.
             with suppress(PayloadError):
                 data, delta = encode(anchors, prompt_ids=run.prompt_ids, base=job.base), True
         data = data or encode(anchors, prompt_ids=run.prompt_ids)
         job.base = Base(data, anchors)
-        return Ready(
+        return ServedPayload(
             data, len(anchors), anchors.length, run.steps, run.total_steps, run.canvas, delta=delta, last=last
         )
 
@@ -274,13 +277,13 @@ class BatchEngine:
         try:
             (made,) = self.pipeline.choose([""], [run], job.selection)
         except NothingToSendError:
-            # Not worth an error: the device then writes alone what the cloud does not know yet either.
+            # Not an error: without anchors the device decodes the whole response by itself.
             return run.anchors({}, self.pipeline.form.contract, None)
         return replace(made.anchors, prompt=None)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a step failed for want of memory, on a GPU or on a CPU."""
+    """True where a step failed for lack of memory, on a GPU or on a CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and "allocate memory" in str(error)

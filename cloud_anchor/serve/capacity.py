@@ -1,7 +1,7 @@
-"""`python -m cloud_anchor.serve.capacity`: how many GPUs and cores a rate of requests takes.
+"""`python -m cloud_anchor.serve.capacity`: GPUs and cores needed for a rate of requests.
 
-Knows arithmetic over measured times, all of which are inputs. Does not know how they were measured: see
-`cloud_anchor.suite.sampler_bench` for steps and `cloud_anchor.serve.load` for the rest.
+Responsible for arithmetic over measured times, all of which are inputs. Not responsible for measuring them:
+see `cloud_anchor.suite.sampler_bench` for steps and `cloud_anchor.serve.load` for the rest.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from payload.cli import run_command
+
 EPILOG = """examples:
-  # the paper's A100 figure: 42 ms a step for one answer of 256 positions (table 6)
+  # the paper's A100 figure: 42 ms per step for one row of 256 positions (table 6)
   python -m cloud_anchor.serve.capacity --step 1=42 --rate 1 --rate 100 --rate 10000 --price 2.00
 
   # with step times of several batches, as cloud_anchor.suite.sampler_bench prints them
@@ -26,21 +28,21 @@ exit codes: 0 ok, 2 usage
 
 
 @dataclass(frozen=True)
-class Costs:
-    """What one request costs. All are measured elsewhere, or stated prices.
+class RequestCosts:
+    """Costs of one request: times measured elsewhere, and a price.
 
-    step_ms:  milliseconds of a step by the number of answers in it.
-    steps:    of a request.
-    read_ms:  milliseconds of a GPU for the edge model's reading of one draft; 0 where selection needs none.
-    http_ms, payload_ms: milliseconds of a core for the HTTP side, and for choosing and coding anchors.
-    request_bytes: on the wire both ways, TLS and headers included.
-    utilisation: share of the time a GPU may be busy: beyond it, waiting grows without bound.
-    price:    of a GPU hour; 0 where it is not known.
+    step_ms:     milliseconds of a step, by batch size.
+    steps:       of a request.
+    scoring_ms:  milliseconds of a GPU to score one draft with the edge model; 0 for selections without it.
+    http_ms, payload_ms: milliseconds of a core for HTTP, and for selection and encoding.
+    request_bytes: on the wire in both directions, TLS and headers included.
+    utilisation: share of the time a GPU may be busy; queueing delays grow steeply beyond it.
+    price:       of a GPU hour; 0 where it is not known.
     """
 
     step_ms: dict[int, float]
     steps: int = 13
-    read_ms: float = 0.0
+    scoring_ms: float = 0.0
     http_ms: float = 2.0
     payload_ms: float = 6.0
     request_bytes: int = 2000
@@ -49,17 +51,17 @@ class Costs:
 
     @property
     def best(self) -> tuple[int, float]:
-        """The batch that gives most answers a second, and the milliseconds of a GPU for one request in it."""
+        """The batch size of the highest throughput, and the milliseconds of a GPU per request with it."""
         batch = min(self.step_ms, key=lambda size: (self.step_ms[size] / size, size))
-        return batch, self.steps * self.step_ms[batch] / batch + self.read_ms
+        return batch, self.steps * self.step_ms[batch] / batch + self.scoring_ms
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What one rate takes.
+class CapacityPlan:
+    """Resources for one rate of requests.
 
-    gpus:    to bear the rate, and never less than 2: one alone cannot be replaced without a pause.
-    seconds: from the request to its payload without waiting for a place.
+    gpus:    for the rate, and never fewer than 2: a single one cannot be replaced without an outage.
+    seconds: latency of a request without queueing.
     cores:   for HTTP and for payloads, at half load.
     """
 
@@ -74,20 +76,20 @@ class Plan:
     cost_per_million: float | None
 
 
-def plan(rate: float, costs: Costs) -> Plan:
-    """Sizes for `rate` requests a second."""
+def plan(rate: float, costs: RequestCosts) -> CapacityPlan:
+    """The resources for `rate` requests per second."""
     batch, milliseconds = costs.best
     busy = rate * milliseconds / 1000
     gpus = max(2, math.ceil(busy / costs.utilisation))
-    # While few ask, few are together: the step is as short as for those that are there.
+    # At low rates batches are small, and their steps shorter.
     together = max((size for size in costs.step_ms if size <= max(1.0, busy)), default=min(costs.step_ms))
     cores = math.ceil(rate * (costs.http_ms + costs.payload_ms) / 1000 / 0.5)
     hourly = gpus * costs.price if costs.price else None
-    return Plan(
+    return CapacityPlan(
         rate=rate,
         gpus=gpus,
         batch=batch,
-        seconds=(costs.steps * costs.step_ms[min(together, batch)] + costs.read_ms) / 1000,
+        seconds=(costs.steps * costs.step_ms[min(together, batch)] + costs.scoring_ms) / 1000,
         cores=max(1, cores),
         megabits=rate * costs.request_bytes * 8 / 1e6,
         gpu_seconds_per_request=milliseconds / 1000,
@@ -96,7 +98,7 @@ def plan(rate: float, costs: Costs) -> Plan:
     )
 
 
-def table(plans: Sequence[Plan]) -> str:
+def table(plans: Sequence[CapacityPlan]) -> str:
     """The plans as a Markdown table."""
     names = "requests/s | GPUs | batch | seconds | cores | Mbit/s | GPU s a request | an hour | a million"
     lines = [f"| {names} |", "|" + "---|" * 9]
@@ -133,6 +135,10 @@ def _positive(text: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    return run_command("capacity", lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.serve.capacity",
         description="GPUs, cores, bandwidth and cost of a rate of requests, from measured times.",
@@ -145,35 +151,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="append",
         required=True,
         metavar="BATCH=MS",
-        help="a step's time; several",
+        help="time of a step; repeat for several batch sizes",
     )
     parser.add_argument("--rate", type=_positive, action="append", metavar="R", help="default: 1, 100, 10000")
     parser.add_argument(
-        "--steps", type=int, default=Costs.steps, help="of a request (default 13, the paper's)"
+        "--steps", type=int, default=RequestCosts.steps, help="of a request (default 13, the paper's)"
     )
     for name, what in (
-        ("read-ms", "of a GPU for the edge model's reading of a draft"),
+        ("scoring-ms", "of a GPU to score a draft with the edge model"),
         ("http-ms", "of a core for HTTP"),
-        ("payload-ms", "of a core for choosing and coding anchors"),
+        ("payload-ms", "of a core for selection and encoding"),
     ):
-        default = getattr(Costs, name.replace("-", "_"))
-        parser.add_argument(f"--{name}", type=float, default=default, help=f"{what} (default {default:g})")
-    parser.add_argument("--utilisation", type=_positive, default=Costs.utilisation, help="default 0.7")
+        default = getattr(RequestCosts, name.replace("-", "_"))
+        aliases = ["--read-ms"] if name == "scoring-ms" else []  # its former name
+        parser.add_argument(
+            f"--{name}", *aliases, type=float, default=default, help=f"{what} (default {default:g})"
+        )
+    parser.add_argument("--utilisation", type=_positive, default=RequestCosts.utilisation, help="default 0.7")
     parser.add_argument("--price", type=float, default=0.0, metavar="P", help="of a GPU hour")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     if (
         args.steps < 1
         or args.utilisation > 1
-        or min(args.read_ms, args.http_ms, args.payload_ms, args.price) < 0
+        or min(args.scoring_ms, args.http_ms, args.payload_ms, args.price) < 0
     ):
         parser.error(
             "expected steps of at least 1, a utilisation of at most 1, and no negative times or prices"
         )
-    costs = Costs(
+    costs = RequestCosts(
         step_ms=dict(args.step),
         steps=args.steps,
-        read_ms=args.read_ms,
+        scoring_ms=args.scoring_ms,
         http_ms=args.http_ms,
         payload_ms=args.payload_ms,
         utilisation=args.utilisation,

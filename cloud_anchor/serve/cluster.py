@@ -1,6 +1,6 @@
-"""What runs on many machines, and how much of it, as the environment says.
+"""Settings of a Ray Serve deployment, read from environment variables.
 
-Knows names and defaults. Does not know Ray.
+Responsible for names, defaults and ranges. Not responsible for Ray.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ PREFIX = "CLOUD_ANCHOR_"
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """What runs and how much of it.
+class ClusterSettings:
+    """Models, limits and resources of a deployment.
 
-    gpus, cpus: of each engine, whole or in parts. min_engines, max_engines: bounds of the autoscaling.
-    fronts:     processes that speak HTTP.
+    model, edge, device, dtype: as `Pipeline.open` takes them.
+    fraction:    share of the steps of a request that does not set any.
+    keys:        API keys, separated by commas.
+    gpus, cpus:  of each engine replica, whole or fractions.
+    min_engines, max_engines: bounds of the autoscaling.
+    fronts:      HTTP replicas.
     """
 
     model: str = "tiny"
@@ -39,8 +43,8 @@ class Cluster:
     fronts: int = 1
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Cluster:
-        """Reads CLOUD_ANCHOR_*; raises RequestError for a value of another kind."""
+    def from_environment(cls, environment: Mapping[str, str]) -> ClusterSettings:
+        """The settings in CLOUD_ANCHOR_*; raises RequestError for a value of another type or out of range."""
         given: dict[str, Any] = {}
         for each in fields(cls):
             text = environment.get(PREFIX + each.name.upper())
@@ -53,13 +57,13 @@ class Cluster:
                 raise RequestError(
                     f"{PREFIX}{each.name.upper()}: expected a value such as {each.default!r}, found {text!r}"
                 ) from None
-        cluster = cls(**given)
-        if not 0 < cluster.min_engines <= cluster.max_engines:
+        settings = cls(**given)
+        if not 0 < settings.min_engines <= settings.max_engines:
             raise RequestError(
                 f"engines: expected 1 <= {PREFIX}MIN_ENGINES <= {PREFIX}MAX_ENGINES, "
-                f"found {cluster.min_engines} and {cluster.max_engines}"
+                f"found {settings.min_engines} and {settings.max_engines}"
             )
-        return cluster
+        return settings
 
     @property
     def limits(self) -> Limits:

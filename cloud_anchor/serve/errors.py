@@ -1,12 +1,13 @@
-"""Every way a request can be refused, with its status and the JSON that says so.
+"""Errors of the service: status, code, message and the JSON body of each.
 
-Knows codes and words. Does not know HTTP servers.
+Responsible for codes and texts. Not responsible for HTTP servers.
 
     {"error": {"code": "overloaded", "expected": "...", "found": "...", "remedy": "..."}}
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -15,10 +16,10 @@ OVERLOADED = "overloaded"
 
 
 class ServiceError(Exception):
-    """A refusal: what was expected, what was found, what to do.
+    """An error response: what was expected, what was found, what to do.
 
-    code: a word for programs; it does not change. retry_after: seconds after which to try again, where that
-    may help.
+    code:        identifier for programs; stable.
+    retry_after: seconds after which a retry may succeed; None where it would not help.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class ServiceError(Exception):
         return f"{self.code}: expected {self.expected}, found {self.found}. {self.remedy}"
 
     def body(self) -> dict[str, Any]:
-        """The JSON object that answers the request."""
+        """The JSON object of the response."""
         texts = {"expected": self.expected, "found": self.found, "remedy": self.remedy}
         return {"error": {"code": self.code, **texts}}
 
     def headers(self) -> dict[str, str]:
+        """Headers that go with the body: Retry-After, WWW-Authenticate."""
         headers = {}
         if self.retry_after is not None:
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
@@ -57,7 +59,7 @@ class ServiceError(Exception):
 
 
 def overloaded(expected: str, found: str, retry_after: float) -> ServiceError:
-    """503: everything that may wait is waiting."""
+    """503: batch and queue are full."""
     remedy = f"Try again in {max(1, math.ceil(retry_after))} s."
     return ServiceError(503, OVERLOADED, expected, found, remedy, retry_after)
 
@@ -84,7 +86,7 @@ def too_late(seconds: float) -> ServiceError:
 
 
 def internal(error: BaseException) -> ServiceError:
-    """500: a fault of the service. The client learns its kind only; the log has the rest."""
+    """500: a fault of the service. The client gets the exception's class only; the log has the rest."""
     return ServiceError(
         500,
         "internal",
@@ -105,11 +107,16 @@ def out_of_memory() -> ServiceError:
     )
 
 
+def encode_json(value: object) -> bytes:
+    """Compact ASCII JSON, so that any text of a client can be repeated to it."""
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 _FORM = re.compile(r"expected (?P<expected>.+?)[,;:]? (?:but )?found:? (?P<rest>.+)", re.DOTALL)
 
 
 def refused(error: Exception, status: int = 422, code: str = "invalid_request") -> ServiceError:
-    """A named error of the rooms below as a refusal; their messages read "expected X, found Y. Remedy"."""
+    """An error of the other packages as a ServiceError; their messages read "expected X, found Y. Remedy"."""
     text = str(error)
     match = _FORM.search(text)
     if match is None:

@@ -1,6 +1,6 @@
-"""A request on its way through the engine, what becomes of it, and how fast that goes.
+"""Jobs of the batch engine, their results, and the engine's load.
 
-Knows plain values. Does not know threads.
+Responsible for plain values and the estimate of throughput. Not responsible for threads.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from cloud_anchor.sampling.sampler import DenoiseConfig
 from cloud_anchor.serve.errors import ServiceError
 from payload import Base
 
-MEMORY = 5.0
-"""Seconds in which the measured rate forgets half."""
+HALF_LIFE = 5.0
+"""Seconds of work after which a measurement counts half."""
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A payload, and where it stands. delta: it adds to the payload before it. last: no more will come."""
+class ServedPayload:
+    """One payload of a request.
+
+    data:    the encoded payload. anchors: their number. length: of the response in tokens, where known.
+    step:    diffusion steps run of `total_steps`. canvas: response positions.
+    delta:   the payload adds to the one before it. last: no more will follow.
+    """
 
     data: bytes
     anchors: int
@@ -32,56 +37,57 @@ class Ready:
     last: bool
 
 
-Event = Ready | ServiceError
+JobEvent = ServedPayload | ServiceError
 
 
 @dataclass(eq=False)
 class Job:
-    """One request on its way.
+    """One request in the engine.
 
-    marks:    steps after which a payload is made, ascending.
-    deadline: time.monotonic() by which its last payload has to be there. allowed: the same as a duration.
-    deliver:  called from a thread of the engine; the last call brings a Ready that is `last`, or an error.
-    whole:    no payload adds to the one before it.
-    gone:     set where nobody waits for it any more.
+    payload_steps: step counts after which a payload is encoded, ascending.
+    time_limit:    seconds in which the last payload has to be there. deadline: the same as time.monotonic().
+    deliver:       called from an engine thread; the last call brings a ServedPayload that is `last`, or an
+                   error.
+    self_contained: every payload can be decoded without the one before it.
+    cancelled:     set where no client waits for it any more.
     """
 
     prompt_ids: tuple[int, ...]
     config: DenoiseConfig
-    marks: tuple[int, ...]
+    payload_steps: tuple[int, ...]
     selection: Selection
-    allowed: float
-    deliver: Callable[[Event], None]
-    whole: bool = False
-    gone: bool = False
+    time_limit: float
+    deliver: Callable[[JobEvent], None]
+    self_contained: bool = False
+    cancelled: bool = False
     base: Base | None = None
     steps_left: int = field(init=False)
     deadline: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.steps_left = self.marks[-1]
-        self.deadline = time.monotonic() + self.allowed
+        self.steps_left = self.payload_steps[-1]
+        self.deadline = time.monotonic() + self.time_limit
 
 
 @dataclass(frozen=True)
-class Load:
-    """What the engine is doing now. rate: steps of single answers a second, None before the first."""
+class EngineLoad:
+    """Current load: jobs by state, steps left of all jobs, and rate in rows times steps per second."""
 
     waiting: int
     running: int
-    choosing: int
+    selecting: int
     steps_left: int
-    rate: float | None
+    rate: float | None  # None before the first step
 
 
-class Rate:
-    """Work a second, over the last seconds in which there was any."""
+class Throughput:
+    """Work per second, as an exponential moving average over busy time."""
 
     def __init__(self) -> None:
         self._work = self._seconds = 0.0
 
     def add(self, work: float, seconds: float) -> None:
-        keep = 0.5 ** (seconds / MEMORY)
+        keep = 0.5 ** (seconds / HALF_LIFE)
         self._work = self._work * keep + work
         self._seconds = self._seconds * keep + seconds
 

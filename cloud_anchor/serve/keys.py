@@ -1,6 +1,6 @@
-"""Who may ask: API keys, kept as hashes, compared in constant time.
+"""API keys, kept as hashes and compared in constant time.
 
-Knows where keys come from and how one is looked up. Does not know HTTP but for the one header.
+Responsible for reading keys and for checking the header Authorization. Not responsible for the rest of HTTP.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ VARIABLE = "CLOUD_ANCHOR_KEYS"
 LEAST_CHARACTERS = 16
 
 
-class Keys:
-    """A set of keys; an empty one lets everybody in."""
+class ApiKeys:
+    """A set of keys; an empty one admits every request."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         """Raises RequestError for a key that is too short to be secret, or that a header cannot carry."""
@@ -32,8 +32,8 @@ class Keys:
             self._hashes.append(_hash(key))
 
     @classmethod
-    def read(cls, path: Path | None, environment: Mapping[str, str] = os.environ) -> Keys:
-        """Keys of a file, one a line (# begins a comment), or of the environment, separated by commas."""
+    def read(cls, path: Path | None, environment: Mapping[str, str] = os.environ) -> ApiKeys:
+        """Keys of a file, one per line (# begins a comment), or of the environment, separated by commas."""
         if path is None:
             return cls(key.strip() for key in environment.get(VARIABLE, "").split(",") if key.strip())
         try:
@@ -42,16 +42,16 @@ class Keys:
             raise RequestError(f"{path}: expected a readable file of keys, found: {error}") from error
         keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
         if not keys:
-            raise RequestError(f"{path}: expected a key a line, found none")
+            raise RequestError(f"{path}: expected one key per line, found none")
         return cls(keys)
 
     def __len__(self) -> int:
         return len(self._hashes)
 
     def admit(self, authorization: str | None) -> bool:
-        """Whether an `Authorization: Bearer KEY` header names one of the keys.
+        """True where an `Authorization: Bearer KEY` header has one of the keys.
 
-        Every key is compared, so the time taken tells neither which one matched nor how far.
+        Every key is compared, so that the time taken does not depend on which one matched or how far.
         """
         if not self._hashes:
             return True

@@ -1,10 +1,12 @@
-"""`python -m cloud_anchor.serve.load`: how much a service bears, and what it does beyond that.
+"""`python -m cloud_anchor.serve.load`: load test of a service, at and above its capacity.
 
-Knows how to ask at a given rate whether or not answers come (an open loop, as phones do), and what to note.
-Does not know models. Standard library only, so that asking takes little of the machine that also answers.
+Responsible for sending requests, in a closed and in an open loop, and for their latencies and status codes.
+Not responsible for models. The client is asyncio alone, so that it takes little of a machine that also
+serves.
 
-First the capacity: as many clients as the service takes at once, each asking again as soon as it is answered.
-Then phases at multiples of that rate. A request is lost if it gets no answer; 503 is an answer.
+First a closed loop measures the capacity: a number of clients, each of which sends its next request as soon
+as the last one is answered. Then come open loops at multiples of that rate, whatever the responses are. A
+request is lost if it gets no response; 503 is a response.
 """
 
 from __future__ import annotations
@@ -26,18 +28,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cloud_anchor.errors import CloudError, RequestError
+from payload.cli import run_command
+
 EPILOG = """examples:
-  # starts the shipped model's service, measures its capacity, then 60 s at 1 and 3 times that
+  # starts a service with the shipped model, measures its capacity, then 60 s at 1 and 3 times that
   python -m cloud_anchor.serve.load --seconds 60 --at 1 --at 3
   # a service that runs already; --pid for its memory
   python -m cloud_anchor.serve.load --url http://localhost:8080 --pid 4711 --json
 
-exit codes: 0 every request was answered with 200 or 503, 1 not so, 2 usage, 130 interrupted
+exit codes: 0 every request was answered with 200 or 503, 1 some were not, 2 usage, 130 interrupted
 """
 
 LOST = "lost"
-ANSWER_SECONDS = 60.0
-"""After which a request without an answer counts as lost."""
+"""Status of a request without a response."""
+
+RESPONSE_SECONDS = 60.0
+"""Time after which a request without a response counts as lost."""
 
 QUESTIONS = (
     "Name the river of {}.",
@@ -47,9 +54,17 @@ QUESTIONS = (
 NAMES = ("Torden", "Branstead", "Vell", "Ulmar", "Kesting", "Norwick", "Harrow", "Selby")
 
 
+class LoadTestError(CloudError):
+    """The service does not start or does not respond."""
+
+
 @dataclass
 class LoadPhase:
-    """What came of the requests of one phase. seconds: latency by status, of those answered."""
+    """Results of the requests of one phase.
+
+    wanted:  requests per second, 0 for a closed loop. asked: requests sent.
+    seconds: latencies by status. memory: resident bytes of the service, sampled.
+    """
 
     name: str
     wanted: float
@@ -60,11 +75,12 @@ class LoadPhase:
     seconds: dict[str, list[float]] = field(default_factory=dict)
     memory: list[int] = field(default_factory=list)
 
-    def note(self, status: str, seconds: float) -> None:
+    def record(self, status: str, seconds: float) -> None:
         self.statuses[status] += 1
         self.seconds.setdefault(status, []).append(seconds)
 
     def report(self) -> dict[str, Any]:
+        """The phase's entry in the JSON output."""
         lasted = max(self.ended - self.began, 1e-9)
         good = self.seconds.get("200", [])
         quarter = max(1, len(self.memory) // 4)
@@ -92,20 +108,20 @@ class LoadPhase:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least this share of the values does not exceed."""
+    """The smallest value that is at least as large as this share of the values; None for no values."""
     if not values:
         return None
     ordered = sorted(values)
     return round(ordered[max(0, -int(-share * len(ordered) // 1) - 1)], 4)
 
 
-class Asker:
-    """Sends requests to one service over connections of its own, and reads the answers."""
+class LoadClient:
+    """Sends requests to one service, over a connection each, and reads the responses."""
 
     def __init__(self, url: str, key: str | None, fraction: float | None, seed: int = 0) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise SystemExit(f"load: url: expected http://host:port, found {url!r}")
+            raise RequestError(f"url: expected http://host:port, found {url!r}")
         self._host, self._port = parts.hostname, parts.port or 80
         self._path = parts.path.rstrip("/") + "/v1/anchors"
         self._key = key
@@ -123,53 +139,55 @@ class Asker:
         head += [f"Authorization: Bearer {self._key}"] if self._key else []
         return "\r\n".join([*head, "", ""]).encode("ascii") + body
 
-    async def ask(self, phase: LoadPhase) -> str:
-        """One request: the status, or `lost`."""
+    async def send(self, phase: LoadPhase) -> str:
+        """Send one request and record it in the phase; returns the status, or `lost`."""
         phase.asked += 1
         began = time.perf_counter()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(RESPONSE_SECONDS):
                 status = await self._status()
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             status = LOST
-        phase.note(status, time.perf_counter() - began)
+        phase.record(status, time.perf_counter() - began)
         return status
 
     async def _status(self) -> str:
-        scorer, writer = await asyncio.open_connection(self._host, self._port)
+        reader, writer = await asyncio.open_connection(self._host, self._port)
         try:
             writer.write(self._request())
-            head = await scorer.readuntil(b"\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
             lines = head.decode("latin-1").split("\r\n")
             length = next(
                 int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")
             )
-            await scorer.readexactly(length)
+            await reader.readexactly(length)
             return lines[0].split(" ")[1]
         except (IndexError, StopIteration, asyncio.LimitOverrunError) as error:
-            raise ValueError("not an answer over HTTP") from error
+            raise ValueError("expected a response over HTTP") from error
         finally:
             writer.close()
 
 
-async def capacity(asker: Asker, clients: int, seconds: float, memory: Memory) -> LoadPhase:
-    """As much as it can: every client asks again at once."""
+async def closed_loop(client: LoadClient, clients: int, seconds: float, memory: MemoryMonitor) -> LoadPhase:
+    """The capacity: every client sends its next request as soon as the last one is answered."""
     phase = LoadPhase("capacity", 0.0)
     end = phase.began + seconds
 
-    async def client() -> None:
+    async def repeat() -> None:
         while time.perf_counter() < end:
-            if await asker.ask(phase) != "200":
+            if await client.send(phase) != "200":
                 await asyncio.sleep(0.1)
 
     async with memory.watched(phase):
-        await asyncio.gather(*(client() for _ in range(clients)))
+        await asyncio.gather(*(repeat() for _ in range(clients)))
     phase.ended = time.perf_counter()
     return phase
 
 
-async def at_rate(asker: Asker, name: str, rate: float, seconds: float, memory: Memory) -> LoadPhase:
-    """Requests at random times, `rate` of them a second on average, whatever becomes of them."""
+async def open_loop(
+    client: LoadClient, name: str, rate: float, seconds: float, memory: MemoryMonitor
+) -> LoadPhase:
+    """Poisson arrivals at `rate` requests per second, whatever the responses are."""
     phase = LoadPhase(name, rate)
     chance = random.Random(1)
     due, end = phase.began, phase.began + seconds
@@ -177,7 +195,7 @@ async def at_rate(asker: Asker, name: str, rate: float, seconds: float, memory: 
     async with memory.watched(phase):
         while (due := due + chance.expovariate(rate)) < end:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            task = asyncio.create_task(asker.ask(phase))
+            task = asyncio.create_task(client.send(phase))
             asked.add(task)
             task.add_done_callback(asked.discard)
         await asyncio.sleep(max(0.0, end - time.perf_counter()))
@@ -186,14 +204,14 @@ async def at_rate(asker: Asker, name: str, rate: float, seconds: float, memory: 
     return phase
 
 
-class Memory:
-    """Resident memory of a process, once a second."""
+class MemoryMonitor:
+    """Samples the resident memory of a process once per second, into the phase that is running."""
 
     def __init__(self, pid: int | None) -> None:
         self.pid = pid
         self._task: asyncio.Task[None] | None = None
 
-    def watched(self, phase: LoadPhase) -> Memory:
+    def watched(self, phase: LoadPhase) -> MemoryMonitor:
         self._phase = phase
         return self
 
@@ -212,7 +230,7 @@ class Memory:
 
 
 def resident(pid: int | None) -> int | None:
-    """Bytes a process holds in memory now; None where the system does not tell."""
+    """Resident bytes of a process; None where the system does not report them."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
         return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmRSS:"))
@@ -221,7 +239,7 @@ def resident(pid: int | None) -> int | None:
 
 
 def machine() -> str:
-    """The processor and how many of it there are."""
+    """Number of cores and the processor's name."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -232,56 +250,58 @@ def machine() -> str:
 
 
 def start_service(options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
-    """A service of its own on a free port; raises SystemExit where it does not come up."""
+    """Start a service on a free port; raises LoadTestError where it does not start."""
     command = [sys.executable, "-m", "cloud_anchor.serve", "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     for line in process.stderr:
         print(line, end="", file=sys.stderr)
         if " at http://" in line:
-            # What it goes on to say has to be read, or it would wait for that one day.
+            # Its further output has to be read, or it would block once the pipe is full.
             threading.Thread(target=sys.stderr.writelines, args=(process.stderr,), daemon=True).start()
             return process, line.rsplit(" ", 1)[1].strip()
-    raise SystemExit(f"load: the service ended with code {process.wait()}")
+    raise LoadTestError(f"the service ended with code {process.wait()}")
 
 
-async def wait_until_ready(asker: Asker) -> None:
-    """Until a request is answered at all."""
+async def wait_until_ready(client: LoadClient) -> None:
+    """Wait until a request gets a response; raises LoadTestError after 300 s."""
     for _ in range(600):
-        if await asker.ask(LoadPhase("ready", 0.0)) in ("200", "503"):
+        if await client.send(LoadPhase("ready", 0.0)) in ("200", "503"):
             return
         await asyncio.sleep(0.5)
-    raise SystemExit("load: the service does not answer")
+    raise LoadTestError("the service does not respond")
 
 
-async def measure(args: argparse.Namespace, asker: Asker, pid: int | None) -> dict[str, Any]:
-    memory = Memory(pid)
-    await wait_until_ready(asker)
-    phases = [await capacity(asker, args.clients, args.capacity_seconds, memory)]
+async def measure(args: argparse.Namespace, client: LoadClient, pid: int | None) -> dict[str, Any]:
+    """Every phase, as the JSON output; pid: the service's process, to sample its memory."""
+    memory = MemoryMonitor(pid)
+    await wait_until_ready(client)
+    phases = [await closed_loop(client, args.clients, args.capacity_seconds, memory)]
     most = phases[0].report()["answers_per_second"]
     if not most:
-        raise SystemExit(f"load: no request was answered: {dict(phases[0].statuses)}")
+        raise LoadTestError(f"no request was answered: {dict(phases[0].statuses)}")
     for factor in args.at or (1.0, 3.0):
         print(f"load: {factor:g} x {most:g} requests a second for {args.seconds:g} s", file=sys.stderr)
-        phases.append(await at_rate(asker, f"{factor:g}x", factor * most, args.seconds, memory))
+        phases.append(await open_loop(client, f"{factor:g}x", factor * most, args.seconds, memory))
     return {"machine": machine(), "phases": [phase.report() for phase in phases]}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    return run_command("load", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
     if min(args.clients, args.seconds, args.capacity_seconds, *(args.at or [1.0])) <= 0:
-        print("load: expected numbers above 0", file=sys.stderr)
-        return 2
+        raise RequestError("expected numbers above 0")
     process: subprocess.Popen[str] | None = None
     url, pid = args.url, args.pid
     try:
         if url is None:
             process, url = start_service(args.options)
             pid = process.pid
-        asker = Asker(url, os.environ.get("CLOUD_ANCHOR_KEY") or None, args.fraction)
-        found = asyncio.run(measure(args, asker, pid))
-    except KeyboardInterrupt:
-        return 130
+        client = LoadClient(url, os.environ.get("CLOUD_ANCHOR_KEY") or None, args.fraction)
+        found = asyncio.run(measure(args, client, pid))
     finally:
         if process is not None:
             process.terminate()
@@ -289,11 +309,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if process is not None:
         found["service_exit_code"] = process.returncode
     print(json.dumps(found) if args.json else table(found))
-    fine = all(set(phase["statuses"]) <= {"200", "503"} for phase in found["phases"])
-    return 0 if fine else 1
+    answered = all(set(phase["statuses"]) <= {"200", "503"} for phase in found["phases"])
+    return 0 if answered else 1
 
 
 def table(found: dict[str, Any]) -> str:
+    """The JSON output as a Markdown table."""
     lines = [found["machine"], ""]
     names = (
         "phase",
@@ -328,13 +349,13 @@ def table(found: dict[str, Any]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.serve.load",
-        description="Measure a service's capacity, then ask it at multiples of that rate.",
+        description="Measure a service's capacity, then send requests at multiples of that rate.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--url", help="a service that runs; default: starts one")
-    parser.add_argument("--pid", type=int, help="its process, to note its memory")
-    parser.add_argument("--clients", type=int, default=16, help="at once, for the capacity (default 16)")
+    parser.add_argument("--url", help="of a running service (default: starts one)")
+    parser.add_argument("--pid", type=int, help="of the service, to sample its memory")
+    parser.add_argument("--clients", type=int, default=16, help="concurrent, for the capacity (default 16)")
     parser.add_argument("--capacity-seconds", type=float, default=10.0, metavar="S", help="default 10")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of a phase (default 60)")
     parser.add_argument(

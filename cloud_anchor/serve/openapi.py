@@ -1,10 +1,12 @@
-"""The OpenAPI description: what the service does, and not what FastAPI supposes.
+"""The OpenAPI description, corrected where FastAPI's own does not match the service.
 
-Knows which refusals each path can answer with, and the ranges that depend on the model being served.
+Responsible for the error responses of each path, the public names of schemas, and ranges that depend on the
+model being served. Not responsible for the schemas' fields.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,7 +17,8 @@ from cloud_anchor.serve.backend import Backend
 from cloud_anchor.serve.schema import AnchorsAnswer, ErrorAnswer, describe
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a path for these error statuses."""
     texts = {
         400: "Not JSON.",
         401: "No key, or an unknown one.",
@@ -32,13 +35,17 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorAnswer, "description": texts[status]} for status in statuses}
 
 
-ASKING = (400, 401, 404, 408, 409, 413, 415, 422, 500, 503, 504)
-SMALL = (408, 413, 500)
+PAYLOAD_ERRORS = (400, 401, 404, 408, 409, 413, 415, 422, 500, 503, 504)
+COMMON_ERRORS = (408, 413, 500)
 KEY = HTTPBearer(auto_error=False, description="An API key, where the service has any.")
 
 
-def describe_app(app: FastAPI, backend: Backend, locked: bool) -> None:
-    """Makes the OpenAPI description what the service does, and not what FastAPI supposes."""
+PUBLIC_NAMES = {"AnchorsBody": "AnchorsRequest", "StreamBody": "StreamRequest"}
+"""Names of schemas in the description, which clients are generated from, by class."""
+
+
+def install_openapi(app: FastAPI, backend: Backend, keyed: bool) -> None:
+    """Replace the application's OpenAPI description. keyed: the service has API keys."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -49,7 +56,7 @@ def describe_app(app: FastAPI, backend: Backend, locked: bool) -> None:
             for unused in ("HTTPValidationError", "ValidationError"):
                 parts.pop(unused, None)
             parts["AnchorsAnswer"] = AnchorsAnswer.model_json_schema()
-            if locked:
+            if keyed:
                 schema["components"]["securitySchemes"] = {
                     "key": KEY.model.model_dump(mode="json", by_alias=True, exclude_none=True)
                 }
@@ -57,7 +64,17 @@ def describe_app(app: FastAPI, backend: Backend, locked: bool) -> None:
                     if path.startswith("/v1/"):
                         for operation in operations.values():
                             operation["security"] = [{"key": []}]
-            app.openapi_schema = describe(schema, backend.facts)
+            app.openapi_schema = _with_public_names(describe(schema, backend.info))
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _with_public_names(schema: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(schema)
+    for name, public in PUBLIC_NAMES.items():
+        text = text.replace(f'"#/components/schemas/{name}"', f'"#/components/schemas/{public}"')
+    result: dict[str, Any] = json.loads(text)
+    schemas = result["components"]["schemas"]
+    result["components"]["schemas"] = {PUBLIC_NAMES.get(name, name): schemas[name] for name in schemas}
+    return result

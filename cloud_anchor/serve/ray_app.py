@@ -1,12 +1,13 @@
-"""The service on many machines: `serve run cloud_anchor.serve.ray_app:app` (Ray Serve).
+"""The service on Ray Serve, on many machines: `serve run cloud_anchor.serve.ray_app:app`.
 
-Knows deployments: fronts that speak HTTP, and engines that each have a model and a GPU; how engines are added
-as requests queue up; and that a request whose engine dies is given to another one. Does not know HTTP (see
-`serve.app`) or models (see `serve.engine`): both are the same as on one machine.
+Responsible for the deployments (HTTP fronts, and engine replicas with a model and a GPU each), their
+autoscaling, and retries of requests whose engine has died. Not responsible for HTTP (see `serve.app`) or
+models (see `serve.batch_engine`): both are the same as on one machine.
 
-    phones -> Ray's proxies -> Front (any number, no GPU) -> Engine (one a GPU, continuous batching)
+    devices -> Ray's proxies -> Front (any number, no GPU) -> Engine (one per GPU, continuous batching)
 
-What runs is set by the environment: CLOUD_ANCHOR_MODEL and the other fields of `serve.cluster.Cluster`.
+Settings come from environment variables: CLOUD_ANCHOR_MODEL and the other fields of
+`serve.cluster.ClusterSettings`.
 """
 
 from __future__ import annotations
@@ -23,65 +24,67 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError
 
 from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
-from cloud_anchor.serve.cluster import Cluster
+from cloud_anchor.serve.cluster import ClusterSettings
 from cloud_anchor.serve.errors import ServiceError, internal, overloaded, too_late
-from cloud_anchor.serve.jobs import Event, Ready
+from cloud_anchor.serve.jobs import JobEvent, ServedPayload
 from cloud_anchor.serve.settings import MIN_DEADLINE
 
 ENGINE, FRONT = "Engine", "Front"
-PATIENCE = 0.2
-"""Seconds before a request is given to another engine; twice as long before each further one."""
+FIRST_BACKOFF = 0.2
+"""Seconds before a request is retried on another engine; doubled before each further retry."""
 
 START_SECONDS = 1800.0
-"""Within which the first engine has to be there: a large model is long in coming."""
+"""Time in which the first engine has to be ready; loading a large model takes minutes."""
 
 
 class EngineReplica:
-    """One model on one GPU."""
+    """Replica with one pipeline on one GPU."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, settings: ClusterSettings) -> None:
         from cloud_anchor.pipeline import DEFAULT_PLAN, Pipeline
         from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
-        from cloud_anchor.serve.local import Local
+        from cloud_anchor.serve.local_backend import LocalBackend
 
-        pipeline = Pipeline.open(cluster.model, edge=cluster.edge, device=cluster.device, dtype=cluster.dtype)
+        pipeline = Pipeline.open(
+            settings.model, edge=settings.edge, device=settings.device, dtype=settings.dtype
+        )
         canvas, total = pipeline.model.plan or DEFAULT_PLAN
-        config = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(cluster.fraction, total))
-        self._backend = Local(pipeline, config, cluster.limits, name=cluster.model)
+        config = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(settings.fraction, total))
+        self._backend = LocalBackend(pipeline, config, settings.limits, name=settings.model)
         self._opening: asyncio.Task[None] | None = None
 
     async def _open(self) -> None:
-        """Waits for the warm-up, which the first that asks begins: only now is there an event loop."""
+        """Wait for the warm-up, which the first caller starts: there is no event loop before."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._backend.open())
         await asyncio.shield(self._opening)
 
-    async def facts(self) -> ServiceInfo:
+    async def info(self) -> ServiceInfo:
         await self._open()
-        return self._backend.facts
+        return self._backend.info
 
     async def pid(self) -> int:
         return os.getpid()
 
     async def check_health(self) -> None:
-        """Called by Ray Serve, which replaces an engine for which this raises."""
-        if self._opening is not None and (trouble := self._backend.state()) is not None:
-            raise RuntimeError(trouble)
+        """Called by Ray Serve, which replaces a replica for which this raises."""
+        if self._opening is not None and (reason := self._backend.state()) is not None:
+            raise RuntimeError(reason)
 
-    async def payloads(self, order: AnchorRequest) -> AsyncGenerator[Event]:
-        """As `Backend.payloads`, with refusals as values: an exception would lose its kind on the way."""
+    async def payloads(self, request: AnchorRequest) -> AsyncGenerator[JobEvent]:
+        """As `Backend.payloads`, but with errors as values: Ray would wrap an exception in one of its own."""
         await self._open()
         try:
-            async for ready in self._backend.payloads(order):
+            async for ready in self._backend.payloads(request):
                 yield ready
         except ServiceError as error:
             yield error
 
 
-class Engines:
-    """A `Backend` over the engines of a cluster, seen from a front."""
+class RayBackend:
+    """A `Backend` over the engine replicas of a cluster, used by a front."""
 
-    facts: ServiceInfo
+    info: ServiceInfo
 
     def __init__(self, handle: Any = None) -> None:
         self._handle = handle
@@ -90,27 +93,28 @@ class Engines:
         if self._handle is None:
             self._handle = serve.get_deployment_handle(ENGINE)
         async with asyncio.timeout(START_SECONDS):
-            self.facts = await self._handle.facts.remote()
+            self.info = await self._handle.info.remote()
         self._stream = self._handle.options(stream=True)
 
-    async def payloads(self, order: AnchorRequest) -> AsyncGenerator[Ready]:
-        allowed = self.facts.limits.deadline if order.deadline is None else order.deadline
+    async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
+        allowed = self.info.limits.deadline if request.deadline is None else request.deadline
         end = time.monotonic() + allowed
-        reached = 0  # the step of the last payload that was sent
-        pause = PATIENCE
+        sent = 0  # step of the last payload that was sent
+        pause = FIRST_BACKOFF
         while True:
             left = end - time.monotonic()
             if left <= 0:
                 raise too_late(allowed)
-            # Another engine's payloads may differ in rounding from what was sent, so none may add to that.
-            again = replace(order, deadline=max(MIN_DEADLINE, left), whole=order.whole or reached > 0)
-            stream = self._stream.payloads.remote(again)
+            # Another engine's results may differ in rounding, so its payloads must not add to sent ones.
+            alone = request.self_contained or sent > 0
+            attempt = replace(request, deadline=max(MIN_DEADLINE, left), self_contained=alone)
+            stream = self._stream.payloads.remote(attempt)
             try:
                 async for event in stream:
                     if isinstance(event, ServiceError):
                         raise event
-                    if event.step > reached:
-                        reached = event.step
+                    if event.step > sent:
+                        sent = event.step
                         yield event
                 return
             except BackPressureError:
@@ -118,61 +122,61 @@ class Engines:
             except RayTaskError as error:
                 raise internal(error) from error
             except RayError:
-                # The engine is gone, and with it the request: it was not lost while somebody remembers it.
+                # The engine has died, and its copy of the request with it: try another one.
                 await asyncio.sleep(min(pause, max(0.0, end - time.monotonic())))
                 pause *= 2
             finally:
                 stream.cancel()
 
     def state(self) -> str | None:
-        return None if hasattr(self, "facts") else "the engines are being started"
+        return None if hasattr(self, "info") else "the engines are being started"
 
     def figures(self) -> dict[str, float]:
         return {}
 
     async def close(self) -> None:
-        """Nothing: the engines end by themselves."""
+        """Nothing to release: Ray ends the engines."""
 
 
-def build(cluster: Cluster) -> Any:
-    """The application for Ray Serve, to be given to `serve.run`."""
+def build(settings: ClusterSettings) -> Any:
+    """The application for `ray.serve.run`."""
 
     def front() -> Any:
-        """The HTTP side; called in each of its processes."""
+        """The HTTP side; called in each front process."""
         from cloud_anchor.serve.app import create_app
-        from cloud_anchor.serve.keys import Keys
+        from cloud_anchor.serve.keys import ApiKeys
 
-        keys = Keys(key.strip() for key in cluster.keys.split(",") if key.strip())
-        return create_app(Engines(), keys, cluster.limits)
+        keys = ApiKeys(key.strip() for key in settings.keys.split(",") if key.strip())
+        return create_app(RayBackend(), keys, settings.limits)
 
-    places = cluster.batch + cluster.queue
+    capacity = settings.batch + settings.queue
     engine = serve.deployment(
         EngineReplica,
         name=ENGINE,
-        ray_actor_options={"num_gpus": cluster.gpus, "num_cpus": cluster.cpus},
+        ray_actor_options={"num_gpus": settings.gpus, "num_cpus": settings.cpus},
         autoscaling_config={
-            "min_replicas": cluster.min_engines,
-            "max_replicas": cluster.max_engines,
-            # A full batch a GPU is what it is there for; what waits beside it asks for another GPU.
-            "target_ongoing_requests": cluster.batch,
+            "min_replicas": settings.min_engines,
+            "max_replicas": settings.max_engines,
+            # A replica is fully used by one batch; what queues beside it calls for another replica.
+            "target_ongoing_requests": settings.batch,
             "upscale_delay_s": 5,
             "downscale_delay_s": 300,
         },
-        max_ongoing_requests=places,
-        max_queued_requests=places,
+        max_ongoing_requests=capacity,
+        max_queued_requests=capacity,
         health_check_period_s=5,
         health_check_timeout_s=30,
-        graceful_shutdown_timeout_s=cluster.deadline + 15,
+        graceful_shutdown_timeout_s=settings.deadline + 15,
     )
     entry = serve.deployment(
         serve.ingress(front)(),
         name=FRONT,
-        num_replicas=cluster.fronts,
-        ray_actor_options={"num_cpus": min(1.0, cluster.cpus)},
-        max_ongoing_requests=4 * places * cluster.max_engines,
-        graceful_shutdown_timeout_s=cluster.deadline + 15,
+        num_replicas=settings.fronts,
+        ray_actor_options={"num_cpus": min(1.0, settings.cpus)},
+        max_ongoing_requests=4 * capacity * settings.max_engines,
+        graceful_shutdown_timeout_s=settings.deadline + 15,
     )
-    return entry.bind(engine.bind(cluster))
+    return entry.bind(engine.bind(settings))
 
 
-app = build(Cluster.of(os.environ))
+app = build(ClusterSettings.from_environment(os.environ))

@@ -1,7 +1,7 @@
-"""The JSON of requests and answers.
+"""JSON bodies of requests and responses, as pydantic models.
 
-Knows the fields, their types and their ranges, as pydantic models from which the OpenAPI description is
-made. What depends on the model being served (see `describe`) is known only once it is loaded.
+Responsible for fields, types and ranges, and for the OpenAPI schema of them; ranges that depend on the model
+being served are filled in by `describe` once it is loaded. Not responsible for paths.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from cloud_anchor.pipeline import EDGE_AWARE, SELECTIONS
 from cloud_anchor.sampling.config import ALGORITHMS
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
-from cloud_anchor.serve.settings import LEAST_PAYLOAD, MIN_DEADLINE
+from cloud_anchor.serve.settings import MIN_DEADLINE, MIN_PAYLOAD_BYTES
 from payload.wire import MAX_PAYLOAD_BYTES
 
 STREAM_FRACTIONS = (0.1, 0.15, 0.25)
-"""After which shares of the steps a stream sends, where a request does not say."""
+"""Shares of the steps after which a stream sends a payload by default."""
 
 
 def _whole_number(value: Any) -> Any:
-    """5.0 is an integer in JSON."""
+    """Accept 5.0 for 5: both are integers in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 WHOLE = BeforeValidator(_whole_number)
 Share = Annotated[float, Field(gt=0, le=1)]
-"""Of the planned steps."""
+"""Share of the planned steps."""
 
 
 def _never_null(schema: dict[str, Any]) -> None:
-    """In a request a field is there or not: null, which stands for "not there" inside, is no value."""
+    """Remove null from a field's schema: in a request an optional field is left out, never null."""
     (kind,) = (each for each in schema.pop("anyOf") if each != {"type": "null"})
     schema.pop("default")
     schema.update(kind)
 
 
 def _optional(description: str) -> Any:
-    """A field that may be left out."""
+    """An optional field."""
     return Field(default=None, json_schema_extra=_never_null, description=description)
 
 
@@ -62,13 +62,13 @@ class ChatMessage(_StrictModel):
     content: str
 
 
-_ONE_QUESTION: dict[str, Any] = {
+_PROMPT_OR_MESSAGES: dict[str, Any] = {
     "oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}],
 }
 
 
-class _Question(_StrictModel):
-    """What both requests have in common."""
+class _PromptFields(_StrictModel):
+    """Fields of both requests."""
 
     prompt: Annotated[str, Field(min_length=1)] | None = _optional(
         description="The user's question. Either this or messages."
@@ -76,7 +76,7 @@ class _Question(_StrictModel):
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = _optional(
         description="A conversation up to the answer. Either this or prompt."
     )
-    order: Literal[ALGORITHMS] | None = _optional(description="AnchorRequest of commits.")  # type: ignore[valid-type]
+    order: Literal[ALGORITHMS] | None = _optional(description="Order of commits.")  # type: ignore[valid-type]
     stop: Literal[tuple(STOPS)] | None = _optional(  # type: ignore[valid-type]
         description="A rule that may end the run before its steps are done."
     )
@@ -109,28 +109,29 @@ class _Question(_StrictModel):
         }
 
 
-class AnchorsBody(_Question):
+class AnchorsBody(_PromptFields):
     """One payload: after a share of the steps, or a number of them; at most so many bytes."""
 
     model_config = ConfigDict(
-        json_schema_extra=_ONE_QUESTION | {"not": {"required": ["fraction", "steps"]}},
+        title="AnchorsRequest",
+        json_schema_extra=_PROMPT_OR_MESSAGES | {"not": {"required": ["fraction", "steps"]}},
     )
 
     fraction: Share | None = _optional(description="Share of the planned steps to run.")
     steps: Annotated[int, Field(ge=1), WHOLE] | None = _optional(
         description="Steps to run, instead of a share."
     )
-    max_bytes: Annotated[int, Field(ge=LEAST_PAYLOAD, le=MAX_PAYLOAD_BYTES), WHOLE] | None = _optional(
+    max_bytes: Annotated[int, Field(ge=MIN_PAYLOAD_BYTES, le=MAX_PAYLOAD_BYTES), WHOLE] | None = _optional(
         description=f"Keep the anchors that help most. With select {EDGE_AWARE} only."
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> AnchorsBody:
-        self.to_order()
+    def _exclusive_fields(self) -> AnchorsBody:
+        self.to_request()
         return self
 
-    def to_order(self) -> AnchorRequest:
-        """Raises ValueError for fields that exclude one another."""
+    def to_request(self) -> AnchorRequest:
+        """The validated request; raises ValueError for fields that exclude one another."""
         if self.fraction is not None and self.steps is not None:
             raise ValueError("expected either fraction or steps, found both")
         if self.max_bytes is not None and self.select not in (None, EDGE_AWARE):
@@ -141,22 +142,22 @@ class AnchorsBody(_Question):
         )
 
 
-class StreamBody(_Question):
+class StreamBody(_PromptFields):
     """A payload after each of several shares of the steps."""
 
-    model_config = ConfigDict(json_schema_extra=_ONE_QUESTION)
+    model_config = ConfigDict(title="StreamRequest", json_schema_extra=_PROMPT_OR_MESSAGES)
 
     fractions: Annotated[list[Share], Field(min_length=1)] | None = _optional(
         description=f"Shares of the steps, in any order; {', '.join(map(str, STREAM_FRACTIONS))} by default."
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> StreamBody:
-        self.to_order()
+    def _exclusive_fields(self) -> StreamBody:
+        self.to_request()
         return self
 
-    def to_order(self) -> AnchorRequest:
-        """Raises ValueError for fields that exclude one another."""
+    def to_request(self) -> AnchorRequest:
+        """The validated request; raises ValueError for fields that exclude one another."""
         return AnchorRequest(**self._common(), fractions=tuple(self.fractions or STREAM_FRACTIONS))
 
 
@@ -215,21 +216,21 @@ class StateAnswer(BaseModel):
     status: str
 
 
-def describe(schema: dict[str, Any], facts: ServiceInfo) -> dict[str, Any]:
+def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
     """The OpenAPI description with the ranges of the model being served filled in."""
     bodies = schema["components"]["schemas"]
     for name in ("AnchorsBody", "StreamBody"):
         fields = bodies[name]["properties"]
-        fields["select"]["enum"] = list(facts.selections)
-        fields["deadline"]["maximum"] = facts.limits.deadline
-        fields["messages"]["maxItems"] = facts.limits.messages
+        fields["select"]["enum"] = list(info.selections)
+        fields["deadline"]["maximum"] = info.limits.deadline
+        fields["messages"]["maxItems"] = info.limits.messages
     anchors = bodies["AnchorsBody"]
-    anchors["properties"]["steps"]["maximum"] = facts.total_steps
-    bodies["StreamBody"]["properties"]["fractions"]["maxItems"] = facts.limits.payloads
-    if facts.budget:
-        others = [how for how in facts.selections if how != EDGE_AWARE]
+    anchors["properties"]["steps"]["maximum"] = info.total_steps
+    bodies["StreamBody"]["properties"]["fractions"]["maxItems"] = info.limits.payloads
+    if info.budget:
+        others = [how for how in info.selections if how != EDGE_AWARE]
         clash = {"required": ["max_bytes", "select"], "properties": {"select": {"enum": others}}}
-        if facts.selections[0] != EDGE_AWARE:  # then leaving it out clashes as well
+        if info.selections[0] != EDGE_AWARE:  # then leaving it out clashes as well
             clash = {
                 "required": ["max_bytes"],
                 "not": {"required": ["select"], "properties": {"select": {"const": EDGE_AWARE}}},

@@ -1,7 +1,7 @@
-"""A process that serves: uvicorn around the application, and an orderly end.
+"""uvicorn's server with a graceful shutdown in two stages.
 
-Knows signals. On the first one requests are no longer taken (503, also at /readyz), those taken are
-finished, then the sockets close. A second one ends the process at once.
+Responsible for signals: on the first, new requests are refused (503, also at /readyz), admitted requests are
+finished, then the sockets close; a second ends the process at once. Not responsible for requests.
 """
 
 from __future__ import annotations
@@ -13,33 +13,39 @@ from types import FrameType
 
 import uvicorn
 
-from cloud_anchor.serve.app import Service
-from cloud_anchor.serve.bounds import Bounds
-from cloud_anchor.serve.protocol import bounded
+from cloud_anchor.serve.http_protocol import protocol_with
+from cloud_anchor.serve.middleware import RequestMiddleware
+from cloud_anchor.serve.service import Service
 from cloud_anchor.serve.settings import Limits
 
 log = logging.getLogger("cloud_anchor.serve")
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which ends in two stages. `stopped_by`: the signal that ended it."""
+    """uvicorn's server with a draining stage before shutdown. `stopped_by`: the signal that ended it."""
 
     def __init__(
-        self, app: Bounds, service: Service, limits: Limits, host: str, port: int, linger: float = 0.0
+        self,
+        app: RequestMiddleware,
+        service: Service,
+        limits: Limits,
+        host: str,
+        port: int,
+        linger: float = 0.0,
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 host=host,
                 port=port,
-                http=bounded(limits),
+                http=protocol_with(limits),
                 ws="none",
                 lifespan="on",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                # What was taken may need all of its deadline, and a slow client a little more.
+                # An admitted request may take all of its deadline, and a slow client a little more.
                 timeout_graceful_shutdown=int(limits.deadline + 15),
             )
         )
@@ -62,7 +68,7 @@ class Server(uvicorn.Server):
         self._draining = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
-        """Ends once nothing is open, but not before whoever balances the load has seen /readyz."""
+        """Exit once no request is open, and not before a load balancer has seen /readyz (`linger` s)."""
         await asyncio.sleep(self.linger)
         while self.service.open_requests and not self.force_exit:
             await asyncio.sleep(0.02)

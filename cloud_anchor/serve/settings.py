@@ -1,6 +1,6 @@
-"""What a service allows, in one place: every limit with its default and its reason.
+"""Limits of a service, with defaults.
 
-Knows numbers. Does not know who keeps them.
+Responsible for values and their ranges. Not responsible for enforcing them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from cloud_anchor.errors import RequestError
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what clients can ask of the service.
+    """Limits on the requests of a service. Raises RequestError for values out of range.
 
-    batch:         answers denoised together.
-    queue:         requests that may wait beside those being worked on; what comes beyond gets 503.
-    deadline:      seconds a request may take, queueing included; clients may ask for less.
-    body_bytes:    of a request. body_seconds: within which all of it has to arrive.
-    header_seconds: within which a request's head has to arrive, from the connection or its last byte on.
-    connections:   open at once; more are told to come back.
-    messages:      of one conversation.
-    payloads:      of one stream.
+    batch:          rows denoised together.
+    queue:          requests that may wait beside those in the batch; further ones get 503.
+    deadline:       seconds a request may take, queueing included; clients may set less.
+    body_bytes:     largest body. body_seconds: time in which all of it has to arrive.
+    header_seconds: time in which a request's head has to arrive.
+    connections:    open at once; further ones get 503.
+    messages:       of one conversation.
+    payloads:       of one stream.
     """
 
     batch: int = 8
@@ -48,10 +48,10 @@ class Limits:
 
 
 MIN_DEADLINE = 1.0
-"""Seconds; a client that asks for less does not want an answer."""
+"""Seconds; the smallest deadline that a client may set."""
 
-LEAST_CANVAS = 4
-"""A prompt may take of the context what leaves a canvas of the plan's size divided by this."""
+MIN_CANVAS_DIVISOR = 4
+"""A prompt has to leave room in the context for a canvas of the plan's size divided by this."""
 
-LEAST_PAYLOAD = 24
-"""Bytes that `max_bytes` has to allow: every payload without anchors fits."""
+MIN_PAYLOAD_BYTES = 24
+"""Smallest `max_bytes`: every payload without anchors fits."""

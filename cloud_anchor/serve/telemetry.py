@@ -1,6 +1,7 @@
-"""What the service has done and is doing, in the form Prometheus reads.
+"""Metrics of the service in the text format of Prometheus.
 
-Knows names and buckets. Labels have few values, whatever clients send.
+Responsible for names, labels and buckets; the labels' values are bounded whatever clients send. Not
+responsible for when something is measured.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_ANSWERS = (1, 2, 4, 8, 16, 32, 64)
+_ROWS = (1, 2, 4, 8, 16, 32, 64)
 _BYTES = (8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
 class Metrics:
-    """One service's figures; several may live in one process."""
+    """Metrics of one service, in a registry of its own; several may exist in one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -38,17 +39,18 @@ class Metrics:
         self.batch = Histogram(
             name + "step_answers",
             "Answers advanced by a step.",
-            buckets=(1, 2, 4, 8, 16, 32, 64),
+            buckets=_ROWS,
             registry=at,
         )
         self.now = Gauge(name + "now", "What is being done now.", ["what"], registry=at)
 
     def step(self, rows: int, seconds: float) -> None:
-        """Notes a step; called from the engine's thread."""
+        """Record a step; called from the engine's thread."""
         self.step_seconds.observe(seconds)
         self.batch.observe(rows)
 
     def text(self, figures: dict[str, float]) -> bytes:
+        """All metrics in Prometheus' text format; figures: current values of the gauges, by label."""
         for what, value in figures.items():
             self.now.labels(what).set(value)
         return generate_latest(self.registry)

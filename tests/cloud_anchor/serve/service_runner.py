@@ -17,8 +17,8 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.sampler import DenoiseConfig
 from cloud_anchor.serve.app import create_app
 from cloud_anchor.serve.backend import Backend
-from cloud_anchor.serve.keys import Keys
-from cloud_anchor.serve.local import Local
+from cloud_anchor.serve.keys import ApiKeys
+from cloud_anchor.serve.local_backend import LocalBackend
 from cloud_anchor.serve.server import Server
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.telemetry import Metrics
@@ -79,7 +79,7 @@ class Client:
         end = time.monotonic() + 20
         while time.monotonic() < end:
             load = self.backend.engine.load()
-            if not (load.waiting or load.running or load.choosing):
+            if not (load.waiting or load.running or load.selecting):
                 return
             time.sleep(0.02)
         pytest.fail(f"the engine still works on {load}")
@@ -87,11 +87,11 @@ class Client:
 
 @contextmanager
 def served(
-    backend: Backend, limits: Limits = LIMITS, keys: Keys | None = None, port: int = 0
+    backend: Backend, limits: Limits = LIMITS, keys: ApiKeys | None = None, port: int = 0
 ) -> Iterator[Client]:
     """The backend behind an address."""
     metrics = Metrics()
-    app = create_app(backend, keys or Keys(), limits, metrics)
+    app = create_app(backend, keys or ApiKeys(), limits, metrics)
     listener = socket.create_server(("127.0.0.1", port))
     server = Server(app, app.service, limits, "127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -110,5 +110,5 @@ def served(
         assert not thread.is_alive()
 
 
-def local(pipeline: Pipeline, limits: Limits = LIMITS, plan: DenoiseConfig = PLAN) -> Local:
-    return Local(pipeline, plan, limits, name="test")
+def local(pipeline: Pipeline, limits: Limits = LIMITS, plan: DenoiseConfig = PLAN) -> LocalBackend:
+    return LocalBackend(pipeline, plan, limits, name="test")

@@ -16,7 +16,7 @@ from cloud_anchor.pipeline import Pipeline, Selection
 from cloud_anchor.sampling.sampler import DenoiseConfig, Running, denoise
 from cloud_anchor.serve.batch_engine import BatchEngine
 from cloud_anchor.serve.errors import ServiceError, refused
-from cloud_anchor.serve.jobs import Event, Job, Ready
+from cloud_anchor.serve.jobs import Job, JobEvent, ServedPayload
 from cloud_anchor.serve.settings import Limits
 from payload import decode
 from payload.wire import Base
@@ -69,19 +69,19 @@ class Asked:
     """A job and what it was told."""
 
     def __init__(
-        self, engine: BatchEngine, prompt: str, marks: Sequence[int] = (3,), allowed: float = 60
+        self, engine: BatchEngine, prompt: str, payload_steps: Sequence[int] = (3,), allowed: float = 60
     ) -> None:
-        self.events: queue.Queue[Event] = queue.Queue()
+        self.events: queue.Queue[JobEvent] = queue.Queue()
         ids = tuple(engine.pipeline.form.ids(prompt))
-        self.job = Job(ids, PLAN, tuple(marks), Selection("paper"), allowed, self.events.put)
+        self.job = Job(ids, PLAN, tuple(payload_steps), Selection("paper"), allowed, self.events.put)
         engine.submit(self.job)
 
-    def next(self) -> Event:
+    def next(self) -> JobEvent:
         return self.events.get(timeout=30)
 
-    def ready(self) -> Ready:
+    def ready(self) -> ServedPayload:
         event = self.next()
-        assert isinstance(event, Ready), event
+        assert isinstance(event, ServedPayload), event
         return event
 
 
@@ -131,7 +131,7 @@ def test_every_job_gets_the_payload_it_would_have_got_alone(engine: BatchEngine,
 
 
 def test_a_waiting_job_takes_the_place_of_one_that_is_done(engine: BatchEngine, gate: Gate) -> None:
-    first, second, third = (Asked(engine, PROMPTS[i], (marks,)) for i, marks in enumerate((2, 6, 4)))
+    first, second, third = (Asked(engine, PROMPTS[i], (steps,)) for i, steps in enumerate((2, 6, 4)))
     gate.open.set()
     for asked in (first, second, third):
         asked.ready()
@@ -159,12 +159,12 @@ def test_payloads_of_a_stream_add_up(engine: BatchEngine, pipeline: Pipeline) ->
 
 
 def test_whole_payloads_do_not_lean_on_one_another(engine: BatchEngine, pipeline: Pipeline) -> None:
-    events: queue.Queue[Event] = queue.Queue()
+    events: queue.Queue[JobEvent] = queue.Queue()
     ids = tuple(pipeline.form.ids(PROMPTS[0]))
-    engine.submit(Job(ids, PLAN, (2, 4), Selection("paper"), 60, events.put, whole=True))
+    engine.submit(Job(ids, PLAN, (2, 4), Selection("paper"), 60, events.put, self_contained=True))
     for steps in (2, 4):
         ready = events.get(timeout=30)
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, ServedPayload)
         assert not ready.delta
         assert ready.data == alone(pipeline, PROMPTS[0], steps)
 
@@ -183,7 +183,7 @@ def test_what_cannot_wait_is_told_when_to_come_back(engine: BatchEngine, gate: G
 def test_what_would_come_too_late_is_refused_at_once(engine: BatchEngine, gate: Gate) -> None:
     gate.open.set()
     Asked(engine, PROMPTS[0]).ready()
-    engine._rate._work, engine._rate._seconds = 1.0, 10.0  # a slow model
+    engine._throughput._work, engine._throughput._seconds = 1.0, 10.0  # a slow model
     gate.open.clear()
     gate.waiting.clear()
     Asked(engine, PROMPTS[1], (12,), 600)
@@ -196,14 +196,14 @@ def test_who_leaves_is_out_of_the_batch_at_the_next_step(engine: BatchEngine, ga
     left, stays = Asked(engine, PROMPTS[0], (12,)), Asked(engine, PROMPTS[1], (12,))
     waits = Asked(engine, PROMPTS[2], (12,))
     assert gate.waiting.wait(30)
-    engine.leave(left.job)
-    engine.leave(waits.job)
+    engine.cancel(left.job)
+    engine.cancel(waits.job)
     gate.open.set()
     assert stays.ready().last
     assert sum(rows == 2 for rows in gate.rows) <= 1
     assert left.events.empty()
     assert waits.events.empty()
-    until(lambda: engine.load().running + engine.load().waiting + engine.load().choosing == 0)
+    until(lambda: engine.load().running + engine.load().waiting + engine.load().selecting == 0)
 
 
 def test_a_deadline_ends_a_job_and_only_that(engine: BatchEngine, gate: Gate) -> None:
@@ -235,7 +235,7 @@ def test_short_memory_halves_the_batch_and_nobody_loses(pipeline: Pipeline, gate
 def test_a_halved_batch_grows_again_where_memory_is_there(
     pipeline: Pipeline, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloud_anchor.serve.batch_engine.STEPS_UNTIL_LARGER", 2)
+    monkeypatch.setattr("cloud_anchor.serve.batch_engine.STEPS_BEFORE_GROWTH", 2)
     engine = BatchEngine(pipeline, Limits(batch=4, queue=12, deadline=60))
     gate.most = 2
     taken = [Asked(engine, prompt) for prompt in PROMPTS]
@@ -292,12 +292,12 @@ def test_an_engine_that_closes_finishes_what_it_took(pipeline: Pipeline, gate: G
 
 def test_a_model_that_has_nothing_to_say_sends_no_anchors(engine: BatchEngine, pipeline: Pipeline) -> None:
     job = Job(tuple(pipeline.form.ids("?")), PLAN, (1,), Selection("paper"), 60, lambda event: None)
-    events: queue.Queue[Event] = queue.Queue()
+    events: queue.Queue[JobEvent] = queue.Queue()
     job.deliver = events.put
     job.config = DenoiseConfig(canvas=24, total_steps=1000)  # a step commits nothing
     engine.submit(job)
     ready = events.get(timeout=30)
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, ServedPayload)
     assert ready.anchors == 0
     assert len(decode(ready.data, pipeline.form.contract, prompt_ids=list(job.prompt_ids))) == 0
 

@@ -14,11 +14,11 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.serve import capacity, load
 from cloud_anchor.serve.__main__ import parser
 from cloud_anchor.serve.capacity import Costs, plan
-from cloud_anchor.serve.cluster import PREFIX, Cluster
+from cloud_anchor.serve.cluster import PREFIX, ClusterSettings
 from tests.cloud_anchor.serve.service_runner import local, served
 
 DEPLOY = Path(load.__file__).parent / "deploy"
-NAMES = {PREFIX + field.name.upper() for field in fields(Cluster)}
+NAMES = {PREFIX + field.name.upper() for field in fields(ClusterSettings)}
 
 
 def documents(name: str) -> list[Any]:
@@ -43,7 +43,7 @@ def test_the_cluster_manifest_sets_what_the_application_reads() -> None:
         (container,) = group["template"]["spec"]["containers"]
         given = {each["name"]: each.get("value", "") for each in container["env"]}
         assert given.keys() - {"HF_HOME"} <= NAMES
-        found = Cluster.of(given)
+        found = ClusterSettings.of(given)
         assert found.max_engines == worker["maxReplicas"]
         assert found.min_engines == worker["minReplicas"]
         assert found.cpus < int(worker["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
@@ -65,13 +65,13 @@ def test_a_cluster_is_read_from_the_environment() -> None:
         "CLOUD_ANCHOR_MAX_ENGINES": "4",
         "OTHER": "x",
     }
-    assert Cluster.of(given) == Cluster(model="m", gpus=0.5, max_engines=4)
+    assert ClusterSettings.of(given) == ClusterSettings(model="m", gpus=0.5, max_engines=4)
     with pytest.raises(RequestError, match="CLOUD_ANCHOR_BATCH: expected a value such as 8, found 'many'"):
-        Cluster.of({"CLOUD_ANCHOR_BATCH": "many"})
+        ClusterSettings.of({"CLOUD_ANCHOR_BATCH": "many"})
     with pytest.raises(RequestError, match="MIN_ENGINES"):
-        Cluster.of({"CLOUD_ANCHOR_MIN_ENGINES": "3"})
+        ClusterSettings.of({"CLOUD_ANCHOR_MIN_ENGINES": "3"})
     with pytest.raises(RequestError, match="batch: expected at least 1"):
-        _ = Cluster.of({"CLOUD_ANCHOR_BATCH": "0"}).limits
+        _ = ClusterSettings.of({"CLOUD_ANCHOR_BATCH": "0"}).limits
 
 
 def test_the_load_script_counts_every_answer(

@@ -18,8 +18,8 @@ import pytest
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline, Selection
-from cloud_anchor.serve.keys import Keys
-from cloud_anchor.serve.settings import LEAST_PAYLOAD
+from cloud_anchor.serve.keys import ApiKeys
+from cloud_anchor.serve.settings import MIN_PAYLOAD_BYTES
 from payload import AnchorSet, decode, encode, peek
 from payload.wire import Base
 from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
@@ -67,13 +67,13 @@ def test_json_where_json_is_asked_for(client: Client, pipeline: Pipeline) -> Non
 
 def test_no_more_bytes_than_allowed(client: Client, pipeline: Pipeline) -> None:
     whole = client.anchors(prompt=PROMPT, fraction=1.0).body
-    cut = client.anchors(prompt=PROMPT, fraction=1.0, max_bytes=LEAST_PAYLOAD).body
-    assert len(cut) <= LEAST_PAYLOAD < len(whole)
+    cut = client.anchors(prompt=PROMPT, fraction=1.0, max_bytes=MIN_PAYLOAD_BYTES).body
+    assert len(cut) <= MIN_PAYLOAD_BYTES < len(whole)
 
 
 def test_every_payload_without_anchors_fits_the_least_budget(pipeline: Pipeline) -> None:
     nothing = AnchorSet((), (), 65_536, pipeline.form.contract, 65_535, 65_535, 65_536)
-    assert len(encode(nothing, prompt_ids=[1, 2])) <= LEAST_PAYLOAD
+    assert len(encode(nothing, prompt_ids=[1, 2])) <= MIN_PAYLOAD_BYTES
 
 
 def events(body: bytes) -> list[tuple[str, Any]]:
@@ -107,10 +107,10 @@ def test_a_stream_sends_payloads_as_steps_go_on(client: Client, pipeline: Pipeli
 
 
 def test_what_the_service_is(client: Client, pipeline: Pipeline) -> None:
-    facts = client.ask("GET", "/v1/contract").json
-    assert facts["identity"] == pipeline.form.contract.identity
-    assert facts["contract"] == pipeline.form.contract.to_json()
-    assert facts["selections"] == ["edge-aware", "paper", "confidence"]
+    info = client.ask("GET", "/v1/contract").json
+    assert info["identity"] == pipeline.form.contract.identity
+    assert info["contract"] == pipeline.form.contract.to_json()
+    assert info["selections"] == ["edge-aware", "paper", "confidence"]
     assert client.ask("GET", "/healthz").json == {"status": "ok"}
     assert client.ask("GET", "/readyz").json == {"status": "ready"}
     text = client.ask("GET", "/metrics").body.decode()
@@ -306,7 +306,7 @@ def test_different_orders_are_served_side_by_side(client: Client, pipeline: Pipe
 
 
 def test_keys(pipeline: Pipeline) -> None:
-    keys = Keys([KEY, "another-long-key-of-24-c"])
+    keys = ApiKeys([KEY, "another-long-key-of-24-c"])
     with served(local(pipeline), keys=keys) as client:
         body = {"prompt": PROMPT}
         for headers in ({}, {"Authorization": "Bearer " + "x" * 24}, {"Authorization": f"Basic {KEY}"}):
@@ -325,18 +325,18 @@ def test_keys(pipeline: Pipeline) -> None:
 def test_keys_are_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"# the phone\n{KEY}\n\n")
-    assert Keys.read(file).admit(f"Bearer {KEY}")
-    assert not Keys.read(file).admit("Bearer # the phone")
-    assert Keys.read(None, {"CLOUD_ANCHOR_KEYS": f"{KEY}, {KEY}2"}).admit(f"bearer {KEY}2")
-    assert Keys.read(None, {}).admit(None)
+    assert ApiKeys.read(file).admit(f"Bearer {KEY}")
+    assert not ApiKeys.read(file).admit("Bearer # the phone")
+    assert ApiKeys.read(None, {"CLOUD_ANCHOR_KEYS": f"{KEY}, {KEY}2"}).admit(f"bearer {KEY}2")
+    assert ApiKeys.read(None, {}).admit(None)
     file.write_text("# nothing\n")
     with pytest.raises(RequestError, match="a key a line"):
-        Keys.read(file)
+        ApiKeys.read(file)
     file.write_text("short\n")
     with pytest.raises(RequestError, match="at least 16"):
-        Keys.read(file)
+        ApiKeys.read(file)
     with pytest.raises(RequestError, match="readable"):
-        Keys.read(tmp_path / "missing")
+        ApiKeys.read(tmp_path / "missing")
 
 
 def test_more_connections_than_allowed_are_told_to_come_back(pipeline: Pipeline) -> None:

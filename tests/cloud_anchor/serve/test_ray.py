@@ -19,9 +19,9 @@ import pytest
 from cloud_anchor.pipeline import Pipeline, Selection
 from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
 from cloud_anchor.serve.backend import AnchorRequest
-from cloud_anchor.serve.cluster import Cluster
+from cloud_anchor.serve.cluster import ClusterSettings
 from cloud_anchor.serve.errors import ServiceError
-from cloud_anchor.serve.jobs import Ready
+from cloud_anchor.serve.jobs import ServedPayload
 from tests.cloud_anchor.serve.service_runner import Client
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")
@@ -59,30 +59,30 @@ class FakeHandle:
 
     def __init__(self, *scripts: list[Any]) -> None:
         self.scripts = list(scripts)
-        self.orders: list[AnchorRequest] = []
+        self.requests: list[AnchorRequest] = []
         self.streams: list[FakeStream] = []
         self.payloads = self
 
-    def remote(self, order: AnchorRequest) -> FakeStream:
-        self.orders.append(order)
+    def remote(self, request: AnchorRequest) -> FakeStream:
+        self.requests.append(request)
         self.streams.append(FakeStream(self.scripts.pop(0)))
         return self.streams[-1]
 
 
-def ready(step: int, last: bool = False) -> Ready:
-    return Ready(b"%d" % step, 1, None, step, 4, 8, delta=False, last=last)
+def ready(step: int, last: bool = False) -> ServedPayload:
+    return ServedPayload(b"%d" % step, 1, None, step, 4, 8, delta=False, last=last)
 
 
 def ask(handle: FakeHandle, deadline: float = 30.0) -> list[bytes]:
-    """What a front hands on of an order."""
-    from cloud_anchor.serve.ray_app import Engines
+    """The payloads that a front passes on for a request."""
+    from cloud_anchor.serve.ray_app import RayBackend
 
-    engines = Engines(handle)
+    engines = RayBackend(handle)
     engines._stream = handle
-    order = AnchorRequest((("user", "?"),), deadline=deadline)
+    request = AnchorRequest((("user", "?"),), deadline=deadline)
 
     async def read() -> list[bytes]:
-        return [each.data async for each in engines.payloads(order)]
+        return [each.data async for each in engines.payloads(request)]
 
     return asyncio.run(read())
 
@@ -92,8 +92,8 @@ def test_what_an_engine_took_with_it_is_asked_of_another() -> None:
     handle = FakeHandle([died], [ready(2, True)])
     assert ask(handle) == [b"2"]
     assert all(stream.cancelled for stream in handle.streams)
-    assert handle.orders[1].deadline is not None
-    assert handle.orders[1].deadline < 30
+    assert handle.requests[1].deadline is not None
+    assert handle.requests[1].deadline < 30
 
 
 def test_what_was_sent_before_an_engine_died_is_not_sent_again() -> None:
@@ -103,7 +103,7 @@ def test_what_was_sent_before_an_engine_died_is_not_sent_again() -> None:
     )
     assert ask(handle) == [b"1", b"2", b"4"]
     # What the second engine sends may not add to what the first has sent, which may differ in a bit.
-    assert [order.whole for order in handle.orders] == [False, True, True, True]
+    assert [request.self_contained for request in handle.requests] == [False, True, True, True]
 
 
 def test_refusals_and_faults_of_an_engine_keep_their_kind() -> None:
@@ -118,7 +118,7 @@ def test_refusals_and_faults_of_an_engine_keep_their_kind() -> None:
         ask(FakeHandle([ray.exceptions.RayTaskError("payloads", "Traceback", ValueError("x"))]))
 
 
-def test_an_order_that_no_engine_survives_ends_with_its_deadline() -> None:
+def test_a_request_that_no_engine_survives_ends_with_its_deadline() -> None:
     died = ray.exceptions.ActorDiedError()
     with pytest.raises(ServiceError, match="deadline_exceeded"):
         ask(FakeHandle(*([died] for _ in range(20))), deadline=0.5)
@@ -130,8 +130,8 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Cluster:
-    return Cluster(
+def settings() -> ClusterSettings:
+    return ClusterSettings(
         model="tiny",
         device="cpu",
         fraction=0.1,
@@ -144,7 +144,7 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def client(cluster: Cluster) -> Iterator[Client]:
+def client(settings: ClusterSettings) -> Iterator[Client]:
     from ray import serve
 
     from cloud_anchor.serve.ray_app import build
@@ -160,7 +160,7 @@ def client(cluster: Cluster) -> Iterator[Client]:
     try:
         port = free_port()
         serve.start(http_options={"host": "127.0.0.1", "port": port, "request_timeout_s": 120})
-        serve.run(build(cluster), name="anchors")
+        serve.run(build(settings), name="anchors")
         yield Client(port)
     finally:
         serve.shutdown()
@@ -178,10 +178,10 @@ def engines() -> set[int]:
     return {each.result(timeout_s=60) for each in asked}
 
 
-def test_the_answers_are_those_of_one_machine(client: Client, cluster: Cluster) -> None:
-    pipeline = Pipeline.open(cluster.model)
+def test_the_answers_are_those_of_one_machine(client: Client, settings: ClusterSettings) -> None:
+    pipeline = Pipeline.open(settings.model)
     canvas, total = pipeline.plan([PROMPT])
-    plan = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(cluster.fraction, total))
+    plan = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(settings.fraction, total))
     for how in (None, "paper"):
         (made,) = pipeline.make([PROMPT], plan, Selection(how))
         reply = client.anchors(prompt=PROMPT, **({"select": how} if how else {}))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.serve.keys import Keys
+from cloud_anchor.serve.keys import ApiKeys
 from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,7 +25,7 @@ KEY = "k" * 24
 def client(dream_folder: Path, edge_bundle: Path) -> Iterator[Client]:
     pipeline = Pipeline.open(str(dream_folder), edge=edge_bundle)
     limits = replace(LIMITS, body_bytes=65_536)
-    with served(local(pipeline, limits, replace(PLAN, total_steps=8)), limits, Keys([KEY])) as made:
+    with served(local(pipeline, limits, replace(PLAN, total_steps=8)), limits, ApiKeys([KEY])) as made:
         yield made
 
 

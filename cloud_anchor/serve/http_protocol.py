@@ -1,7 +1,7 @@
-"""The server's side of a connection, with bounds that uvicorn does not keep by itself.
+"""HTTP/1.1 protocol of a connection, with limits that uvicorn does not enforce by itself.
 
-Knows how long a request's head may take to arrive, how many connections may be open, and how to say so in
-the service's own form. Does not know what a request asks.
+Responsible for the time in which a request's head must arrive, the number of open connections, and errors
+before a request reaches the application. Not responsible for the content of requests.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from collections.abc import Sequence
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cloud_anchor.serve.bounds import encode_json
-from cloud_anchor.serve.errors import ServiceError, overloaded
+from cloud_anchor.serve.errors import ServiceError, encode_json, overloaded
 from cloud_anchor.serve.settings import Limits
 
 REASONS = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}
 
 
-class BoundedProtocol(H11Protocol):
-    """One connection. Subclass with `limits` set: see `bounded`."""
+class LimitedProtocol(H11Protocol):
+    """One connection. Subclass with `limits` set: see `protocol_with`."""
 
     limits: Limits = Limits()
 
@@ -30,47 +29,47 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_head()
+        self._start_head_timer()
         if len(self.connections) > self.limits.connections:
             most = f"at most {self.limits.connections} connections"
-            self._answer_raw(overloaded(most, "more", 1.0))
+            self._send_error(overloaded(most, "more", 1.0))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        self._stop_head_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
         if self._head_timer is None and self.conn.their_state is h11.IDLE:
-            self._await_head()  # the first byte of another request on a connection that was kept
+            self._start_head_timer()  # the first byte of another request on a kept-alive connection
         super().data_received(data)
 
     def handle_events(self) -> None:
         super().handle_events()
         if self.conn.their_state is not h11.IDLE:
-            self._head_came()
+            self._stop_head_timer()
 
     def send_400_response(self, msg: str) -> None:
-        self._answer_raw(
+        self._send_error(
             ServiceError(
                 400, "malformed_http", "an HTTP/1.1 request", "something else", "Use an HTTP client."
             )
         )
 
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.limits.header_seconds, self._head_late)
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self.limits.header_seconds, self._head_timed_out)
 
-    def _head_came(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _head_late(self) -> None:
+    def _head_timed_out(self) -> None:
         self._head_timer = None
         if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
             return
-        self._answer_raw(
+        self._send_error(
             ServiceError(
                 408,
                 "head_too_slow",
@@ -80,8 +79,8 @@ class BoundedProtocol(H11Protocol):
             )
         )
 
-    def _answer_raw(self, error: ServiceError) -> None:
-        """An answer without a request that could be handed to the application; the connection ends."""
+    def _send_error(self, error: ServiceError) -> None:
+        """Respond without a request that could be passed to the application, and close the connection."""
         body = encode_json(error.body())
         headers: Sequence[tuple[str, str]] = [
             ("Content-Type", "application/json"),
@@ -99,6 +98,6 @@ class BoundedProtocol(H11Protocol):
         self.transport.close()
 
 
-def bounded(limits: Limits) -> type[BoundedProtocol]:
-    """The protocol class for a service with these limits, to be given to uvicorn."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})
+def protocol_with(limits: Limits) -> type[LimitedProtocol]:
+    """The protocol class for a service with these limits, as uvicorn's option `http`."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})

@@ -1,34 +1,33 @@
-"""What surrounds every request: who asks, how much it sends, how long it takes.
+"""ASGI middleware around every request: API key, size and arrival time of the body, total time, metrics.
 
-Knows ASGI, the limits and the form of refusals. Does not know what is asked.
+Responsible for the limits of a request and the error responses for them. Not responsible for its content.
 
-A body is read here, whole and within its bounds, before anything looks at it. A refusal that leaves a body
-unread closes the connection, after a short while in which the client may read the answer.
+A body is read here, as a whole and within its limits, before the application sees the request. An error that
+leaves a body unread closes the connection, after a short time in which the client may read the response.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from cloud_anchor.serve.errors import ServiceError
-from cloud_anchor.serve.keys import Keys
+from cloud_anchor.serve.errors import ServiceError, encode_json
+from cloud_anchor.serve.keys import ApiKeys
+from cloud_anchor.serve.service import Service
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.telemetry import Metrics
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from cloud_anchor.serve.app import Service
 
 LINGER = 1.0
-"""Seconds for which the rest of a refused body is thrown away before the connection is closed."""
+"""Seconds for which the rest of a refused body is discarded before the connection is closed."""
 
 SEND_SECONDS = 10.0
-"""Seconds, beyond the deadline, that a client may take to read its answer."""
+"""Seconds, beyond the deadline, that a client may take to read its response."""
 
 PATHS = (
     "/v1/anchors",
@@ -39,13 +38,15 @@ PATHS = (
     "/metrics",
     "/openapi.json",
 )
-GUARDED = "/v1/"
+KEYED_PREFIX = "/v1/"
 
 
-class Bounds:
-    """An ASGI application around another one."""
+class RequestMiddleware:
+    """An ASGI application around another one. `service`: state of the service behind it."""
 
-    def __init__(self, app: ASGIApp, service: Service, keys: Keys, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, service: Service, keys: ApiKeys, limits: Limits, metrics: Metrics
+    ) -> None:
         self.app = app
         self.service = service
         self.keys = keys
@@ -57,9 +58,9 @@ class Bounds:
             await self.app(scope, receive, send)
             return
         path = scope["path"] if scope["path"] in PATHS else "other"
-        began, status = time.perf_counter(), 499  # nobody was there to be answered
+        began, status = time.perf_counter(), 499  # the client has disconnected
 
-        async def noting(message: Message) -> None:
+        async def observed(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -67,35 +68,35 @@ class Bounds:
 
         try:
             async with asyncio.timeout(self.limits.body_seconds + self.limits.deadline + SEND_SECONDS):
-                await self._answer(scope, receive, noting)
+                await self._handle(scope, receive, observed)
         except TimeoutError:
             if status == 499:
-                raise  # the server answers 500 and notes it: the application has hung
-            # Else the client does not read: returning without an end closes the connection.
+                raise  # the application has hung: the server responds 500 and logs it
+            # Else the client does not read: returning before the last message closes the connection.
         finally:
             self.metrics.requests.labels(path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.lower(): value for name, value in scope["headers"]}
         try:
-            if scope["path"].startswith(GUARDED):
+            if scope["path"].startswith(KEYED_PREFIX):
                 self._check_key(headers.get(b"authorization"))
             body = await self._body(headers, receive)
         except ServiceError as error:
             self.metrics.refusals.labels(error.code).inc()
-            await refuse(error, _sends_more(headers), receive, send)
+            await send_error(error, _sends_more(headers), receive, send)
             return
         except asyncio.IncompleteReadError:
             self.metrics.left.inc()
             return
-        handed = False
+        delivered = False
 
         async def replay() -> Message:
-            nonlocal handed
-            if handed:
+            nonlocal delivered
+            if delivered:
                 return await receive()
-            handed = True
+            delivered = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self.app(scope, replay, send)
@@ -112,7 +113,7 @@ class Bounds:
             )
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """All of the body; raises ServiceError, or IncompleteReadError where the client leaves."""
+        """The whole body; raises ServiceError, or IncompleteReadError where the client disconnects."""
         most = self.limits.body_bytes
         declared = headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > most:
@@ -152,17 +153,12 @@ def _too_large(most: int, found: str) -> ServiceError:
 
 
 def _sends_more(headers: dict[bytes, bytes]) -> bool:
-    """Whether a body may be on its way that nobody will read."""
+    """True where a body may still arrive that will not be read."""
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
-def encode_json(value: object) -> bytes:
-    """ASCII, so that any text a client sent can be told back to it."""
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
-
-
-async def refuse(error: ServiceError, close: bool, receive: Receive, send: Send) -> None:
-    """Answers with a refusal; with `close`, the connection ends after it."""
+async def send_error(error: ServiceError, close: bool, receive: Receive, send: Send) -> None:
+    """Respond with an error; with `close`, the connection is closed after it."""
     body = encode_json(error.body())
     headers = {"Content-Type": "application/json", "Content-Length": str(len(body))} | error.headers()
     if close:
@@ -171,7 +167,7 @@ async def refuse(error: ServiceError, close: bool, receive: Receive, send: Send)
     await send({"type": "http.response.start", "status": error.status, "headers": raw})
     await send({"type": "http.response.body", "body": body, "more_body": close})
     if close:
-        # Closing while bytes arrive would reset the connection, and the client would never see why.
+        # Closing while bytes arrive would reset the connection, and the client would not see the response.
         with suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
                 more = True

@@ -1,14 +1,14 @@
-"""Orders fulfilled by an engine in this process.
+"""Backend with a batch engine in this process.
 
-Knows how an order becomes a job: its prompt's ids, its canvas, its steps, and what of that is refused. Does
-not know HTTP.
+Responsible for turning a request into a job: prompt ids, canvas, steps, selection, and the errors of each.
+Not responsible for HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,18 +17,18 @@ from cloud_anchor.sampling.config import ALGORITHMS
 from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
-from cloud_anchor.serve.batch_engine import BatchEngine, Watch
+from cloud_anchor.serve.batch_engine import BatchEngine, StepObserver
 from cloud_anchor.serve.errors import ServiceError, refused, too_late
-from cloud_anchor.serve.jobs import Event, Job, Ready
-from cloud_anchor.serve.settings import LEAST_CANVAS, Limits
+from cloud_anchor.serve.jobs import Job, JobEvent, ServedPayload
+from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
 from edge_runtime.errors import UsageError
 
 GRACE = 2.0
-"""Seconds after a deadline in which the engine may still say what happened."""
+"""Seconds after a deadline in which the engine may still deliver its own error."""
 
 
-class Local:
-    """A `Backend` over one engine.
+class LocalBackend:
+    """A `Backend` over one `BatchEngine`.
 
     config: of a full run; its steps are what a request gets by default. quota: commit by the schedule's quota
     whatever is selected, instead of as `Pipeline.suited` has it.
@@ -40,7 +40,7 @@ class Local:
         config: DenoiseConfig,
         limits: Limits,
         selection: Selection | None = None,
-        watch: Watch = lambda rows, seconds: None,
+        on_step: StepObserver = lambda rows, seconds: None,
         name: str | None = None,
         *,
         quota: bool = False,
@@ -50,10 +50,10 @@ class Local:
         self.limits = limits
         self.selection = selection or Selection()
         self.quota = quota
-        self.engine = BatchEngine(pipeline, limits, watch)
-        self.facts = self._facts(name or pipeline.model.source)
+        self.engine = BatchEngine(pipeline, limits, on_step)
+        self.info = self._info(name or pipeline.model.source)
 
-    def _facts(self, name: str) -> ServiceInfo:
+    def _info(self, name: str) -> ServiceInfo:
         contract = self.pipeline.form.contract
         usable = SELECTIONS if self.pipeline.scorer is not None else SELECTIONS[:2]
         default = self.pipeline.how(self.selection)
@@ -66,7 +66,7 @@ class Local:
             canvas=self.config.canvas,
             total_steps=self.config.total_steps,
             steps=self.config.run_steps,
-            prompt_tokens=self.pipeline.model.context - self._least_canvas,
+            prompt_tokens=self.pipeline.model.context - self._min_canvas,
             selections=(default, *(how for how in usable if how != default)),
             budget=self.pipeline.scorer is not None,
             orders=ALGORITHMS,
@@ -75,34 +75,33 @@ class Local:
         )
 
     @property
-    def _least_canvas(self) -> int:
-        return max(1, min(self.config.canvas, self.pipeline.model.context - 1) // LEAST_CANVAS)
+    def _min_canvas(self) -> int:
+        return max(1, min(self.config.canvas, self.pipeline.model.context - 1) // MIN_CANVAS_DIVISOR)
 
     async def open(self) -> None:
-        """Starts the engine and runs a full batch for two steps: it has to fit, and its time is the first
-        measure of the rate.
+        """Start the engine and warm it up with a full batch of two steps: the batch has to fit in memory, and
+        its time is the first measurement of throughput.
         """
         self.engine.start()
-        question = AnchorRequest((("user", "?"),), steps=min(2, self.config.total_steps), deadline=3600.0)
+        warm_up = AnchorRequest((("user", "?"),), steps=min(2, self.config.total_steps), deadline=3600.0)
 
         async def once() -> None:
-            async for _ in self.payloads(question):
+            async for _ in self.payloads(warm_up):
                 pass
 
         await asyncio.gather(*(once() for _ in range(self.limits.batch)))
 
-    async def payloads(self, order: AnchorRequest) -> AsyncGenerator[Ready]:
+    async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
         loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Event] = asyncio.Queue()
+        events: asyncio.Queue[JobEvent] = asyncio.Queue()
 
-        def deliver(event: Event) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        def deliver(event: JobEvent) -> None:
+            with suppress(RuntimeError):  # the loop is closed: no client is left
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        self._check(order)
-        ids = await asyncio.to_thread(self._ids, order)
-        job = self._job(order, ids)
-        job.deliver = deliver
+        self._check(request)
+        ids = await asyncio.to_thread(self._ids, request)
+        job = self._job(request, ids, deliver)
         self.engine.submit(job)
         try:
             while True:
@@ -110,14 +109,14 @@ class Local:
                 try:
                     event = await asyncio.wait_for(events.get(), max(0.0, left))
                 except TimeoutError:
-                    raise too_late(job.allowed) from None
+                    raise too_late(job.time_limit) from None
                 if isinstance(event, ServiceError):
                     raise event
                 yield event
                 if event.last:
                     return
         finally:
-            self.engine.leave(job)
+            self.engine.cancel(job)
 
     def state(self) -> str | None:
         return None if self.engine.healthy else "the model's steps fail"
@@ -127,7 +126,7 @@ class Local:
         return {
             "waiting": load.waiting,
             "running": load.running,
-            "choosing": load.choosing,
+            "choosing": load.selecting,
             "steps_left": load.steps_left,
             "steps_per_second": load.rate or 0.0,
         }
@@ -135,19 +134,19 @@ class Local:
     async def close(self) -> None:
         await asyncio.to_thread(self.engine.close)
 
-    def _check(self, order: AnchorRequest) -> None:
-        """What can be refused before any work; raises ServiceError."""
-        check_identity(order, self.facts)
-        if order.select is not None and order.select not in self.facts.selections:
+    def _check(self, request: AnchorRequest) -> None:
+        """Raises ServiceError for a request that this service does not support."""
+        check_identity(request, self.info)
+        if request.select is not None and request.select not in self.info.selections:
             raise ServiceError(
                 422,
                 "invalid_request",
-                f"select to be one of {', '.join(self.facts.selections)}",
-                repr(order.select),
+                f"select to be one of {', '.join(self.info.selections)}",
+                repr(request.select),
                 "Choose one of these: this service has no edge model beside it.",
             )
-        how = order.select or self.facts.selections[0]
-        if order.max_bytes is not None and how != EDGE_AWARE:
+        how = request.select or self.info.selections[0]
+        if request.max_bytes is not None and how != EDGE_AWARE:
             raise ServiceError(
                 422,
                 "invalid_request",
@@ -156,15 +155,15 @@ class Local:
                 "Leave max_bytes out, or choose the other selection.",
             )
 
-    def _ids(self, order: AnchorRequest) -> list[int]:
+    def _ids(self, request: AnchorRequest) -> list[int]:
         """Token ids of the conversation; raises ServiceError where it is too long."""
         form = self.pipeline.form
-        messages = [{"role": role, "content": content} for role, content in order.messages]
+        messages = [{"role": role, "content": content} for role, content in request.messages]
         try:
             ids = form.tokenizer.encode(form.template.render(messages))
         except (UsageError, UnicodeError, TypeError) as error:
             raise refused(error) from None
-        most = self.facts.prompt_tokens
+        most = self.info.prompt_tokens
         if len(ids) > most:
             raise ServiceError(
                 413,
@@ -175,52 +174,66 @@ class Local:
             )
         return ids
 
-    def _job(self, order: AnchorRequest, ids: list[int]) -> Job:
+    def _job(self, request: AnchorRequest, ids: list[int], deliver: Callable[[JobEvent], None]) -> Job:
+        """The engine's job for a request; raises ServiceError for options that do not fit the model."""
         total = self.config.total_steps
-        if order.steps is not None and order.steps > total:
+        if request.steps is not None and request.steps > total:
             raise ServiceError(
-                422, "invalid_request", f"steps of at most {total}", f"{order.steps}", "Ask for fewer steps."
+                422,
+                "invalid_request",
+                f"steps of at most {total}",
+                f"{request.steps}",
+                "Ask for fewer steps.",
             )
-        marks = [order.steps] if order.steps is not None else [steps_for(f, total) for f in order.fractions]
-        marks = sorted(set(marks)) or [self.config.run_steps]
+        if request.steps is not None:
+            payload_steps = [request.steps]
+        else:
+            payload_steps = sorted({steps_for(fraction, total) for fraction in request.fractions})
+        payload_steps = payload_steps or [self.config.run_steps]
         try:
             config = replace(
                 self.config,
                 canvas=min(self.config.canvas, self.pipeline.model.context - len(ids)),
-                steps=marks[-1],
-                alg=order.order or self.config.alg,
-                stop=order.stop or self.config.stop,
+                steps=payload_steps[-1],
+                alg=request.order or self.config.alg,
+                stop=request.stop or self.config.stop,
             )
             selection = Selection(
-                order.select or self.selection.how,
+                request.select or self.selection.how,
                 self.selection.walk,
-                self.selection.max_bytes if order.max_bytes is None else order.max_bytes,
+                self.selection.max_bytes if request.max_bytes is None else request.max_bytes,
             )
             if not self.quota:
                 config = self.pipeline.suited(config, self.pipeline.how(selection))
         except Exception as error:
             raise refused(error) from None
-        allowed = self.limits.deadline if order.deadline is None else order.deadline
+        time_limit = self.limits.deadline if request.deadline is None else request.deadline
         return Job(
-            tuple(ids), config, tuple(marks), selection, allowed, lambda event: None, whole=order.whole
+            tuple(ids),
+            config,
+            tuple(payload_steps),
+            selection,
+            time_limit,
+            deliver,
+            self_contained=request.self_contained,
         )
 
 
-def check_identity(order: AnchorRequest, facts: ServiceInfo) -> None:
-    """Raises ServiceError where the order is for another model (404) or another contract (409)."""
-    if order.model is not None and order.model != facts.model:
+def check_identity(request: AnchorRequest, info: ServiceInfo) -> None:
+    """Raises ServiceError where the request is for another model (404) or another contract (409)."""
+    if request.model is not None and request.model != info.model:
         raise ServiceError(
             404,
             "unknown_model",
-            f"model {facts.model}",
-            repr(order.model),
+            f"model {info.model}",
+            repr(request.model),
             "Leave the model out, or ask the service that has it.",
         )
-    if order.contract is not None and order.contract != facts.identity:
+    if request.contract is not None and request.contract != info.identity:
         raise ServiceError(
             409,
             "contract_mismatch",
-            f"a device with contract {facts.identity}",
-            order.contract,
+            f"a device with contract {info.identity}",
+            request.contract,
             "Use the model bundle of this service's contract: see /v1/contract.",
         )

@@ -1,6 +1,7 @@
-"""Whatever goes wrong with a request, in the service's one form of answer.
+"""Exception handlers of the application: every error as the service's one form of JSON.
 
-Knows the exceptions of FastAPI and pydantic, and what they mean in words. Does not know what requests do.
+Responsible for the exceptions of FastAPI and pydantic and their messages. Not responsible for what requests
+compute.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from cloud_anchor.serve.bounds import encode_json
-from cloud_anchor.serve.errors import ServiceError, internal
+from cloud_anchor.serve.errors import ServiceError, encode_json, internal
 from cloud_anchor.serve.telemetry import Metrics
 
 BINARY, JSON = "application/octet-stream", "application/json"
 
 
 class ClientLeftError(Exception):
-    """Nobody waits for the answer."""
+    """The client has disconnected before its response."""
 
 
-def handle_errors(app: FastAPI, metrics: Metrics) -> None:
-    """Every error in one form."""
+def install_error_handlers(app: FastAPI, metrics: Metrics) -> None:
+    """Respond to every error of the application in the form of `ServiceError.body`."""
 
     def refuse(error: ServiceError, headers: dict[str, str] | None = None) -> Response:
         metrics.refusals.labels(error.code).inc()
@@ -40,19 +40,19 @@ def handle_errors(app: FastAPI, metrics: Metrics) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return refuse(_explain(request, error))
+        return refuse(_from_validation(request, error))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
-        return refuse(_explain_http(request, error, headers), headers)
+        return refuse(_from_http(request, error, headers), headers)
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> Response:
         return refuse(internal(error))
 
 
-def _explain(request: Request, error: RequestValidationError) -> ServiceError:
+def _from_validation(request: Request, error: RequestValidationError) -> ServiceError:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON and not kind.endswith("+json"):
         return ServiceError(
@@ -82,7 +82,7 @@ def _explain(request: Request, error: RequestValidationError) -> ServiceError:
     return ServiceError(422, "invalid_request", f"{where}: {expected}", found + more, remedy)
 
 
-def _explain_http(request: Request, error: HTTPException, headers: dict[str, str]) -> ServiceError:
+def _from_http(request: Request, error: HTTPException, headers: dict[str, str]) -> ServiceError:
     found = f"{request.method} {request.url.path:.80}"
     if error.status_code == 404:
         remedy = "See /openapi.json."

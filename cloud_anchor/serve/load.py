@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloud_anchor.errors import CloudError, RequestError
+from edge_runtime.system import Processor
 from payload.cli import run_command
 
 EPILOG = """examples:
@@ -238,17 +238,6 @@ def resident(pid: int | None) -> int | None:
         return None
 
 
-def machine() -> str:
-    """Number of cores and the processor's name."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{os.cpu_count()} x {model}"
-
-
 def start_service(options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
     """Start a service on a free port; raises LoadTestError where it does not start."""
     command = [sys.executable, "-m", "cloud_anchor.serve", "--port", "0", *options]
@@ -283,7 +272,10 @@ async def measure(args: argparse.Namespace, client: LoadClient, pid: int | None)
     for factor in args.at or (1.0, 3.0):
         print(f"load: {factor:g} x {most:g} requests a second for {args.seconds:g} s", file=sys.stderr)
         phases.append(await open_loop(client, f"{factor:g}x", factor * most, args.seconds, memory))
-    return {"machine": machine(), "phases": [phase.report() for phase in phases]}
+    return {
+        "machine": f"{os.cpu_count()} x {Processor.detect().name}",
+        "phases": [phase.report() for phase in phases],
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,11 +11,8 @@ import base64
 import html
 import json
 import os
-import platform
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cloud_anchor.suite.phases import PHASES, About
@@ -23,6 +20,7 @@ from cloud_anchor.suite.plots import Picture, pictures
 from cloud_anchor.suite.statistics import Correlation, Summary
 from cloud_anchor.suite.store import Record
 from cloud_anchor.suite.tables import Claim, Table, cell_json, show
+from edge_runtime.system import Processor
 
 
 @dataclass(frozen=True)
@@ -89,14 +87,9 @@ def facts(report: Report) -> Iterator[str]:
 
 
 def machine() -> str:
-    """The processor's name, as far as the system tells, and how many cores may be used."""
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        found = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8", "replace"), re.MULTILINE)
-        name = found[1] if found else name
+    """The processor's name and the number of cores that may be used."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores"
+    return f"{Processor.detect().name}, {cores} cores"
 
 
 def summary_line(claims: Sequence[Claim]) -> str:

@@ -13,7 +13,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.serve import capacity, load
 from cloud_anchor.serve.__main__ import parser
-from cloud_anchor.serve.capacity import Costs, plan
+from cloud_anchor.serve.capacity import RequestCosts, plan
 from cloud_anchor.serve.cluster import PREFIX, ClusterSettings
 from tests.cloud_anchor.serve.service_runner import local, served
 
@@ -43,7 +43,7 @@ def test_the_cluster_manifest_sets_what_the_application_reads() -> None:
         (container,) = group["template"]["spec"]["containers"]
         given = {each["name"]: each.get("value", "") for each in container["env"]}
         assert given.keys() - {"HF_HOME"} <= NAMES
-        found = ClusterSettings.of(given)
+        found = ClusterSettings.from_environment(given)
         assert found.max_engines == worker["maxReplicas"]
         assert found.min_engines == worker["minReplicas"]
         assert found.cpus < int(worker["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
@@ -65,13 +65,13 @@ def test_a_cluster_is_read_from_the_environment() -> None:
         "CLOUD_ANCHOR_MAX_ENGINES": "4",
         "OTHER": "x",
     }
-    assert ClusterSettings.of(given) == ClusterSettings(model="m", gpus=0.5, max_engines=4)
+    assert ClusterSettings.from_environment(given) == ClusterSettings(model="m", gpus=0.5, max_engines=4)
     with pytest.raises(RequestError, match="CLOUD_ANCHOR_BATCH: expected a value such as 8, found 'many'"):
-        ClusterSettings.of({"CLOUD_ANCHOR_BATCH": "many"})
+        ClusterSettings.from_environment({"CLOUD_ANCHOR_BATCH": "many"})
     with pytest.raises(RequestError, match="MIN_ENGINES"):
-        ClusterSettings.of({"CLOUD_ANCHOR_MIN_ENGINES": "3"})
+        ClusterSettings.from_environment({"CLOUD_ANCHOR_MIN_ENGINES": "3"})
     with pytest.raises(RequestError, match="batch: expected at least 1"):
-        _ = ClusterSettings.of({"CLOUD_ANCHOR_BATCH": "0"}).limits
+        _ = ClusterSettings.from_environment({"CLOUD_ANCHOR_BATCH": "0"}).limits
 
 
 def test_the_load_script_counts_every_answer(
@@ -100,8 +100,10 @@ def test_the_load_script_counts_every_answer(
         assert "503" in found["phases"][2]["statuses"]
     assert load.main(["--url", client.url, "--seconds", "0"]) == 2
     monkeypatch.setattr(load.asyncio, "sleep", no_sleep)
-    with pytest.raises(SystemExit, match="does not answer"):
-        load.main(["--url", client.url])
+    assert load.main(["--url", client.url]) == 1
+    assert "does not respond" in capsys.readouterr().err
+    assert load.main(["--url", "localhost"]) == 2
+    assert "expected http://host:port, found 'localhost'" in capsys.readouterr().err
 
 
 async def no_sleep(seconds: float) -> None:
@@ -116,14 +118,14 @@ def test_quantiles_are_values_that_occurred() -> None:
 
 
 def test_plans_follow_from_the_times() -> None:
-    costs = Costs({1: 42.0, 8: 168.0}, steps=10, utilisation=0.7, price=2.0)
+    costs = RequestCosts({1: 42.0, 8: 168.0}, steps=10, utilisation=0.7, price=2.0)
     assert costs.best == (8, 210.0)  # 8 answers in 1.68 s
     small, large = plan(1, costs), plan(1000, costs)
     assert (small.gpus, small.seconds) == (2, 0.42)
     assert (large.gpus, large.seconds) == (300, 1.68)
     assert large.cost_per_hour == 600
     assert large.cost_per_million == pytest.approx(600 / 3.6)
-    assert plan(1000, Costs({1: 42.0})).cost_per_hour is None
+    assert plan(1000, RequestCosts({1: 42.0})).cost_per_hour is None
 
 
 @pytest.mark.parametrize(

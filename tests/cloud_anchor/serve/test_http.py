@@ -330,7 +330,7 @@ def test_keys_are_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
     assert ApiKeys.read(None, {"CLOUD_ANCHOR_KEYS": f"{KEY}, {KEY}2"}).admit(f"bearer {KEY}2")
     assert ApiKeys.read(None, {}).admit(None)
     file.write_text("# nothing\n")
-    with pytest.raises(RequestError, match="a key a line"):
+    with pytest.raises(RequestError, match="one key per line"):
         ApiKeys.read(file)
     file.write_text("short\n")
     with pytest.raises(RequestError, match="at least 16"):

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloud_anchor.errors import CloudError, RequestError
 from edge_runtime.errors import EdgeError
-from payload import AUTO, AnchorSet, Codec, PayloadError
-from payload.codecs.predictive import GUARD
+from payload import AUTO, TOLERANCE, AnchorSet, Codec, PayloadError
 from payload.files import InputError, write_whole
 
 if TYPE_CHECKING:  # these bring torch along
@@ -132,11 +131,15 @@ def _parser() -> argparse.ArgumentParser:
         help="how it is written, by name",
     )
     out.add_argument(
-        "--rank-guard",
+        "--rank-tolerance",
         type=float,
-        default=GUARD,
+        default=TOLERANCE,
         metavar="NATS",
-        help=f"how far the device's numbers may be from those here, with codec predictive (default {GUARD})",
+        help="by how much the device's log-probabilities may differ from those here, with codec predictive "
+        f"(default {TOLERANCE})",
+    )
+    out.add_argument(
+        "--rank-guard", dest="rank_tolerance", type=float, default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
     out.add_argument(
         "--embed-prompt",
@@ -283,7 +286,7 @@ def open_pipeline(args: argparse.Namespace) -> Pipeline:
     pipeline = Pipeline.open(
         args.model, edge=args.edge, device=args.device, dtype=args.dtype, compiled=args.compile
     )
-    pipeline.guard = args.rank_guard
+    pipeline.tolerance = args.rank_tolerance
     return pipeline
 
 
@@ -338,7 +341,7 @@ def _run_many(args: argparse.Namespace) -> int:
         "contract": pipeline.form.contract.identity,
         "codec": args.codec,
         "embed_prompt": args.embed_prompt,
-        "rank_guard": args.rank_guard,
+        "rank_guard": args.rank_tolerance,
         **asdict(config),
         **{f"select_{name}": value for name, value in asdict(selection).items()},
     }
@@ -386,7 +389,7 @@ Decode = Callable[[Sequence[int]], str]
 def _json(made: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict[str, Any]:
     run, anchors = made.run, made.anchors
     report: dict[str, Any] = {
-        "prompt": anchors.prompt,
+        "prompt": made.prompt,
         "prompt_tokens": len(run.prompt_ids),
         "steps": run.steps,
         "total_steps": run.total_steps,
@@ -394,7 +397,7 @@ def _json(made: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict[s
         "length": anchors.length,
         "anchors": [
             {"position": position, "id": token, "text": decode([token])}
-            for position, token in zip(anchors.positions, anchors.ids, strict=True)
+            for position, token in anchors.by_position.items()
         ],
         "coverage": run.coverage,
         "s50": run.s50,
@@ -419,7 +422,7 @@ def skeleton(anchors: AnchorSet, decode: Decode) -> str:
     """The anchors as text with a dot for each gap."""
     parts: list[str] = []
     expected = 0
-    for position, token in zip(anchors.positions, anchors.ids, strict=True):
+    for position, token in anchors.by_position.items():
         parts += [GAP] * (position > expected) + [decode([token])]
         expected = position + 1
     open_end = anchors.length is None or anchors.length > expected

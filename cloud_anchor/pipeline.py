@@ -11,7 +11,7 @@ networks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cloud_anchor.errors import RequestError
@@ -29,8 +29,7 @@ from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.predictor import PredictiveModel
-from payload import AUTO, AnchorSet, Codec, encode
-from payload.codecs.predictive import GUARD
+from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
 
 DEFAULT_PLAN = (256, 128)
 """Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
@@ -74,25 +73,31 @@ class PipelineResult:
         codec: Codec | str = Codec.COMPACT,
         embed_prompt: bool = False,
         predictive_model: PredictiveModel | None = None,
-        guard: float = GUARD,
+        tolerance: float = TOLERANCE,
     ) -> bytes:
-        """predictive_model, guard: for codec predictive: the device's model, and how far its numbers
-        may be off there.
+        """The payload of these anchors, with the run's steps and, if `embed_prompt`, the prompt's text.
+
+        predictive_model, tolerance: for codec predictive: the device's model, and by how much its
+        log-probabilities may differ there, in nats.
 
         Raises RequestError where codec predictive has no predictive_model.
         """
         predictive = codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label)
         if predictive and predictive_model is None:
             raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
-        ranked = predictive_model if predictive or codec == AUTO else None
+        model = predictive_model if predictive or codec == AUTO else None
+        prompt_ids = self.run.prompt_ids
         return encode(
             self.anchors,
+            Shared(
+                self.anchors.contract,
+                prompt_ids,
+                form.tokenizer,
+                predictor=model.behind(prompt_ids) if model else None,
+            ),
             codec,
-            prompt_ids=self.run.prompt_ids,
-            tokens=form.tokenizer,
-            embed_prompt=embed_prompt,
-            predictor=ranked.behind(self.run.prompt_ids) if ranked else None,
-            guard=guard,
+            self.run.extras(self.prompt if embed_prompt else None),
+            tolerance=tolerance,
             draft=self.walk.text if self.walk else self.run.predicted_answer,
         )
 
@@ -102,8 +107,8 @@ class Pipeline:
     known: as a scorer to choose by, and as a predictive_model to write codec predictive with.
     """
 
-    guard: float = GUARD
-    """How far the device's log-probabilities may be from those here (see `payload.codecs.predictive`)."""
+    tolerance: float = TOLERANCE
+    """By how much the device's log-probabilities may differ from those here, in nats (codec predictive)."""
 
     def __init__(
         self,
@@ -146,7 +151,7 @@ class Pipeline:
         self, made: PipelineResult, codec: Codec | str = Codec.COMPACT, embed_prompt: bool = False
     ) -> bytes:
         """The payload of one answer; raises RequestError where codec predictive lacks an edge model."""
-        return made.payload(self.form, codec, embed_prompt, self.predictive_model, self.guard)
+        return made.payload(self.form, codec, embed_prompt, self.predictive_model, self.tolerance)
 
     def plan(self, prompts: Sequence[str]) -> tuple[int, int]:
         """Canvas and steps of a full run where nothing else is asked for: the checkpoint's own, else 256
@@ -199,27 +204,26 @@ class Pipeline:
             if selection.max_bytes is not None:
                 raise RequestError("max bytes: expected an edge bundle (--edge) to choose by, found none")
             chosen = [
-                committed(run, contract, prompt)
+                committed(run, contract)
                 if how == PAPER
-                else confident(run, contract, selection.walk.threshold, prompt)
-                for prompt, run in zip(prompts, runs, strict=True)
+                else confident(run, contract, selection.walk.threshold)
+                for run in runs
             ]
             return [PipelineResult(*each, None) for each in zip(prompts, runs, chosen, strict=True)]
         if self.scorer is None:
             raise RequestError("select edge-aware: expected an edge bundle (--edge), found none")
         made = []
-        for prompt, run, found in zip(
-            prompts, runs, walk(self.scorer, runs, contract, selection.walk), strict=True
-        ):
+        walks = walk(self.scorer, runs, contract, selection.walk)
+        for prompt, run, found in zip(prompts, runs, walks, strict=True):
+            result = PipelineResult(prompt, run, edge_aware(run, found, contract), found)
             if selection.max_bytes is not None:
 
-                def size(each: EdgeWalk, run: Denoised = run, prompt: str = prompt) -> int:
-                    sent = edge_aware(run, each, contract, prompt)
-                    return len(self.payload(PipelineResult(prompt, run, sent, each), codec, embed_prompt))
+                def size(anchors: AnchorSet, result: PipelineResult = result) -> int:
+                    return len(self.payload(replace(result, anchors=anchors), codec, embed_prompt))
 
-                found = within_bytes(
+                kept = within_bytes(
                     self.scorer, run, found, contract, selection.walk, selection.max_bytes, size
                 )
-            anchors = edge_aware(run, found, contract, prompt)
-            made.append(PipelineResult(prompt, run, anchors, found))
+                result = PipelineResult(prompt, run, edge_aware(run, kept, contract), kept)
+            made.append(result)
         return made

@@ -242,10 +242,7 @@ def read_traces(
             if len(ids) + length >= edge.engine.context:
                 left += 1
                 continue
-            positions = tuple(p for p, _ in places)
-            anchors = AnchorSet(
-                positions, tuple(i for _, i in places), max(length, 1), edge.bundle.contract, length
-            )
+            anchors = AnchorSet.of(dict(places), max(length, 1), edge.bundle.contract, length)
             cases.append(FillCase(ids, anchors))
     except PayloadError as error:
         raise UsageError(

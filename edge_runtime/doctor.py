@@ -206,7 +206,7 @@ def greedy_answer(
     engine: Engine, contract: Contract, prompt: Sequence[int], tokens: int, stats: FillStats | None = None
 ) -> list[int]:
     """Up to `tokens` ids of the greedy answer to a prompt, without anchors."""
-    none = AnchorSet((), (), tokens, contract)
+    none = AnchorSet.empty(tokens, contract)
     options = FillOptions(score_anchors=False)
     return [token.id for token in fill(engine, prompt, none, options, stats) if token.source is Source.FILL]
 

@@ -29,7 +29,7 @@ from edge_runtime.errors import UsageError
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.system import performance_cores
 from edge_runtime.text.tokenizer import TextStream
-from payload import AnchorSet, Codec, Decoding, Step, decode, peek
+from payload import AnchorSet, Codec, Decoding, Shared, Step, decode, peek
 from payload.errors import PromptRequiredError
 
 HEAD_START = 0.03
@@ -173,9 +173,7 @@ class EdgeRuntime:
             walked = [_token(step) for step in _timed(decoding, stats)]
             return FillRequest(ids, decoding.anchors, walked, stats)
         ids = self.prompt_ids(self._prompt_of(data, prompt))
-        return FillRequest(
-            ids, decode(data, self.bundle.contract, prompt_ids=ids, tokens=self.bundle.tokenizer)
-        )
+        return FillRequest(ids, decode(data, self._shared(ids)))
 
     def stream(
         self,
@@ -200,16 +198,17 @@ class EdgeRuntime:
     def _prompt_of(self, data: bytes, prompt: str | None) -> str:
         """The prompt of a payload, as text."""
         header = peek(data)
-        text = header.prompt if prompt is None else prompt
+        carried = header.extras.prompt
+        text = carried if prompt is None else prompt
         if text is None:
             # A payload that cannot be used at all is refused for that, not for its prompt.
             if header.codec is not Codec.PREDICTIVE:
                 with suppress(PromptRequiredError):
-                    decode(data, self.bundle.contract, tokens=self.bundle.tokenizer)
+                    decode(data, self._shared())
             raise UsageError("the payload does not carry its prompt: give it with --prompt or --prompt-file")
-        if header.prompt not in (None, text):
+        if carried not in (None, text):
             raise UsageError(
-                f"the payload carries another prompt ({header.prompt!r:.60}) "
+                f"the payload carries another prompt ({carried!r:.60}) "
                 f"than the one given ({prompt!r:.60}): leave the prompt out, or ask for another payload"
             )
         return text
@@ -217,7 +216,12 @@ class EdgeRuntime:
     def _decoding(self, data: bytes, prompt: str | None, stats: FillStats) -> tuple[Decoding, list[int]]:
         """A predictive payload on its way, and the ids of its prompt."""
         ids = self.prompt_ids(self._prompt_of(data, prompt))
-        return Decoding(data, self.bundle.contract, self.predictive_model.behind(ids, stats)), ids
+        predictor = self.predictive_model.behind(ids, stats)
+        return Decoding(data, Shared(self.bundle.contract, predictor=predictor)), ids
+
+    def _shared(self, prompt_ids: list[int] | None = None) -> Shared:
+        """What this device and the payload's writer both hold."""
+        return Shared(self.bundle.contract, prompt_ids, self.bundle.tokenizer)
 
     def fill(
         self, request: FillRequest, options: FillOptions | None = None, stats: FillStats | None = None

@@ -1,23 +1,20 @@
-"""AnchorSet: the tokens a diffusion model has committed, and where.
+"""AnchorSet: tokens of one response that the diffusion model has committed, and their positions.
 
-Knows positions, ids and what they were taken from. Does not know bytes (see `wire`) or models.
+Responsible for positions, ids and the bounds that they keep. Not responsible for bytes (see `wire`), for what
+travels beside the anchors (see `extras`) or for models.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from payload.contract import Contract
 from payload.errors import AnchorRangeError
 
 MAX_CANVAS = 65_536
-"""No response is longer than this: a bound that keeps a hostile payload from asking for memory."""
-
-MAX_SESSION = 32
-"""Bytes of a session's name."""
-
-MAX_STEPS = 1 << 20
-"""More denoising steps than any schedule has."""
+"""Most positions of a response: bounds the memory that a hostile payload can make a reader allocate."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +22,12 @@ class AnchorSet:
     """Anchors of one response (paper section 3.1).
 
     positions:  0-based inside the response, strictly ascending, each < canvas.
-    ids:        token ids, one a position, each in [0, contract.vocab_size): never special ids.
-    canvas:     number of response positions the diffusion model worked on.
-    length:     number of response tokens before the first end marker, where known.
-    step, total_steps: denoising steps run and planned (0 of 0 where unknown).
+    ids:        token ids, one per position, each in [0, contract.vocab_size): never special ids.
+    canvas:     number of response positions the diffusion model worked on, 1 to MAX_CANVAS.
     contract:   the identity these ids belong to.
-    prompt:     the user's prompt as text, where the payload carries it.
-    session:    an opaque name of up to MAX_SESSION bytes that ties payloads of one conversation together.
-    confidence: how sure the diffusion model was, 0 (least) to 3 (most), one an anchor; empty where not told.
+    length:     number of response tokens before the first end marker, where known.
+
+    Raises AnchorRangeError where one of these does not hold.
     """
 
     positions: tuple[int, ...]
@@ -40,16 +35,11 @@ class AnchorSet:
     canvas: int
     contract: Contract
     length: int | None = None
-    step: int = 0
-    total_steps: int = 0
-    prompt: str | None = None
-    session: bytes | None = None
-    confidence: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.positions) != len(self.ids):
             raise AnchorRangeError(
-                f"expected one token id a position, "
+                f"expected one token id per position, "
                 f"found {len(self.positions)} positions and {len(self.ids)} ids"
             )
         if not 0 < self.canvas <= MAX_CANVAS:
@@ -75,31 +65,33 @@ class AnchorSet:
                     f"expected 0 to {self.contract.vocab_size - 1}"
                 )
             previous = position
-        if self.step < 0 or self.total_steps < 0 or max(self.step, self.total_steps) > MAX_STEPS:
-            raise AnchorRangeError(
-                f"steps: expected 0 to {MAX_STEPS}, found step {self.step} of {self.total_steps}"
-            )
-        if self.session is not None and not 0 < len(self.session) <= MAX_SESSION:
-            raise AnchorRangeError(
-                f"session: expected 1 to {MAX_SESSION} bytes, found {len(self.session)}; None is no session"
-            )
-        if self.confidence and len(self.confidence) != len(self.ids):
-            raise AnchorRangeError(
-                f"expected one confidence an anchor, found {len(self.confidence)} for {len(self.ids)} anchors"
-            )
-        if not all(0 <= level <= 3 for level in self.confidence):
-            raise AnchorRangeError(
-                f"confidence: expected levels 0 to 3, found {sorted(set(self.confidence))}"
-            )
+
+    @classmethod
+    def of(
+        cls, tokens: Mapping[int, int], canvas: int, contract: Contract, length: int | None = None
+    ) -> AnchorSet:
+        """The AnchorSet of token ids by position, in any order."""
+        positions = tuple(sorted(tokens))
+        return cls(positions, tuple(tokens[position] for position in positions), canvas, contract, length)
+
+    @classmethod
+    def empty(cls, canvas: int, contract: Contract, length: int | None = None) -> AnchorSet:
+        """An AnchorSet without anchors: the edge model answers alone."""
+        return cls((), (), canvas, contract, length)
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @cached_property
+    def by_position(self) -> Mapping[int, int]:
+        """Token ids by position, in ascending order of position."""
+        return dict(zip(self.positions, self.ids, strict=True))
 
     @property
     def coverage(self) -> float:
         """Share of the response that is anchored: of its length where known, else of the whole canvas.
 
-        Not of what lies before the last anchor: a leading run would then count as full coverage, whatever is
-        still to come behind it.
+        It does not end at the last anchor: a leading run would then count as full coverage, whatever follows
+        it.
         """
         return len(self.positions) / (self.canvas if self.length is None else max(self.length, 1))

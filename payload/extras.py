@@ -1,33 +1,70 @@
-"""The optional fields of a payload: prompt, session, steps, confidence.
+"""Extras: the optional fields of a payload (prompt, session, steps, confidence).
 
-Knows their bytes: a byte of flags, then the fields that are set, in the order of the flags. Does not know
-anchors or the header.
+Responsible for their meaning, bounds and bytes: a byte of flags, then the fields that are set, in the order
+of the flags. Not responsible for anchors or the header.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from payload.anchors import MAX_CANVAS, MAX_SESSION, MAX_STEPS
+from payload.anchors import MAX_CANVAS, AnchorSet
 from payload.bytesio import Reader, varint
 from payload.codecs.compression import unzstd, zstd
-from payload.errors import MalformedPayloadError, OversizedPayloadError
+from payload.errors import AnchorRangeError, MalformedPayloadError, OversizedPayloadError
 
 MAX_PROMPT_BYTES = 1 << 16
 """UTF-8 bytes of a prompt that travels inside a payload."""
+
+MAX_SESSION = 32
+"""Bytes of a session's name."""
+
+MAX_STEPS = 1 << 20
+"""More denoising steps than any schedule has."""
 
 _PROMPT, _SESSION, _STEPS, _CONFIDENCE = 1, 2, 4, 8
 
 
 @dataclass(frozen=True)
 class Extras:
-    """Optional fields; see `AnchorSet` for what each means. The default is a payload with none of them."""
+    """Optional fields. A payload with the defaults carries none of them.
+
+    prompt:     the user's prompt as text, at most MAX_PROMPT_BYTES of UTF-8.
+    session:    an opaque name of 1 to MAX_SESSION bytes that ties the payloads of one conversation together.
+    step, total_steps: denoising steps run and planned, each at most MAX_STEPS; 0 of 0 where unknown.
+    confidence: confidence level of the diffusion model, 0 (lowest) to 3 (highest), one per anchor in the
+                order of positions; or empty.
+
+    Raises AnchorRangeError for steps, a session or confidence levels out of range.
+    """
 
     prompt: str | None = None
     session: bytes | None = None
     step: int = 0
     total_steps: int = 0
     confidence: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.step < 0 or self.total_steps < 0 or max(self.step, self.total_steps) > MAX_STEPS:
+            raise AnchorRangeError(
+                f"steps: expected 0 to {MAX_STEPS}, found step {self.step} of {self.total_steps}"
+            )
+        if self.session is not None and not 0 < len(self.session) <= MAX_SESSION:
+            raise AnchorRangeError(
+                f"session: expected 1 to {MAX_SESSION} bytes, found {len(self.session)}; None is no session"
+            )
+        if not all(0 <= level <= 3 for level in self.confidence):
+            raise AnchorRangeError(
+                f"confidence: expected levels 0 to 3, found {sorted(set(self.confidence))}"
+            )
+
+    def check(self, anchors: AnchorSet) -> None:
+        """Raises AnchorRangeError where the confidence levels are not one per anchor."""
+        if self.confidence and len(self.confidence) != len(anchors):
+            raise AnchorRangeError(
+                f"expected one confidence level per anchor, found {len(self.confidence)} for "
+                f"{len(anchors)} anchors"
+            )
 
     def to_bytes(self) -> bytes:
         """Empty where no field is set. Raises OversizedPayloadError for a prompt over MAX_PROMPT_BYTES."""
@@ -57,6 +94,7 @@ class Extras:
 
     @classmethod
     def read(cls, reader: Reader) -> Extras:
+        """The fields at the reader's position. Raises PayloadError subclasses."""
         at = reader.at
         flags = reader.take(1, "flags of the optional fields")[0]
         if not 0 < flags < 16:
@@ -87,6 +125,9 @@ class Extras:
         return cls(prompt, session, step, total, confidence)
 
 
+NO_EXTRAS = Extras()
+
+
 def _read_prompt(reader: Reader) -> str:
     size = reader.varint("prompt length", MAX_PROMPT_BYTES)
     packed = reader.varint("packed prompt length", MAX_PROMPT_BYTES)
@@ -105,7 +146,7 @@ def _read_prompt(reader: Reader) -> str:
 
 
 def _pack_pairs(levels: tuple[int, ...]) -> bytes:
-    """Four 2-bit levels a byte, the first in the lowest bits; unused bits are zero."""
+    """Four 2-bit levels per byte, the first in the lowest bits; unused bits are zero."""
     out = bytearray((len(levels) + 3) // 4)
     for index, level in enumerate(levels):
         out[index // 4] |= level << 2 * (index % 4)

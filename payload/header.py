@@ -16,11 +16,9 @@ from __future__ import annotations
 import binascii
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
 
-from payload.anchors import AnchorSet
 from payload.bytesio import Reader
 from payload.codecs.prior import model_hash
 from payload.contract import Contract
@@ -32,7 +30,8 @@ from payload.errors import (
     OversizedPayloadError,
     VersionError,
 )
-from payload.extras import Extras
+from payload.extras import NO_EXTRAS, Extras
+from payload.shared import Base, Shared
 
 VERSION = 1
 MAX_PAYLOAD_BYTES = 1 << 19
@@ -58,13 +57,6 @@ IN_INTEGERS = (Codec.COMPACT, Codec.PREDICTIVE)
 """Codecs that may lean on a prompt and on a base payload."""
 
 
-class Base(NamedTuple):
-    """A payload that both sides hold, and its anchors: what a delta adds to."""
-
-    data: bytes
-    anchors: AnchorSet
-
-
 @dataclass(frozen=True)
 class Header:
     """What a payload says about itself before its anchors are read.
@@ -83,11 +75,7 @@ class Header:
     needs_prompt: bool
     verified: bool
     base_ref: str | None
-    prompt: str | None
-    session: bytes | None
-    step: int
-    total_steps: int
-    confidences: int
+    extras: Extras
     size: int
     body_bytes: int
 
@@ -105,44 +93,39 @@ def seal(
     *,
     prompt_ids: Sequence[int] | None = None,
     base: Base | None = None,
-    ranking: bytes | None = None,
-    outcome: bytes = b"",
+    fingerprint: bytes | None = None,
+    digest: bytes = b"",
 ) -> bytes:
     """Header and check around a body and the bytes of its optional fields, whatever they hold.
 
-    ranking, outcome: of codec predictive, the identity of its ranking and the digest of its walk.
+    fingerprint, digest: for codec predictive, the model fingerprint and the digest of the decoded text.
     """
     flags = _NEEDS_PROMPT * (prompt_ids is not None) | _DELTA * (base is not None) | _EXTRAS * bool(extras)
-    head = bytes([VERSION << 6 | codec << 3 | flags, (ranking or bytes.fromhex(contract.identity))[0]])
+    head = bytes([VERSION << 6 | codec << 3 | flags, (fingerprint or bytes.fromhex(contract.identity))[0]])
     tail = (bytes([reference(base.data)]) if base else b"") + extras + body
-    check = _crc(head + tail) ^ _binding(codec, contract, prompt_ids, base, (ranking or b"") + outcome)
+    check = _crc(head + tail) ^ _binding(codec, contract, prompt_ids, base, (fingerprint or b"") + digest)
     return head + check.to_bytes(2, "big") + tail
 
 
-def peek(
-    data: bytes,
-    contract: Contract | None = None,
-    *,
-    prompt_ids: Sequence[int] | None = None,
-    base: Base | None = None,
-) -> Header:
+def peek(data: bytes, shared: Shared | None = None) -> Header:
     """The header and optional fields of a payload, without its anchors.
 
-    The checksum is tested where what it covers is given: the contract, and the prompt ids and the base where
-    the payload leans on them. Raises PayloadError subclasses.
+    The checksum is tested where `shared` holds all that it covers: the contract, and the prompt ids and the
+    base where the payload depends on them. Raises PayloadError subclasses.
     """
-    header, _, _ = open_payload(data)
-    if contract is None or header.codec is Codec.PREDICTIVE or header.tag != contract.identity[:2]:
-        return header
-    if (header.needs_prompt and prompt_ids is None) or (header.base_ref is not None and base is None):
+    header, _ = open_payload(data)
+    if shared is None or header.codec is Codec.PREDICTIVE or header.tag != shared.contract.identity[:2]:
         return header
     delta = header.base_ref is not None
-    verify(data, contract, prompt_ids if header.needs_prompt else None, base if delta else None)
-    return Header(**{**vars(header), "verified": True})
+    if (header.needs_prompt and shared.prompt_ids is None) or (delta and shared.base is None):
+        return header
+    prompt_ids = shared.prompt_ids if header.needs_prompt else None
+    verify(data, shared.contract, prompt_ids, shared.base if delta else None)
+    return replace(header, verified=True)
 
 
-def open_payload(data: bytes) -> tuple[Header, Reader, Extras]:
-    """Header and optional fields; the reader stands at the body."""
+def open_payload(data: bytes) -> tuple[Header, Reader]:
+    """The header with its optional fields, and a reader positioned at the body."""
     if len(data) > MAX_PAYLOAD_BYTES:
         raise OversizedPayloadError(
             f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}; this is not a payload"
@@ -170,7 +153,7 @@ def open_payload(data: bytes) -> tuple[Header, Reader, Extras]:
             f"found byte 0 {first:#04x}"
         )
     base_ref = f"{reader.take(1, 'reference to the base payload')[0]:02x}" if first & _DELTA else None
-    extras = Extras.read(reader) if first & _EXTRAS else Extras()
+    extras = Extras.read(reader) if first & _EXTRAS else NO_EXTRAS
     header = Header(
         version=version,
         codec=Codec(codec),
@@ -178,15 +161,11 @@ def open_payload(data: bytes) -> tuple[Header, Reader, Extras]:
         needs_prompt=bool(first & _NEEDS_PROMPT),
         verified=False,
         base_ref=base_ref,
-        prompt=extras.prompt,
-        session=extras.session,
-        step=extras.step,
-        total_steps=extras.total_steps,
-        confidences=len(extras.confidence),
+        extras=extras,
         size=len(data),
         body_bytes=reader.left,
     )
-    return header, reader, extras
+    return header, reader
 
 
 def _crc(data: bytes) -> int:

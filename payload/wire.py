@@ -12,7 +12,7 @@ from contextlib import suppress
 from payload.anchors import AnchorSet
 from payload.codecs import compact, predictive
 from payload.codecs.compression import gz, ungz, unzstd, zstd
-from payload.codecs.predictive import GUARD, Predictor, Step
+from payload.codecs.predictive import TOLERANCE, Predictor, Step
 from payload.codecs.template import Shape, TokenBytes, decode_template, encode_template
 from payload.contract import Contract
 from payload.errors import (
@@ -26,12 +26,11 @@ from payload.errors import (
     PayloadError,
     PromptRequiredError,
 )
-from payload.extras import Extras
+from payload.extras import NO_EXTRAS, Extras
 from payload.header import (
     HEADER_BYTES,
     IN_INTEGERS,
     MAX_PAYLOAD_BYTES,
-    Base,
     Codec,
     Header,
     open_payload,
@@ -40,8 +39,7 @@ from payload.header import (
     sum_of,
     verify,
 )
-
-__all__ = ["AUTO", "MAX_PAYLOAD_BYTES", "Base", "Codec", "Decoding", "Header", "decode", "encode", "seal"]
+from payload.shared import Base, Shared
 
 AUTO = "auto"
 """Not a codec on the wire: `encode` tries all it can and keeps the smallest."""
@@ -49,146 +47,107 @@ AUTO = "auto"
 
 def encode(
     anchors: AnchorSet,
+    shared: Shared,
     codec: Codec | str = Codec.COMPACT,
+    extras: Extras = NO_EXTRAS,
     *,
-    prompt_ids: Sequence[int] | None = None,
-    tokens: TokenBytes | None = None,
-    embed_prompt: bool = False,
-    base: Base | None = None,
-    predictor: Predictor | None = None,
-    guard: float = GUARD,
+    tolerance: float = TOLERANCE,
     draft: Sequence[int] = (),
 ) -> bytes:
-    """The payload of an AnchorSet. All its fields travel but `prompt`, which does when `embed_prompt`.
+    """The payload of an AnchorSet.
 
-    codec:        a Codec, its label ("template-gzip", "compact"...) or "auto" for the smallest.
-    prompt_ids:   ids of the prompt, where the reader has them too: makes codec compact smaller, and binds the
-                  payload to that prompt. The template codecs have no use for them.
-    tokens:       the tokenizer, which the template codecs need. "auto" leaves them out without it.
-    base:         write only what the anchors add to this payload (codecs compact and predictive).
-    predictor:    the device's model behind this prompt, which codec predictive needs. "auto" leaves that out
-                  without it.
-    guard, draft: see `predictive.encode`.
+    shared:    what the reader holds too. With `prompt_ids` codec compact is smaller and bound to that prompt;
+               with `base` only what the anchors add to it is written; the template codecs need `tokens`,
+               codec predictive needs `predictor`.
+    codec:     a Codec, its label ("template-gzip", "compact"...) or "auto": the smallest of those for which
+               `shared` holds what they need.
+    extras:    optional fields to carry.
+    tolerance, draft: for codec predictive, see `predictive.encode`.
 
     Raises PayloadError subclasses for anchors that cannot be written so.
     """
     if codec == AUTO:
-        usable = {Codec.COMPACT: True, Codec.PREDICTIVE: predictor is not None}
         tried = []
-        for each in Codec:
-            if usable.get(each, base is None and tokens is not None):
-                with suppress(OversizedPayloadError):
-                    tried.append(
-                        encode(
-                            anchors,
-                            each,
-                            prompt_ids=prompt_ids,
-                            tokens=tokens,
-                            embed_prompt=embed_prompt,
-                            base=base,
-                            predictor=predictor,
-                            guard=guard,
-                            draft=draft,
-                        )
-                    )
+        for each in _usable(shared):
+            with suppress(OversizedPayloadError):
+                tried.append(encode(anchors, shared, each, extras, tolerance=tolerance, draft=draft))
         return min(tried, key=len)
     codec = _codec(codec)
-    if embed_prompt and anchors.prompt is None:
-        raise PromptRequiredError(
-            "embed_prompt: expected anchors.prompt to hold the prompt's text, found none"
+    extras.check(anchors)
+    if anchors.contract != shared.contract:
+        raise ContractMismatchError(
+            f"contract: expected anchors of contract {shared.contract}, found those of {anchors.contract}"
         )
+    base = shared.base
     if base is not None:
         _check_base(anchors, base, codec)
-    extras = Extras(
-        anchors.prompt if embed_prompt else None,
-        anchors.session,
-        anchors.step,
-        anchors.total_steps,
-        anchors.confidence,
-    ).to_bytes()
     old = base.anchors if base else None
-    outcome = b""
-    primed = prompt_ids if codec in IN_INTEGERS else None
+    primed, fingerprint, digest = None, None, b""
     if codec is Codec.PREDICTIVE:
-        predictor = _needed(predictor, prompt_ids)
-        primed = predictor.prompt_ids
-        body, outcome = predictive.encode(anchors, predictor, old, guard, draft)
+        predictor = _predictor(shared)
+        primed, fingerprint = predictor.prompt_ids, predictor.identity
+        body, digest = predictive.encode(anchors, predictor, old, tolerance, draft)
     elif codec is Codec.COMPACT:
-        body = compact.encode(anchors, prompt_ids or (), old)
+        primed = shared.prompt_ids
+        body = compact.encode(anchors, primed or (), old)
     else:
-        if tokens is None:
-            raise PayloadError(f"codec {codec.label}: expected a tokenizer (tokens=...), found none")
-        body = encode_template(anchors, tokens, gz if codec is Codec.TEMPLATE_GZIP else zstd)
+        body = encode_template(anchors, _tokens(shared, codec), gz if codec is Codec.TEMPLATE_GZIP else zstd)
     data = seal(
         anchors.contract,
         codec,
         body,
-        extras,
+        extras.to_bytes(),
         prompt_ids=primed,
         base=base,
-        ranking=predictor.identity if codec is Codec.PREDICTIVE and predictor else None,
-        outcome=outcome,
+        fingerprint=fingerprint,
+        digest=digest,
     )
     if len(data) > MAX_PAYLOAD_BYTES:
         raise OversizedPayloadError(f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}")
     return data
 
 
-def decode(
-    data: bytes,
-    contract: Contract,
-    *,
-    prompt_ids: Sequence[int] | None = None,
-    tokens: TokenBytes | None = None,
-    base: Base | None = None,
-    predictor: Predictor | None = None,
-) -> AnchorSet:
+def decode(data: bytes, shared: Shared) -> AnchorSet:
     """The AnchorSet of a payload; for a delta, the base's anchors and those it adds.
 
-    contract:   of the model that will fill; a payload for another one is refused.
-    prompt_ids: the very ids that `encode` was given, where `peek(data).needs_prompt`. A payload that carries
-                its prompt as text needs only `tokens`.
-    tokens:     the tokenizer, for the template codecs and for a carried prompt.
-    base:       the payload a delta adds to.
-    predictor:  the device's model behind this prompt, for codec predictive. See `Decoding` for the tokens as
-                they come.
+    shared: what the writer held. A payload for another contract than `shared.contract` is refused. Where
+            `peek(data).needs_prompt`, `prompt_ids` must be the very ids that the writer used: those of the
+            prompt in the chat template. A payload that carries the prompt's text (`peek(data).extras.prompt`)
+            needs them as well, for the text alone says nothing of the template. `tokens` is for the template
+            codecs, `base` for a delta, `predictor` for codec predictive; see `Decoding` for the tokens of
+            such a payload one by one.
 
-    Raises the subclass of PayloadError that names what is wrong.
+    The optional fields are in `peek(data).extras`. Raises the subclass of PayloadError that names the fault.
     """
-    header, reader, extras = open_payload(data)
+    header, reader = open_payload(data)
     if header.codec is Codec.PREDICTIVE:
-        decoding = Decoding(data, contract, predictor, prompt_ids=prompt_ids, base=base)
+        decoding = Decoding(data, shared)
         for _ in decoding:
             pass
         return decoding.anchors
+    contract = shared.contract
     if header.tag != contract.identity[:2]:
         raise ContractMismatchError(
             f"contract: expected tag {contract.identity[:2]} of contract {contract}, found a payload with "
             f"tag {header.tag}; use the model bundle that it was made for, or ask for a payload for this one"
         )
-    base = _right_base(header, base)
+    base = _right_base(header, shared.base)
+    prompt_ids = shared.prompt_ids if header.needs_prompt else None
     if header.needs_prompt and prompt_ids is None:
-        if header.prompt is None:
-            raise PromptRequiredError(
-                "prompt: expected the ids of the prompt that the payload was made with, found none; "
-                "give the prompt beside the payload"
-            )
-        if tokens is None:
-            raise PromptRequiredError(
-                "prompt: expected its ids (prompt_ids=...) or a tokenizer (tokens=...) to read the text that "
-                "the payload carries, found neither"
-            )
-        prompt_ids = tokens.encode(header.prompt)
-    verify(data, contract, prompt_ids if header.needs_prompt else None, base)
+        remedy = "give the prompt beside the payload"
+        if header.extras.prompt is not None:
+            remedy = "put the text that the payload carries in the chat template and tokenise it"
+        raise PromptRequiredError(
+            "prompt: expected the ids of the prompt that the payload was made with (prompt_ids=...), found "
+            f"none; {remedy}"
+        )
+    verify(data, contract, prompt_ids, base)
     if header.codec is Codec.COMPACT:
-        primed = prompt_ids if header.needs_prompt and prompt_ids is not None else ()
-        shape = compact.decode(reader.rest(), contract, primed, base.anchors if base else None)
+        shape = compact.decode(reader.rest(), contract, prompt_ids or (), base.anchors if base else None)
     else:
-        if tokens is None:
-            raise PayloadError(f"codec {header.codec.label}: expected a tokenizer (tokens=...), found none")
         unsqueeze = ungz if header.codec is Codec.TEMPLATE_GZIP else unzstd
-        shape = decode_template(reader.rest(), contract, tokens, unsqueeze)
-    return _anchor_set(shape, contract, extras)
+        shape = decode_template(reader.rest(), contract, _tokens(shared, header.codec), unsqueeze)
+    return _anchor_set(shape, contract, header.extras)
 
 
 class Decoding:
@@ -199,32 +158,23 @@ class Decoding:
     is to be taken back. Arguments as of `decode`.
     """
 
-    def __init__(
-        self,
-        data: bytes,
-        contract: Contract,
-        predictor: Predictor | None,
-        *,
-        prompt_ids: Sequence[int] | None = None,
-        base: Base | None = None,
-    ) -> None:
-        """Raises PayloadError subclasses for what can be told without the model."""
-        header, reader, self._extras = open_payload(data)
+    def __init__(self, data: bytes, shared: Shared) -> None:
+        """Raises PayloadError subclasses for every fault that shows without running the model."""
+        header, reader = open_payload(data)
         if header.codec is not Codec.PREDICTIVE:
             raise CodecError(
                 f"codec: expected {Codec.PREDICTIVE.label}, found {header.codec.label}; use decode"
             )
-        self._predictor = _needed(predictor, prompt_ids)
+        self._predictor = _predictor(shared)
         if header.tag != self._predictor.identity.hex()[:2]:
             raise FingerprintError(
                 f"ranking: expected tag {self._predictor.identity.hex()[:2]} of this model, found a payload "
                 f"with tag {header.tag}; use the bundle and variant it was made with, or ask for compact"
             )
-        self._data, self._contract = data, contract
-        self._base = _right_base(header, base)
-        self._walk = predictive.Walk(
-            self._predictor, contract.vocab_size, self._base.anchors if self._base else None, reader.rest()
-        )
+        self._data, self._contract, self._extras = data, shared.contract, header.extras
+        self._base = _right_base(header, shared.base)
+        old = self._base.anchors if self._base else None
+        self._walk = predictive.Walk(self._predictor, self._contract.vocab_size, old, reader.rest())
         self._anchors: AnchorSet | None = None
 
     def __iter__(self) -> Iterator[Step]:
@@ -257,13 +207,27 @@ class Decoding:
 def _not_the_same(what: str) -> str:
     return (
         f"ranking: {what}: the model's guesses are not those it was written with (another prompt, or a "
-        "processor whose numbers differ by more than the guard), or its bytes were changed on their way; "
+        "processor whose numbers differ by more than the tolerance), or its bytes were changed on their way; "
         "ask for codec compact"
     )
 
 
-def _needed(predictor: Predictor | None, prompt_ids: Sequence[int] | None) -> Predictor:
-    """The predictor, which must be there and stand behind the prompt, where that is given."""
+def _usable(shared: Shared) -> list[Codec]:
+    """The codecs for which `shared` holds what they need."""
+    usable = {Codec.COMPACT: True, Codec.PREDICTIVE: shared.predictor is not None}
+    template = shared.base is None and shared.tokens is not None
+    return [codec for codec in Codec if usable.get(codec, template)]
+
+
+def _tokens(shared: Shared, codec: Codec) -> TokenBytes:
+    if shared.tokens is None:
+        raise PayloadError(f"codec {codec.label}: expected a tokenizer (tokens=...), found none")
+    return shared.tokens
+
+
+def _predictor(shared: Shared) -> Predictor:
+    """The predictor; refused where there is none, or where its prompt is not `shared.prompt_ids`."""
+    predictor, prompt_ids = shared.predictor, shared.prompt_ids
     if predictor is None:
         raise FingerprintError(
             f"codec {Codec.PREDICTIVE.label}: expected the device's model (predictor=...), found none; "
@@ -296,18 +260,9 @@ def _right_base(header: Header, base: Base | None) -> Base | None:
 
 def _anchor_set(shape: Shape, contract: Contract, extras: Extras) -> AnchorSet:
     positions, ids, canvas, length = shape
-    return AnchorSet(
-        positions,
-        ids,
-        canvas,
-        contract,
-        length,
-        extras.step,
-        extras.total_steps,
-        extras.prompt,
-        extras.session,
-        extras.confidence,
-    )
+    anchors = AnchorSet(positions, ids, canvas, contract, length)
+    extras.check(anchors)
+    return anchors
 
 
 def _codec(codec: Codec | str) -> Codec:
@@ -332,8 +287,8 @@ def _check_base(anchors: AnchorSet, base: Base, codec: Codec) -> None:
         )
     if base.anchors.canvas != anchors.canvas:
         raise AnchorRangeError(f"base: expected a canvas of {anchors.canvas}, found {base.anchors.canvas}")
-    now = dict(zip(anchors.positions, anchors.ids, strict=True))
-    for position, token in zip(base.anchors.positions, base.anchors.ids, strict=True):
+    now = anchors.by_position
+    for position, token in base.anchors.by_position.items():
         if now.get(position) != token:
             raise AnchorRangeError(
                 f"base: committed tokens stay; expected id {token} at position {position}, "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from payload import AnchorSet, Contract
+from payload import AnchorSet, Contract, Extras
 
 
 class Commit(NamedTuple):
@@ -104,21 +104,13 @@ class Denoised:
             for token, done in zip(self.ids, self.when, strict=True)
         ]
 
-    def anchors(
-        self, tokens: Mapping[int, int], contract: Contract, length: int | None, prompt: str | None = None
-    ) -> AnchorSet:
+    def anchors(self, tokens: Mapping[int, int], contract: Contract, length: int | None) -> AnchorSet:
         """An AnchorSet of this run: `tokens` by position, and the length of the answer where it is known."""
-        positions = tuple(sorted(tokens))
-        return AnchorSet(
-            positions=positions,
-            ids=tuple(tokens[position] for position in positions),
-            canvas=self.canvas,
-            contract=contract,
-            length=length,
-            step=self.steps,
-            total_steps=self.total_steps,
-            prompt=prompt,
-        )
+        return AnchorSet.of(tokens, self.canvas, contract, length)
+
+    def extras(self, prompt: str | None = None) -> Extras:
+        """The optional fields of a payload of this run: its steps, and the prompt's text if given."""
+        return Extras(prompt, step=self.steps, total_steps=self.total_steps)
 
     @cached_property
     def coverage(self) -> list[float]:

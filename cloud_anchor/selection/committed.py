@@ -11,7 +11,7 @@ from cloud_anchor.sampling.denoised import Denoised
 from payload import AnchorSet, Contract
 
 
-def committed(run: Denoised, contract: Contract, prompt: str | None = None) -> AnchorSet:
+def committed(run: Denoised, contract: Contract) -> AnchorSet:
     """The paper's anchors (section 3.1): every committed token before the first committed end marker.
 
     The length is stated where the commits say so (see Denoised.length). Special tokens other than end markers
@@ -22,10 +22,10 @@ def committed(run: Denoised, contract: Contract, prompt: str | None = None) -> A
         for position, token in enumerate(run.answer)
         if token != run.mask_id and token < contract.vocab_size
     }
-    return _anchors(run, contract, kept, run.length, prompt)
+    return _anchors(run, contract, kept, run.length)
 
 
-def confident(run: Denoised, contract: Contract, threshold: float, prompt: str | None = None) -> AnchorSet:
+def confident(run: Denoised, contract: Contract, threshold: float) -> AnchorSet:
     """Every current prediction with at least this probability, before the predicted end of the answer.
 
     With threshold 0 it is the whole draft: the control that any cleverer selection has to equal with fewer
@@ -37,15 +37,13 @@ def confident(run: Denoised, contract: Contract, threshold: float, prompt: str |
         for position, token in enumerate(draft)
         if token < contract.vocab_size and run.confidence[position] >= threshold
     }
-    return _anchors(run, contract, kept, len(draft), prompt)
+    return _anchors(run, contract, kept, len(draft))
 
 
-def _anchors(
-    run: Denoised, contract: Contract, kept: dict[int, int], length: int | None, prompt: str | None
-) -> AnchorSet:
+def _anchors(run: Denoised, contract: Contract, kept: dict[int, int], length: int | None) -> AnchorSet:
     if not kept:
         raise NothingToSendError(
             f"after {run.steps} of {run.total_steps} steps expected at least one token to send, found none. "
             "Run more steps (--fraction, --steps), or plan fewer (--total-steps)."
         )
-    return run.anchors(kept, contract, length, prompt)
+    return run.anchors(kept, contract, length)

@@ -171,13 +171,13 @@ class _Walker:
         return chance * (math.log(max(chance, 1e-9)) - float(self.logprob[position]))
 
 
-def edge_aware(run: Denoised, found: EdgeWalk, contract: Contract, prompt: str | None = None) -> AnchorSet:
+def edge_aware(run: Denoised, found: EdgeWalk, contract: Contract) -> AnchorSet:
     """The anchors of a walk, with the length of its text. There may be none: then the edge needs no help.
 
     Special tokens are no anchors and are left out: Dream's own orders can commit some.
     """
     sent = {p: found.text[p] for p in found.sent if found.text[p] < contract.vocab_size}
-    return run.anchors(sent, contract, len(found.text), prompt)
+    return run.anchors(sent, contract, len(found.text))
 
 
 def within_bytes(
@@ -187,21 +187,21 @@ def within_bytes(
     contract: Contract,
     config: EdgeAwareConfig,
     max_bytes: int,
-    size: Callable[[EdgeWalk], int],
+    size: Callable[[AnchorSet], int],
 ) -> EdgeWalk:
     """The walk that sends as many of the largest gains as a payload of at most `max_bytes` can hold.
 
     Without a token the edge model goes on differently, so for every number of them the walk is made again:
-    its text is what the device writes with that payload. size: bytes of a walk's payload. Raises RequestError
-    where even a payload without anchors is larger.
+    its text is what the device writes with that payload. size: bytes of the payload of an AnchorSet. Raises
+    RequestError where even a payload without anchors is larger.
     """
     ranked = sorted(found.sent, key=lambda position: (-found.gains[position], position))
-    walks: dict[int, tuple[EdgeWalk, int]] = {len(ranked): (found, size(found))}
+    walks: dict[int, tuple[EdgeWalk, int]] = {len(ranked): (found, size(edge_aware(run, found, contract)))}
 
     def with_first(count: int) -> tuple[EdgeWalk, int]:
         if count not in walks:
             (again,) = walk(scorer, [run], contract, config, set(ranked[:count]))
-            walks[count] = again, size(again)
+            walks[count] = again, size(edge_aware(run, again, contract))
         return walks[count]
 
     def fits(count: int) -> bool:

@@ -35,8 +35,7 @@ from cloud_anchor.serve.errors import (
 from cloud_anchor.serve.jobs import EngineLoad, Job, JobEvent, ServedPayload, Throughput
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError
-from payload import AnchorSet, PayloadError
-from payload.wire import Base, encode
+from payload import AnchorSet, Base, PayloadError, Shared, encode
 
 log = logging.getLogger("cloud_anchor.serve")
 
@@ -262,12 +261,13 @@ class BatchEngine:
     def _payload(self, job: Job, run: Denoised, last: bool) -> ServedPayload:
         """The payload of a run: a delta where it only adds to the one before, else a self-contained one."""
         anchors = self._anchors(job, run)
+        shared, extras = Shared(anchors.contract, run.prompt_ids), run.extras()
         data, delta = None, False
         if job.base is not None and not job.self_contained:
             # Refused where an anchor that was sent has changed since.
             with suppress(PayloadError):
-                data, delta = encode(anchors, prompt_ids=run.prompt_ids, base=job.base), True
-        data = data or encode(anchors, prompt_ids=run.prompt_ids)
+                data, delta = encode(anchors, replace(shared, base=job.base), extras=extras), True
+        data = data or encode(anchors, shared, extras=extras)
         job.base = Base(data, anchors)
         return ServedPayload(
             data, len(anchors), anchors.length, run.steps, run.total_steps, run.canvas, delta=delta, last=last
@@ -279,7 +279,7 @@ class BatchEngine:
         except NothingToSendError:
             # Not an error: without anchors the device decodes the whole response by itself.
             return run.anchors({}, self.pipeline.form.contract, None)
-        return replace(made.anchors, prompt=None)
+        return made.anchors
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ from cloud_anchor.sampling.config import ALGORITHMS
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
 from cloud_anchor.serve.settings import MIN_DEADLINE, MIN_PAYLOAD_BYTES
-from payload.wire import MAX_PAYLOAD_BYTES
+from payload.header import MAX_PAYLOAD_BYTES
 
 STREAM_FRACTIONS = (0.1, 0.15, 0.25)
 """Shares of the steps after which a stream sends a payload by default."""

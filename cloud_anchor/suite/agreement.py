@@ -31,7 +31,7 @@ from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
-from payload import encode
+from payload import Shared, encode
 
 GUARDS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
 BATCH = 20
@@ -72,7 +72,7 @@ def measure(
             for run, walked in zip(runs, found, strict=True):
                 anchors = edge_aware(run, walked, contract)
                 sent += len(anchors)
-                size += len(encode(anchors, prompt_ids=run.prompt_ids))
+                size += len(encode(anchors, Shared(contract, run.prompt_ids), extras=run.extras()))
                 for name, engine in engines.items():
                     written = [token.id for token in fill(engine, list(run.prompt_ids), anchors, quiet)]
                     equal[name] += written == walked.text

@@ -40,8 +40,7 @@ from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillStats, Token
 from edge_runtime.errors import EdgeError
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, Codec, PayloadError, decode, encode
-from payload.codecs.predictive import GUARD
+from payload import TOLERANCE, AnchorSet, Codec, PayloadError, Shared, decode, encode
 from payload.files import write_whole
 
 FRACTIONS = (0.1, 0.15, 0.25)
@@ -67,9 +66,9 @@ FILLED = (Codec.COMPACT, Codec.PREDICTIVE)
 class FrontierBench:
     """One pair, and how an AnchorSet is measured with it."""
 
-    def __init__(self, pair: Pair, guard: float) -> None:
+    def __init__(self, pair: Pair, tolerance: float) -> None:
         self.pair = pair
-        self.guard = guard
+        self.tolerance = tolerance
         self.scorer = EngineScorer(pair.edge.engine, pair.form.contract.eos_ids)
 
     def runs(self, prompts: Sequence[list[int]]) -> tuple[list[list[Denoised]], list[list[Denoised]]]:
@@ -104,7 +103,7 @@ class FrontierBench:
                 setting = {"fraction": fraction, "select": select, "threshold": threshold}
                 source = run if select == "paper" else parallel
                 rows.append(setting | self.measure(problem, choose(at), source, text))
-        whole = AnchorSet(tuple(range(len(full))), tuple(full), runs[-1].canvas, contract, len(full))
+        whole = AnchorSet.of(dict(enumerate(full)), runs[-1].canvas, contract, len(full))
         setting = {"fraction": WHOLE, "select": "confidence", "threshold": 0.0}
         rows.append(setting | self.measure(problem, whole, runs[-1], text))
         return {
@@ -119,7 +118,6 @@ class FrontierBench:
 
     def measure(self, problem: Problem, anchors: AnchorSet, run: Denoised, reference: str) -> Record:
         """Bytes, round trip, passes, seconds and the device's text of an AnchorSet, by codec."""
-        anchors = replace(anchors, step=0, total_steps=0)  # where it was taken is not needed to fill it
         found: Record = {"sent": len(anchors)}
         for codec in CODECS:
             data, encoded = self._encode(anchors, codec, run)
@@ -131,15 +129,13 @@ class FrontierBench:
     def _encode(self, anchors: AnchorSet, codec: Codec, run: Denoised) -> tuple[bytes, Record]:
         stats = FillStats()
         started = time.perf_counter()
-        data = encode(
-            anchors,
-            codec,
-            prompt_ids=run.prompt_ids,
-            tokens=self.pair.form.tokenizer,
+        shared = Shared(
+            anchors.contract,
+            run.prompt_ids,
+            self.pair.form.tokenizer,
             predictor=self.pair.edge.predictive_model.behind(run.prompt_ids, stats),
-            guard=self.guard,
-            draft=run.predicted_answer,
         )
+        data = encode(anchors, shared, codec, tolerance=self.tolerance, draft=run.predicted_answer)
         seconds = time.perf_counter() - started
         return data, {"encode_passes": stats.passes, "encode_seconds": seconds}
 
@@ -147,7 +143,7 @@ class FrontierBench:
         codec = Codec(data[0] >> 3 & 7)
         edge, started = self.pair.edge, time.perf_counter()
         if codec not in FILLED:
-            found = decode(data, anchors.contract, tokens=self.pair.form.tokenizer)
+            found = decode(data, Shared(anchors.contract, tokens=self.pair.form.tokenizer))
             return {"exact": found == anchors, "decode_seconds": time.perf_counter() - started}
         try:
             request = edge.read(data, problem.prompt)
@@ -230,7 +226,7 @@ def report_of(bench: FrontierBench, records: Sequence[Record]) -> Record:
         "ranking": manifest.fingerprint(bench.pair.edge.bundle.variant_name).hex(),
         "contract": manifest.contract.identity,
         "variant": bench.pair.edge.bundle.variant_name,
-        "guard": bench.guard,
+        "guard": bench.tolerance,
         "prompts": len(records),
         "total_steps": FULL_RUN.total_steps,
         "settings": [
@@ -354,7 +350,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", default="tiny", help="diffusion checkpoint folder (default: the shipped)")
     parser.add_argument("--edge", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
     parser.add_argument("--variant", help="of the bundle (default: its own)")
-    parser.add_argument("--guard", type=float, default=GUARD, help=f"of codec predictive (default {GUARD})")
+    parser.add_argument(
+        "--rank-tolerance",
+        type=float,
+        default=TOLERANCE,
+        metavar="NATS",
+        help=f"of codec predictive (default {TOLERANCE})",
+    )
+    parser.add_argument(
+        "--guard", dest="rank_tolerance", type=float, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
     parser.add_argument("--threads", type=int, help="of the edge model")
     args = parser.parse_args(argv)
     if args.prompts < 1:
@@ -363,8 +368,8 @@ def main(argv: list[str] | None = None) -> int:
         pair = Pair.load(args.model, args.edge, args.threads)
         if args.variant:
             pair = replace(pair, edge=EdgeRuntime.open(args.edge, args.variant, threads=args.threads))
-        bench = FrontierBench(pair, args.guard)
-        settings = {"model": args.model, "seed": args.seed, "guard": args.guard}
+        bench = FrontierBench(pair, args.rank_tolerance)
+        settings = {"model": args.model, "seed": args.seed, "guard": args.rank_tolerance}
         ranking = pair.edge.bundle.manifest.fingerprint(pair.edge.bundle.variant_name).hex()
         store = Store(args.out, settings | {"ranking": ranking})
         problems = held_out_problems(args.prompts, args.seed)

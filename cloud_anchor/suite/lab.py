@@ -7,7 +7,7 @@ Knows how an answer is made of anchors and how it is scored. Does not know which
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,8 +22,7 @@ from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.runs import Run
 from cloud_anchor.tiny.pair import Pair
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
-from payload import AnchorSet, encode
-from payload.wire import Codec
+from payload import AnchorSet, Codec, Shared, encode
 
 FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.4)
 """Shares of the steps at which everything is compared; the paper's are 0.1, 0.15 and 0.25."""
@@ -132,7 +131,7 @@ class Case:
 
     def empty(self) -> AnchorSet:
         """No anchors."""
-        return AnchorSet((), (), self.lab.base.canvas, self.contract)
+        return AnchorSet.empty(self.lab.base.canvas, self.contract)
 
     def fill(self, anchors: AnchorSet, edge: int = 0, prompt_ids: Sequence[int] | None = None) -> Filled:
         """The edge's answer, greedy, of at most the canvas."""
@@ -152,12 +151,12 @@ class Case:
         return self.fill(self.empty(), edge)
 
     def size(self, anchors: AnchorSet, codec: Codec = Codec.COMPACT, primed: bool = True) -> int:
-        """Bytes of a payload; primed: the prompt is known to both sides. Without the optional step fields."""
+        """Bytes of a payload; primed: the prompt is known to both sides. Without optional fields."""
         key = (codec, primed, anchors.positions, anchors.ids, anchors.length)
         if key not in self._sizes:
-            bare = replace(anchors, step=0, total_steps=0)
             ids = self.prompt_ids if primed else None
-            self._sizes[key] = len(encode(bare, codec, prompt_ids=ids, tokens=self.lab.pair.form.tokenizer))
+            shared = Shared(self.contract, ids, self.lab.pair.form.tokenizer)
+            self._sizes[key] = len(encode(anchors, shared, codec))
         return self._sizes[key]
 
     def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:

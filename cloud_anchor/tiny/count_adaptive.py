@@ -29,7 +29,7 @@ from payload import AnchorSet
 from payload.codecs import adaptive_counts, adaptive_model
 from payload.codecs.adaptive_model import AdaptiveModel
 from payload.codecs.naming import BUCKETS, BY_RANK, NUMBER, TOP, WAYS
-from payload.codecs.predictive import GUARD, Place, observe
+from payload.codecs.predictive import TOLERANCE, Place, observe
 from payload.codecs.range_coder import Coder
 from payload.files import write_whole
 
@@ -62,8 +62,7 @@ def anchors_of(edge: EdgeRuntime, problem: Problem) -> AnchorSet:
         second, first = np.partition(ordinary, -2)[-2:]
         if first - second < MARGIN or ordinary.argmax() != text[position]:
             sent.append(position)
-    ids = tuple(text[position] for position in sent)
-    return AnchorSet(tuple(sent), ids, len(text) + 1, contract, len(text))
+    return AnchorSet.of({position: text[position] for position in sent}, len(text) + 1, contract, len(text))
 
 
 def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Place]]:
@@ -73,7 +72,7 @@ def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Place]
         problem = next(streams[index % len(streams)])
         predictor = edge.predictive_model.behind(edge.prompt_ids(problem.prompt))
         draft = edge.bundle.tokenizer.encode(problem.answer)
-        yield observe(anchors_of(edge, problem), predictor, None, GUARD, draft)
+        yield observe(anchors_of(edge, problem), predictor, None, TOLERANCE, draft)
 
 
 def count(texts: Sequence[Sequence[Place]], tokens: int) -> dict[str, object]:

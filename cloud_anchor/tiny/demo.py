@@ -33,7 +33,7 @@ from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems, problems
 from edge_runtime.decode.forced import FillStats, Source, Token
 from edge_runtime.errors import EdgeError
-from payload import AnchorSet, PayloadError, encode
+from payload import AnchorSet, Extras, PayloadError, Shared, encode
 from payload.files import write_whole
 
 CLOUD, EDGE, GAP = "cyan", "yellow", "·"
@@ -88,9 +88,9 @@ def run_cloud(pair: Pair, prompt_ids: list[int], steps: int) -> dict[str, Run]:
     return runs
 
 
-def fill_file(pair: Pair, prompt: str, path: Path, anchors: AnchorSet) -> Filled:
+def fill_file(pair: Pair, prompt: str, path: Path, anchors: AnchorSet, extras: Extras) -> Filled:
     """Write the payload, read it back and fill it, as a device would."""
-    data = encode(anchors, "compact", prompt_ids=pair.form.ids(prompt))
+    data = encode(anchors, Shared(anchors.contract, pair.form.ids(prompt)), extras=extras)
     write_whole(path, data)
     request = pair.edge.read(path.read_bytes(), prompt)
     tokens, stats = pair.fill(request.prompt_ids, request.anchors)
@@ -100,7 +100,7 @@ def fill_file(pair: Pair, prompt: str, path: Path, anchors: AnchorSet) -> Filled
 def show_anchors(pair: Pair, anchors: AnchorSet) -> Text:
     """The anchors at their places, a dot for each position that is left to the device."""
     text = Text()
-    at = dict(zip(anchors.positions, anchors.ids, strict=True))
+    at = anchors.by_position
     end = anchors.length if anchors.length is not None else (max(at, default=-1) + 1)
     for position in range(end):
         if position in at:
@@ -139,7 +139,10 @@ def run(pair: Pair, prompt: str, problem: Problem | None, fraction: float, selec
         runs["paper"].found, full.answer, pair.form.contract, scorer, 0, runs["edge-aware"].found
     )
     reference = pair.text(full.answer)
-    filled = {name: fill_file(pair, prompt, path, choose(situation)) for name, choose in SELECTIONS.items()}
+    filled = {
+        name: fill_file(pair, prompt, path, choose(situation), runs[name].found.extras())
+        for name, choose in SELECTIONS.items()
+    }
     chosen = filled[select]
     write_whole(path, chosen.data)
     alone_tokens, alone_stats = pair.fill(prompt_ids, situation.anchors({}))

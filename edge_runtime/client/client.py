@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from edge_runtime.client.response import MAX_TEXT_BYTES, Guard, Response, json_object, reason, refusal_text
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
-from payload.wire import MAX_PAYLOAD_BYTES
+from payload.header import MAX_PAYLOAD_BYTES
 
 BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/event-stream"
 

@@ -17,9 +17,8 @@ from edge_runtime.decode.forced import FillOptions, FillStats, Token
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.errors import CloudUnavailableError
 from edge_runtime.runtime import EdgeRuntime, FillRequest
-from payload import AnchorSet, decode
+from payload import AnchorSet, Base, Shared, decode
 from payload.anchors import MAX_CANVAS
-from payload.wire import Base
 
 PATIENCE = 2.0
 """Seconds beyond the cloud's own timeout in which its thread may still say what happened: looking up a name
@@ -69,7 +68,7 @@ class Online:
         """
         found = self.feed.newer(0, self.patience)
         self.check()
-        alone = AnchorSet((), (), min(self.edge.engine.context, MAX_CANVAS), self.edge.bundle.contract)
+        alone = AnchorSet.empty(min(self.edge.engine.context, MAX_CANVAS), self.edge.bundle.contract)
         return FillRequest(self.edge.prompt_ids(self.prompt), alone if found is None else found[1])
 
     def fill(self, options: FillOptions, stats: FillStats) -> Generator[Token | Retract]:
@@ -128,13 +127,8 @@ class Online:
         bundle = self.edge.bundle
         base: Base | None = None
         for sent in payloads:
-            anchors = decode(
-                sent.data,
-                bundle.contract,
-                prompt_ids=ids,
-                tokens=bundle.tokenizer,
-                base=base if sent.delta else None,
-            )
+            shared = Shared(bundle.contract, ids, bundle.tokenizer, base if sent.delta else None)
+            anchors = decode(sent.data, shared)
             base = Base(sent.data, anchors)
             self.sizes.append(len(sent.data))
             self.feed.put(anchors)

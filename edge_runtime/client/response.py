@@ -19,7 +19,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from edge_runtime.errors import CloudUnavailableError
-from payload.wire import MAX_PAYLOAD_BYTES
+from payload.header import MAX_PAYLOAD_BYTES
 
 MAX_TEXT_BYTES = 1 << 16
 """Of an answer that is text: an error, the contract."""

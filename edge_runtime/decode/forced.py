@@ -153,7 +153,7 @@ class _Filling:
         self.stats = stats
         self.rule = rule
         self.eos = sorted(anchors.contract.eos_ids)
-        self.anchors = dict(zip(anchors.positions, anchors.ids, strict=True))
+        self.anchors = anchors.by_position
         self.places = [place for place in anchors.positions if place < rule.end]
         self.following: Logits | None = None  # what follows the text, where a lookahead has found it
         self.prompt = prompt_ids

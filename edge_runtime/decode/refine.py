@@ -113,7 +113,7 @@ def fill_refined(
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
     room = engine.context - len(prompt_ids)
-    anchors = AnchorSet((), (), min(engine.context, MAX_CANVAS), contract)
+    anchors = AnchorSet.empty(min(engine.context, MAX_CANVAS), contract)
     version, hold = 0, 0
     answer: list[Token] = []
     while True:
@@ -152,7 +152,7 @@ def _standing(
     that was forced and is no longer may be another. With a lookahead, so may be one chosen in sight of an
     anchor. hold: up to where end tokens were held back under `before`.
     """
-    forced = dict(zip(now.positions, now.ids, strict=True))
+    forced = now.by_position
     stands = min(len(answer), rule.end)
     if rule.hold < hold:
         stands = min(stands, rule.hold)  # behind it, an end may have been held back that now counts

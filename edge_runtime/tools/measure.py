@@ -155,7 +155,7 @@ class Bench:
         def run() -> None:
             for case in cases:
                 self.engine.rewind(0)
-                forced = dict(zip(case.anchors.positions, case.anchors.ids, strict=True))
+                forced = case.anchors.by_position
                 logits = self.engine.append(case.prompt_ids, [len(case.prompt_ids) - 1])
                 for position in range(case.anchors.length or 0):
                     token = forced.get(position)
@@ -168,9 +168,9 @@ class Bench:
     def synthetic(self, coverage: float, prompt: int, length: int) -> FillCase:
         """An answer of `length` tokens, a share of them anchored at random places."""
         random = np.random.default_rng(1)
-        places = sorted(int(p) for p in random.permutation(length)[: round(coverage * length)])
-        ids = tuple(self.ids[-1 - place] for place in places)
-        return FillCase(self.ids[:prompt], AnchorSet(tuple(places), ids, length, self.contract, length))
+        places = [int(p) for p in random.permutation(length)[: round(coverage * length)]]
+        anchors = AnchorSet.of({p: self.ids[-1 - p] for p in places}, length, self.contract, length)
+        return FillCase(self.ids[:prompt], anchors)
 
 
 def _tokens(cases: Sequence[FillCase]) -> int:

@@ -10,7 +10,7 @@ anchors are contexts as they are passed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from payload.anchors import MAX_CANVAS, AnchorSet
 from payload.codecs.prior import END, Prior, prior_of
@@ -48,10 +48,8 @@ def encode(
     prior: instead of the installed one, to measure another.
     """
     coder = Coder(None)
-    known = dict(zip(anchors.positions, anchors.ids, strict=True))
-    count = _Body(coder, anchors.contract, prompt_ids, base, prior).run(
-        known, anchors.canvas, anchors.length
-    )[3]
+    body = _Body(coder, anchors.contract, prompt_ids, base, prior)
+    count = body.run(anchors.by_position, anchors.canvas, anchors.length)[3]
     assert coder.encoder
     data = coder.encoder.finish()
     # Zeros that say nothing keep very even tokens within what a reader accepts.
@@ -90,7 +88,7 @@ class _Body:
             )
         self._coder = coder
         self._base = base
-        self._old = dict(zip(base.positions, base.ids, strict=True)) if base is not None else {}
+        self._old = base.by_position if base is not None else {}
         size = contract.vocab_size
         self._model = TokenModel(prior or prior_of(size), size, prompt_ids)
         self._most = 0 if coder.decoder is None else FREE_ANCHORS + ANCHORS_A_BYTE * coder.decoder.size
@@ -100,11 +98,10 @@ class _Body:
         self._passed = 0
 
     def run(
-        self, known: dict[int, int], canvas: int, length: int | None
+        self, known: Mapping[int, int], canvas: int, length: int | None
     ) -> tuple[dict[int, int], int, int | None, int]:
         """All anchors by position, canvas, length, and how many tokens were coded."""
         canvas = self._base.canvas if self._base is not None else code_canvas(self._coder, canvas)
-        known = dict(known)
         old_length = self._base.length if self._base is not None else None
         fresh = [p for p in known if p not in self._old]
         whole = length is not None and len(known) == length
@@ -133,7 +130,7 @@ class _Body:
         self._count += 1
         return self._model.code(self._coder, token, may_end=may_end)
 
-    def _whole(self, known: dict[int, int], canvas: int, old_length: int | None) -> dict[int, int]:
+    def _whole(self, known: Mapping[int, int], canvas: int, old_length: int | None) -> dict[int, int]:
         """Every position up to an END, or up to the length where the base tells it."""
         found = dict(self._old)
         last_old = max(self._old, default=-1)
@@ -150,7 +147,7 @@ class _Body:
             self._at += 1
         return found
 
-    def _runs(self, known: dict[int, int], fresh: list[int], canvas: int) -> dict[int, int]:
+    def _runs(self, known: Mapping[int, int], fresh: list[int], canvas: int) -> dict[int, int]:
         """Is there a run? gap, size, tokens; is there another?... over the positions the base leaves free."""
         found = dict(self._old)
         free = [p for p in range(canvas) if p not in self._old] if self._old else range(canvas)

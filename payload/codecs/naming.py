@@ -45,8 +45,10 @@ class Name(NamedTuple):
     rank: int
 
 
-def bucket_of(row: Row, guard: float = 0.0) -> tuple[int, bool]:
-    """How sure the model is, from 0 to BUCKETS - 1, and whether numbers off by `guard` would say the same."""
+def bucket_of(row: Row, tolerance: float = 0.0) -> tuple[int, bool]:
+    """The confidence bucket of a row, 0 to BUCKETS - 1, and whether log-probabilities that differ by up to
+    `tolerance` give the same one.
+    """
     top = int(row.argmax())
     others = row.astype(np.float64)
     others[top] = -np.inf
@@ -56,43 +58,43 @@ def bucket_of(row: Row, guard: float = 0.0) -> tuple[int, bool]:
     margin = float(row[top]) - second
     odds = margin - math.log(float(np.exp(others - second).sum()))
     bucket = sum(odds >= edge for edge in ODDS_EDGES)
-    clear = all(abs(odds - edge) > guard for edge in ODDS_EDGES)
+    clear = all(abs(odds - edge) > tolerance for edge in ODDS_EDGES)
     if bucket == len(ODDS_EDGES):
         bucket += sum(margin >= edge for edge in MARGIN_EDGES)
-        clear = clear and all(abs(margin - edge) > guard for edge in MARGIN_EDGES)
+        clear = clear and all(abs(margin - edge) > tolerance for edge in MARGIN_EDGES)
     return bucket, clear
 
 
-def names(row: Row, token: int, seen: Collection[int], guard: float) -> list[Name]:
-    """The names that lead to the token although differences between log-probabilities be off by `guard`.
+def names(row: Row, token: int, seen: Collection[int], tolerance: float) -> list[Name]:
+    """The names that resolve to the token even where differences of log-probabilities are off by `tolerance`.
 
-    The last one is always its number. Of equals the lower number is the likelier, but with any guard above 0
-    equals are in doubt.
+    The last one is always its id. Of equal values the lower id ranks first, but with any tolerance above 0
+    equal values are ambiguous.
     """
     own = row[token]
     numbers = np.arange(len(row))
     found: list[Name] = []
     for way in (BY_RANK, BY_3_BITS, BY_6_BITS):
         mask = (1 << BITS[way]) - 1
-        rank = _rank(row, numbers[token & mask :: mask + 1], token, own, guard)
+        rank = _rank(row, numbers[token & mask :: mask + 1], token, own, tolerance)
         if rank == 0 and way == BY_RANK:
             return [Name(TOP, 0, 0), Name(NUMBER, token, 0)]
         if rank is not None:
             found.append(Name(way, token & mask, rank))
     if token in seen:
-        rank = _rank(row, np.asarray(sorted(seen)), token, own, guard)
+        rank = _rank(row, np.asarray(sorted(seen)), token, own, tolerance)
         if rank is not None:
             found.append(Name(SEEN, 0, rank))
     return [*found, Name(NUMBER, token, 0)]
 
 
-def _rank(row: Row, members: NDArray[np.int64], token: int, own: float, guard: float) -> int | None:
+def _rank(row: Row, members: NDArray[np.int64], token: int, own: float, tolerance: float) -> int | None:
     """How many of the members are likelier than the token; None where that is in doubt."""
     values = row[members]
-    if guard == 0:
+    if tolerance == 0:
         return int(((values > own) | ((values == own) & (members < token))).sum())
-    above = int((values > own + guard).sum())
-    near = int((values >= own - guard).sum()) - above - 1
+    above = int((values > own + tolerance).sum())
+    near = int((values >= own - tolerance).sum()) - above - 1
     return above if near == 0 else None
 
 

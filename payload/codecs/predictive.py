@@ -6,9 +6,9 @@ its place among the model's guesses. The decoder needs the model's row at each p
 filling: the walk's text is the device's text up to its end. Does not know any model (a `Predictor` is given)
 nor how a token is named (see `naming`).
 
-Numbers that differ between processors decide ranks and contexts. The encoder uses what holds by a guard, and
-tells what does not; a digest of the whole walk, which goes into the payload's check, finds what slips
-through.
+Log-probabilities that differ between processors decide ranks and contexts. The encoder relies on them only
+where they hold within a tolerance, and codes explicitly what does not; a digest of the whole text, which goes
+into the payload's check, detects what differs all the same.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from payload.codecs.range_coder import Coder
 from payload.codecs.template import Shape
 from payload.errors import MalformedPayloadError, PayloadError
 
-GUARD = 0.004
+TOLERANCE = 0.004
 """By how much the difference of two log-probabilities may change from one processor to another, in nats."""
-MAX_GUARD = 1.0
+MAX_TOLERANCE = 1.0
 
 FREE_PLACES = 256
 PLACES_A_BYTE = 64
@@ -85,17 +85,17 @@ def encode(
     anchors: AnchorSet,
     predictor: Predictor,
     base: AnchorSet | None = None,
-    guard: float = GUARD,
+    tolerance: float = TOLERANCE,
     draft: Sequence[int] = (),
 ) -> tuple[bytes, bytes]:
     """A body, and the digest of its walk. `base` must be a subset of `anchors` (see `wire`).
 
     draft: what the device's text is thought to be: as far as it is right, its positions are read in one pass.
-    Raises PayloadError for a guard out of range or a predictor of another vocabulary.
+    Raises PayloadError for a tolerance out of range or a predictor of another vocabulary.
     """
-    if not 0 <= guard <= MAX_GUARD:
-        raise PayloadError(f"guard: expected 0 to {MAX_GUARD}, found {guard}")
-    places = observe(anchors, predictor, base, guard, draft)
+    if not 0 <= tolerance <= MAX_TOLERANCE:
+        raise PayloadError(f"tolerance: expected 0 to {MAX_TOLERANCE}, found {tolerance}")
+    places = observe(anchors, predictor, base, tolerance, draft)
     shapes = [OPEN] if anchors.length is None else [DOUBTED, ANYWHERE]
     if anchors.length == len(anchors):
         shapes = [WHOLE]
@@ -129,7 +129,7 @@ class Walk:
         self._rows = _Rows(predictor, vocab_size)
         self._end_id = vocab_size
         self._base = base
-        self._found = dict(zip(base.positions, base.ids, strict=True)) if base is not None else {}
+        self._found = dict(base.by_position) if base is not None else {}
         self._seen = _seen(predictor, vocab_size)
         self._count = 0
         self.text: list[int] = []
@@ -254,12 +254,12 @@ class Walk:
 
 
 def observe(
-    anchors: AnchorSet, predictor: Predictor, base: AnchorSet | None, guard: float, draft: Sequence[int]
+    anchors: AnchorSet, predictor: Predictor, base: AnchorSet | None, tolerance: float, draft: Sequence[int]
 ) -> list[Place]:
     """What there is to say of every position, walking as the device will."""
     end_id = anchors.contract.vocab_size
     rows = _Rows(predictor, end_id, draft)
-    forced = dict(zip(anchors.positions, anchors.ids, strict=True))
+    forced = anchors.by_position
     old = set(base.positions) if base is not None else set()
     last_old = max(old, default=-1)
     open_end = anchors.length is None
@@ -279,8 +279,8 @@ def observe(
         own = int(row[:end_id].argmax())
         token = end_id if position == limit else forced.get(position, own)
         lead = int(row.argmax()) == end_id
-        told = names(row, token, seen, guard)
-        places.append(Place(token, *bucket_of(row, guard), told, lead, position in forced))
+        told = names(row, token, seen, tolerance)
+        places.append(Place(token, *bucket_of(row, tolerance), told, lead, position in forced))
         text.append(token)
         seen.add(token)
     return places

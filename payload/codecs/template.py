@@ -38,7 +38,7 @@ class TokenBytes(Protocol):
 
 def encode_template(anchors: AnchorSet, tokens: TokenBytes, squeeze: Callable[[bytes], bytes]) -> bytes:
     """The body of a template payload."""
-    known = dict(zip(anchors.positions, anchors.ids, strict=True))
+    known = anchors.by_position
     patched: dict[int, int] = {}
     for run in _runs(anchors.positions):
         for position in _unfaithful(run, [known[p] for p in run], tokens):

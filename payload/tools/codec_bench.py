@@ -21,7 +21,8 @@ import zstandard
 
 from payload.anchors import AnchorSet
 from payload.files import InputError, write_whole
-from payload.header import Base, Codec
+from payload.header import Codec
+from payload.shared import Base, Shared
 from payload.tools.published_runs import (
     CANVAS,
     DEFAULT_TOKENIZER,
@@ -94,9 +95,8 @@ def anchors_of(trace: Trace, fraction: str, tokenizer: TraceTokenizer, with_leng
     else:
         pairs = trace.anchors[fraction]
         length = trace.length if with_length or len(pairs) == trace.length else None
-    positions = tuple(position for position, _ in pairs)
-    canvas = max(CANVAS, trace.length, len(positions))
-    return AnchorSet(positions, tuple(token for _, token in pairs), canvas, tokenizer.contract, length)
+    canvas = max(CANVAS, trace.length, len(pairs))
+    return AnchorSet.of(dict(pairs), canvas, tokenizer.contract, length)
 
 
 def measure(
@@ -120,11 +120,10 @@ def measure(
                 continue
             anchors = anchors_of(trace, fraction, tokenizer, with_length)
             for name, (codec, primed) in CODECS.items():
-                ids = prompt_ids if primed else None
-                data = encode(anchors, codec, prompt_ids=ids, tokens=tokenizer)
+                shared = Shared(tokenizer.contract, prompt_ids if primed else None, tokenizer)
+                data = encode(anchors, shared, codec)
                 sizes[fraction][name].append(len(data))
-                back = decode(data, tokenizer.contract, prompt_ids=ids, tokens=tokenizer)
-                trips[fraction][name] += back == anchors
+                trips[fraction][name] += decode(data, shared) == anchors
         if "0.1" in trace.anchors:
             beaten["template"] += sizes["0.1"]["compact"][-1] < sizes["0.1"]["template-gzip"][-1]
         text = _answer_text(trace, tokenizer)
@@ -172,8 +171,9 @@ def _stream(
     base: Base | None = None
     for fraction in STREAM:
         anchors = anchors_of(trace, fraction, tokenizer, with_length)
-        data = encode(anchors, prompt_ids=prompt_ids, base=base)
-        if decode(data, tokenizer.contract, prompt_ids=prompt_ids, base=base) != anchors:
+        shared = Shared(tokenizer.contract, prompt_ids, base=base)
+        data = encode(anchors, shared)
+        if decode(data, shared) != anchors:
             raise AssertionError(f"{trace.name}: the stream does not come back at {fraction}")
         base = Base(data, anchors)
         yield len(data)
@@ -212,24 +212,21 @@ def speed(
     traces: Sequence[Trace], tokenizer: TraceTokenizer, prompts: dict[str, list[int]]
 ) -> dict[str, float]:
     """Template payloads decoded a second (at 10%), ms for compact with 100 anchors; best of 5."""
-    contract = tokenizer.contract
+    unprimed = Shared(tokenizer.contract, tokens=tokenizer)
     fraction = min(traces[0].anchors, key=lambda f: abs(float(f) - 0.1))
     templates = [
-        encode(anchors_of(trace, fraction, tokenizer), Codec.TEMPLATE_GZIP, tokens=tokenizer)
-        for trace in traces
+        encode(anchors_of(trace, fraction, tokenizer), unprimed, Codec.TEMPLATE_GZIP) for trace in traces
     ]
-    decoded = _best(lambda: [decode(data, contract, tokens=tokenizer) for data in templates])
+    decoded = _best(lambda: [decode(data, unprimed) for data in templates])
     longest = max(traces, key=lambda trace: len(full_answer(trace, tokenizer)))
     ids = (full_answer(longest, tokenizer) * 100)[:100]
-    anchors = AnchorSet(tuple(range(100)), tuple(ids), CANVAS, contract, 100)
-    prompt_ids = prompts[longest.name]
-    data = encode(anchors, prompt_ids=prompt_ids)
+    anchors = AnchorSet(tuple(range(100)), tuple(ids), CANVAS, tokenizer.contract, 100)
+    primed = Shared(tokenizer.contract, prompts[longest.name])
+    data = encode(anchors, primed)
     return {
         "template_payloads_per_second": round(len(templates) / decoded, 1),
-        "compact_encode_100_ms": round(1000 * _best(lambda: encode(anchors, prompt_ids=prompt_ids)), 2),
-        "compact_decode_100_ms": round(
-            1000 * _best(lambda: decode(data, contract, prompt_ids=prompt_ids)), 2
-        ),
+        "compact_encode_100_ms": round(1000 * _best(lambda: encode(anchors, primed)), 2),
+        "compact_decode_100_ms": round(1000 * _best(lambda: decode(data, primed)), 2),
     }
 
 

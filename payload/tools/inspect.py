@@ -15,6 +15,7 @@ from payload.anchors import AnchorSet
 from payload.contract import Contract
 from payload.files import InputError, read_json, read_payload
 from payload.header import Codec, Header, peek
+from payload.shared import Shared
 from payload.wire import decode
 
 EPILOG = """examples:
@@ -49,11 +50,12 @@ def run(args: argparse.Namespace) -> int:
                 f"{args.contract}: expected a bundle.json or a contract, found no usable {error}"
             ) from None
     ids = _ids(args.prompt_ids) if args.prompt_ids else None
-    header = peek(data, contract, prompt_ids=ids)
+    shared = Shared(contract, ids) if contract is not None else None
+    header = peek(data, shared)
     anchors = None
     readable = header.codec is Codec.COMPACT and header.base_ref is None
-    if contract is not None and readable and (ids is not None or not header.needs_prompt):
-        anchors = decode(data, contract, prompt_ids=ids)
+    if shared is not None and readable and (ids is not None or not header.needs_prompt):
+        anchors = decode(data, shared)
     report = _report(header, anchors)
     if args.json:
         print(json.dumps(report))
@@ -78,6 +80,7 @@ def _ids(text: str) -> list[int]:
 
 
 def _report(header: Header, anchors: AnchorSet | None) -> dict[str, Any]:
+    extras = header.extras
     report: dict[str, Any] = {
         "version": header.version,
         "codec": header.codec.label,
@@ -87,11 +90,11 @@ def _report(header: Header, anchors: AnchorSet | None) -> dict[str, Any]:
         "body_bytes": header.body_bytes,
         "needs_prompt": header.needs_prompt,
         "base_ref": header.base_ref,
-        "prompt": header.prompt,
-        "session": header.session.hex() if header.session else None,
-        "step": header.step or None,
-        "total_steps": header.total_steps or None,
-        "confidences": header.confidences,
+        "prompt": extras.prompt,
+        "session": extras.session.hex() if extras.session else None,
+        "step": extras.step or None,
+        "total_steps": extras.total_steps or None,
+        "confidences": len(extras.confidence),
     }
     if anchors is not None:
         report |= {

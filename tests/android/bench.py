@@ -18,7 +18,7 @@ from pathlib import Path
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.errors import EdgeError
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, encode
+from payload import AnchorSet, Extras, Shared, encode
 from tests.android import jvm
 
 PROMPT = "Describe the town of Vell."
@@ -82,8 +82,8 @@ def measure(bundle: Path, variant: str | None, threads: int, tokens: int, rounds
     # One anchor and a known length: the answer has as many tokens as asked for, all but one of them decoded.
     contract = edge.bundle.contract
     ids = edge.prompt_ids(PROMPT)
-    anchors = AnchorSet((0,), (contract.vocab_size // 2,), tokens, contract, tokens, prompt=PROMPT)
-    data = encode(anchors, prompt_ids=ids, embed_prompt=True)
+    anchors = AnchorSet((0,), (contract.vocab_size // 2,), tokens, contract, tokens)
+    data = encode(anchors, Shared(contract, ids), extras=Extras(PROMPT))
 
     def python() -> tuple[float, list[int]]:
         before = time.perf_counter()

@@ -28,10 +28,10 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
-from payload import AnchorSet, Base, Codec, Contract, PayloadError, decode, encode
+from payload import AnchorSet, Base, Codec, Contract, Extras, PayloadError, Shared, decode, encode, peek
 from payload.codecs.compression import unzstd
 from payload.files import write_whole
-from payload.wire import seal
+from payload.header import seal
 
 REPO = Path(__file__).resolve().parents[2]
 SHARED_TOKENIZER = REPO.parent / "shared" / "tokenizer" / "qwen2.5_tokenizer.json.gz"
@@ -162,10 +162,10 @@ def sealed(luck: random.Random, count: int) -> Iterator[dict[str, Any]]:
         extras = luck.randbytes(4) if luck.random() < 0.2 else b""
         if codec is Codec.COMPACT:
             if luck.random() < 0.3:
-                under = encode(
-                    AnchorSet((0, 1, 5), (7, 8, 9), luck.choice((64, 512)), scorer, luck.choice((None, 20)))
+                known = AnchorSet(
+                    (0, 1, 5), (7, 8, 9), luck.choice((64, 512)), scorer, luck.choice((None, 20))
                 )
-                base = Base(under, decode(under, scorer))
+                base = Base(encode(known, Shared(scorer)), known)
         else:
             prompt = None
             if name == "qwen":  # a template needs a tokenizer of its contract
@@ -174,24 +174,25 @@ def sealed(luck: random.Random, count: int) -> Iterator[dict[str, Any]]:
         row: dict[str, Any] = {"payload": data.hex(), "contract": name, "prompt_ids": prompt}
         row["base"] = base.data.hex() if base else None
         try:
-            row["anchors"] = _shape(decode(data, scorer, prompt_ids=prompt, tokens=tokens, base=base))
+            anchors = decode(data, Shared(scorer, prompt, tokens, base))
+            row["anchors"] = _shape(anchors, peek(data).extras)
         except PayloadError as error:
             row["error"] = type(error).__name__
         yield row
     assert len(PIECES) == readers["toy"].vocab_size
 
 
-def _shape(anchors: AnchorSet) -> dict[str, Any]:
+def _shape(anchors: AnchorSet, extras: Extras) -> dict[str, Any]:
     return {
         "positions": anchors.positions,
         "ids": anchors.ids,
         "canvas": anchors.canvas,
         "length": anchors.length,
-        "step": anchors.step,
-        "total_steps": anchors.total_steps,
-        "prompt": anchors.prompt,
-        "session": anchors.session.hex() if anchors.session else None,
-        "confidence": anchors.confidence,
+        "step": extras.step,
+        "total_steps": extras.total_steps,
+        "prompt": extras.prompt,
+        "session": extras.session.hex() if extras.session else None,
+        "confidence": extras.confidence,
     }
 
 
@@ -203,7 +204,7 @@ def plans(luck: random.Random, answer: Sequence[int], contract: Contract, room: 
     other = luck.choices(range(256, contract.vocab_size), k=size)
 
     def of(places: Sequence[int], ids: Sequence[int], length: int | None = None) -> AnchorSet:
-        return AnchorSet(tuple(places), tuple(ids[p] for p in places), canvas, contract, length)
+        return AnchorSet.of({p: ids[p] for p in places}, canvas, contract, length)
 
     yield of(range(0, size, 3), own, size)
     yield of(range(1, size, 2), other, size)
@@ -241,7 +242,7 @@ def fills(folder: Path, variant: str, luck: random.Random, *, exact: bool) -> It
     bundle = edge.bundle
     for number, prompt in enumerate(PROMPTS):
         room = bundle.context - len(edge.prompt_ids(prompt))
-        free = AnchorSet((), (), bundle.context, bundle.contract)
+        free = AnchorSet.empty(bundle.context, bundle.contract)
         yield (plain := _filled(edge, prompt, free, None, exact=exact, max_tokens=min(48, room)))
         for kind, anchors in enumerate(plans(luck, plain["ids"], bundle.contract, room)):
             if (kind + number) % 2:  # every other one: all kinds over two prompts
@@ -250,15 +251,9 @@ def fills(folder: Path, variant: str, luck: random.Random, *, exact: bool) -> It
                 (kind + number) // 2 % 4
             ]
             carried = luck.random() < 0.5
-            row = AnchorSet(**{**vars(anchors), "prompt": prompt if carried else None})
-            data = encode(
-                row,
-                codec,
-                prompt_ids=edge.prompt_ids(prompt) if codec is Codec.COMPACT else None,
-                tokens=bundle.tokenizer,
-                embed_prompt=carried,
-            )
-            yield _filled(edge, prompt, row, data, exact=exact, score_anchors=kind != 3)
+            shared = Shared(bundle.contract, edge.prompt_ids(prompt), bundle.tokenizer)
+            data = encode(anchors, shared, codec, Extras(prompt if carried else None))
+            yield _filled(edge, prompt, anchors, data, exact=exact, score_anchors=kind != 3)
 
 
 def _filled(
@@ -274,8 +269,9 @@ def _filled(
     options = FillOptions(max_tokens=max_tokens, score_anchors=score_anchors)
     stats = FillStats()
     prompt_ids = edge.prompt_ids(prompt)
+    carried = data is not None and peek(data).extras.prompt is not None
     if data is not None:
-        request = edge.read(data, None if anchors.prompt else prompt)
+        request = edge.read(data, None if carried else prompt)
         assert (request.prompt_ids, request.anchors) == (prompt_ids, anchors)
     tokens = list(fill(edge.engine, prompt_ids, anchors, options, stats))
     stream = edge.text_stream()
@@ -284,7 +280,7 @@ def _filled(
     return {
         "bundle": str(edge.bundle.path.resolve()),
         "variant": edge.bundle.variant_name,
-        "prompt": None if data is not None and anchors.prompt else prompt,
+        "prompt": None if carried else prompt,
         "payload": None if data is None else data.hex(),
         "max_tokens": max_tokens,
         "score_anchors": score_anchors,

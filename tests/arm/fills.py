@@ -18,7 +18,7 @@ import numpy as np
 
 from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, Contract, encode
+from payload import AnchorSet, Contract, Shared, encode
 
 PROMPTS = (
     "How many loaves are left when 24 were baked and half of them are sold?",
@@ -45,7 +45,8 @@ def fill_all(
     for variant in variants:
         edge = EdgeRuntime.open(bundle, variant, threads=2, prepack=False, verify=verify)
         for index, (prompt, anchors) in enumerate(list(cases(edge.bundle.contract, length))[:limit]):
-            request = edge.read(encode(anchors, "compact", prompt_ids=edge.prompt_ids(prompt)), prompt)
+            shared = Shared(edge.bundle.contract, edge.prompt_ids(prompt))
+            request = edge.read(encode(anchors, shared), prompt)
             name = f"{variant}/{index}"
             ids = [token.id for token in edge.fill(request, edge.options(speculate="off"))]
             text = [int(i) for i in texts.get(f"{name}/ids", ids)]

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, encode
-from payload.codecs.predictive import GUARD
+from payload import TOLERANCE, AnchorSet, Shared, encode
 from payload.errors import FingerprintError
 
 COMPARED = 8
@@ -31,7 +30,7 @@ NEAR = 12.0
 """Only tokens within so many nats of the likeliest: what is behind them is never named by its rank."""
 
 
-def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> None:
+def write(file: Path, bundle: Path, variant: str, count: int, tolerance: float) -> None:
     """A line a payload: its bytes, its prompt, and the anchors it holds."""
     from cloud_anchor.tiny.count_adaptive import anchors_of
     from cloud_anchor.tiny.tasks import held_out_problems
@@ -42,11 +41,10 @@ def write(file: Path, bundle: Path, variant: str, count: int, guard: float) -> N
         anchors = anchors_of(edge, problem)
         if index // 4 % 2:
             text = edge.bundle.tokenizer.encode(problem.answer)
-            anchors = AnchorSet(
-                tuple(range(len(text))), tuple(text), anchors.canvas, anchors.contract, len(text)
-            )
+            anchors = AnchorSet.of(dict(enumerate(text)), anchors.canvas, anchors.contract, len(text))
         predictor = edge.predictive_model.behind(edge.prompt_ids(problem.prompt))
-        data = encode(anchors, "predictive", predictor=predictor, guard=guard)
+        shared = Shared(anchors.contract, predictor=predictor)
+        data = encode(anchors, shared, "predictive", tolerance=tolerance)
         held = {"positions": anchors.positions, "ids": anchors.ids, "length": anchors.length}
         lines.append(json.dumps({"data": data.hex(), "prompt": problem.prompt, "anchors": held}) + "\n")
         if index < COMPARED:
@@ -105,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--bundle", type=Path, default=SHIPPED)
     parser.add_argument("--variants", help="names, separated by commas; default: all")
     parser.add_argument("--count", type=int, default=50, help="payloads (50)")
-    parser.add_argument("--guard", type=float, default=GUARD)
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE)
     parser.add_argument(
         "--read", type=Path, metavar="FILE", help="only read these payloads, on this processor"
     )
@@ -120,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = 0
     for variant in variants:
         file = userland.folder / f"rankings.{variant}.jsonl"
-        write(file, args.bundle, variant, args.count, args.guard)
+        write(file, args.bundle, variant, args.count, args.tolerance)
         print("here:", end=" ", flush=True)
         failed += read(file, args.bundle, variant)
         for cpu in CPUS:

@@ -9,7 +9,7 @@ import pytest
 
 from cloud_anchor.anchor import main
 from cloud_anchor.model.prompt_form import PromptForm
-from payload import decode, peek
+from payload import Extras, Shared, decode, peek
 
 PROMPT = "Where does the river end?"
 
@@ -24,10 +24,10 @@ def test_a_payload_that_can_be_filled_alone(dream_folder: Path, tmp_path: Path, 
     file = tmp_path / "payload.bin"
     assert main(command(dream_folder, "--fraction", "0.25", "--codec", codec, "-o", str(file))) == 0
     form = PromptForm.of_checkpoint(dream_folder)
-    anchors = decode(file.read_bytes(), form.contract, prompt_ids=form.ids(PROMPT), tokens=form.tokenizer)
-    assert anchors.prompt == PROMPT
+    data = file.read_bytes()
+    anchors = decode(data, Shared(form.contract, form.ids(PROMPT), form.tokenizer))
     assert len(anchors) > 0
-    assert (anchors.step, anchors.total_steps) == (4, 16)
+    assert peek(data).extras == Extras(PROMPT, step=4, total_steps=16)
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -45,9 +45,8 @@ def test_json_has_the_history(dream_folder: Path, tmp_path: Path, capsys: pytest
     assert len(report["coverage"]) == 4
     form = PromptForm.of_checkpoint(dream_folder)
     data = file.read_bytes()
-    assert peek(data).prompt is None
-    ids = form.ids(PROMPT)
-    anchors = decode(data, form.contract, prompt_ids=ids)
+    assert peek(data).extras.prompt is None
+    anchors = decode(data, Shared(form.contract, form.ids(PROMPT)))
     assert {*zip(anchors.positions, anchors.ids, strict=True)} == sent
 
 

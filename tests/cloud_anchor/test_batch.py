@@ -12,7 +12,7 @@ from cloud_anchor.anchor import main
 from cloud_anchor.batch import read_jobs
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.prompt_form import PromptForm
-from payload import decode
+from payload import Shared, decode
 
 PROMPTS = ["Why?", "Where does the river end, and who lives there?", "How many loaves did she sell?"]
 
@@ -52,7 +52,7 @@ def test_every_payload_is_as_if_made_alone(dream_folder: Path, source: Path, tmp
         at = base.index("--input")
         assert main([*base[:at], "--prompt", prompt, *base[at + 2 :]]) == 0
         assert (out / f"{name}.bin").read_bytes() == single.read_bytes()
-        anchors = decode(single.read_bytes(), form.contract, tokens=form.tokenizer)
+        anchors = decode(single.read_bytes(), Shared(form.contract, tokens=form.tokenizer))
         (record,) = [r for r in records(out) if r["id"] == name]
         assert (record["anchors"], record["bytes"]) == (len(anchors), single.stat().st_size)
 

@@ -112,7 +112,7 @@ def forced_answers_are_those_of_pytorch(checkpoint: Path, bundle: Bundle) -> Non
     anchors = AnchorSet(
         tuple(places), tuple(int(i) for i in random.integers(0, 300, 8)), 24, bundle.contract, 24
     )
-    forced = dict(zip(anchors.positions, anchors.ids, strict=True))
+    forced = anchors.by_position
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     text: list[int] = list(prompt)
     margins: list[float] = []

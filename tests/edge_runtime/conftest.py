@@ -80,8 +80,7 @@ def make_anchors() -> Callable[..., AnchorSet]:
     """make_anchors({position: id}, canvas=..., length=...) for the fake engine's contract."""
 
     def make(places: dict[int, int], canvas: int = 64, **fields: Any) -> AnchorSet:
-        positions = tuple(sorted(places))
-        return AnchorSet(positions, tuple(places[p] for p in positions), canvas, CONTRACT, **fields)
+        return AnchorSet.of(places, canvas, CONTRACT, **fields)
 
     return make
 

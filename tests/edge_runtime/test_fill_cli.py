@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from edge_runtime import fill as cli
 from edge_runtime.decode.forced import agreement
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, encode
+from payload import AnchorSet, Extras, Shared, encode
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "How many loaves did she sell?"
@@ -32,16 +33,15 @@ def payloads(edge: EdgeRuntime, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A folder of payloads: with.bin carries its prompt, without.bin does not, long.bin and empty.bin."""
     folder = tmp_path_factory.mktemp("payloads")
     contract, ids = edge.bundle.contract, edge.prompt_ids(PROMPT)
-    anchors = AnchorSet((0, 1, 5, 6, 12), (40, 50, 60, 70, 80), 64, contract, 20, 6, 64, PROMPT)
-    (folder / "with.bin").write_bytes(encode(anchors, prompt_ids=ids, embed_prompt=True))
-    (folder / "without.bin").write_bytes(encode(anchors, prompt_ids=ids))
-    (folder / "template.bin").write_bytes(
-        encode(anchors, "template-gzip", tokens=edge.bundle.tokenizer, embed_prompt=True)
-    )
-    empty = AnchorSet((), (), 16, contract, prompt=PROMPT)
-    (folder / "empty.bin").write_bytes(encode(empty, prompt_ids=ids, embed_prompt=True))
-    long = AnchorSet((0, 600), (1, 2), 1000, contract, prompt=PROMPT)
-    (folder / "long.bin").write_bytes(encode(long, prompt_ids=ids, embed_prompt=True))
+    anchors = AnchorSet((0, 1, 5, 6, 12), (40, 50, 60, 70, 80), 64, contract, 20)
+    shared, carried = Shared(contract, ids, edge.bundle.tokenizer), Extras(PROMPT, step=6, total_steps=64)
+    (folder / "with.bin").write_bytes(encode(anchors, shared, extras=carried))
+    (folder / "without.bin").write_bytes(encode(anchors, shared, extras=replace(carried, prompt=None)))
+    (folder / "template.bin").write_bytes(encode(anchors, shared, "template-gzip", carried))
+    empty = AnchorSet.empty(16, contract)
+    (folder / "empty.bin").write_bytes(encode(empty, shared, extras=Extras(PROMPT)))
+    long = AnchorSet((0, 600), (1, 2), 1000, contract)
+    (folder / "long.bin").write_bytes(encode(long, shared, extras=Extras(PROMPT)))
     return folder
 
 

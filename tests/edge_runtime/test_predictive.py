@@ -19,7 +19,7 @@ from edge_runtime.engine.fp32_activations import fp32_activations
 from edge_runtime.errors import BundleContractError, EngineError, UsageError
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, encode, peek
+from payload import AnchorSet, Shared, encode, peek
 from payload.errors import FingerprintError
 
 PROMPT = "Where does the river end?"
@@ -53,7 +53,7 @@ class Ordinary:
 
 def payload(edge: EdgeRuntime, anchors: AnchorSet, **options: Any) -> bytes:
     predictor = edge.predictive_model.behind(edge.prompt_ids(PROMPT))
-    return encode(anchors, "predictive", predictor=predictor, **options)
+    return encode(anchors, Shared(edge.bundle.contract, predictor=predictor), "predictive", **options)
 
 
 @pytest.mark.parametrize("length", [24, None])
@@ -95,7 +95,7 @@ def test_tokens_stream_while_the_payload_is_read(edge: EdgeRuntime) -> None:
     assert short == rest[:6] == list(edge.fill(edge.read(data, PROMPT), FillOptions(max_tokens=6)))
     echoed = list(edge.stream(data, PROMPT, FillOptions(echo_prompt=True)))
     assert [t.id for t in echoed[: -len(rest)]] == edge.prompt_ids(PROMPT)
-    compact = encode(anchors, prompt_ids=edge.prompt_ids(PROMPT))
+    compact = encode(anchors, Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
     assert list(edge.stream(compact, PROMPT)) == list(edge.fill(edge.read(compact, PROMPT)))
 
 
@@ -117,7 +117,7 @@ def test_a_draft_costs_one_pass(edge: EdgeRuntime) -> None:
     request = edge.read(payload(edge, anchors), PROMPT)
     text = [token.id for token in request.walked]
     predictor = edge.predictive_model.behind(request.prompt_ids)
-    data = encode(anchors, "predictive", predictor=predictor, draft=text)
+    data = encode(anchors, Shared(edge.bundle.contract, predictor=predictor), "predictive", draft=text)
     assert predictor.stats.passes == 1
     assert edge.read(data, PROMPT).anchors == anchors
 

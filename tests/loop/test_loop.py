@@ -77,7 +77,7 @@ def test_standard_input_and_a_prompt_that_is_not_carried(tmp_path: Path) -> None
     path = tmp_path / "bare.bin"
     run("cloud_anchor.anchor", "--prompt", PROMPT, "--no-embed-prompt", "-o", str(path))
     data = path.read_bytes()
-    assert peek(data).prompt is None
+    assert peek(data).extras.prompt is None
     text = run("edge_runtime.fill", "-", "--prompt", PROMPT, stdin=data).stdout
     assert text
     assert b"--prompt" in run("edge_runtime.fill", str(path), code=2).stderr

@@ -21,8 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "vectors")]
 
-from payload import Base, Codec, PayloadError, decode, peek  # noqa: E402
-from payload.wire import seal  # noqa: E402
+from payload import Base, Codec, PayloadError, Shared, decode, peek  # noqa: E402
+from payload.header import seal  # noqa: E402
 from tests.vectors.toy_vocabulary import ToyTokens, contract  # noqa: E402
 
 TOY = contract()
@@ -46,14 +46,14 @@ def one(data: bytes) -> None:
             compact = codec is Codec.COMPACT
             base = None
             if how & 128 and compact:
-                known = decode(seal(reader, codec, b"\x12\x34\x56\x78"), reader)
+                known = decode(seal(reader, codec, b"\x12\x34\x56\x78"), Shared(reader))
                 base = Base(b"base", known)
             data = seal(reader, codec, data[1:], extras, prompt_ids=prompt if compact else None, base=base)
             peek(data)
-            decode(data, reader, prompt_ids=prompt, tokens=TOKENS, base=base)
+            decode(data, Shared(reader, prompt, TOKENS, base))
         else:
             peek(data)
-            decode(data, reader, prompt_ids=prompt, tokens=TOKENS)
+            decode(data, Shared(reader, prompt, TOKENS))
     except PayloadError:
         pass
 

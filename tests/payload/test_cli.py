@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from payload import AnchorSet, encode
+from payload import AnchorSet, Extras, Shared, encode
 from payload.__main__ import main
 from payload.tools.published_runs import TraceTokenizer
 from tests.vectors.toy_vocabulary import contract
 
 TOY = contract()
-ANCHORS = AnchorSet((0, 1, 4), (97, 98, 99), 64, TOY, 9, step=3, total_steps=32)
+ANCHORS = AnchorSet((0, 1, 4), (97, 98, 99), 64, TOY, 9)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "payload.bin"
-    path.write_bytes(encode(ANCHORS, prompt_ids=[1, 2]))
+    path.write_bytes(encode(ANCHORS, Shared(TOY, [1, 2]), extras=Extras(step=3, total_steps=32)))
     return path
 
 

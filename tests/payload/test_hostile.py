@@ -16,11 +16,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from payload import Codec, PayloadError, decode, encode, peek
-from payload.anchors import AnchorSet
+from payload import AnchorSet, Codec, PayloadError, Shared, decode, encode, peek
 from payload.codecs.compact import ANCHORS_A_BYTE, FREE_ANCHORS
 from payload.errors import MalformedPayloadError
-from payload.wire import MAX_PAYLOAD_BYTES, seal
+from payload.header import MAX_PAYLOAD_BYTES, seal
 from tests.payload import fuzz_decode
 
 HERE = Path(__file__).resolve().parent
@@ -35,9 +34,9 @@ MOST_BYTES = 16 << 20
 def test_any_bytes(data: bytes) -> None:
     for reader in (fuzz_decode.TOY, fuzz_decode.QWEN):
         with contextlib.suppress(PayloadError):
-            peek(data, reader)
+            peek(data, Shared(reader))
         with contextlib.suppress(PayloadError):
-            decode(data, reader)
+            decode(data, Shared(reader))
 
 
 @given(st.integers(0, 255), st.binary(max_size=100))
@@ -71,12 +70,13 @@ def test_the_worst_inputs_stay_bounded(file: Path) -> None:
 def test_few_bytes_cannot_ask_for_many_tokens() -> None:
     """The likeliest tokens cost almost nothing: without a bound zeros would decode for ever."""
     anchors = AnchorSet(tuple(range(2000)), (97,) * 2000, 4096, fuzz_decode.TOY, 2000)
-    data = encode(anchors)
+    shared = Shared(fuzz_decode.TOY)
+    data = encode(anchors, shared)
     body = data[4:]
     assert FREE_ANCHORS + ANCHORS_A_BYTE * len(body) >= 2001
-    assert decode(data, fuzz_decode.TOY) == anchors
+    assert decode(data, shared) == anchors
     with pytest.raises(MalformedPayloadError, match="tokens in"):
-        decode(seal(fuzz_decode.TOY, Codec.COMPACT, body.rstrip(b"\0")), fuzz_decode.TOY)
+        decode(seal(fuzz_decode.TOY, Codec.COMPACT, body.rstrip(b"\0")), shared)
 
 
 def test_the_largest_payload_is_bounded() -> None:
@@ -85,6 +85,6 @@ def test_the_largest_payload_is_bounded() -> None:
     data = seal(fuzz_decode.QWEN, Codec.COMPACT, noise)
     start = time.process_time()
     with pytest.raises(PayloadError):
-        decode(data, fuzz_decode.QWEN)
+        decode(data, Shared(fuzz_decode.QWEN))
     assert time.process_time() - start < 5
     assert MAX_PAYLOAD_BYTES == 524_288

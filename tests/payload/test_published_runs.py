@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from payload import Base, decode, encode
+from payload import AnchorSet, Base, Shared, decode, encode
 from payload.codecs.prior import MODEL_FILE, prior_of
 from payload.tools.codec_bench import CODECS, FULL, LONG, STREAM, anchors_of, measure
 from payload.tools.published_runs import Trace, TraceTokenizer
@@ -25,9 +25,9 @@ def mean(
     sizes = []
     for trace in traces:
         anchors = anchors_of(trace, fraction, qwen)
-        ids = prompts[trace.name] if prompts else None
-        data = encode(anchors, prompt_ids=ids)
-        assert decode(data, qwen.contract, prompt_ids=ids) == anchors
+        shared = Shared(qwen.contract, prompts[trace.name] if prompts else None)
+        data = encode(anchors, shared)
+        assert decode(data, shared) == anchors
         sizes.append(len(data))
     return statistics.fmean(sizes)
 
@@ -74,7 +74,8 @@ def test_every_codec_and_the_full_answer(
 def test_smaller_than_the_template_on_every_trace(traces: list[Trace], qwen: TraceTokenizer) -> None:
     for trace in traces:
         anchors = anchors_of(trace, "0.1", qwen)
-        assert len(encode(anchors)) < len(encode(anchors, "template-gzip", tokens=qwen)), trace.name
+        shared = Shared(qwen.contract, tokens=qwen)
+        assert len(encode(anchors, shared)) < len(encode(anchors, shared, "template-gzip")), trace.name
 
 
 def test_a_stream_follows_its_traces(
@@ -84,8 +85,9 @@ def test_a_stream_follows_its_traces(
     base: Base | None = None
     for fraction in STREAM:
         anchors = anchors_of(trace, fraction, qwen)
-        data = encode(anchors, prompt_ids=prompts[trace.name], base=base)
-        assert decode(data, qwen.contract, prompt_ids=prompts[trace.name], base=base) == anchors
+        shared = Shared(qwen.contract, prompts[trace.name], base=base)
+        data = encode(anchors, shared)
+        assert decode(data, shared) == anchors
         base = Base(data, anchors)
 
 
@@ -95,14 +97,12 @@ def test_the_model_file_is_small() -> None:
 
 def test_real_tokens_come_back_from_the_template(qwen: TraceTokenizer) -> None:
     """Halves of characters, and ids that no text gives: the tokenizer's own vectors and reversed ids."""
-    from payload import AnchorSet
-
+    shared = Shared(qwen.contract, tokens=qwen)
     for text in ("Äpfel 🦙 中文", "a\0b", "  \n\n\t x", "3.14159"):
         ids = qwen.encode(text)
         for order in (ids, ids[::-1]):
-            anchors = AnchorSet(tuple(range(len(order))), tuple(order), 512, qwen.contract)
-            data = encode(anchors, "template-gzip", tokens=qwen)
-            assert decode(data, qwen.contract, tokens=qwen) == anchors
+            anchors = AnchorSet.of(dict(enumerate(order)), 512, qwen.contract)
+            assert decode(encode(anchors, shared, "template-gzip"), shared) == anchors
 
 
 def test_full_answers_are_long_enough_to_count(traces: list[Trace], qwen: TraceTokenizer) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from payload import AnchorSet, Base, Contract, PayloadError, decode, encode, errors
+from payload import AnchorSet, Base, Contract, Extras, PayloadError, Shared, decode, encode, errors, peek
 from payload.codecs.prior import model_hash
 from tests.vectors.toy_vocabulary import ToyTokens
 
@@ -29,10 +29,16 @@ def anchors_of(row: dict[str, Any]) -> AnchorSet:
         held["canvas"],
         CONTRACTS[row["contract"]],
         held["length"],
-        held["step"],
-        held["total_steps"],
+    )
+
+
+def extras_of(row: dict[str, Any]) -> Extras:
+    held = row["anchors"]
+    return Extras(
         held["prompt"],
         bytes.fromhex(held["session"]) if held["session"] else None,
+        held["step"],
+        held["total_steps"],
         tuple(held["confidence"]),
     )
 
@@ -47,24 +53,20 @@ def base_of(row: dict[str, Any]) -> Base | None:
 @pytest.mark.parametrize("name", [name for name, row in VECTORS.items() if row["error"] is None])
 def test_a_good_vector(name: str) -> None:
     row = VECTORS[name]
-    data, base = bytes.fromhex(row["payload"]), base_of(row)
-    reader, prompt = CONTRACTS[row["contract"]], row["prompt_ids"]
-    assert decode(data, reader, prompt_ids=prompt, tokens=TOKENS, base=base) == anchors_of(row)
+    data = bytes.fromhex(row["payload"])
+    shared = Shared(CONTRACTS[row["contract"]], row["prompt_ids"], TOKENS, base_of(row))
+    assert decode(data, shared) == anchors_of(row)
+    assert peek(data, shared).extras == extras_of(row)
     if row["encoder_exact"]:
-        embed = row["anchors"]["prompt"] is not None
-        assert encode(anchors_of(row), prompt_ids=prompt, embed_prompt=embed, base=base) == data
+        assert encode(anchors_of(row), shared, extras=extras_of(row)) == data
 
 
 @pytest.mark.parametrize("name", [name for name, row in VECTORS.items() if row["error"] is not None])
 def test_a_bad_vector(name: str) -> None:
     row = VECTORS[name]
+    shared = Shared(CONTRACTS[row["contract"]], row["prompt_ids"], TOKENS)
     with pytest.raises(PayloadError) as caught:
-        decode(
-            bytes.fromhex(row["payload"]),
-            CONTRACTS[row["contract"]],
-            prompt_ids=row["prompt_ids"],
-            tokens=TOKENS,
-        )
+        decode(bytes.fromhex(row["payload"]), shared)
     assert type(caught.value) is getattr(errors, row["error"])
     assert "expected" in str(caught.value)
     assert "found" in str(caught.value) or "outside" in str(caught.value)

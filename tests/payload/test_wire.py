@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payload import AnchorSet, Base, Codec, Contract, decode, encode, peek
+from payload import AnchorSet, Base, Codec, Contract, Extras, Shared, decode, encode, peek
 from payload.anchors import MAX_CANVAS
 from payload.errors import (
     AnchorRangeError,
@@ -24,11 +24,14 @@ from payload.errors import (
     TruncatedPayloadError,
     VersionError,
 )
-from payload.wire import MAX_PAYLOAD_BYTES
+from payload.extras import MAX_STEPS
+from payload.header import MAX_PAYLOAD_BYTES, seal
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract
 
 TOY = contract()
 TOKENS = ToyTokens()
+BARE = Shared(TOY, tokens=TOKENS)
+"""A reader that knows neither prompt nor base."""
 LABELS = [codec.label for codec in Codec if codec is not Codec.PREDICTIVE]
 """Codecs that need no model; the one that does has tests of its own."""
 
@@ -43,58 +46,52 @@ def anchor_sets(draw: st.DrawFn, of: Contract = TOY) -> AnchorSet:
     else:
         positions = sorted(draw(st.sets(st.integers(0, end - 1), max_size=40))) if end else []
     ids = draw(st.lists(st.integers(0, of.vocab_size - 1), min_size=len(positions), max_size=len(positions)))
-    levels = st.lists(st.integers(0, 3), min_size=len(ids), max_size=len(ids))
-    return AnchorSet(
-        tuple(positions),
-        tuple(ids),
-        canvas,
-        of,
-        length,
-        step=draw(st.integers(0, 1000)),
-        total_steps=draw(st.sampled_from([0, 64, 128, 512])),
+    return AnchorSet(tuple(positions), tuple(ids), canvas, of, length)
+
+
+@st.composite
+def optional_fields(draw: st.DrawFn, anchors: int) -> Extras:
+    levels = st.lists(st.integers(0, 3), min_size=anchors, max_size=anchors)
+    return Extras(
         prompt=draw(st.one_of(st.none(), st.text(max_size=80))),
         session=draw(st.one_of(st.none(), st.binary(min_size=1, max_size=32))),
+        step=draw(st.integers(0, 1000)),
+        total_steps=draw(st.sampled_from([0, 64, 128, 512])),
         confidence=tuple(draw(levels)) if draw(st.booleans()) else (),
     )
 
 
-@given(anchor_sets(), st.sampled_from([*LABELS, "auto"]), st.booleans(), st.booleans())
+@given(anchor_sets(), st.sampled_from([*LABELS, "auto"]), st.booleans(), st.data())
 @settings(deadline=None, max_examples=60)
-def test_everything_comes_back(anchors: AnchorSet, codec: str, primed: bool, embed: bool) -> None:
-    embed = embed and anchors.prompt is not None
-    prompt = [5, 104, 101, 300000, 7] if primed else None
-    data = encode(anchors, codec, prompt_ids=prompt, tokens=TOKENS, embed_prompt=embed)
-    expected = anchors if embed else dataclasses.replace(anchors, prompt=None)
-    assert decode(data, TOY, prompt_ids=prompt, tokens=TOKENS) == expected
-    header = peek(data, TOY, prompt_ids=prompt)
+def test_everything_comes_back(anchors: AnchorSet, codec: str, primed: bool, draws: st.DataObject) -> None:
+    extras = draws.draw(optional_fields(len(anchors)))
+    shared = Shared(TOY, [5, 104, 101, 300000, 7] if primed else None, TOKENS)
+    data = encode(anchors, shared, codec, extras)
+    assert decode(data, shared) == anchors
+    header = peek(data, shared)
     assert header.verified
-    assert (header.prompt, header.session, header.step) == (expected.prompt, anchors.session, anchors.step)
+    assert header.extras == extras
 
 
 @given(anchor_sets(contract(151_643)), st.lists(st.integers(0, 151_664), max_size=60))
 @settings(deadline=None, max_examples=30)
 def test_a_vocabulary_with_statistics_comes_back(anchors: AnchorSet, prompt: list[int]) -> None:
-    data = encode(anchors, prompt_ids=prompt)
-    assert decode(data, anchors.contract, prompt_ids=prompt) == dataclasses.replace(anchors, prompt=None)
+    shared = Shared(anchors.contract, prompt)
+    assert decode(encode(anchors, shared), shared) == anchors
 
 
 @given(anchor_sets(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=30)
 def test_a_stream_comes_back(anchors: AnchorSet, luck: random.Random) -> None:
     kept = [luck.random() < 0.5 for _ in anchors.ids]
-    first = AnchorSet(
-        tuple(p for p, keep in zip(anchors.positions, kept, strict=True) if keep),
-        tuple(t for t, keep in zip(anchors.ids, kept, strict=True) if keep),
-        anchors.canvas,
-        TOY,
-        anchors.length if luck.random() < 0.5 else None,
-    )
-    prompt = [84, 104, 101]
-    base = Base(encode(first, prompt_ids=prompt), first)
-    data = encode(anchors, prompt_ids=prompt, base=base)
-    assert decode(data, TOY, prompt_ids=prompt, base=base) == dataclasses.replace(anchors, prompt=None)
+    some = {p: t for (p, t), keep in zip(anchors.by_position.items(), kept, strict=True) if keep}
+    first = AnchorSet.of(some, anchors.canvas, TOY, anchors.length if luck.random() < 0.5 else None)
+    alone = Shared(TOY, [84, 104, 101])
+    shared = dataclasses.replace(alone, base=Base(encode(first, alone), first))
+    data = encode(anchors, shared)
+    assert decode(data, shared) == anchors
     with pytest.raises(BasePayloadError, match="found none"):
-        decode(data, TOY, prompt_ids=prompt)
+        decode(data, alone)
 
 
 def some(count: int = 12, **fields: object) -> AnchorSet:
@@ -108,87 +105,98 @@ def test_every_flipped_byte_of_100_payloads_is_noticed() -> None:
     for number in range(100):
         prompt = list(range(number)) if number % 3 else None
         codec = LABELS[number % len(LABELS)]
-        data = encode(some(1 + number % 30), codec, prompt_ids=prompt, tokens=TOKENS)
+        data = encode(some(1 + number % 30), Shared(TOY, prompt, TOKENS), codec)
         for at in range(len(data)):
             for flip in (1 << number % 8, 0xFF, 1 + number % 255):
                 changed = data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :]
                 with pytest.raises(PayloadError):
-                    decode(changed, TOY, prompt_ids=prompt or [], tokens=TOKENS)
+                    decode(changed, Shared(TOY, prompt or [], TOKENS))
 
 
 def test_every_value_of_every_byte_of_one_payload_is_noticed() -> None:
-    data = encode(some(session=b"s", step=3, total_steps=8), prompt_ids=[1, 2, 3])
+    shared = Shared(TOY, [1, 2, 3], TOKENS)
+    data = encode(some(), shared, extras=Extras(session=b"s", step=3, total_steps=8))
     for at in range(len(data)):
         for value in set(range(256)) - {data[at]}:
             with pytest.raises(PayloadError):
-                decode(data[:at] + bytes([value]) + data[at + 1 :], TOY, prompt_ids=[1, 2, 3], tokens=TOKENS)
+                decode(data[:at] + bytes([value]) + data[at + 1 :], shared)
 
 
 @pytest.mark.parametrize("codec", LABELS)
 def test_every_truncation_is_refused(codec: str) -> None:
-    data = encode(some(prompt="Why?"), codec, tokens=TOKENS, embed_prompt=True)
+    data = encode(some(), BARE, codec, Extras("Why?"))
     for size in range(len(data)):
         with pytest.raises(PayloadError):
-            decode(data[:size], TOY, tokens=TOKENS)
+            decode(data[:size], BARE)
     with pytest.raises(TruncatedPayloadError, match="header: expected 4 bytes at byte 0, found 0"):
-        decode(b"", TOY)
+        decode(b"", BARE)
 
 
 def test_another_contract_is_refused_by_name() -> None:
-    data = encode(some())
+    data = encode(some(), BARE)
     other = contract(name="b")
     with pytest.raises(ContractMismatchError, match=f"expected tag {other.identity[:2]}.*{TOY.identity[:2]}"):
-        decode(data, other)
+        decode(data, Shared(other))
     assert peek(data).tag == TOY.identity[:2]
-    assert not peek(data, other).verified
+    assert not peek(data, Shared(other)).verified
+    with pytest.raises(ContractMismatchError, match="expected anchors of contract"):
+        encode(some(), Shared(other))
 
 
 def test_another_contract_with_the_same_tag_is_noticed() -> None:
-    data = encode(some())
+    data = encode(some(), BARE)
     twins = (dataclasses.replace(TOY, vocab_hash=f"{number:064x}") for number in range(5000))
     twin = next(c for c in twins if c.identity[0:2] == TOY.identity[0:2])
     with pytest.raises(ChecksumError, match="another contract"):
-        decode(data, twin)
+        decode(data, Shared(twin))
 
 
 def test_another_prompt_is_noticed() -> None:
-    data = encode(some(), prompt_ids=[1, 2, 3])
+    data = encode(some(), Shared(TOY, [1, 2, 3]))
     assert peek(data).needs_prompt
-    with pytest.raises(PromptRequiredError, match="found none"):
-        decode(data, TOY)
+    with pytest.raises(PromptRequiredError, match="found none; give the prompt beside"):
+        decode(data, BARE)
     for other in ([], [1, 2], [1, 2, 4], [1, 2, 3, 0]):
         with pytest.raises(ChecksumError, match="another prompt"):
-            decode(data, TOY, prompt_ids=other)
+            decode(data, Shared(TOY, other))
 
 
-def test_a_carried_prompt_is_enough() -> None:
-    anchors = some(prompt="Where is the answer? " * 4)
-    data = encode(anchors, prompt_ids=TOKENS.encode(str(anchors.prompt)), embed_prompt=True)
-    assert peek(data).prompt == anchors.prompt
-    assert decode(data, TOY, tokens=TOKENS) == anchors
-    with pytest.raises(PromptRequiredError, match="found neither"):
-        decode(data, TOY)
-    with pytest.raises(PromptRequiredError, match=r"anchors\.prompt"):
-        encode(some(), embed_prompt=True)
+def test_a_carried_prompt_is_put_in_the_template_by_the_reader() -> None:
+    """The payload depends on the ids of the templated prompt; it carries the user's text alone."""
+    anchors, prompt = some(), "Where is the answer? " * 4
+    templated = TOKENS.encode(f"<user>{prompt}<answer>")
+    data = encode(anchors, Shared(TOY, templated), extras=Extras(prompt))
+    carried = peek(data).extras.prompt
+    assert decode(data, Shared(TOY, TOKENS.encode(f"<user>{carried}<answer>"))) == anchors
+    with pytest.raises(PromptRequiredError, match="chat template"):
+        decode(data, BARE)
+    with pytest.raises(ChecksumError, match="another prompt"):
+        decode(data, Shared(TOY, TOKENS.encode(str(carried))))
+
+
+def test_a_writer_that_used_the_text_alone_can_still_be_read() -> None:
+    anchors, prompt = some(), "Where is the answer?"
+    data = encode(anchors, Shared(TOY, TOKENS.encode(prompt)), extras=Extras(prompt))
+    assert decode(data, Shared(TOY, TOKENS.encode(str(peek(data).extras.prompt)))) == anchors
 
 
 def test_a_higher_version_and_an_unknown_codec_are_named() -> None:
-    data = encode(some())
+    data = encode(some(), BARE)
     with pytest.raises(VersionError, match=r"expected 1, found 2 .*update"):
-        decode(bytes([0x80 | data[0] & 0x3F]) + data[1:], TOY)
+        decode(bytes([0x80 | data[0] & 0x3F]) + data[1:], BARE)
     with pytest.raises(VersionError, match=r"expected 1, found 0 .*not a payload"):
         peek(b"\0" * 20)
     with pytest.raises(CodecError, match=r"3 \(predictive\), found 5"):
-        decode(bytes([data[0] & 0xC7 | 5 << 3]) + data[1:], TOY)
+        decode(bytes([data[0] & 0xC7 | 5 << 3]) + data[1:], BARE)
     with pytest.raises(CodecError, match="found 'zip'"):
-        encode(some(), "zip")
+        encode(some(), BARE, "zip")
     with pytest.raises(MalformedPayloadError, match="neither prompt nor base"):
         peek(bytes([1 << 6 | 4]) + data[1:])
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(OversizedPayloadError, match="not a payload"):
-        decode(bytes(MAX_PAYLOAD_BYTES + 1), TOY)
+        decode(bytes(MAX_PAYLOAD_BYTES + 1), BARE)
     with pytest.raises(AnchorRangeError, match="outside the vocabulary"):
         some(ids=(len(PIECES),) * 12)
     with pytest.raises(AnchorRangeError, match="outside the response"):
@@ -197,37 +205,60 @@ def test_what_does_not_fit_is_refused() -> None:
         AnchorSet((1, 1), (0, 0), 4, TOY)
     with pytest.raises(AnchorRangeError, match="canvas"):
         AnchorSet((), (), MAX_CANVAS + 1, TOY)
-    with pytest.raises(AnchorRangeError, match="one confidence"):
-        some(confidence=(1,))
     with pytest.raises(AnchorRangeError, match="session"):
-        some(session=b"")
+        Extras(session=b"")
+    with pytest.raises(AnchorRangeError, match="steps: expected 0 to"):
+        Extras(step=MAX_STEPS + 1)
+    with pytest.raises(AnchorRangeError, match="confidence: expected levels 0 to 3"):
+        Extras(confidence=(0, 4))
     with pytest.raises(OversizedPayloadError, match="beside the payload"):
-        encode(some(prompt="x" * 70_000), embed_prompt=True)
+        encode(some(), BARE, extras=Extras("x" * 70_000))
     with pytest.raises(PayloadError, match="expected a tokenizer"):
-        encode(some(), "template-gzip")
+        encode(some(), Shared(TOY), "template-gzip")
+
+
+def test_confidence_levels_are_one_per_anchor() -> None:
+    with pytest.raises(AnchorRangeError, match="one confidence level per anchor"):
+        encode(some(), BARE, extras=Extras(confidence=(1,)))
+    # A writer without this check: the reader has it too.
+    body = encode(some(), Shared(TOY))[4:]
+    data = seal(TOY, Codec.COMPACT, body, Extras(confidence=(1,)).to_bytes())
+    assert peek(data, BARE).verified
+    with pytest.raises(AnchorRangeError, match="one confidence level per anchor"):
+        decode(data, BARE)
+
+
+def test_anchors_by_position() -> None:
+    anchors = AnchorSet.of({7: 98, 2: 97}, 64, TOY, 9)
+    assert anchors == AnchorSet((2, 7), (97, 98), 64, TOY, 9)
+    assert list(anchors.by_position.items()) == [(2, 97), (7, 98)]
+    assert AnchorSet.empty(64, TOY) == AnchorSet((), (), 64, TOY)
+    assert (len(AnchorSet.empty(64, TOY, 3)), anchors.coverage) == (0, 2 / 9)
 
 
 def test_a_base_must_be_part_of_what_follows() -> None:
     first, second = some(5), some(12)
+    shared = Shared(TOY, tokens=TOKENS, base=Base(encode(first, BARE), first))
     with pytest.raises(AnchorRangeError, match="committed tokens stay"):
-        encode(second, base=Base(encode(first), first))
+        encode(second, shared)
     grown = dataclasses.replace(first, length=50)
-    data = encode(grown, base=Base(encode(first), first))
-    other = Base(encode(second), second)
+    data = encode(grown, shared)
+    other = Base(encode(second, BARE), second)
     with pytest.raises(PayloadError):
-        decode(data, TOY, base=other)
+        decode(data, Shared(TOY, base=other))
     with pytest.raises(CodecError, match="adds to another"):
-        encode(grown, "template-gzip", tokens=TOKENS, base=Base(encode(first), first))
+        encode(grown, shared, "template-gzip")
     with pytest.raises(AnchorRangeError, match="known length stays"):
-        encode(dataclasses.replace(grown, length=None), base=Base(encode(first), first))
+        encode(dataclasses.replace(grown, length=None), shared)
 
 
 def test_auto_is_the_smallest() -> None:
     for count in (1, 5, 20):
-        sizes = [len(encode(some(count), each, prompt_ids=[1], tokens=TOKENS)) for each in LABELS]
-        assert len(encode(some(count), "auto", prompt_ids=[1], tokens=TOKENS)) == min(sizes)
+        shared = Shared(TOY, [1], TOKENS)
+        sizes = [len(encode(some(count), shared, each)) for each in LABELS]
+        assert len(encode(some(count), shared, "auto")) == min(sizes)
 
 
 def test_one_token_costs_few_bytes() -> None:
-    assert len(encode(AnchorSet((0,), (97,), 512, TOY, 1))) <= 7
-    assert len(encode(AnchorSet((), (), 512, TOY))) <= 6
+    assert len(encode(AnchorSet((0,), (97,), 512, TOY, 1), BARE)) <= 7
+    assert len(encode(AnchorSet.empty(512, TOY), BARE)) <= 6

@@ -8,7 +8,6 @@ implementation of payload/SPEC.md can be tested on it. Run it again after a chan
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import random
@@ -19,10 +18,22 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from payload import AnchorSet, Base, Codec, Contract, PayloadError, decode, encode  # noqa: E402
+from payload import (  # noqa: E402
+    NO_EXTRAS,
+    AnchorSet,
+    Base,
+    Codec,
+    Contract,
+    Extras,
+    PayloadError,
+    Shared,
+    decode,
+    encode,
+    peek,
+)
 from payload.bytesio import varint  # noqa: E402
 from payload.codecs.prior import model_hash  # noqa: E402
-from payload.wire import seal  # noqa: E402
+from payload.header import seal  # noqa: E402
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract  # noqa: E402
 
 OUTPUT = HERE / "payload_vectors.json"
@@ -48,19 +59,17 @@ class Vectors:
         codec: Codec = Codec.COMPACT,
         prompt_ids: list[int] | None = None,
         *,
-        embed_prompt: bool = False,
+        extras: Extras = NO_EXTRAS,
         base: tuple[str, AnchorSet] | None = None,
     ) -> AnchorSet:
         on = Base(self._data[base[0]], base[1]) if base else None
-        data = encode(
-            anchors, codec, prompt_ids=prompt_ids, tokens=TOKENS, embed_prompt=embed_prompt, base=on
-        )
-        if not embed_prompt:
-            anchors = dataclasses.replace(anchors, prompt=None)
-        back = decode(data, anchors.contract, prompt_ids=prompt_ids, tokens=TOKENS, base=on)
-        if back != anchors:
-            raise AssertionError(f"{name}: {back} is not {anchors}")
-        self._add(name, data, anchors.contract, codec, prompt_ids, base[0] if base else None, expect(anchors))
+        shared = Shared(anchors.contract, prompt_ids, TOKENS, on)
+        data = encode(anchors, shared, codec, extras)
+        back = decode(data, shared), peek(data, shared).extras
+        if back != (anchors, extras):
+            raise AssertionError(f"{name}: {back} is not {(anchors, extras)}")
+        held = expect(anchors, extras)
+        self._add(name, data, anchors.contract, codec, prompt_ids, base[0] if base else None, held)
         return anchors
 
     def bad(
@@ -74,7 +83,7 @@ class Vectors:
     ) -> None:
         reader = reader or CONTRACTS["toy"]
         try:
-            decode(data, reader, prompt_ids=prompt_ids, tokens=TOKENS)
+            decode(data, Shared(reader, prompt_ids, TOKENS))
         except PayloadError as found:
             if type(found).__name__ != error:
                 raise AssertionError(
@@ -115,26 +124,26 @@ class Vectors:
         )
 
 
-def expect(anchors: AnchorSet) -> dict[str, Any]:
+def expect(anchors: AnchorSet, extras: Extras) -> dict[str, Any]:
     return {
         "positions": list(anchors.positions),
         "ids": list(anchors.ids),
         "canvas": anchors.canvas,
         "length": anchors.length,
-        "step": anchors.step,
-        "total_steps": anchors.total_steps,
-        "prompt": anchors.prompt,
-        "session": anchors.session.hex() if anchors.session else None,
-        "confidence": list(anchors.confidence),
+        "step": extras.step,
+        "total_steps": extras.total_steps,
+        "prompt": extras.prompt,
+        "session": extras.session.hex() if extras.session else None,
+        "confidence": list(extras.confidence),
     }
 
 
-def whole(ids: list[int], of: str, canvas: int = 512, **fields: Any) -> AnchorSet:
-    return AnchorSet(tuple(range(len(ids))), tuple(ids), canvas, CONTRACTS[of], len(ids), **fields)
+def whole(ids: list[int], of: str, canvas: int = 512) -> AnchorSet:
+    return AnchorSet.of(dict(enumerate(ids)), canvas, CONTRACTS[of], len(ids))
 
 
-def sparse(pairs: dict[int, int], of: str, canvas: int = 512, **fields: Any) -> AnchorSet:
-    return AnchorSet(tuple(pairs), tuple(pairs.values()), canvas, CONTRACTS[of], **fields)
+def sparse(tokens: dict[int, int], of: str, canvas: int = 512, length: int | None = None) -> AnchorSet:
+    return AnchorSet.of(tokens, canvas, CONTRACTS[of], length)
 
 
 def good_vectors(out: Vectors) -> None:
@@ -156,14 +165,13 @@ def good_vectors(out: Vectors) -> None:
         places = sorted(luck.sample(range(300), 30))
         mixed = dict(zip(places, ids, strict=True))
         out.good(f"{label}: any ids", sparse(mixed, "toy", 300, length=300), codec)
-        fields: dict[str, Any] = {"session": b"\x01\x02", "step": 12, "total_steps": 128}
-        out.good(f"{label}: session and steps", whole(text[:5], "toy", **fields), codec)
-        levels = tuple(n % 4 for n in range(7))
-        out.good(f"{label}: confidence", whole(text[:7], "toy", confidence=levels), codec)
-        out.good(
-            f"{label}: a carried prompt", whole(text[:4], "toy", prompt="Où? " * 20), codec, embed_prompt=True
-        )
-        out.good(f"{label}: a short carried prompt", whole([97], "toy", prompt="?"), codec, embed_prompt=True)
+        extras = Extras(session=b"\x01\x02", step=12, total_steps=128)
+        out.good(f"{label}: session and steps", whole(text[:5], "toy"), codec, extras=extras)
+        extras = Extras(confidence=tuple(n % 4 for n in range(7)))
+        out.good(f"{label}: confidence", whole(text[:7], "toy"), codec, extras=extras)
+        extras = Extras("Où? " * 20)
+        out.good(f"{label}: a carried prompt", whole(text[:4], "toy"), codec, extras=extras)
+        out.good(f"{label}: a short carried prompt", whole([97], "toy"), codec, extras=Extras("?"))
     for canvas in (1, 64, 128, 256, 512, 1024, 1000, 65_536):
         out.good(f"compact: canvas {canvas}", sparse({canvas - 1: 5}, "toy", canvas, length=canvas))
     out.good("compact: same token 400 times", whole([97] * 400, "toy"))
@@ -175,8 +183,8 @@ def good_vectors(out: Vectors) -> None:
     out.good("compact: statistics", whole(ANSWER, "qwen"))
     out.good("compact: statistics and prompt", whole(ANSWER, "qwen"), prompt_ids=PROMPT)
     many = dict(enumerate([1249, 1477, 279, 6722, 315, 9625, 11, 582, 1184, 311]))
-    first = sparse(many, "qwen", step=6, total_steps=128)
-    first = out.good("compact: an open answer", first, prompt_ids=PROMPT)
+    extras = Extras(step=6, total_steps=128)
+    first = out.good("compact: an open answer", sparse(many, "qwen"), prompt_ids=PROMPT, extras=extras)
     more = sparse({**many, 10: 1477, 11: 279, 20: 13, 21: 198, 151: 7148}, "qwen", length=180)
     out.good("compact: a delta", more, prompt_ids=PROMPT, base=("compact: an open answer", first))
     last = whole([*many.values(), 1477, 279, *([151_642, 0, 13] * 4)], "qwen")

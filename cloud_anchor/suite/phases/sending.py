@@ -9,7 +9,7 @@ from cloud_anchor.suite.conditions import ANCHORS, CONDITIONS, DRAFT, FULL, ORDE
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, less
-from payload.wire import Codec
+from payload import Codec
 
 NAMES = (ANCHORS, PREFIX, SCATTERED, aware(0.5), DRAFT)
 CODECS = {

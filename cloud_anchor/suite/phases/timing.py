@@ -14,7 +14,7 @@ from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, verdict
 from edge_runtime.decode.forced import FillOptions, fill
-from payload import AnchorSet, decode, encode
+from payload import AnchorSet, Shared, decode, encode
 
 ORDER = "confidence"
 REPEATS = 3
@@ -27,7 +27,8 @@ def measure(case: Case) -> dict[str, Any]:
     at = case.situation(ORDER, step)
     anchors, first, chosen = committed(at), prefix(at), product(at)
     tenth, full = min((_denoise(case, step) for _ in range(REPEATS)), key=lambda pair: pair[1])
-    data = encode(anchors, prompt_ids=case.prompt_ids)
+    shared = Shared(case.contract, case.prompt_ids)
+    data = encode(anchors, shared)
     alone = len(case.alone().ids)
     ms = {
         "tenth": tenth,
@@ -38,8 +39,8 @@ def measure(case: Case) -> dict[str, Any]:
         "prefix": _best(lambda: _fill(case, first)),
         "aware": _best(lambda: _fill(case, chosen)),
         "walk": _best(lambda: _walk(case, at)),
-        "encode": _best(lambda: encode(anchors, prompt_ids=case.prompt_ids)),
-        "decode": _best(lambda: decode(data, case.contract, prompt_ids=case.prompt_ids)),
+        "encode": _best(lambda: encode(anchors, shared)),
+        "decode": _best(lambda: decode(data, shared)),
     }
     if alone:
         ms["token"] = ms["alone"] / alone

@@ -14,7 +14,7 @@ from cloud_anchor.sampling import filters, schedules, scores, stops, unmasking
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
 from cloud_anchor.selection.committed import committed, confident
-from payload import Contract
+from payload import Contract, Extras
 from tests.cloud_anchor.cloud_reference import keep_best, keep_nucleus
 
 CONTRACT = Contract(100, "0" * 64, {"<|endoftext|>": 100, "<|im_start|>": 101, "<|im_end|>": 102}, "1" * 64)
@@ -214,9 +214,11 @@ def test_coverage_and_s50_count_the_answer_only() -> None:
 
 
 def test_paper_selection_is_what_is_committed_before_the_end() -> None:
-    anchors = committed(run_of([1, MASK, 3, 101, 100, 7]), CONTRACT, "why")
+    run = run_of([1, MASK, 3, 101, 100, 7])
+    anchors = committed(run, CONTRACT)
     assert (anchors.positions, anchors.ids, anchors.length) == ((0, 2), (1, 3), 4)
-    assert (anchors.canvas, anchors.step, anchors.total_steps, anchors.prompt) == (6, 1, 10, "why")
+    assert anchors.canvas == 6
+    assert run.extras("why") == Extras("why", step=1, total_steps=10)
     with pytest.raises(NothingToSendError, match=r"after 1 of 10 steps.*--fraction"):
         committed(run_of([MASK, MASK]), CONTRACT)
 

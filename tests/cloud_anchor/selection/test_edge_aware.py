@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +80,8 @@ def drafts(draw: st.DrawFn) -> Denoised:
 
 def keep(anchors: AnchorSet, positions: set[int]) -> AnchorSet:
     """The same AnchorSet with these positions only."""
-    kept = [pair for pair in zip(anchors.positions, anchors.ids, strict=True) if pair[0] in positions]
-    return replace(anchors, positions=tuple(p for p, _ in kept), ids=tuple(i for _, i in kept))
+    kept = {p: i for p, i in anchors.by_position.items() if p in positions}
+    return AnchorSet.of(kept, anchors.canvas, anchors.contract, anchors.length)
 
 
 def filled(anchors: AnchorSet, prompt: Sequence[int], noise: float = 0.0) -> list[int]:
@@ -171,14 +170,17 @@ def test_a_byte_budget_holds_and_the_text_is_what_the_device_writes(
     scorer, config = EngineScorer(HashEngine(), EOS), EdgeAwareConfig(0.0, guard)
     (found,) = walk(scorer, [run], CONTRACT, config)
 
-    def size(these: EdgeWalk) -> int:
-        return 5 + sum(1 + (these.text[p] > 5) for p in these.sent)  # as a codec's, not the same for all
+    def cost(anchors: AnchorSet) -> int:
+        return 5 + sum(1 + (token > 5) for token in anchors.ids)  # as a codec's, not the same for all
+
+    def size(walked: EdgeWalk) -> int:
+        return cost(edge_aware(run, walked, CONTRACT))
 
     (bare,) = walk(scorer, [run], CONTRACT, config, only=())
     assert filled(edge_aware(run, bare, CONTRACT), run.prompt_ids) == bare.text
     refusal = ""
     try:
-        kept = within_bytes(scorer, run, found, CONTRACT, config, budget, size)
+        kept = within_bytes(scorer, run, found, CONTRACT, config, budget, cost)
     except RequestError as error:
         refusal = str(error)
     if refusal:
@@ -208,7 +210,7 @@ def test_a_byte_budget_keeps_the_largest_gains() -> None:
     (found,) = walk(scorer, [run], CONTRACT, config)
     best = sorted(found.sent, key=lambda p: -found.gains[p])
     for count in range(len(best) + 1):
-        kept = within_bytes(scorer, run, found, CONTRACT, config, count, lambda each: len(each.sent))
+        kept = within_bytes(scorer, run, found, CONTRACT, config, count, len)
         assert {p: kept.text[p] for p in best[:count]} == {p: found.text[p] for p in best[:count]}
         assert len(kept.sent) <= count
 

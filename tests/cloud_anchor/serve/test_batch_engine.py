@@ -18,8 +18,7 @@ from cloud_anchor.serve.batch_engine import BatchEngine
 from cloud_anchor.serve.errors import ServiceError, refused
 from cloud_anchor.serve.jobs import Job, JobEvent, ServedPayload
 from cloud_anchor.serve.settings import Limits
-from payload import decode
-from payload.wire import Base
+from payload import Base, Shared, decode
 
 PLAN = DenoiseConfig(canvas=24, total_steps=12)
 PROMPTS = ["Where does the river end?", "Name a town.", "How many loaves did the baker sell in all?", "Why?"]
@@ -147,8 +146,8 @@ def test_payloads_of_a_stream_add_up(engine: BatchEngine, pipeline: Pipeline) ->
     base: Base | None = None
     for steps in (2, 4, 12):
         ready = asked.ready()
-        anchors = decode(ready.data, contract, prompt_ids=ids, base=base if ready.delta else None)
-        expected = decode(alone(pipeline, PROMPTS[0], steps), contract, prompt_ids=ids)
+        anchors = decode(ready.data, Shared(contract, ids, base=base if ready.delta else None))
+        expected = decode(alone(pipeline, PROMPTS[0], steps), Shared(contract, ids))
         assert (anchors.positions, anchors.ids, anchors.length) == (
             expected.positions,
             expected.ids,
@@ -299,7 +298,7 @@ def test_a_model_that_has_nothing_to_say_sends_no_anchors(engine: BatchEngine, p
     ready = events.get(timeout=30)
     assert isinstance(ready, ServedPayload)
     assert ready.anchors == 0
-    assert len(decode(ready.data, pipeline.form.contract, prompt_ids=list(job.prompt_ids))) == 0
+    assert len(decode(ready.data, Shared(pipeline.form.contract, job.prompt_ids))) == 0
 
 
 @pytest.mark.parametrize(

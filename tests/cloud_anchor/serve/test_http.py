@@ -20,8 +20,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline, Selection
 from cloud_anchor.serve.keys import ApiKeys
 from cloud_anchor.serve.settings import MIN_PAYLOAD_BYTES
-from payload import AnchorSet, decode, encode, peek
-from payload.wire import Base
+from payload import AnchorSet, Base, Extras, Shared, decode, encode, peek
 from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
 
 PROMPT = "Where does the river end?"
@@ -49,7 +48,7 @@ def test_a_payload_is_the_one_of_the_command_line(client: Client, pipeline: Pipe
     reply = client.anchors(prompt=PROMPT)
     assert (reply.status, reply.headers["content-type"]) == (200, "application/octet-stream")
     assert reply.body == alone(pipeline, 4)
-    assert peek(reply.body).prompt is None
+    assert peek(reply.body).extras.prompt is None
     assert client.anchors(prompt=PROMPT, fraction=0.5).body == alone(pipeline, 8)
     assert client.anchors(prompt=PROMPT, steps=2, select="paper").body == alone(
         pipeline, 2, Selection("paper")
@@ -72,8 +71,10 @@ def test_no_more_bytes_than_allowed(client: Client, pipeline: Pipeline) -> None:
 
 
 def test_every_payload_without_anchors_fits_the_least_budget(pipeline: Pipeline) -> None:
-    nothing = AnchorSet((), (), 65_536, pipeline.form.contract, 65_535, 65_535, 65_536)
-    assert len(encode(nothing, prompt_ids=[1, 2])) <= MIN_PAYLOAD_BYTES
+    contract = pipeline.form.contract
+    nothing = AnchorSet.empty(65_536, contract, 65_535)
+    extras = Extras(step=65_535, total_steps=65_536)
+    assert len(encode(nothing, Shared(contract, [1, 2]), extras=extras)) <= MIN_PAYLOAD_BYTES
 
 
 def events(body: bytes) -> list[tuple[str, Any]]:
@@ -100,8 +101,8 @@ def test_a_stream_sends_payloads_as_steps_go_on(client: Client, pipeline: Pipeli
     base: Base | None = None
     for _, data in payloads:
         bytes_ = base64.b64decode(data["payload"])
-        anchors = decode(bytes_, contract, prompt_ids=ids, base=base if data["delta"] else None)
-        expected = decode(alone(pipeline, data["step"], Selection(select)), contract, prompt_ids=ids)
+        anchors = decode(bytes_, Shared(contract, ids, base=base if data["delta"] else None))
+        expected = decode(alone(pipeline, data["step"], Selection(select)), Shared(contract, ids))
         assert (anchors.positions, anchors.ids) == (expected.positions, expected.ids)
         base = Base(bytes_, anchors)
 

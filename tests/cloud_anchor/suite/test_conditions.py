@@ -53,7 +53,7 @@ def situations(draw: st.DrawFn) -> Situation:
 @given(situations())
 def test_controls_send_as_much_as_the_anchors(at: Situation) -> None:
     anchors = committed(at)
-    assert dict(zip(anchors.positions, anchors.ids, strict=True)) == at.committed
+    assert anchors.by_position == at.committed
     for control in (random_tokens, random_positions, scattered, prefix):
         assert len(control(at)) == len(anchors)
     assert random_tokens(at).positions == anchors.positions

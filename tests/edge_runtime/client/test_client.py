@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from edge_runtime import fill as cli
 from edge_runtime.client.client import Client
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, encode
-from payload.wire import MAX_PAYLOAD_BYTES, Base
+from payload import AnchorSet, Base, Extras, Shared, encode
+from payload.header import MAX_PAYLOAD_BYTES
 
 PROMPT = "How many loaves did she sell?"
 Answer = bytes | Callable[[socket.socket], None] | None
@@ -315,18 +316,19 @@ def sets(edge: EdgeRuntime) -> list[AnchorSet]:
     """What a run knows after a few, some and more of its steps; the last one takes something back."""
     contract = edge.bundle.contract
     return [
-        AnchorSet((0, 5), (40, 60), 32, contract, None, 2, 64),
-        AnchorSet((0, 5, 9), (40, 60, 70), 32, contract, None, 6, 64),
-        AnchorSet((0, 6, 9), (41, 60, 70), 32, contract, 20, 12, 64),
+        AnchorSet((0, 5), (40, 60), 32, contract),
+        AnchorSet((0, 5, 9), (40, 60, 70), 32, contract),
+        AnchorSet((0, 6, 9), (41, 60, 70), 32, contract, 20),
     ]
 
 
 @pytest.fixture(scope="module")
 def events(edge: EdgeRuntime, sets: list[AnchorSet]) -> list[tuple[str, Any]]:
-    ids = edge.prompt_ids(PROMPT)
-    first = encode(sets[0], prompt_ids=ids)
-    second = encode(sets[1], prompt_ids=ids, base=Base(first, sets[0]))
-    third = encode(sets[2], prompt_ids=ids)
+    shared = Shared(edge.bundle.contract, edge.prompt_ids(PROMPT))
+    steps = [Extras(step=step, total_steps=64) for step in (2, 6, 12)]
+    first = encode(sets[0], shared, extras=steps[0])
+    second = encode(sets[1], replace(shared, base=Base(first, sets[0])), extras=steps[1])
+    third = encode(sets[2], shared, extras=steps[2])
     return [payload_event(first), payload_event(second, True), payload_event(third)]
 
 
@@ -350,13 +352,13 @@ def text_of(edge: EdgeRuntime, anchors: AnchorSet) -> str:
 
 
 def nothing(edge: EdgeRuntime) -> AnchorSet:
-    return AnchorSet((), (), edge.engine.context, edge.bundle.contract)
+    return AnchorSet.empty(edge.engine.context, edge.bundle.contract)
 
 
 def test_fetched_it_is_the_text_of_the_file(
     serve: Callable[..., Scripted], fill: Any, edge: EdgeRuntime, sets: list[AnchorSet]
 ) -> None:
-    data = encode(sets[1], prompt_ids=edge.prompt_ids(PROMPT))
+    data = encode(sets[1], Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
     server = serve(http("200 OK", data))
     code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--fraction", "0.1")
     assert (code, out) == (0, text_of(edge, sets[1]))

@@ -34,7 +34,7 @@ def one_at_a_time(
     logits_after: LogitsAfter, prompt: Sequence[int], anchors: AnchorSet, limit: int, seed: int = 0
 ) -> list[tuple[int, bool, float]]:
     """(id, was forced, log P) of each token: a prediction a position, nothing shared with `fill`."""
-    forced = dict(zip(anchors.positions, anchors.ids, strict=True))
+    forced = anchors.by_position
     last = max(forced, default=-1)
     dense = len(forced) / anchors.canvas > 0.4
     answer: list[tuple[int, bool, float]] = []

@@ -146,7 +146,7 @@ def test_forced_answers_are_those_of_pytorch_one_token_at_a_time(
     anchors = _anchors(bundle, seed, length=None if seed % 2 else 45)
     stats = FillStats()
     tokens = list(fill(engine, ids[:30], anchors, stats=stats))
-    forced = dict(zip(anchors.positions, anchors.ids, strict=True))
+    forced = anchors.by_position
     text = ids[:30]
     for position, token in enumerate(tokens):
         logits = torch_logits(text)[-1].astype(np.float64)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payload import AnchorSet, Base, Codec, Contract, Decoding, PayloadError, decode, encode, peek
+from payload import AnchorSet, Base, Codec, Contract, Decoding, PayloadError, Shared, decode, encode, peek
 from payload.codecs import predictive
 from payload.codecs.adaptive_model import AdaptiveModel
 from payload.codecs.naming import BUCKETS, BY_6_BITS, NUMBER, TOP, Name, bucket_of, names, resolve
@@ -50,17 +50,16 @@ def anchor_sets(draw: st.DrawFn) -> AnchorSet:
         text = own_text(HashPredictor(WORDS, PROMPT), places, end)
         more = draw(st.sets(st.integers(0, end - 1), max_size=end)) if end else set()
         places |= {p: text[p] for p in more}
-    positions = tuple(sorted(places))
-    return AnchorSet(positions, tuple(places[p] for p in positions), canvas, CONTRACT, length)
+    return AnchorSet.of(places, canvas, CONTRACT, length)
 
 
 @given(anchor_sets(), st.sampled_from([0.0, 0.01, 0.3]), st.booleans())
 @settings(deadline=None, max_examples=60)
-def test_round_trip_of_any_anchors(anchors: AnchorSet, guard: float, drafted: bool) -> None:
+def test_round_trip_of_any_anchors(anchors: AnchorSet, tolerance: float, drafted: bool) -> None:
     writer, reader = HashPredictor(WORDS, PROMPT), HashPredictor(WORDS, PROMPT)
     draft = list(anchors.ids) if drafted else []
-    data = encode(anchors, "predictive", predictor=writer, guard=guard, draft=draft)
-    decoding = Decoding(data, CONTRACT, reader)
+    data = encode(anchors, Shared(CONTRACT, predictor=writer), "predictive", tolerance=tolerance, draft=draft)
+    decoding = Decoding(data, Shared(CONTRACT, predictor=reader))
     steps = list(decoding)
     assert decoding.anchors == anchors
     assert [s.position for s in steps] == list(range(len(steps)))
@@ -75,17 +74,23 @@ def test_round_trip_of_any_anchors(anchors: AnchorSet, guard: float, drafted: bo
 
 @given(anchor_sets(), st.integers(0, 99))
 @settings(deadline=None, max_examples=40)
-def test_numbers_that_are_off_by_less_than_the_guard_change_nothing(anchors: AnchorSet, seed: int) -> None:
-    data = encode(anchors, "predictive", predictor=HashPredictor(WORDS, PROMPT), guard=0.3)
-    assert decode(data, CONTRACT, predictor=HashPredictor(WORDS, PROMPT, noise=0.145)) == anchors
+def test_numbers_that_are_off_by_less_than_the_tolerance_change_nothing(
+    anchors: AnchorSet, seed: int
+) -> None:
+    data = encode(
+        anchors, Shared(CONTRACT, predictor=HashPredictor(WORDS, PROMPT)), "predictive", tolerance=0.3
+    )
+    assert decode(data, Shared(CONTRACT, predictor=HashPredictor(WORDS, PROMPT, noise=0.145))) == anchors
 
 
 @given(anchor_sets(), st.sampled_from([0.05, 0.5, 3.0]))
 @settings(deadline=None, max_examples=60)
 def test_numbers_that_are_off_by_more_are_noticed_or_harmless(anchors: AnchorSet, noise: float) -> None:
-    data = encode(anchors, "predictive", predictor=HashPredictor(WORDS, PROMPT), guard=0.0)
+    data = encode(
+        anchors, Shared(CONTRACT, predictor=HashPredictor(WORDS, PROMPT)), "predictive", tolerance=0.0
+    )
     with contextlib.suppress(FingerprintError):
-        assert decode(data, CONTRACT, predictor=HashPredictor(WORDS, PROMPT, noise=noise)) == anchors
+        assert decode(data, Shared(CONTRACT, predictor=HashPredictor(WORDS, PROMPT, noise=noise))) == anchors
 
 
 def test_another_ranking_is_never_accepted() -> None:
@@ -93,11 +98,11 @@ def test_another_ranking_is_never_accepted() -> None:
     model = HashPredictor(WORDS, PROMPT)
     text = own_text(model, {2: 7, 5: 9, 11: 3}, 20)
     anchors = AnchorSet((2, 5, 11), (7, 9, 3), 64, CONTRACT, 20)
-    data = encode(anchors, "predictive", predictor=model)
-    assert [s.id for s in Decoding(data, CONTRACT, model)] == text
+    data = encode(anchors, Shared(CONTRACT, predictor=model), "predictive")
+    assert [s.id for s in Decoding(data, Shared(CONTRACT, predictor=model))] == text
     for seed in range(1, 300):
         with pytest.raises(FingerprintError, match="compact"):
-            decode(data, CONTRACT, predictor=HashPredictor(WORDS, PROMPT, seed=seed))
+            decode(data, Shared(CONTRACT, predictor=HashPredictor(WORDS, PROMPT, seed=seed)))
 
 
 @given(st.integers(0, 3), st.integers(0, 255))
@@ -105,19 +110,19 @@ def test_another_ranking_is_never_accepted() -> None:
 def test_changed_bytes_and_another_prompt_are_noticed(at: int, change: int) -> None:
     model = HashPredictor(WORDS, PROMPT)
     anchors = AnchorSet((0, 4), (7, 9), 64, CONTRACT, 12)
-    data = bytearray(encode(anchors, "predictive", predictor=model))
+    data = bytearray(encode(anchors, Shared(CONTRACT, predictor=model), "predictive"))
     data[-1 - at] ^= change
     if change:
         with pytest.raises(PayloadError):
-            decode(bytes(data), CONTRACT, predictor=model)
+            decode(bytes(data), Shared(CONTRACT, predictor=model))
     with pytest.raises(PayloadError):
-        decode(bytes(data), CONTRACT, predictor=HashPredictor(WORDS, [*PROMPT, 1]))
+        decode(bytes(data), Shared(CONTRACT, predictor=HashPredictor(WORDS, [*PROMPT, 1])))
 
 
 def test_the_header_names_the_ranking_and_the_payload_is_refused_without_it() -> None:
     model = HashPredictor(WORDS, PROMPT)
-    data = encode(AnchorSet((0,), (7,), 64, CONTRACT, 3), "predictive", predictor=model)
-    header = peek(data, CONTRACT, prompt_ids=PROMPT)
+    data = encode(AnchorSet((0,), (7,), 64, CONTRACT, 3), Shared(CONTRACT, predictor=model), "predictive")
+    header = peek(data, Shared(CONTRACT, PROMPT))
     assert (header.codec, header.tag, header.needs_prompt) == (
         Codec.PREDICTIVE,
         model.identity.hex()[:2],
@@ -125,17 +130,22 @@ def test_the_header_names_the_ranking_and_the_payload_is_refused_without_it() ->
     )
     assert not header.verified
     with pytest.raises(FingerprintError, match=r"predictor=.*compact"):
-        decode(data, CONTRACT, prompt_ids=PROMPT)
+        decode(data, Shared(CONTRACT, prompt_ids=PROMPT))
     other = HashPredictor(WORDS, PROMPT)
     other.identity = bytes(32)
     with pytest.raises(FingerprintError, match="variant"):
-        decode(data, CONTRACT, predictor=other)
+        decode(data, Shared(CONTRACT, predictor=other))
     with pytest.raises(PayloadError, match="another of 7 ids"):
-        decode(data, CONTRACT, prompt_ids=[1], predictor=model)
+        decode(data, Shared(CONTRACT, prompt_ids=[1], predictor=model))
     with pytest.raises(FingerprintError):
-        encode(AnchorSet((0,), (7,), 64, CONTRACT, 3), "predictive", prompt_ids=PROMPT)
-    with pytest.raises(PayloadError, match="guard"):
-        encode(AnchorSet((0,), (7,), 64, CONTRACT, 3), "predictive", predictor=model, guard=float("nan"))
+        encode(AnchorSet((0,), (7,), 64, CONTRACT, 3), Shared(CONTRACT, PROMPT), "predictive")
+    with pytest.raises(PayloadError, match="tolerance"):
+        encode(
+            AnchorSet((0,), (7,), 64, CONTRACT, 3),
+            Shared(CONTRACT, predictor=model),
+            "predictive",
+            tolerance=float("nan"),
+        )
 
 
 @given(anchor_sets(), st.data())
@@ -149,46 +159,51 @@ def test_deltas(anchors: AnchorSet, data: Any) -> None:
         tuple(sorted(ids)), tuple(ids[p] for p in sorted(ids)), anchors.canvas, CONTRACT, length
     )
     model = HashPredictor(WORDS, PROMPT)
-    base = Base(encode(first, prompt_ids=PROMPT), first)
-    delta = encode(anchors, "predictive", predictor=model, base=base)
-    assert decode(delta, CONTRACT, predictor=HashPredictor(WORDS, PROMPT), base=base) == anchors
+    base = Base(encode(first, Shared(CONTRACT, PROMPT)), first)
+    delta = encode(anchors, Shared(CONTRACT, predictor=model, base=base), "predictive")
+    assert decode(delta, Shared(CONTRACT, predictor=HashPredictor(WORDS, PROMPT), base=base)) == anchors
     with pytest.raises(PayloadError):
-        decode(delta, CONTRACT, predictor=model)
+        decode(delta, Shared(CONTRACT, predictor=model))
 
 
 def test_what_the_model_says_by_itself_is_almost_free() -> None:
     model = HashPredictor(WORDS, PROMPT)
     text = own_text(model, {}, 64)
     anchors = AnchorSet(tuple(range(64)), tuple(text), 64, CONTRACT, 64)
-    free = encode(dataclasses.replace(anchors, positions=(), ids=()), "predictive", predictor=model)
-    whole = encode(anchors, "predictive", predictor=model)
-    assert len(whole) <= len(encode(anchors, prompt_ids=PROMPT)) / 2
-    assert decode(free, CONTRACT, predictor=model).ids == ()
+    free = encode(
+        dataclasses.replace(anchors, positions=(), ids=()), Shared(CONTRACT, predictor=model), "predictive"
+    )
+    whole = encode(anchors, Shared(CONTRACT, predictor=model), "predictive")
+    assert len(whole) <= len(encode(anchors, Shared(CONTRACT, PROMPT))) / 2
+    assert decode(free, Shared(CONTRACT, predictor=model)).ids == ()
 
 
 def test_a_right_draft_is_read_in_one_pass() -> None:
     writer = HashPredictor(WORDS, PROMPT)
     text = own_text(writer, {2: 7}, 30)
     anchors = AnchorSet((2,), (7,), 64, CONTRACT, 30)
-    data = encode(anchors, "predictive", predictor=writer, draft=text)
+    data = encode(anchors, Shared(CONTRACT, predictor=writer), "predictive", draft=text)
     assert writer.passes == 1
     wrong = HashPredictor(WORDS, PROMPT)
-    assert encode(anchors, "predictive", predictor=wrong, draft=[*text[:10], 0, *text[11:]]) == data
+    assert (
+        encode(anchors, Shared(CONTRACT, predictor=wrong), "predictive", draft=[*text[:10], 0, *text[11:]])
+        == data
+    )
     assert wrong.passes == 2
 
 
 @given(st.integers(0, 5000), st.integers(0, WORDS), st.sampled_from([0.0, 0.02, 0.4]))
 @settings(deadline=None, max_examples=100)
-def test_every_name_finds_its_token_within_the_guard(seed: int, token: int, guard: float) -> None:
+def test_every_name_finds_its_token_within_the_tolerance(seed: int, token: int, tolerance: float) -> None:
     row = HashPredictor(WORDS, [seed]).row([])
     seen = set(range(0, WORDS, 3))
-    off = row + np.random.default_rng(seed).uniform(-guard / 2, guard / 2, len(row)) * 0.99
-    for name in names(row, token, seen, guard):
+    off = row + np.random.default_rng(seed).uniform(-tolerance / 2, tolerance / 2, len(row)) * 0.99
+    for name in names(row, token, seen, tolerance):
         assert resolve(row, name, seen) == token
         assert resolve(off, name, seen) == token
-    bucket, clear = bucket_of(row, guard)
+    bucket, clear = bucket_of(row, tolerance)
     assert 0 <= bucket < BUCKETS
-    assert not clear or guard == 0 or bucket_of(off)[0] == bucket
+    assert not clear or tolerance == 0 or bucket_of(off)[0] == bucket
 
 
 def test_equal_guesses_are_told_apart() -> None:
@@ -217,9 +232,14 @@ def test_any_body(body: bytes) -> None:
         positions, ids, canvas, length = walk.shape
         anchors = AnchorSet(positions, ids, canvas, CONTRACT, length)
         data = seal(
-            CONTRACT, Codec.PREDICTIVE, body, prompt_ids=PROMPT, ranking=model.identity, outcome=walk.digest
+            CONTRACT,
+            Codec.PREDICTIVE,
+            body,
+            prompt_ids=PROMPT,
+            fingerprint=model.identity,
+            digest=walk.digest,
         )
-        assert decode(data, CONTRACT, predictor=model) == anchors
+        assert decode(data, Shared(CONTRACT, predictor=model)) == anchors
     assert model.rows <= predictive.FREE_PLACES + predictive.PLACES_A_BYTE * len(body) + 1
 
 
@@ -234,28 +254,32 @@ def test_few_bytes_cannot_ask_for_many_passes() -> None:
 
     model = Sure(WORDS, PROMPT)
     anchors = AnchorSet(tuple(range(4000)), (7,) * 4000, 4096, CONTRACT, 4000)
-    data = encode(anchors, "predictive", predictor=model, draft=[7] * 4000)
+    data = encode(anchors, Shared(CONTRACT, predictor=model), "predictive", draft=[7] * 4000)
     assert len(data) >= 4 + (4000 - predictive.FREE_PLACES) / predictive.PLACES_A_BYTE
     start = time.process_time()
-    assert decode(data, CONTRACT, predictor=model) == anchors
+    assert decode(data, Shared(CONTRACT, predictor=model)) == anchors
     assert time.process_time() - start < 5
     short = seal(
-        CONTRACT, Codec.PREDICTIVE, data[4:].rstrip(b"\0"), prompt_ids=PROMPT, ranking=model.identity
+        CONTRACT, Codec.PREDICTIVE, data[4:].rstrip(b"\0"), prompt_ids=PROMPT, fingerprint=model.identity
     )
     with pytest.raises(FingerprintError, match="positions in"):
-        decode(short, CONTRACT, predictor=model)
+        decode(short, Shared(CONTRACT, predictor=model))
 
 
 def test_noise_behind_the_header_is_bounded() -> None:
     noise = random.Random(1).randbytes(2000)
-    data = seal(CONTRACT, Codec.PREDICTIVE, noise, prompt_ids=PROMPT, ranking=HashPredictor(WORDS).identity)
+    data = seal(
+        CONTRACT, Codec.PREDICTIVE, noise, prompt_ids=PROMPT, fingerprint=HashPredictor(WORDS).identity
+    )
     with pytest.raises(FingerprintError):
-        decode(data, CONTRACT, predictor=HashPredictor(WORDS, PROMPT))
+        decode(data, Shared(CONTRACT, predictor=HashPredictor(WORDS, PROMPT)))
 
 
 def test_a_body_holds_nothing_beside_its_walk() -> None:
     model = HashPredictor(WORDS, PROMPT)
-    body = encode(AnchorSet((0, 4), (7, 9), 64, CONTRACT, 12), "predictive", predictor=model)[4:]
+    body = encode(
+        AnchorSet((0, 4), (7, 9), 64, CONTRACT, 12), Shared(CONTRACT, predictor=model), "predictive"
+    )[4:]
     for longer in (body + b"\0", body + b"\1" * 9):
         with pytest.raises(MalformedPayloadError, match="end after"):
             list(predictive.Walk(model, WORDS, None, longer).steps())

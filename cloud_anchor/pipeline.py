@@ -24,10 +24,9 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import DenoiseConfig, denoise
 from cloud_anchor.selection.committed import committed, confident
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aware, walk, within_bytes
-from cloud_anchor.selection.scorer import EngineScorer, Scorer
+from cloud_anchor.selection.scorer import Scorer, open_scorer
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.bundle.lookup import SHIPPED
-from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.predictor import PredictiveModel
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
 
@@ -128,6 +127,7 @@ class Pipeline:
         model: str,
         *,
         edge: str | Path | None = None,
+        edge_checkpoint: str | Path | None = None,
         device: str | None = None,
         dtype: str | None = None,
         compiled: bool = False,
@@ -136,6 +136,9 @@ class Pipeline:
 
         The tiny model writes for the bundle shipped beside it where none is given. Raises CloudError,
         EdgeError, or ContractMismatchError where the two do not share a vocabulary.
+
+        edge_checkpoint: checkpoint that the bundle was made from; selections are then scored with it, in
+        PyTorch on the diffusion model's device, in place of the bundle on ONNX Runtime.
         """
         if edge is None and model == "tiny" and (SHIPPED / MANIFEST).is_file():
             edge = SHIPPED
@@ -144,7 +147,9 @@ class Pipeline:
         if compiled:
             dream.compile()
         form = prompt_form(dream, find_checkpoint(model), bundle)
-        scorer = EngineScorer(OrtEngine.open(bundle), form.contract.eos_ids) if bundle else None
+        if bundle is None and edge_checkpoint is not None:
+            raise RequestError("edge checkpoint: expected the edge bundle made from it (--edge), found none")
+        scorer = open_scorer(bundle, edge_checkpoint, dream.device) if bundle else None
         return cls(dream, form, scorer, PredictiveModel(bundle) if bundle else None)
 
     def payload(

@@ -64,15 +64,8 @@ def prompt_form(model: DreamModel, folder: Path, bundle: Bundle | None = None) -
     if bundle is None:
         form = PromptForm.of_checkpoint(folder)
     else:
+        check_vocabulary(folder, bundle)
         form = PromptForm.of_bundle(bundle)
-        own = Contract.of(tokenizer_data(folder), bundle.template.to_json())
-        if (own.vocab_hash, own.special) != (form.contract.vocab_hash, form.contract.special):
-            raise ContractMismatchError(
-                f"vocabulary: expected that of the edge bundle {bundle.path} "
-                f"({form.contract.vocab_hash[:12]}, {form.contract.vocab_size} tokens), found "
-                f"{own.vocab_hash[:12]} with {own.vocab_size} tokens in {folder}. "
-                "Anchors are token ids: use two models of one vocabulary family."
-            )
     highest = max(*form.contract.eos_ids, form.contract.vocab_size - 1)
     if highest >= model.vocab_rows:
         raise CheckpointError(
@@ -81,6 +74,18 @@ def prompt_form(model: DreamModel, folder: Path, bundle: Bundle | None = None) -
         )
     model.adopt(form.contract.vocab_size, form.contract.eos_ids)
     return form
+
+
+def check_vocabulary(folder: Path, bundle: Bundle) -> None:
+    """Raises ContractMismatchError where a checkpoint's token ids are not those of the bundle."""
+    expected = bundle.contract
+    found = Contract.of(tokenizer_data(folder), bundle.template.to_json())
+    if (found.vocab_hash, found.special) != (expected.vocab_hash, expected.special):
+        raise ContractMismatchError(
+            f"vocabulary: expected that of the edge bundle {bundle.path} ({expected.vocab_hash[:12]}, "
+            f"{expected.vocab_size} tokens), found {found.vocab_hash[:12]} with {found.vocab_size} tokens in "
+            f"{folder}. Anchors are token ids: use two models of one vocabulary family."
+        )
 
 
 def tokenizer_data(folder: Path) -> dict[str, Any]:

@@ -20,9 +20,23 @@ import torch
 from numpy.typing import NDArray
 
 from cloud_anchor.errors import CheckpointError
+from cloud_anchor.model.checkpoint import find_checkpoint, read_json
+from cloud_anchor.model.prompt_form import check_vocabulary
+from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import chunks, common_prefix
 from edge_runtime.engine.base import Engine
-from edge_runtime.errors import EngineError
+from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.errors import ContextError, EngineError
+
+_SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "vocab_size",
+)
+"""Sizes that a checkpoint's config.json and the manifest of its bundle agree on."""
 
 MAX_CHUNK = 512
 MAX_ROWS = 64
@@ -119,15 +133,45 @@ def _judge(
 
 
 class TorchScorer:
-    """Reads with the edge checkpoint in PyTorch, many spans in one pass."""
+    """Scores with the edge checkpoint in PyTorch, many spans in one pass.
 
-    def __init__(self, net: Any, eos_ids: frozenset[int], together: int = 32) -> None:
+    together: most spans of one pass. context: most tokens of a span with its prompt, None for no limit.
+    """
+
+    def __init__(
+        self, net: Any, eos_ids: frozenset[int], together: int = 32, context: int | None = None
+    ) -> None:
         self._net = net
         self._eos = sorted(eos_ids)
         self.together = together
+        self.context = context
 
     @classmethod
-    def load(cls, folder: Path, eos_ids: frozenset[int], device: str | None = None) -> TorchScorer:
+    def of_bundle(
+        cls, bundle: Bundle, checkpoint: str | Path, device: torch.device | str | None = None
+    ) -> TorchScorer:
+        """The checkpoint that a bundle was made from: a local folder or a hub name.
+
+        Raises CheckpointError where it cannot be loaded or has other sizes than the bundle's model, and
+        ContractMismatchError where it has another vocabulary.
+        """
+        folder = find_checkpoint(str(checkpoint))
+        check_vocabulary(folder, bundle)
+        config, shape = read_json(folder / "config.json"), bundle.manifest.model
+        for name in _SIZES:
+            if config.get(name) != getattr(shape, name):
+                raise CheckpointError(
+                    f"{folder}: expected the checkpoint that the edge bundle {bundle.path} was made from "
+                    f"({shape.id}), with {name} {getattr(shape, name)}, found {config.get(name)}."
+                )
+        scorer = cls.load(folder, bundle.contract.eos_ids, device)
+        scorer.context = bundle.context
+        return scorer
+
+    @classmethod
+    def load(
+        cls, folder: Path, eos_ids: frozenset[int], device: torch.device | str | None = None
+    ) -> TorchScorer:
         """A Qwen2 checkpoint in a local folder; bfloat16 on CUDA, else float32. Raises CheckpointError."""
         from transformers import Qwen2ForCausalLM
 
@@ -141,8 +185,13 @@ class TorchScorer:
 
     @torch.no_grad()
     def score(self, spans: Sequence[Span]) -> list[SpanScores]:
+        """Raises ContextError where a span does not fit, EngineError for logits that are not finite."""
         rows = [[*span.prompt, *span.text[:-1]] for span in spans]
         longest = max(map(len, rows))
+        if self.context is not None and longest > self.context:
+            raise ContextError(
+                f"expected prompt and draft within the edge model's {self.context} tokens, found {longest}"
+            )
         device = self._net.device
         # Padding stands on the right, where a causal model does not see it.
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
@@ -166,3 +215,16 @@ class TorchScorer:
         if not np.isfinite(best).all():
             raise EngineError("the edge model's logits are not finite numbers: expected a sound checkpoint")
         return SpanScores(index[:, 0].cpu().numpy(), margin, logprob, best, tokens)
+
+
+def open_scorer(
+    bundle: Bundle, checkpoint: str | Path | None = None, device: torch.device | str | None = None
+) -> Scorer:
+    """The edge model of a bundle as a scorer: on ONNX Runtime, or with `checkpoint` in PyTorch on `device`.
+
+    checkpoint: as for `TorchScorer.of_bundle`, whose errors it raises; EdgeError for a bundle that cannot be
+    opened.
+    """
+    if checkpoint is not None:
+        return TorchScorer.of_bundle(bundle, checkpoint, device)
+    return EngineScorer(OrtEngine.open(bundle), bundle.contract.eos_ids)

@@ -19,7 +19,7 @@ PREFIX = "CLOUD_ANCHOR_"
 class ClusterSettings:
     """Models, limits and resources of a deployment.
 
-    model, edge, device, dtype: as `Pipeline.open` takes them.
+    model, edge, edge_checkpoint, device, dtype: as `Pipeline.open` takes them.
     fraction:    share of the steps of a request that does not set any.
     keys:        API keys, separated by commas.
     gpus, cpus:  of each engine replica, whole or fractions.
@@ -29,6 +29,7 @@ class ClusterSettings:
 
     model: str = "tiny"
     edge: str | None = None
+    edge_checkpoint: str | None = None
     device: str | None = None
     dtype: str | None = None
     fraction: float = 0.1

@@ -46,7 +46,11 @@ class EngineReplica:
         from cloud_anchor.serve.local_backend import LocalBackend
 
         pipeline = Pipeline.open(
-            settings.model, edge=settings.edge, device=settings.device, dtype=settings.dtype
+            settings.model,
+            edge=settings.edge,
+            edge_checkpoint=settings.edge_checkpoint,
+            device=settings.device,
+            dtype=settings.dtype,
         )
         canvas, total = pipeline.model.plan or DEFAULT_PLAN
         config = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(settings.fraction, total))

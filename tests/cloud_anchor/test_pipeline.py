@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.anchor import main
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.pipeline import Pipeline, Selection
 from cloud_anchor.sampling.sampler import DenoiseConfig
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import TorchScorer
-from edge_runtime.bundle.bundle import read_manifest
+from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer, open_scorer
+from edge_runtime.bundle.bundle import Bundle, read_manifest
+from edge_runtime.errors import ContextError
 from edge_runtime.runtime import EdgeRuntime
+from payload.errors import ContractMismatchError
 from tests.checkpoints import write_tiny_qwen
 
 PROMPTS = ["Where does the river end?", "How many loaves did she sell in the morning?", "Why?"]
@@ -47,11 +49,41 @@ def test_the_device_writes_what_the_cloud_intended(
         assert [token.id for token in edge.fill(predictive)] == made.walk.text
 
 
-def test_the_pytorch_twin_chooses_the_same(pipeline: Pipeline, edge_bundle: Path) -> None:
-    twin = Pipeline(pipeline.model, pipeline.form, None)
-    twin.scorer = TorchScorer.load(edge_bundle.parent / "checkpoint", pipeline.form.contract.eos_ids, "cpu")
-    one, other = (m.make(PROMPTS, CONFIG) for m in (pipeline, twin))
+def test_the_edge_checkpoint_in_pytorch_selects_the_same(
+    pipeline: Pipeline, dream_folder: Path, edge_bundle: Path
+) -> None:
+    checkpoint = edge_bundle.parent / "checkpoint"
+    torch_pipeline = Pipeline.open(
+        str(dream_folder), edge=edge_bundle, edge_checkpoint=checkpoint, device="cpu"
+    )
+    assert isinstance(torch_pipeline.scorer, TorchScorer)
+    assert isinstance(pipeline.scorer, EngineScorer)
+    one, other = (m.make(PROMPTS, CONFIG) for m in (pipeline, torch_pipeline))
     assert [made.anchors for made in one] == [made.anchors for made in other]
+
+
+def test_an_edge_checkpoint_that_is_not_the_bundles_is_refused(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path
+) -> None:
+    def open_with(checkpoint: Path, edge: Path | None = edge_bundle) -> None:
+        Pipeline.open(str(dream_folder), edge=edge, edge_checkpoint=checkpoint, device="cpu")
+
+    with pytest.raises(ContractMismatchError, match="expected that of the edge bundle"):
+        open_with(write_tiny_qwen(tmp_path / "vocabulary", vocab_size=301))
+    with pytest.raises(CheckpointError, match="with num_hidden_layers 2, found 3"):
+        open_with(write_tiny_qwen(tmp_path / "layers", layers=3))
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        open_with(tmp_path / "missing")
+    with pytest.raises(RequestError, match="expected the edge bundle made from it"):
+        open_with(edge_bundle.parent / "checkpoint", None)
+
+
+def test_a_span_beyond_the_context_is_refused_by_both_scorers(pipeline: Pipeline, edge_bundle: Path) -> None:
+    bundle = Bundle.open(edge_bundle)
+    span = Span([5] * bundle.context, [6, 7, 8])
+    for checkpoint in (None, edge_bundle.parent / "checkpoint"):
+        with pytest.raises(ContextError, match=str(bundle.context)):
+            open_scorer(bundle, checkpoint, "cpu").score([span])
 
 
 def test_selections_and_the_dial_between_bytes_and_fidelity(pipeline: Pipeline) -> None:

@@ -1,10 +1,12 @@
-"""Count what codec predictive believes at first: `python -m cloud_anchor.tiny.count_adaptive`.
+"""Initial counts of codec predictive: `python -m cloud_anchor.tiny.count_adaptive`.
 
-Right answers of training prompts, as payloads for the edge model would carry them: the names that tokens get,
-their ranks, and where anchors are. Writes `payload/adaptive_counts.py`, which is a part of the wire format: a
-payload written with other counts is not understood, so it is done before a release, never after.
+Responsible for counting, over right answers to training prompts, how payloads would name tokens, their ranks
+and the places of anchors, and for writing `payload/codecs/adaptive_counts.py`. Not responsible for coding
+(see `payload.codecs.adaptive_model`).
 
-Which name is taken depends on the counts and they on the names, so it is done a few times over.
+The counts are part of the wire format: a payload written with other counts cannot be decoded, so they are
+counted before a release, never after. The choice of a name depends on the counts and they on the names, so
+the counting is repeated a few times.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -23,11 +26,11 @@ from rich.progress import track
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import FAMILIES, problems
 from edge_runtime.bundle.lookup import SHIPPED
-from edge_runtime.errors import EdgeError
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet
-from payload.codecs import adaptive_counts, adaptive_model
-from payload.codecs.adaptive_model import AdaptiveModel
+from payload.cli import run_command
+from payload.codecs import adaptive_counts
+from payload.codecs.adaptive_model import FORMAT_COUNTS, AdaptiveModel, InitialCounts, Sizes
 from payload.codecs.naming import BUCKETS, BY_RANK, NUMBER, TOP, WAYS
 from payload.codecs.predictive import TOLERANCE, Place, observe
 from payload.codecs.range_coder import Coder
@@ -35,24 +38,22 @@ from payload.files import write_whole
 
 OUTPUT = Path(adaptive_counts.__file__)
 GROUPS, NAMED, CLASSES = 3, 4, 8
-"""Buckets are taken in twos for ranks; ways that name by rank; rank classes with a count of their own."""
+"""Pairs of buckets, for ranks; ways that name by rank; rank classes with a count of their own."""
 
 MARGIN = 2.0
-"""Anchors are told below this margin of the edge's own token, as `edge_aware` does by default."""
+"""Margin of logits under which an anchor is sent although it is the edge model's own token."""
 
 WEIGHT, SURE, RULE = 32, 128, 8
-"""How many occurrences the first counts of a distribution stand for: SURE where there is much evidence, RULE
-where a rule that others may not keep decides.
+"""Occurrences that the counts of a distribution stand for: SURE where there is much evidence, RULE where the
+distribution follows the writer's choice of anchors, which other writers may make differently.
 """
 
 MUCH = 400
 ROUNDS = 5
 
-Table = tuple[int, ...]
-
 
 def anchors_of(edge: EdgeRuntime, problem: Problem) -> AnchorSet:
-    """A right answer's tokens that the edge model would not write, or only just."""
+    """Tokens of a right answer that the edge model would not decode, or only by less than `MARGIN`."""
     contract = edge.bundle.contract
     text = edge.bundle.tokenizer.encode(problem.answer)
     rows = edge.predictive_model.behind(edge.prompt_ids(problem.prompt)).read(text, 0)
@@ -66,7 +67,7 @@ def anchors_of(edge: EdgeRuntime, problem: Problem) -> AnchorSet:
 
 
 def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Place]]:
-    """What there is to say of right answers, the families in turn."""
+    """The coded places of right answers, the families in turn."""
     streams = [problems(family, seed, held_out=False) for family in FAMILIES]
     for index in range(prompts):
         problem = next(streams[index % len(streams)])
@@ -75,14 +76,19 @@ def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Place]
         yield observe(anchors_of(edge, problem), predictor, None, TOLERANCE, draft)
 
 
-def count(texts: Sequence[Sequence[Place]], tokens: int) -> dict[str, object]:
-    """The tables by name, with the names that the present ones lead to."""
+def count(
+    texts: Sequence[Sequence[Place]], tokens: int, counts: InitialCounts = FORMAT_COUNTS
+) -> InitialCounts:
+    """The counts over `texts` with the names that a model beginning with `counts` chooses.
+
+    tokens: size of the vocabulary, END included.
+    """
     ways = {(bucket, lapsed): Counter[int]() for bucket in range(BUCKETS) for lapsed in (0, 1)}
     ranks = {(way, group): Counter[int]() for way in range(NAMED) for group in range(GROUPS)}
     flags = {bucket: Counter[int]() for bucket in range(BUCKETS)}
     clear = Counter[int]()
     for places in texts:
-        model, lapsed = AdaptiveModel(Coder(None), doubtful=True), 0
+        model, lapsed = AdaptiveModel(Coder(None), doubtful=True, counts=counts), 0
         for place in places:
             clear[int(not place.clear)] += 1
             name = model.name(place.names, place.bucket, tokens)
@@ -97,29 +103,31 @@ def count(texts: Sequence[Sequence[Place]], tokens: int) -> dict[str, object]:
     both = [ways[bucket, 0] + ways[bucket, 1] for bucket in range(BUCKETS)]
     every = [sum((ranks[way, group] for group in range(GROUPS)), Counter[int]()) for way in range(NAMED)]
     even = Counter(dict.fromkeys(range(CLASSES), 1))
-    return {
-        "CLEAR": _sizes(clear, 2),
-        "FIRST_WAYS": tuple(
-            tuple(_sizes(ways[bucket, lapsed], WAYS, both[bucket]) for lapsed in (0, 1))
+    return replace(
+        counts,
+        clear=_sizes(clear, 2),
+        ways=tuple(
+            (
+                _sizes(ways[bucket, 0], WAYS, both[bucket]),
+                _sizes(ways[bucket, 1], WAYS, both[bucket]),
+            )
             for bucket in range(BUCKETS)
         ),
-        "FIRST_RANKS": tuple(
+        ranks=tuple(
             tuple(_sizes(ranks[way, group], CLASSES, every[way] + even) for group in range(GROUPS))
             for way in range(NAMED)
         ),
-        "FIRST_FLAGS": (
-            adaptive_counts.FIRST_FLAGS[0],
+        flags=(
+            counts.flags[0],
             tuple(_sizes(flags[bucket], 2, weight=RULE) for bucket in range(BUCKETS)),
         ),
-        "FIRST_GUESSED": adaptive_counts.FIRST_GUESSED,
-        "FIRST_MORE": adaptive_counts.FIRST_MORE,
-    }
+    )
 
 
 def _sizes(
     found: Mapping[int, int], many: int, behind: Mapping[int, int] | None = None, weight: int = WEIGHT
-) -> Table:
-    """Sizes by share, at least 1. behind: a coarser distribution, worth half a dozen occurrences."""
+) -> Sizes:
+    """Counts by share, at least 1. behind: a coarser distribution, worth half a dozen occurrences."""
     shares = [float(found.get(index, 0)) for index in range(many)]
     if behind:
         every = sum(behind.values())
@@ -129,22 +137,30 @@ def _sizes(
     return tuple(max(1, round(total * share / max(evidence, 1))) for share in shares)
 
 
-def source(tables: Mapping[str, object], prompts: int) -> str:
-    """The module, as text."""
+def source(counts: InitialCounts, prompts: int) -> str:
+    """The text of the module `adaptive_counts`."""
+    tables = {
+        "CLEAR": counts.clear,
+        "FIRST_WAYS": counts.ways,
+        "FIRST_RANKS": counts.ranks,
+        "FIRST_FLAGS": counts.flags,
+        "FIRST_GUESSED": counts.guessed,
+        "FIRST_MORE": counts.more,
+    }
     lines = [
-        '"""First counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.',
+        '"""Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.',
         "",
         f"Made by `python -m cloud_anchor.tiny.count_adaptive` from right answers to {prompts} training",
-        "prompts of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See `habits`.",
+        "prompts of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See",
+        "`adaptive_model.InitialCounts`.",
         '"""',
         "",
-        "STEP = 16",
+        f"STEP = {adaptive_counts.STEP}",
         '"""What one occurrence adds to its count."""',
         "",
         "# fmt: off",
+        *(f"{name} = {_literal(table)}" for name, table in tables.items()),
     ]
-    for name, table in tables.items():
-        lines.append(f"{name} = {_literal(table)}")
     return "\n".join([*lines, "# fmt: on", ""])
 
 
@@ -159,7 +175,7 @@ def _literal(table: object, indent: str = "    ") -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.tiny.count_adaptive",
-        description="Count what codec predictive believes at first. Changes the wire format.",
+        description="Count the initial counts of codec predictive anew. Changes the wire format.",
         epilog="example: python -m cloud_anchor.tiny.count_adaptive --prompts 400 --write",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -168,21 +184,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--bundle", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
     parser.add_argument("--write", action="store_true", help=f"write {OUTPUT.name}; else it is printed")
     args = parser.parse_args(argv)
-    try:
-        edge = EdgeRuntime.open(args.bundle, threads=1)
-        work = observed(edge, args.prompts, args.seed)
-        texts = list(track(work, "answers", args.prompts, console=Console(stderr=True)))
-    except EdgeError as error:
-        print(f"count_habits: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    tables: dict[str, object] = {}
+    return run_command("count_adaptive", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    edge = EdgeRuntime.open(args.bundle, threads=1)
+    work = observed(edge, args.prompts, args.seed)
+    texts = list(track(work, "answers", args.prompts, console=Console(stderr=True)))
+    counts = FORMAT_COUNTS
     for _ in range(ROUNDS):
-        tables = count(texts, edge.bundle.contract.vocab_size + 1)
-        for name, table in tables.items():
-            setattr(adaptive_model, name, table)
-    text = source(tables, args.prompts)
+        counts = count(texts, edge.bundle.contract.vocab_size + 1, counts)
+    text = source(counts, args.prompts)
     if args.write:
         write_whole(OUTPUT, text.encode())
     else:

@@ -1,7 +1,8 @@
-"""First counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.
+"""Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.
 
 Made by `python -m cloud_anchor.tiny.count_adaptive` from right answers to 400 training
-prompts of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See `habits`.
+prompts of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See
+`adaptive_model.InitialCounts`.
 """
 
 STEP = 16

@@ -8,21 +8,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from payload.codecs.adaptive_counts import (
-    CLEAR,
-    FIRST_FLAGS,
-    FIRST_GUESSED,
-    FIRST_MORE,
-    FIRST_RANKS,
-    FIRST_WAYS,
-    STEP,
-)
+from payload.codecs import adaptive_counts
+from payload.codecs.adaptive_counts import STEP
 from payload.codecs.naming import BITS, BUCKETS, NUMBER, TOP, Name
 from payload.codecs.range_coder import Coder
 
 MAX_CLASS = 24
 """Bit length of the highest rank that can be named."""
+
+
+Sizes = tuple[int, ...]
+"""Counts of one distribution, in sixteenths of an occurrence; each at least 1."""
+
+
+@dataclass(frozen=True)
+class InitialCounts:
+    """Counts with which the distributions of a body begin.
+
+    clear:   static distribution of whether the bucket is unambiguous. guessed, more: as `AdaptiveModel` uses.
+    ways:    by bucket and by whether the last token needed a name.
+    ranks:   rank classes, by way and by pair of buckets.
+    flags:   [0] where anchors may be anywhere, [1] where they are expected at doubtful positions; by bucket.
+    """
+
+    clear: Sizes
+    ways: tuple[tuple[Sizes, Sizes], ...]
+    ranks: tuple[tuple[Sizes, ...], ...]
+    flags: tuple[tuple[Sizes, ...], tuple[Sizes, ...]]
+    guessed: Sizes
+    more: Sizes
+
+
+FORMAT_COUNTS = InitialCounts(
+    adaptive_counts.CLEAR,
+    adaptive_counts.FIRST_WAYS,
+    adaptive_counts.FIRST_RANKS,
+    adaptive_counts.FIRST_FLAGS,
+    adaptive_counts.FIRST_GUESSED,
+    adaptive_counts.FIRST_MORE,
+)
+"""The counts of the wire format."""
 
 
 class Counts:
@@ -47,23 +74,24 @@ class AdaptiveModel:
     doubtful: whether anchors are expected where the model doubts, rather than anywhere.
     """
 
-    def __init__(self, coder: Coder, doubtful: bool) -> None:
+    def __init__(self, coder: Coder, doubtful: bool, counts: InitialCounts = FORMAT_COUNTS) -> None:
         self._coder = coder
-        self._ways = [[Counts(first) for first in pair] for pair in FIRST_WAYS]
+        self._clear = counts.clear
+        self._ways = [[Counts(first) for first in pair] for pair in counts.ways]
         self._ranks = [
             [Counts([*first, *[1] * (MAX_CLASS + 1 - len(first))]) for first in group]
-            for group in FIRST_RANKS
+            for group in counts.ranks
         ]
         self._flags = [
-            [Counts(first) for first in FIRST_FLAGS[doubtful]],
-            [Counts(FIRST_GUESSED)] * BUCKETS,
+            [Counts(first) for first in counts.flags[doubtful]],
+            [Counts(counts.guessed)] * BUCKETS,
         ]
-        self._more = Counts(FIRST_MORE)
+        self._more = Counts(counts.more)
         self._lapsed = 0
 
     def bucket(self, value: int, clear: bool) -> int:
         """How sure the model is; told where the reader may see it differently, else `value` is taken."""
-        if self._coder.choice(int(not clear), CLEAR) == 0:
+        if self._coder.choice(int(not clear), self._clear) == 0:
             return value
         return self._coder.uniform(value, BUCKETS)
 

@@ -1,4 +1,4 @@
-"""The measurement of bytes against fidelity, and the counts behind codec predictive, on the shipped pair."""
+"""The measurement of bytes against fidelity, on the shipped pair."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import pytest
 
 from cloud_anchor.selection.target import cheapest, read_table
 from cloud_anchor.suite import frontier
-from cloud_anchor.tiny import count_adaptive, shapes
+from cloud_anchor.tiny import shapes
 from edge_runtime.bundle.lookup import SHIPPED
-from edge_runtime.runtime import EdgeRuntime
-from payload.codecs import adaptive_counts
-from payload.codecs.naming import BUCKETS, WAYS
 
 pytestmark = pytest.mark.skipif(
     not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
@@ -50,24 +47,3 @@ def test_one_prompt_is_measured_once_and_gives_a_table(
     assert frontier.main(base) == 0
     assert frontier.main([*base, "--guard", "0.1"]) == 2
     assert "another guard" in capsys.readouterr().err
-
-
-def test_the_counts_have_their_form_and_can_be_made_again() -> None:
-    edge = EdgeRuntime.open(SHIPPED, threads=1)
-    texts = list(count_adaptive.observed(edge, 4, seed=1))
-    tables = count_adaptive.count(texts, edge.bundle.contract.vocab_size + 1)
-    made: dict[str, Any] = {}
-    exec(count_adaptive.source(tables, 4), made)
-    for name in tables:
-        shipped = getattr(adaptive_counts, name)
-        assert _form(made[name]) == _form(shipped)
-    assert _form(adaptive_counts.FIRST_WAYS) == ((WAYS,) * 2,) * BUCKETS
-    assert made["STEP"] == adaptive_counts.STEP
-
-
-def _form(table: Any) -> Any:
-    """The table's nesting, with the length of every distribution; all sizes must be at least 1."""
-    if all(isinstance(each, int) for each in table):
-        assert min(table) >= 1
-        return len(table)
-    return tuple(_form(each) for each in table)

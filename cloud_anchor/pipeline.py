@@ -92,7 +92,7 @@ class PipelineResult:
                 self.anchors.contract,
                 prompt_ids,
                 form.tokenizer,
-                predictor=model.behind(prompt_ids) if model else None,
+                predictor=model.predictor(prompt_ids) if model else None,
             ),
             codec,
             self.run.extras(self.prompt if embed_prompt else None),

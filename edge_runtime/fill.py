@@ -1,6 +1,7 @@
 """python -m edge_runtime.fill: a payload in, text out.
 
-Knows the command line. Text goes to standard output as its tokens come, figures and errors to standard error.
+Responsible for the command line: text goes to standard output token by token, figures and errors to standard
+error. Not responsible for decoding (see `runtime`, `online`) or for how text is shown (see `console`).
 """
 
 from __future__ import annotations
@@ -12,21 +13,25 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_runtime.engine.profiles import PROFILES
+from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
 from payload.cli import run_command
 from payload.errors import ChecksumError, FingerprintError
 from payload.files import read_payload
 
 if TYPE_CHECKING:
-    from edge_runtime.client.online import Online
-    from edge_runtime.decode.forced import Token
+    from edge_runtime.decode.answer import Answer
+    from edge_runtime.decode.forced import FillOptions, Token
     from edge_runtime.decode.refine import Retract
     from edge_runtime.runtime import EdgeRuntime, FillRequest
+
+    AnswerSource = Callable[[FillOptions], Answer[Token | Retract]]
+    """Gives the answer: from a payload file, or with a service."""
 
 _STARTED = time.perf_counter()
 
@@ -75,6 +80,12 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--no-scores", action="store_true", help="do not compute the anchors' probabilities: faster"
     )
+    result.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=ORT,
+        help=f"library that runs the model; onnxruntime-genai has to be installed; default: {ORT}",
+    )
     result.add_argument("--profile", choices=tuple(PROFILES), default="latency", help="default: latency")
     result.add_argument(
         "--deterministic", action="store_true", help="the same sums in the same order every time; no guesses"
@@ -108,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
-    """The options of `remote.Client` and `online.ServiceOptions`."""
+    """Adds the options of `Client` and `ServiceOptions`."""
     group = parser.add_argument_group("service, in place of a file")
     group.add_argument("--url", help="its address, such as https://anchors.example.com")
     group.add_argument(
@@ -147,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments; ends the program where there is not one source of payloads."""
+    """The arguments; exits with code 2 unless there is exactly one source of anchors."""
     known = parser()
     args = known.parse_args(argv)
     if (args.payload is None) == (args.url is None):
@@ -156,30 +167,23 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _run(args: argparse.Namespace) -> int:
-    # Loaded here, so that --help and an interrupt while libraries load are quick and quiet.
-    from edge_runtime.decode.forced import FillStats
+    # Imported here, so that --help and an interrupt while libraries load are quick and quiet.
     from edge_runtime.tools.console import TokenPrinter, Transcript, answer_json, summary
 
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
     prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
-    online = _ask(args, prompt) if args.url is not None else None
-    edge, request = (online.edge, None) if online else _open(args, read_payload(args.payload), prompt)
-    options = edge.options(
-        max_tokens=args.max_tokens,
-        score_anchors=not args.no_scores,
-        speculate=args.speculate,
-        lookahead=args.lookahead,
+    open_source = _open_payload if args.url is None else _open_service
+    edge, source = open_source(args, prompt)
+    answer = source(
+        edge.options(
+            max_tokens=args.max_tokens,
+            score_anchors=not args.no_scores,
+            speculate=args.speculate,
+            lookahead=args.lookahead,
+        )
     )
-    stats = FillStats()
-    stream: Iterable[Token | Retract]
-    if online and online.wish.stream:
-        stream = online.fill(options, stats)
-    else:
-        request = online.request() if online else request
-        assert request
-        stream = edge.fill(request, options, stats)
-        if online and online.trouble:
-            _say_alone(online)
+    if not answer.revisable:
+        _report_failure(answer)
     load = time.perf_counter() - _STARTED
 
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
@@ -187,67 +191,89 @@ def _run(args: argparse.Namespace) -> int:
         args.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     )
     printer = None if args.json else TokenPrinter(sys.stdout, colour=colour)
-    # What may be taken back can only be shown where it can be erased.
-    live = request is not None or sys.stdout.isatty()
+    # Tokens that may be retracted are shown at once only where they can be erased.
+    live = not answer.revisable or sys.stdout.isatty()
     transcript = Transcript(edge.text_stream, printer, live)
     try:
-        for item in stream:
-            transcript.take(item)
+        for item in answer:
+            transcript.add(item)
         transcript.finish()
     finally:
         if printer:
             printer.close()
-    tokens = transcript.tokens
-    size = len(edge.prompt_ids(prompt)) if request is None else len(request.prompt_ids)
     if args.json:
-        anchors = len(request.anchors) if request else online.anchors if online else 0
-        answer = answer_json(transcript.text, tokens, stats, anchors=anchors, prompt_tokens=size, load=load)
-        if online:
-            answer["service"] = {"payload_bytes": online.sizes, "trouble": online.trouble}
-        print(json.dumps(answer, ensure_ascii=False))
+        print(json.dumps(answer_json(transcript, answer, load=load), ensure_ascii=False))
     sys.stdout.flush()
-    if online and online.trouble and request is None:
-        _say_alone(online)
+    if answer.revisable:
+        _report_failure(answer)
     if not args.quiet:
         print(
-            f"model      {edge.bundle.path.name} {edge.bundle.variant_name}, threads: {edge.threads}\n"
-            + (f"service    payloads of {online.sizes} bytes\n" if online else "")
-            + summary(tokens, stats, prompt_tokens=size, load=load),
+            f"model      {edge.bundle.path.name} {edge.bundle.variant_name}, threads: {edge.threads}",
+            summary(transcript, answer, load=load),
+            sep="\n",
             file=sys.stderr,
         )
     return 0
 
 
-def _say_alone(online: Online) -> None:
-    """Aloud, --quiet or not: the answer is not what the service would have made of it."""
-    what = "without more of it" if online.sizes else "alone"
-    print(f"fill: {online.trouble}; this device answers {what}", file=sys.stderr, flush=True)
+def _report_failure(answer: Answer[Token | Retract]) -> None:
+    """Reports a failure of the service, even with --quiet: the answer is not what it would have been."""
+    if answer.service and answer.service.failure:
+        how = "without more of it" if answer.service.payload_bytes else "alone"
+        print(f"fill: {answer.service.failure}; this device answers {how}", file=sys.stderr, flush=True)
 
 
-def _ask(args: argparse.Namespace, prompt: str | None) -> Online:
-    """The service asked for a payload, while the model is loaded."""
+def _open_service(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
+    """A request sent to the service, while the model is loaded."""
     from edge_runtime.client.client import Client
-    from edge_runtime.client.online import Online, ServiceOptions, choose_bundle
+    from edge_runtime.online import ServiceOptions, ServiceRequest, choose_bundle
 
     if not prompt:
         raise UsageError("--url: expected a prompt (--prompt, --prompt-file), found none")
     key = _read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
-    cloud = Client(args.url, key, args.timeout)
+    client = Client(args.url, key, args.timeout)
     stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
     if not all(0 < fraction <= 1 for fraction in args.fractions):
         raise UsageError(f"fraction: expected above 0, at most 1, found {args.fractions}")
     if len(args.fractions) > 1 and not stream:
         raise UsageError("fraction: expected one without --stream, found several")
-    if cloud.exposes_key:
+    if client.exposes_key:
         print("fill: the key goes over the network unencrypted; use https", file=sys.stderr)
-    edge = _runtime(args, choose_bundle(cloud, args.model))
-    return Online(
-        cloud, edge, prompt, ServiceOptions(tuple(args.fractions), stream, not args.no_fallback)
-    ).start()
+    edge = _runtime(args, choose_bundle(client, args.model))
+    options = ServiceOptions(tuple(args.fractions), stream, not args.no_fallback)
+    return edge, ServiceRequest(client, edge, prompt, options).start().answer
+
+
+def _open_payload(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
+    """A payload file, read with the bundle that fits it."""
+    from edge_runtime.bundle.bundle import read_manifest
+    from edge_runtime.bundle.lookup import find_bundles
+    from payload import Codec, peek
+
+    data = read_payload(args.payload)
+    header = peek(data)
+    predictive = header.codec is Codec.PREDICTIVE
+
+    def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:
+        variant = read_manifest(path).variant_with_fingerprint(header.tag) if predictive else None
+        edge = _runtime(args, path, variant)
+        if not predictive:  # the codec has an engine of its own
+            edge.preload()
+        return edge, edge.read(data, prompt)
+
+    *others, last = find_bundles(header.tag, args.model, by_fingerprint=predictive)
+    for path in others:
+        # A tag is one byte, so two contracts may share it; the checksum tells them apart.
+        with contextlib.suppress(ChecksumError, FingerprintError):
+            edge, request = attempt(path)
+            break
+    else:
+        edge, request = attempt(last)
+    return edge, partial(edge.fill, request)
 
 
 def _runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -> EdgeRuntime:
-    """A bundle with the command line's options; its model is loaded later."""
+    """The runtime of a bundle with the command line's options; its model is not loaded yet."""
     from edge_runtime.runtime import EdgeRuntime
 
     return EdgeRuntime.open(
@@ -257,37 +283,14 @@ def _runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -
         threads=args.threads,
         verify=not args.no_verify,
         prepack=not args.no_prepack,
+        engine=args.engine,
         profile=PROFILES[args.profile],
         deterministic=args.deterministic,
     )
 
 
-def _open(args: argparse.Namespace, data: bytes, prompt: str | None) -> tuple[EdgeRuntime, FillRequest]:
-    """The bundle to use, and the payload read for it."""
-    from edge_runtime.bundle.bundle import read_manifest
-    from edge_runtime.bundle.lookup import find_bundles
-    from payload import Codec, peek
-
-    header = peek(data)
-    predictive = header.codec is Codec.PREDICTIVE
-
-    def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:
-        variant = read_manifest(path).variant_with_fingerprint(header.tag) if predictive else None
-        edge = _runtime(args, path, variant)
-        if not predictive:  # a predictive payload is read with another form of the model
-            edge.preload()
-        return edge, edge.read(data, prompt)
-
-    *others, last = find_bundles(header.tag, args.model, by_fingerprint=predictive)
-    for path in others:
-        # A contract's tag is one byte, so two contracts may share it; the checksum tells them apart.
-        with contextlib.suppress(ChecksumError, FingerprintError):
-            return attempt(path)
-    return attempt(last)
-
-
 def _read_prompt(path: Path) -> str:
-    """The prompt in a file, without the newline that ends it."""
+    """The text of a prompt file, without the final newline."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_PROMPT_FILE_BYTES + 1)

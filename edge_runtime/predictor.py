@@ -63,7 +63,7 @@ class PredictiveModel:
     def engine(self) -> Engine:
         return OrtEngine.open(self.bundle, threads=self._threads, context=self._context, rounded=False)
 
-    def behind(self, prompt_ids: Sequence[int], stats: FillStats | None = None) -> EnginePredictor:
+    def predictor(self, prompt_ids: Sequence[int], stats: FillStats | None = None) -> EnginePredictor:
         """The predictor of answers to a prompt; one at a time, for they share the engine."""
         return EnginePredictor(self.engine, prompt_ids, self.bundle.contract, self.identity, stats)
 

@@ -1,10 +1,13 @@
-"""A loaded bundle, ready to turn payloads into text: the edge in one object.
+"""EdgeRuntime: one bundle, ready to turn payloads into text.
 
     edge = EdgeRuntime.open("bundles/qwen2.5-0.5b")
-    for token in edge.fill(edge.read(data)):
+    answer = edge.fill(edge.read(data))
+    for token in answer:
         ...
+    print(answer.stats)
 
-Knows how prompt, payload, tokenizer and engine come together. Does not know files, terminals or networks.
+Responsible for joining prompt, payload, tokenizer and engine. Not responsible for files, terminals or
+networks.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from pathlib import Path
 from typing import Unpack
 
 from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.decode.speculate import Speculator, chunk_costs
 from edge_runtime.engine.base import Engine
+from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.prepack import PrepackCache
-from edge_runtime.engine.profiles import LATENCY, EngineSettings
+from edge_runtime.engine.profiles import ENGINES, GENAI, LATENCY, ORT, EngineSettings
 from edge_runtime.errors import UsageError
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.system import performance_cores
@@ -40,26 +45,37 @@ HEAD_START = 0.03
 class FillRequest:
     """A payload that has been read: the ids of its prompt in the chat template, and its anchors.
 
-    walked: of codec predictive, the tokens that were found while reading, one pass of the model each;
-    reading: what these passes cost.
+    tokens: of a predictive payload, the answer's tokens that reading it has found already;
+    stats:  the cost of finding them.
     """
 
     prompt_ids: list[int]
     anchors: AnchorSet
-    walked: Sequence[Token] = ()
-    reading: FillStats | None = None
+    tokens: Sequence[Token] = ()
+    stats: FillStats | None = None
 
 
 class EdgeRuntime:
-    """One bundle and its engine, which is loaded when it is first needed and then used again.
+    """One bundle and its engine, which is loaded on first use and kept.
 
-    Requests run one after the other; a later one starts where its prompt leaves the one before.
+    Answers are decoded one after the other; each reuses the part of the prompt that it shares with the one
+    before.
     """
 
     def __init__(
-        self, bundle: Bundle, *, cache: PrepackCache | None = None, **settings: Unpack[EngineSettings]
+        self,
+        bundle: Bundle,
+        *,
+        cache: PrepackCache | None = None,
+        engine: str = ORT,
+        **settings: Unpack[EngineSettings],
     ) -> None:
+        if engine not in ENGINES:
+            raise UsageError(f"engine: expected one of {', '.join(ENGINES)}, found {engine!r}")
+        if engine == GENAI and settings.get("deterministic"):
+            raise UsageError(f"deterministic: expected engine {ORT}, found {GENAI}, which has no such mode")
         self.bundle = bundle
+        self.engine_name = engine
         self._cache = cache
         threads = settings.get("threads")
         self.threads = performance_cores() if threads is None else threads
@@ -74,15 +90,19 @@ class EdgeRuntime:
         *,
         verify: bool = True,
         prepack: bool = True,
+        engine: str = ORT,
         **settings: Unpack[EngineSettings],
     ) -> EdgeRuntime:
-        """Opens a bundle folder; see `Bundle.open` and `OrtEngine.open` for the arguments and errors.
+        """Opens a bundle folder; for other arguments and errors see `Bundle.open` and `OrtEngine.open`.
 
         prepack: keep the weights of large models in this processor's order in the user's cache folder. Files
-        verified when that was done are verified again only where their size or time has changed.
+                 verified when that was done are verified again only where their size or time has changed.
+        engine:  "onnxruntime", or "onnxruntime-genai" for applications that ship that library. The latter
+                 ignores prepack and the profile's memory settings. Predictive payloads are always decoded
+                 with onnxruntime: they need the writer's exact numerics.
         """
         bundle = Bundle.open(path, variant, verify=False)
-        cache = PrepackCache(bundle) if prepack else None
+        cache = PrepackCache(bundle) if prepack and engine == ORT else None
         if cache and not cache.worthwhile():
             cache = None
         if not (cache and cache.verified()):
@@ -90,17 +110,20 @@ class EdgeRuntime:
                 bundle.verify()
             else:
                 cache = None  # nothing is kept of files that were not verified
-        return cls(bundle, cache=cache, **settings)
+        return cls(bundle, cache=cache, engine=engine, **settings)
 
     @cached_property
     def engine(self) -> Engine:
+        """The engine, loaded where it is not yet. Raises ContextError or EngineError."""
         return self._loading.result() if self._loading else self._load()
 
     def _load(self) -> Engine:
+        if self.engine_name == GENAI:
+            return GenaiEngine.open(self.bundle, context=self._settings.get("context"), threads=self.threads)
         return OrtEngine.open(self.bundle, cache=self._cache, **self._settings)
 
     def preload(self) -> None:
-        """Starts to load the model beside what the caller does next. Its errors come from `engine`."""
+        """Begins to load the model in a thread. Its errors are raised by `engine`."""
         if self._loading is None and "engine" not in vars(self):
             pool = ThreadPoolExecutor(1, "engine")
             self._loading = pool.submit(self._load)
@@ -111,7 +134,7 @@ class EdgeRuntime:
 
     @cached_property
     def predictive_model(self) -> PredictiveModel:
-        """The unrounded model that predictive payloads are written and read with."""
+        """The model with float32 activations, with which predictive payloads are written and read."""
         return PredictiveModel(self.bundle, context=self._settings.get("context"), threads=self.threads)
 
     def options(
@@ -122,7 +145,7 @@ class EdgeRuntime:
         speculate: str = "auto",
         lookahead: int = 0,
     ) -> FillOptions:
-        """Options within the bounds of this runtime's profile; speculate: see `speculator`."""
+        """Options within the limits of this runtime's profile; speculate: see `speculator`."""
         profile = self._settings.get("profile", LATENCY)
         return FillOptions(
             max_tokens=max_tokens,
@@ -134,11 +157,11 @@ class EdgeRuntime:
         )
 
     def speculator(self, mode: str = "auto") -> Speculator | None:
-        """A guesser for gap tokens, for `FillOptions.drafter`.
+        """A drafter of gap tokens, for `FillOptions.drafter`; None for none.
 
-        "auto": where this processor's costs are kept with its prepacked weights; they are measured, in a
-        second, when there are none yet. "on": always. "off": never, and never where deterministic: how many
-        guesses are made depends on measured times.
+        "auto": where there are prepacked weights; the costs of passes are measured once, in a second, and
+        kept with them. "on": always. "off": never. None for a deterministic runtime in any mode: the
+        number of drafted tokens depends on measured times.
         """
         if (
             mode == "off"
@@ -158,42 +181,50 @@ class EdgeRuntime:
         return self.bundle.tokenizer.encode(self.bundle.template.render_prompt(prompt))
 
     def read(self, data: bytes, prompt: str | None = None) -> FillRequest:
-        """The request in a payload's bytes.
+        """Decodes a payload.
 
         prompt: the user's prompt as text, where the payload does not carry it. Raises UsageError where it is
-        missing or another than the payload's, and `payload.PayloadError` for a payload that cannot be used:
-        RankingError says that one of codec compact for the same anchors could be.
+        missing or differs from the payload's, and `payload.PayloadError` for a payload that cannot be used;
+        FingerprintError means that one of codec compact for the same anchors could be.
 
-        A predictive payload is read with the model, a pass a position: its tokens are then known already, and
-        `fill` makes no pass for them. See `stream` for its tokens as they come.
+        A predictive payload is decoded with the model, one pass per position: its tokens are known then, and
+        `fill` runs no pass for them. See `stream` for its tokens while they are found.
         """
         if peek(data).codec is Codec.PREDICTIVE:
             stats = FillStats()
             decoding, ids = self._decoding(data, prompt, stats)
-            walked = [_token(step) for step in _timed(decoding, stats)]
-            return FillRequest(ids, decoding.anchors, walked, stats)
+            tokens = [_token(step) for step in _timed(decoding, stats)]
+            return FillRequest(ids, decoding.anchors, tokens, stats)
         ids = self.prompt_ids(self._prompt_of(data, prompt))
         return FillRequest(ids, decode(data, self._shared(ids)))
 
-    def stream(
-        self,
-        data: bytes,
-        prompt: str | None = None,
-        options: FillOptions | None = None,
-        stats: FillStats | None = None,
-    ) -> Generator[Token]:
-        """Streams an answer's tokens from a payload's bytes; those of codec predictive while it is read.
+    def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
+        """The answer to a payload that has been read. Raises what `forced.fill` does."""
+        if request.stats is None:
+            stats = FillStats()
+            tokens = fill(self.engine, request.prompt_ids, request.anchors, options, stats)
+        else:
+            stats = replace(request.stats)
+            tokens = self._continued(
+                request.tokens, request.prompt_ids, lambda: request.anchors, options, stats
+            )
+        return Answer(tokens, request.prompt_ids, lambda: request.anchors, stats)
 
-        Whether a predictive payload was read right is known at its end only: where RankingError is raised,
-        the tokens given so far are to be taken back. Raises what `read` does, after the first is asked for.
+    def stream(
+        self, data: bytes, prompt: str | None = None, options: FillOptions | None = None
+    ) -> Answer[Token]:
+        """The answer to a payload's bytes; tokens of a predictive payload come while it is decoded.
+
+        A predictive payload is checked at its end: where FingerprintError is raised, the tokens so far are
+        wrong. Otherwise raises what `read` and `fill` do.
         """
         if peek(data).codec is not Codec.PREDICTIVE:
-            yield from self.fill(self.read(data, prompt), options, stats)
-            return
-        stats = stats if stats is not None else FillStats()
+            return self.fill(self.read(data, prompt), options)
+        stats = FillStats()
         decoding, ids = self._decoding(data, prompt, stats)
-        walked = map(_token, _timed(decoding, stats))
-        yield from self._go_on(walked, ids, lambda: decoding.anchors, options, stats)
+        found = map(_token, _timed(decoding, stats))
+        tokens = self._continued(found, ids, lambda: decoding.anchors, options, stats)
+        return Answer(tokens, ids, lambda: decoding.anchors, stats)
 
     def _prompt_of(self, data: bytes, prompt: str | None) -> str:
         """The prompt of a payload, as text."""
@@ -214,44 +245,30 @@ class EdgeRuntime:
         return text
 
     def _decoding(self, data: bytes, prompt: str | None, stats: FillStats) -> tuple[Decoding, list[int]]:
-        """A predictive payload on its way, and the ids of its prompt."""
+        """The decoding of a predictive payload, and the ids of its prompt."""
         ids = self.prompt_ids(self._prompt_of(data, prompt))
-        predictor = self.predictive_model.behind(ids, stats)
+        predictor = self.predictive_model.predictor(ids, stats)
         return Decoding(data, Shared(self.bundle.contract, predictor=predictor)), ids
 
     def _shared(self, prompt_ids: list[int] | None = None) -> Shared:
-        """What this device and the payload's writer both hold."""
+        """The part that this device shares with the writer of a payload."""
         return Shared(self.bundle.contract, prompt_ids, self.bundle.tokenizer)
 
-    def fill(
-        self, request: FillRequest, options: FillOptions | None = None, stats: FillStats | None = None
-    ) -> Iterator[Token]:
-        """Streams the answer's tokens; see `forced.fill`."""
-        if request.reading is None:
-            return fill(self.engine, request.prompt_ids, request.anchors, options, stats)
-        if stats is None:
-            stats = FillStats()
-        stats.passes += request.reading.passes
-        stats.computed += request.reading.computed
-        stats.prefill += request.reading.prefill
-        stats.fill += request.reading.fill
-        return self._go_on(request.walked, request.prompt_ids, lambda: request.anchors, options, stats)
-
-    def _go_on(
+    def _continued(
         self,
-        walked: Iterable[Token],
+        found: Iterable[Token],
         prompt_ids: list[int],
         anchors: Callable[[], AnchorSet],
         options: FillOptions | None,
         stats: FillStats,
     ) -> Generator[Token]:
-        """What is found while a predictive payload is read, and what the same model writes behind it."""
+        """The tokens of a predictive payload, and what the same model generates after them."""
         options = options or FillOptions()
         if options.echo_prompt:
             for index, id_ in enumerate(prompt_ids):
                 yield Token(id_, index - len(prompt_ids), Source.PROMPT, None)
         answered = []
-        for token in walked:
+        for token in found:
             answered.append(token.id)
             if options.max_tokens is None or len(answered) <= options.max_tokens:
                 yield token
@@ -268,7 +285,7 @@ def _token(step: Step) -> Token:
 
 
 def _timed(steps: Iterable[Step], stats: FillStats) -> Iterator[Step]:
-    """The same steps; notes when the first one came, and the last."""
+    """The same steps; times the first one, and the rest."""
     started = time.perf_counter()
     for step in steps:
         stats.prefill = stats.prefill or time.perf_counter() - started

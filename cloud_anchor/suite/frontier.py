@@ -37,7 +37,7 @@ from cloud_anchor.tiny.pair import FULL_RUN, Pair
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.bundle.lookup import SHIPPED
-from edge_runtime.decode.forced import FillStats, Token
+from edge_runtime.decode.forced import FillStats
 from edge_runtime.errors import EdgeError
 from edge_runtime.runtime import EdgeRuntime
 from payload import TOLERANCE, AnchorSet, Codec, PayloadError, Shared, decode, encode
@@ -133,7 +133,7 @@ class FrontierBench:
             anchors.contract,
             run.prompt_ids,
             self.pair.form.tokenizer,
-            predictor=self.pair.edge.predictive_model.behind(run.prompt_ids, stats),
+            predictor=self.pair.edge.predictive_model.predictor(run.prompt_ids, stats),
         )
         data = encode(anchors, shared, codec, tolerance=self.tolerance, draft=run.predicted_answer)
         seconds = time.perf_counter() - started
@@ -149,14 +149,13 @@ class FrontierBench:
             request = edge.read(data, problem.prompt)
         except PayloadError as error:  # it happens where numbers differ; the client then asks for compact
             return {"exact": False, "error": str(error)}
-        stats = FillStats()
-        options = edge.options(score_anchors=False, speculate="off")
-        tokens: list[Token] = list(edge.fill(request, options, stats))
+        answer = edge.fill(request, edge.options(score_anchors=False, speculate="off"))
+        tokens = list(answer)
         text = self.pair.text([token.id for token in tokens])
         return {
             "exact": request.anchors == anchors,
             "decode_seconds": time.perf_counter() - started,
-            "decode_passes": stats.passes,
+            "decode_passes": answer.stats.passes,
             "f1": word_f1(text, reference),
             "right": is_right(problem, text),
         }

@@ -1,8 +1,8 @@
-"""A service that makes payloads, asked over HTTP with the standard library alone.
+"""HTTP client of the anchor service: untrusted responses, limits, retries.
 
-Knows addresses, timeouts, retries and the form of requests and answers. Does not know what a payload holds:
-its bytes are handed on, and whoever decodes them judges them. Nothing that comes from the network is
-believed: sizes are bounded, time is bounded, and an answer of another form is no answer.
+Responsible for addresses, timeouts, retries and the form of requests and responses, with the standard library
+alone. Not responsible for the content of a payload: its bytes are returned as they are, and decoding checks
+them. Sizes and times of responses are bounded, and a response of another form is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from edge_runtime.client.response import MAX_TEXT_BYTES, Guard, Response, json_object, reason, refusal_text
+from edge_runtime.client.response import (
+    MAX_TEXT_BYTES,
+    Deadline,
+    Response,
+    connection_error,
+    json_object,
+    service_error,
+)
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
 from payload.header import MAX_PAYLOAD_BYTES
 
@@ -29,14 +36,14 @@ BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/eve
 
 MAX_EVENTS = 64
 CONNECT_SECONDS = 5.0
-RETRIED = {408, 429, 500, 502, 503, 504}
-"""Statuses that may be another one the next time."""
-BACKOFF = 0.25
-"""Seconds before the second attempt; twice as long before each further one."""
+RETRIED_STATUSES = {408, 429, 500, 502, 503, 504}
+"""Statuses of temporary failures."""
+BACKOFF_SECONDS = 0.25
+"""Before the second attempt; doubled before each further one."""
 
 
-class Sent(NamedTuple):
-    """Bytes of one payload; `delta` if it adds to the one before it."""
+class ReceivedPayload(NamedTuple):
+    """Bytes of one payload; `delta` where it adds to the payload before it."""
 
     data: bytes
     delta: bool
@@ -44,15 +51,16 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Client:
-    """A service's address, and how patiently it is asked.
+    """A service's address, and the limits of a request to it.
 
     url:      http://host:port or https://..., with the path before /v1 where there is one.
     key:      sent as `Authorization: Bearer`.
     timeout:  seconds in all, from the first attempt to the last byte.
-    attempts: how often it is asked at most.
+    attempts: most attempts of one request.
+    sleep:    waits between attempts, in seconds.
 
-    Raises UsageError for an address that is none. Its methods raise CloudRefusedError where the service
-    answers that it will not, and CloudUnavailableError where it cannot be reached or cannot answer in time.
+    Raises UsageError for an invalid address. Its methods raise CloudRefusedError where the service refuses
+    the request, and CloudUnavailableError where it cannot be reached or does not answer in time.
     """
 
     url: str
@@ -81,15 +89,15 @@ class Client:
 
     @property
     def exposes_key(self) -> bool:
-        """Whether the key would cross a network unencrypted."""
+        """True where the key would cross a network unencrypted."""
         parts = urlsplit(self.url)
         local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
         return self.key is not None and parts.scheme == "http" and not local
 
     def identity(self) -> str:
-        """The identity of the contract that its payloads are made for."""
-        with self._ask("GET", "/v1/contract", None, JSON) as answer:
-            data = json_object(answer.read_at_most(MAX_TEXT_BYTES))
+        """Returns the identity of the contract that the service makes payloads for: 64 hex digits."""
+        with self._request("GET", "/v1/contract", None, JSON) as response:
+            data = json_object(response.read_at_most(MAX_TEXT_BYTES))
         identity = data.get("identity")
         if not isinstance(identity, str) or not re.fullmatch(r"[0-9a-f]{64}", identity):
             raise CloudUnavailableError(
@@ -98,75 +106,83 @@ class Client:
         return identity
 
     def fetch(self, prompt: str, **fields: Any) -> bytes:
-        """One payload. fields: of the request, such as fraction, max_bytes, contract; None leaves one out."""
-        with self._ask("POST", "/v1/anchors", _body(prompt, fields), BINARY) as answer:
-            return answer.read_at_most(MAX_PAYLOAD_BYTES)
+        """Returns the bytes of one payload.
 
-    def stream(self, prompt: str, **fields: Any) -> Generator[Sent]:
-        """Payloads as the service makes them. One that breaks is not begun anew: what was sent stands."""
-        with self._ask("POST", "/v1/anchors/stream", _body(prompt, fields), EVENTS) as answer:
-            for count, (name, data) in enumerate(answer.events()):
+        fields: further fields of the request, such as fraction, max_bytes or contract; None leaves one out.
+        """
+        with self._request("POST", "/v1/anchors", _body(prompt, fields), BINARY) as response:
+            return response.read_at_most(MAX_PAYLOAD_BYTES)
+
+    def stream(self, prompt: str, **fields: Any) -> Generator[ReceivedPayload]:
+        """Yields payloads as the service makes them; fields as in `fetch`.
+
+        A stream that breaks is not started again: the payloads received so far stay valid.
+        """
+        with self._request("POST", "/v1/anchors/stream", _body(prompt, fields), EVENTS) as response:
+            for count, (name, data) in enumerate(response.events()):
                 if name == "done":
                     return
                 if name == "error":
-                    raise CloudUnavailableError(f"{self.url}: {refusal_text(json_object(data))}")
+                    raise CloudUnavailableError(f"{self.url}: {service_error(json_object(data))}")
                 if name != "payload" or count >= MAX_EVENTS:
                     raise CloudUnavailableError(f"{self.url}: expected payloads, found another stream")
-                yield _sent(data)
+                yield _received_payload(data)
         raise CloudUnavailableError(f"{self.url}: the stream ended before it was done")
 
     @contextmanager
-    def _ask(self, method: str, path: str, body: bytes | None, accept: str) -> Iterator[Response]:
-        """The answer to a request, asked again where that may help."""
+    def _request(self, method: str, path: str, body: bytes | None, accept: str) -> Iterator[Response]:
+        """The response with status 200 to a request, sent again where that may help."""
         end = time.monotonic() + self.timeout
-        answer = self._answer(method, path, body, accept, end)
+        response = self._with_retries(method, path, body, accept, end)
         try:
-            yield answer
+            yield response
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise CloudUnavailableError(f"{self.url}: {reason(error, answer.late)}") from error
+            raise CloudUnavailableError(
+                f"{self.url}: {connection_error(error, response.timed_out)}"
+            ) from error
         finally:
-            answer.close()
+            response.close()
 
-    def _answer(self, method: str, path: str, body: bytes | None, accept: str, end: float) -> Response:
+    def _with_retries(self, method: str, path: str, body: bytes | None, accept: str, end: float) -> Response:
         attempt = 1
         while True:
-            wait = BACKOFF * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
+            wait = BACKOFF_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
             try:
-                answer = self._once(method, path, body, accept, end)
-                if answer.status == 200:
-                    answer.expect(accept)
-                    return answer
-                with answer:
-                    trouble = answer.refusal()
-                if answer.status not in RETRIED:
-                    raise CloudRefusedError(f"{self.url}: {trouble}")
-                asked = answer.retry_after()
-                if asked is not None:
-                    # Those who were turned away together should not come back together.
-                    wait = max(wait, asked * random.uniform(1.0, 1.25))
+                response = self._attempt(method, path, body, accept, end)
+                if response.status == 200:
+                    response.require_type(accept)
+                    return response
+                with response:
+                    failure = response.error_text()
+                if response.status not in RETRIED_STATUSES:
+                    raise CloudRefusedError(f"{self.url}: {failure}")
+                retry_after = response.retry_after()
+                if retry_after is not None:
+                    # Jitter: clients that were turned away together should not come back together.
+                    wait = max(wait, retry_after * random.uniform(1.0, 1.25))
             except (OSError, http.client.HTTPException, ValueError) as error:
-                trouble = reason(error, time.monotonic() >= end)
+                failure = connection_error(error, time.monotonic() >= end)
             if attempt >= self.attempts or time.monotonic() + wait >= end:
                 tries = "1 attempt" if attempt == 1 else f"{attempt} attempts"
-                raise CloudUnavailableError(f"{self.url}: {trouble} ({tries})")
+                raise CloudUnavailableError(f"{self.url}: {failure} ({tries})")
             self.sleep(wait)
             attempt += 1
 
-    def _once(self, method: str, path: str, body: bytes | None, accept: str, end: float) -> Response:
+    def _attempt(self, method: str, path: str, body: bytes | None, accept: str, end: float) -> Response:
         parts = urlsplit(self.url)
         assert parts.hostname
         left = end - time.monotonic()
         if left <= 0:
             raise TimeoutError
         connection: http.client.HTTPConnection
-        first = min(CONNECT_SECONDS, left)
+        timeout = min(CONNECT_SECONDS, left)
         if parts.scheme == "https":
             context = ssl.create_default_context()
             connection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=first, context=context
+                parts.hostname, parts.port, timeout=timeout, context=context
             )
         else:
-            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=first)
+            connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
         headers = {
             "Accept": accept,
             "Content-Type": JSON,
@@ -177,18 +193,18 @@ class Client:
             headers["Authorization"] = f"Bearer {self.key}"
         try:
             connection.connect()
-            guard = Guard(connection.sock, end)
+            deadline = Deadline(connection.sock, end)
         except BaseException:
             connection.close()
             raise
         try:
             connection.request(method, parts.path.rstrip("/") + path, body, headers)
             response = connection.getresponse()
-            if guard.late:
-                raise TimeoutError  # a head that was cut looks like one that has ended
-            return Response(response, connection, guard)
+            if deadline.expired:
+                raise TimeoutError  # a truncated head looks like a complete one
+            return Response(response, connection, deadline)
         except BaseException:
-            guard.close()
+            deadline.cancel()
             connection.close()
             raise
 
@@ -198,7 +214,7 @@ def _body(prompt: str, fields: Mapping[str, Any]) -> bytes:
     return json.dumps({"prompt": prompt, **given}).encode("ascii")
 
 
-def _sent(data: bytes) -> Sent:
+def _received_payload(data: bytes) -> ReceivedPayload:
     fields = json_object(data)
     text, delta = fields.get("payload"), fields.get("delta")
     if not isinstance(text, str) or not isinstance(delta, bool):
@@ -209,4 +225,4 @@ def _sent(data: bytes) -> Sent:
         raise ValueError("expected base64") from error
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise ValueError("expected a smaller payload")
-    return Sent(payload, delta)
+    return ReceivedPayload(payload, delta)

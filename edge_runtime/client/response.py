@@ -1,7 +1,7 @@
-"""An answer over HTTP from somebody who is not trusted: bounded in size, in time and in form.
+"""HTTP responses from an untrusted server: bounded in size, in time and in form.
 
-Knows how a body is read, as a whole or as server-sent events, and how a refusal becomes words that are safe
-to show. Does not know what was asked (see `remote`).
+Responsible for reading a body, whole or as server-sent events, and for error texts that are safe to print.
+Not responsible for requests or retries (see `client`).
 """
 
 from __future__ import annotations
@@ -22,44 +22,45 @@ from edge_runtime.errors import CloudUnavailableError
 from payload.header import MAX_PAYLOAD_BYTES
 
 MAX_TEXT_BYTES = 1 << 16
-"""Of an answer that is text: an error, the contract."""
+"""Limit of a body that is text: an error, the contract."""
 MAX_LINE_BYTES = MAX_PAYLOAD_BYTES * 4 // 3 + 4096
-"""Of one line of a stream: a payload in base64 and what stands around it."""
+"""Limit of one line of an event stream: a payload in base64 and the JSON around it."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
-class Guard:
-    """Ends a connection at a time, however slowly its bytes come: a socket's own timeout begins anew with
-    each.
+class Deadline:
+    """Shuts a socket down at a point in time, however slowly its bytes arrive.
+
+    A socket's own timeout starts anew with each byte. end: of `time.monotonic`.
     """
 
     def __init__(self, sock: socket.socket, end: float) -> None:
-        self.late = False
+        self.expired = False
         self._sock = sock
         left = max(0.0, end - time.monotonic())
         sock.settimeout(left + 1.0)
-        self._timer = threading.Timer(left, self._end)
+        self._timer = threading.Timer(left, self._expire)
         self._timer.daemon = True
         self._timer.start()
 
-    def _end(self) -> None:
-        self.late = True
+    def _expire(self) -> None:
+        self.expired = True
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
+    def cancel(self) -> None:
         self._timer.cancel()
 
 
 class Response:
-    """A response whose body has not been read."""
+    """A response whose body has not been read yet."""
 
     def __init__(
-        self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection, guard: Guard
+        self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection, deadline: Deadline
     ) -> None:
         self.status = response.status
-        self._response, self._connection, self._guard = response, connection, guard
+        self._response, self._connection, self._deadline = response, connection, deadline
 
     def __enter__(self) -> Response:
         return self
@@ -68,27 +69,29 @@ class Response:
         self.close()
 
     def close(self) -> None:
-        self._guard.close()
+        self._deadline.cancel()
         self._response.close()
         self._connection.close()
 
     @property
-    def late(self) -> bool:
-        return self._guard.late
+    def timed_out(self) -> bool:
+        return self._deadline.expired
 
-    def expect(self, kind: str) -> None:
-        """Raises CloudUnavailableError for another content type: some network's portal, not the service."""
+    def require_type(self, content_type: str) -> None:
+        """Raises CloudUnavailableError for another content type: a captive portal, not the service."""
         found = (self._response.getheader("Content-Type") or "none").partition(";")[0].strip().lower()
-        if found != kind:
+        if found != content_type:
             self.close()
             raise CloudUnavailableError(
-                f"expected the service's {kind}, found {_clean(found)}: something else answers there"
+                f"expected the service's {content_type}, found {_printable(found)}: "
+                "something else answers there"
             )
 
     def read_at_most(self, size: int) -> bytes:
-        """All of the body; raises CloudUnavailableError where it is larger than it may be.
+        """Returns the whole body; raises CloudUnavailableError for more than `size` bytes.
 
-        A body without a length ends where the connection does, and nobody knows whether that is its end.
+        Raises http.client.IncompleteRead for a truncated body, and for one without a stated length: it ends
+        where the connection does, so truncation could not be noticed.
         """
         if self._response.length is None and not self._response.chunked:
             raise http.client.IncompleteRead(b"")
@@ -100,7 +103,7 @@ class Response:
         return data
 
     def events(self) -> Iterator[tuple[str, bytes]]:
-        """Server-sent events: name and data."""
+        """Yields the name and the data of each server-sent event."""
         name, data = "message", b""
         while line := self._response.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
@@ -115,15 +118,15 @@ class Response:
             elif field == b"data":
                 data = value.strip()
 
-    def refusal(self) -> str:
-        """What an answer that is not 200 says, in words that are safe to show."""
-        phrase = f"{self.status} {_clean(self._response.reason)}"
+    def error_text(self) -> str:
+        """The status and, where the body states it, the error of a response that is not 200; printable."""
+        phrase = f"{self.status} {_printable(self._response.reason)}"
         with suppress(OSError, http.client.HTTPException, ValueError, CloudUnavailableError):
-            return f"{phrase}: {refusal_text(json_object(self.read_at_most(MAX_TEXT_BYTES)))}"
+            return f"{phrase}: {service_error(json_object(self.read_at_most(MAX_TEXT_BYTES)))}"
         return phrase
 
     def retry_after(self) -> float | None:
-        """Seconds that the service asks to wait: a number or a date."""
+        """Seconds of the Retry-After header, a number or a date; None without one."""
         text = self._response.getheader("Retry-After")
         if text is None:
             return None
@@ -135,34 +138,32 @@ class Response:
 
 
 def json_object(data: bytes) -> dict[str, Any]:
+    """Parses a JSON object; raises ValueError for anything else."""
     value = json.loads(data)
     if not isinstance(value, dict):
         raise ValueError("expected a JSON object")
     return value
 
 
-def refusal_text(data: Mapping[str, Any]) -> str:
-    """The service's own words: {"error": {"code", "expected", "found", "remedy"}} or the inside of that."""
+def service_error(data: Mapping[str, Any]) -> str:
+    """Text of {"error": {"code", "expected", "found", "remedy"}} or its inner object; raises ValueError."""
     error = data.get("error", data)
     if not isinstance(error, dict):
         raise ValueError("expected an error")
-    words = {
-        name: _clean(str(error[name])) for name in ("code", "expected", "found", "remedy") if name in error
+    fields = {
+        name: _printable(str(error[name]))
+        for name in ("code", "expected", "found", "remedy")
+        if name in error
     }
-    if not words:
+    if not fields:
         raise ValueError("expected an error")
-    text = f"{words.get('code', 'refused')}: expected {words.get('expected')}, found {words.get('found')}"
-    return f"{text}. {words['remedy']}" if words.get("remedy") else text
+    text = f"{fields.get('code', 'refused')}: expected {fields.get('expected')}, found {fields.get('found')}"
+    return f"{text}. {fields['remedy']}" if fields.get("remedy") else text
 
 
-def _clean(text: str) -> str:
-    """What others have written, short and without control characters: it will be shown on a terminal."""
-    return _CONTROL.sub(" ", text)[:300]
-
-
-def reason(error: Exception, late: bool) -> str:
-    """In a few words why there was no answer."""
-    if late or isinstance(error, TimeoutError):
+def connection_error(error: Exception, timed_out: bool) -> str:
+    """The cause of a failed exchange in a few words."""
+    if timed_out or isinstance(error, TimeoutError):
         return "it did not answer in time"
     if isinstance(error, ssl.SSLError):
         return f"no secure connection: {error.reason or error}"
@@ -171,3 +172,8 @@ def reason(error: Exception, late: bool) -> str:
     if isinstance(error, OSError):
         return f"it cannot be reached: {error.strerror or error}"
     return "what answered does not speak its language"
+
+
+def _printable(text: str) -> str:
+    """Untrusted text, shortened and without control characters: it will be printed on a terminal."""
+    return _CONTROL.sub(" ", text)[:300]

@@ -1,6 +1,6 @@
-"""When an answer ends: the paper's end marker (section 3.3), and what holds end tokens back.
+"""The end of an answer: the paper's end marker (section 3.3), and from where end tokens count.
 
-Knows the rule only. Does not know how tokens are made.
+Responsible for the rule only. Not responsible for making tokens (see `forced`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from edge_runtime.errors import ContextError
 from payload import AnchorSet
 
 END_MARKER_COVERAGE = 0.4
-"""Above this share of anchored positions the last anchor is taken for the answer's end (section 3.3)."""
+"""Above this share of anchored positions the last anchor ends the answer (section 3.3)."""
 
 
 class Stop(StrEnum):
-    """Why an answer ended."""
+    """The reason why an answer ended."""
 
     LENGTH = "length"
     """The payload states the length."""
@@ -25,30 +25,30 @@ class Stop(StrEnum):
     EOS = "end token"
     """The model ended the answer after the last anchor."""
     LIMIT = "limit"
-    """The most tokens asked for, or the canvas, or the context, are used up."""
+    """The maximum of tokens, the canvas or the context is used up."""
 
 
 class Ending(NamedTuple):
-    """Where an answer ends: before position `end`, because of `stop`. No end token counts before `hold`."""
+    """The answer ends before position `end`, because of `stop`. End tokens count from `eos_from` on."""
 
     end: int
     stop: Stop
-    hold: int
+    eos_from: int
 
 
 def ending(anchors: AnchorSet, room: int, max_tokens: int | None = None) -> Ending:
     """The stop rule for an answer of which at most `room` tokens fit the context.
 
-    End tokens are held back while anything the cloud has committed remains: an anchor, or the known length.
+    End tokens are suppressed while anything the cloud has committed remains: an anchor, or the known length.
     Raises ContextError where the anchors do not fit.
     """
     committed = anchors.positions[-1] + 1 if anchors.positions else 0
-    hold = committed if anchors.length is None else anchors.length
+    eos_from = committed if anchors.length is None else anchors.length
     limit = anchors.canvas if max_tokens is None else max_tokens
-    if min(hold, limit) > room:
+    if min(eos_from, limit) > room:
         raise ContextError(
             f"expected an answer of at most {room} tokens after this prompt, "
-            f"found one of {min(hold, limit)} in the payload. Raise --context or shorten the prompt."
+            f"found one of {min(eos_from, limit)} in the payload. Raise --context or shorten the prompt."
         )
     if anchors.length is not None:
         end, stop = anchors.length, Stop.LENGTH
@@ -56,4 +56,6 @@ def ending(anchors: AnchorSet, room: int, max_tokens: int | None = None) -> Endi
         end, stop = committed, Stop.LAST_ANCHOR
     else:
         end, stop = anchors.canvas, Stop.LIMIT
-    return Ending(end, stop, hold) if end <= min(limit, room) else Ending(min(limit, room), Stop.LIMIT, hold)
+    if end > min(limit, room):
+        end, stop = min(limit, room), Stop.LIMIT
+    return Ending(end, stop, eos_from)

@@ -298,7 +298,7 @@ class _Filling:
         token = int(logits.argmax())
         if token not in self.eos:
             return token
-        if self.position >= self.rule.hold:
+        if self.position >= self.rule.eos_from:
             self.stats.stop = Stop.EOS
             return None
         held = logits.copy()

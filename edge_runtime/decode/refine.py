@@ -1,8 +1,8 @@
-"""An answer that starts before its payload has arrived, and is refined as better ones come.
+"""Refinement: an answer that starts before its payload has arrived, corrected as payloads arrive.
 
-Knows how to begin with plain greedy decoding, and how to go on whenever anchors have come: what they
-contradict is taken back, the rest stands. In the end the answer is the one that the last payload, had it been
-there in time, would have given. Does not know networks: somebody else feeds it.
+Responsible for greedy decoding until there are anchors, and for continuing whenever new ones arrive: tokens
+that they contradict are retracted, the others stay. The final answer is the one that the last payload would
+have given from the start. Not responsible for networks: another thread fills the `AnchorFeed`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from payload.anchors import MAX_CANVAS
 
 
 class Retract(NamedTuple):
-    """The tokens at `position` and after it are taken back."""
+    """Takes back the tokens at `position` and after it."""
 
     position: int
 
 
 class AnchorFeed:
-    """Anchors as they come, each set in place of the one before it. For one reader and one writer in two
-    threads.
+    """The latest anchors of an answer; each set replaces the one before it. Thread-safe for one writer and
+    one reader.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,11 @@ class AnchorFeed:
         self._closed = False
         self._error: BaseException | None = None
         self.version = 0
-        """Grows with every set, and with an error."""
+        """Counts the sets so far, and an error."""
+
+    @property
+    def latest(self) -> AnchorSet | None:
+        return self._latest
 
     def put(self, anchors: AnchorSet) -> None:
         with self._changed:
@@ -47,19 +51,19 @@ class AnchorFeed:
             self._changed.notify_all()
 
     def close(self, error: BaseException | None = None) -> None:
-        """No more will come; the reader is given the error, if there is one."""
+        """No more sets follow; `newer` raises the error, if there is one."""
         with self._changed:
             self._closed, self._error = True, error
             self.version += error is not None
             self._changed.notify_all()
 
-    def newer(self, version: int, patience: float | None = None) -> tuple[int, AnchorSet] | None:
-        """The latest set and its version, where that is beyond `version`.
+    def newer(self, version: int, timeout: float | None = None) -> tuple[int, AnchorSet] | None:
+        """The version and the set of the latest anchors, where newer than `version`.
 
-        Waits for one while more may come, at most `patience` seconds if that is not None; then gives None.
+        Waits for them until the feed is closed, at most `timeout` seconds where not None; then returns None.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self.version > version or self._closed, patience)
+            self._changed.wait_for(lambda: self.version > version or self._closed, timeout)
             if self._error is not None:
                 raise self._error
             if self.version == version or self._latest is None:
@@ -75,22 +79,22 @@ def fill_from_future(
     options: FillOptions | None = None,
     stats: FillStats | None = None,
     *,
-    patience: float | None = None,
+    timeout: float | None = None,
 ) -> Generator[Token | Retract]:
-    """`fill_refined` for a single payload, which somebody promises: there is at most one Retract.
+    """`fill_refined` for a single payload: there is at most one Retract.
 
-    Raises what `fill` does, and what the future was given in place of anchors.
+    Raises what `fill` does, and the exception of the future.
     """
     feed = AnchorFeed()
 
-    def take(done: Future[AnchorSet]) -> None:
+    def forward(done: Future[AnchorSet]) -> None:
         error = CancelledError() if done.cancelled() else done.exception()
         if error is None:
             feed.put(done.result())
         feed.close(error)
 
-    payload.add_done_callback(take)
-    return fill_refined(engine, prompt_ids, feed, contract, options, stats, patience=patience)
+    payload.add_done_callback(forward)
+    return fill_refined(engine, prompt_ids, feed, contract, options, stats, timeout=timeout)
 
 
 def fill_refined(
@@ -101,20 +105,19 @@ def fill_refined(
     options: FillOptions | None = None,
     stats: FillStats | None = None,
     *,
-    patience: float | None = None,
+    timeout: float | None = None,
 ) -> Generator[Token | Retract]:
-    """Yields greedy tokens until anchors are there, and whenever others come at most one Retract and
-    the rest.
+    """Yields greedy tokens until there are anchors; for every new set at most one Retract, and the rest.
 
-    Tokens that stand keep the source they were given. Where the answer ends first, it waits for what may
-    still come, at most `patience` seconds each time if that is not None, and is complete without it after
-    that. Raises what `fill` does, and what the feed was closed with.
+    Tokens that are kept keep their source. At the end of the answer it waits for further sets until the feed
+    is closed, at most `timeout` seconds for each where not None. Raises what `fill` does, and the error that
+    the feed was closed with.
     """
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
     room = engine.context - len(prompt_ids)
     anchors = AnchorSet.empty(min(engine.context, MAX_CANVAS), contract)
-    version, hold = 0, 0
+    version, eos_from = 0, 0
     answer: list[Token] = []
     while True:
         known = [token.id for token in answer]
@@ -129,45 +132,45 @@ def fill_refined(
                 yield token
         finally:
             stream.close()
-        found = feed.newer(version, patience)
+        found = feed.newer(version, timeout)
         if found is None:
             return
-        version, later = found
-        rule = ending(later, room, options.max_tokens)
-        stands = _standing(answer, anchors, later, rule, hold, options.lookahead)
-        if stands < len(answer):
-            yield Retract(stands)
-            del answer[stands:]
-        anchors, hold = later, rule.hold
+        version, newer = found
+        rule = ending(newer, room, options.max_tokens)
+        kept = _kept(answer, anchors, newer, rule, eos_from, options.lookahead)
+        if kept < len(answer):
+            yield Retract(kept)
+            del answer[kept:]
+        anchors, eos_from = newer, rule.eos_from
         options = replace(options, echo_prompt=False)
         stats.stop = None
 
 
-def _standing(
-    answer: Sequence[Token], before: AnchorSet, now: AnchorSet, rule: Ending, hold: int, lookahead: int
+def _kept(
+    answer: Sequence[Token], before: AnchorSet, now: AnchorSet, rule: Ending, eos_from: int, lookahead: int
 ) -> int:
-    """How many of the answer's tokens are those that `now` would have given.
+    """Number of leading tokens of the answer that the anchors `now` would have given as well.
 
-    Filled tokens are the model's own choice after all that precedes them, whatever was forced before; a token
-    that was forced and is no longer may be another. With a lookahead, so may be one chosen in sight of an
-    anchor. hold: up to where end tokens were held back under `before`.
+    A filled token is the model's own choice given its prefix, whatever was forced before; a token that was
+    forced and no longer is may differ. With lookahead, so may a token within sight of an anchor. eos_from:
+    the `Ending.eos_from` under the anchors `before`.
     """
     forced = now.by_position
-    stands = min(len(answer), rule.end)
-    if rule.hold < hold:
-        stands = min(stands, rule.hold)  # behind it, an end may have been held back that now counts
-    for token in answer[:stands]:
+    kept = min(len(answer), rule.end)
+    if rule.eos_from < eos_from:
+        kept = min(kept, rule.eos_from)  # from here on an end token may have been suppressed that now counts
+    for token in answer[:kept]:
         wanted = forced.get(token.position)
         if wanted is None:
-            near = _near(now, token.position, lookahead) or _near(before, token.position, lookahead)
-            if token.source is Source.ANCHOR or near:
+            seen = any(_in_sight(anchors, token.position, lookahead) for anchors in (now, before))
+            if token.source is Source.ANCHOR or seen:
                 return token.position
         elif wanted != token.id:
             return token.position
-    return stands
+    return kept
 
 
-def _near(anchors: AnchorSet, position: int, lookahead: int) -> bool:
-    """Whether an anchor is in sight behind a position."""
+def _in_sight(anchors: AnchorSet, position: int, lookahead: int) -> bool:
+    """True where an anchor follows within `lookahead` positions."""
     following = bisect_left(anchors.positions, position)
     return following < len(anchors) and anchors.positions[following] - position <= lookahead

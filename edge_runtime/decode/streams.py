@@ -1,21 +1,32 @@
-"""Other ways to read a stream of tokens: a callback, or `async for`.
+"""Stream adapters: reading an answer by callback, or by `async for`.
 
-Knows how to stop a stream early so that the engine behind it can be used again. Does not know what the tokens
-are or how they are made.
+Responsible for closing a stream that is left early, so that its engine can be used again. Not responsible for
+the tokens in it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-def each(tokens: Generator[T], on_token: Callable[[T], bool | None]) -> int:
-    """Calls back with every token, until one call returns False; returns the number of calls."""
+class Stream(Protocol[T_co]):
+    """An iterator that can be closed: an `Answer`, or a generator."""
+
+    def __iter__(self) -> Iterator[T_co]: ...
+
+    def __next__(self) -> T_co: ...
+
+    def close(self) -> None: ...
+
+
+def each(tokens: Stream[T], on_token: Callable[[T], bool | None]) -> int:
+    """Calls back with every token until a call returns False; returns the number of calls."""
     count = 0
     try:
         for token in tokens:
@@ -27,8 +38,8 @@ def each(tokens: Generator[T], on_token: Callable[[T], bool | None]) -> int:
     return count
 
 
-async def aiter_tokens(tokens: Generator[T]) -> AsyncGenerator[T]:
-    """The same stream for `async for`; every pass runs in a worker thread, so the event loop stays free.
+async def aiter_tokens(tokens: Stream[T]) -> AsyncGenerator[T]:
+    """The same stream for `async for`. Every pass runs in a worker thread, so the event loop stays free.
 
     A cancelled task ends once the running pass has ended: then the engine is ready for another request. Close
     the generator (`contextlib.aclosing`) where it is left early without a cancellation.

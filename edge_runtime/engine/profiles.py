@@ -1,7 +1,7 @@
-"""What a device should be sparing with: time or memory.
+"""Engine settings, and profiles of them that trade time for memory.
 
-Knows the settings of an engine, and those that trade one for the other; none of them changes a token. Does
-not know how they are applied (see `ort_engine` and `forced`).
+Responsible for names and values; none of them changes a token. Not responsible for applying them (see
+`runtime`, `ort_engine`, `forced`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
+ORT, GENAI = "onnxruntime", "onnxruntime-genai"
+ENGINES = (ORT, GENAI)
+"""Names of the engines that fill answers: `OrtEngine`, `GenaiEngine`."""
+
 
 @dataclass(frozen=True)
 class Profile:
-    """Settings of an engine and of the passes it is given.
+    """Settings of an engine and of its passes.
 
-    arena: keep working memory between passes rather than give it back to the system.
+    arena: keep working memory between passes instead of returning it to the system.
     spin:  let threads wait actively within a pass.
     max_chunk, max_rows: most tokens and most rows of logits of one pass.
     max_scores_bytes: attention whose scores of one pass could take more is computed in blocks, which can take
-    1.6 times as long (ONNX Runtime 1.31 on x86).
+                      1.6 times as long (ONNX Runtime 1.31 on x86).
     """
 
     arena: bool
@@ -34,7 +38,7 @@ PROFILES = {"latency": LATENCY, "memory": MEMORY}
 
 
 class EngineSettings(TypedDict, total=False):
-    """Settings of an engine, as `OrtEngine.open` takes and explains them."""
+    """Keyword arguments of `OrtEngine.open`, explained there."""
 
     context: int | None
     threads: int | None

@@ -1,6 +1,6 @@
-"""What the command line shows of a stream of tokens: text as it comes, colours, figures.
+"""Output of an answer on the command line: streamed text, colours, figures, JSON.
 
-Knows terminals and the JSON of an answer. Does not know how tokens are made.
+Responsible for terminals and for the JSON of an answer. Not responsible for making tokens.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from edge_runtime.decode.forced import FillStats, Source, Token, agreement
+from edge_runtime.decode.answer import Answer
+from edge_runtime.decode.forced import Source, Token, agreement
 from edge_runtime.decode.refine import Retract
 from edge_runtime.system import peak_rss_bytes
 from edge_runtime.text.tokenizer import TextStream
 
 CLOUD, EDGE, RESET = "\x1b[36m", "\x1b[33m", "\x1b[0m"
-"""Cyan for anchors, yellow for what the device wrote."""
+"""Cyan for anchors, yellow for the device's tokens."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class TokenPrinter:
-    """Writes text to a stream as its tokens come, in a colour for each source where `colour` is set."""
+    """Writes text to a stream token by token, with `colour` in one colour per source."""
 
     def __init__(self, out: TextIO, *, colour: bool) -> None:
         self._out = out
@@ -36,7 +37,7 @@ class TokenPrinter:
         if not text:
             return
         if self._terminal:
-            # Anchors come from elsewhere: their text must not be able to command this terminal.
+            # Anchors are untrusted: their text must not send control sequences to this terminal.
             text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
             self._shown.append(text)
         wanted = CLOUD if source is Source.ANCHOR else EDGE
@@ -47,7 +48,7 @@ class TokenPrinter:
         self._out.flush()
 
     def rewrite(self, parts: Sequence[tuple[str, Source]]) -> None:
-        """Puts other text in the place of what a terminal shows; where that has scrolled away, below it."""
+        """Replaces the text shown on a terminal; where its start has scrolled away, writes below it."""
         columns, lines = os.get_terminal_size(self._out.fileno())
         up = rows("".join(self._shown), columns) - 1
         if up < lines:
@@ -60,27 +61,27 @@ class TokenPrinter:
         self._out.flush()
 
     def close(self) -> None:
-        """Ends the colour, and on a terminal the line."""
+        """Resets the colour, and on a terminal ends the line."""
         self._out.write((RESET if self._current else "") + ("\n" if self._terminal else ""))
         self._out.flush()
 
 
 def rows(text: str, columns: int) -> int:
-    """Rows of a terminal that a text takes, from the first column on."""
+    """Number of terminal rows of a text that starts in the first column."""
     return sum(max(1, -(-width(line) // max(columns, 1))) for line in text.split("\n"))
 
 
 def width(line: str) -> int:
-    """Columns of a line: two for wide characters, none for those that join the one before."""
+    """Number of terminal columns of a line: two for wide characters, none for combining ones."""
     wide = sum(unicodedata.east_asian_width(each) in "WF" for each in line)
     joined = sum(unicodedata.category(each) in ("Mn", "Me", "Cf") for each in line)
     return len(line.expandtabs(8)) + wide - joined
 
 
 class Transcript:
-    """An answer as it grows and is taken back: its tokens, its text, and what of it a printer shows.
+    """The tokens and the text of an answer so far, printed as it grows and is retracted.
 
-    live: print each token as it comes, rather than all at the end.
+    live: print each token as it comes, instead of all at the end.
     """
 
     def __init__(self, decoder: Callable[[], TextStream], printer: TokenPrinter | None, live: bool) -> None:
@@ -93,7 +94,7 @@ class Transcript:
     def text(self) -> str:
         return "".join(text for text, _ in self._parts)
 
-    def take(self, item: Token | Retract) -> None:
+    def add(self, item: Token | Retract) -> None:
         if isinstance(item, Retract):
             tokens = self.tokens[: item.position]
             self.tokens, self._parts, self._stream = [], [], self._decoder()
@@ -111,7 +112,7 @@ class Transcript:
         self._parts.append((self._stream.push(token.id), token.source))
 
     def finish(self) -> None:
-        """The answer is complete."""
+        """Flushes the text of a complete answer."""
         if self.tokens:
             self._parts.append((self._stream.flush(), self.tokens[-1].source))
         if self._printer:
@@ -119,35 +120,42 @@ class Transcript:
                 self._printer.write(*part)
 
 
-def answer_json(
-    text: str, tokens: Sequence[Token], stats: FillStats, *, anchors: int, prompt_tokens: int, load: float
-) -> dict[str, Any]:
-    """What `--json` prints; anchors counts those of the payload, seconds are wall time."""
-    return {
-        "text": text,
+def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load: float) -> dict[str, Any]:
+    """The object that `--json` prints for a finished answer. load: seconds before the first token was
+    requested.
+    """
+    stats = answer.stats
+    result: dict[str, Any] = {
+        "text": transcript.text,
         "tokens": [
             {"id": t.id, "position": t.position, "source": str(t.source), "logprob": t.logprob}
-            for t in tokens
+            for t in transcript.tokens
         ],
         "passes": stats.passes,
-        "anchors": anchors,
-        "prompt_tokens": prompt_tokens,
+        "anchors": len(answer.anchors),
+        "prompt_tokens": len(answer.prompt_ids),
         "seconds": {"load": load, "prefill": stats.prefill, "fill": stats.fill},
         "peak_rss_bytes": peak_rss_bytes(),
     }
+    if answer.service:
+        service = answer.service
+        result["service"] = {"payload_bytes": service.payload_bytes, "trouble": service.failure}
+    return result
 
 
-def summary(tokens: Sequence[Token], stats: FillStats, *, prompt_tokens: int, load: float) -> str:
-    """The figures of an answer, in a few lines for people."""
+def summary(transcript: Transcript, answer: Answer[Token | Retract], *, load: float) -> str:
+    """The figures of a finished answer, in a few lines for people."""
+    tokens, stats, service = transcript.tokens, answer.stats, answer.service
     anchored = sum(t.source is Source.ANCHOR for t in tokens)
     agreed = agreement(tokens)
     spent = stats.prefill + stats.fill
-    lines = [
+    lines = [f"service    payloads of {service.payload_bytes} bytes"] if service else []
+    lines += [
         f"tokens     {len(tokens)}: {anchored} from the cloud, {len(tokens) - anchored} from the edge; "
         f"ended by {stats.stop or 'interruption'}",
         f"passes     {stats.passes} ({stats.passes / max(len(tokens), 1):.2f} a token); "
         + (f"{stats.accepted} of {stats.drafted} guesses right; " if stats.drafted else "")
-        + f"prompt {prompt_tokens} tokens, {stats.reused} of them cached",
+        + f"prompt {len(answer.prompt_ids)} tokens, {stats.reused} of them cached",
         f"seconds    load {load:.2f}, prefill {stats.prefill:.3f}, fill {stats.fill:.3f} "
         f"({len(tokens) / max(spent, 1e-9):.0f} tokens a second)",
         f"agreement  {'not scored' if agreed is None else format(agreed, '.2f')} "

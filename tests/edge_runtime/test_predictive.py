@@ -14,13 +14,13 @@ from edge_runtime import fill as fill_module
 from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.endings import Stop
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill, log_prob
+from edge_runtime.decode.forced import FillOptions, Source, fill, log_prob
 from edge_runtime.engine.fp32_activations import fp32_activations
 from edge_runtime.errors import BundleContractError, EngineError, UsageError
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Shared, encode, peek
-from payload.errors import FingerprintError
+from payload.errors import FingerprintError, PayloadError
 
 PROMPT = "Where does the river end?"
 
@@ -52,7 +52,7 @@ class Ordinary:
 
 
 def payload(edge: EdgeRuntime, anchors: AnchorSet, **options: Any) -> bytes:
-    predictor = edge.predictive_model.behind(edge.prompt_ids(PROMPT))
+    predictor = edge.predictive_model.predictor(edge.prompt_ids(PROMPT))
     return encode(anchors, Shared(edge.bundle.contract, predictor=predictor), "predictive", **options)
 
 
@@ -65,10 +65,11 @@ def test_a_payload_comes_back_and_its_text_is_that_of_forced_decoding(
     request = edge.read(data, PROMPT)
     assert request.anchors == anchors
     plain = list(fill(Ordinary(edge), request.prompt_ids, anchors))
-    stats = FillStats()
-    tokens = list(edge.fill(request, stats=stats))
+    answer = edge.fill(request)
+    assert (answer.prompt_ids, answer.anchors) == (request.prompt_ids, anchors)
+    tokens, stats = list(answer), answer.stats
     # Behind the last anchor of an open answer nothing is read, so there any token may come.
-    many = len(request.walked)
+    many = len(request.tokens)
     assert many == (18 if length is None else 24)
     assert [t[:3] for t in tokens[:many]] == [t[:3] for t in plain[:many]]
     text = [t.id for t in tokens[: many - 1]]
@@ -76,20 +77,22 @@ def test_a_payload_comes_back_and_its_text_is_that_of_forced_decoding(
         tokens, read_logits(edge.predictive_model.engine, request.prompt_ids, text), strict=False
     ):
         assert token.logprob == pytest.approx(log_prob(logits, token.id), abs=1e-3)
-    assert request.reading
+    assert request.stats
     # Every position takes a pass to read, the end one too; none is run again to be filled.
-    assert request.reading.passes == many + (length is not None)
-    assert stats.passes == request.reading.passes + len(tokens) - many + (stats.stop is Stop.EOS)
+    assert request.stats.passes == many + (length is not None)
+    assert stats.passes == request.stats.passes + len(tokens) - many + (stats.stop is Stop.EOS)
 
 
 def test_tokens_stream_while_the_payload_is_read(edge: EdgeRuntime) -> None:
     anchors = some_anchors(edge)
     data = payload(edge, anchors)
-    stats = FillStats()
-    stream = edge.stream(data, PROMPT, stats=stats)
+    stream = edge.stream(data, PROMPT)
     first = next(stream)
-    assert (first.position, first.source, stats.passes) == (0, Source.ANCHOR, 1)
+    assert (first.position, first.source, stream.stats.passes) == (0, Source.ANCHOR, 1)
+    with pytest.raises(PayloadError, match="iterated to its end"):
+        _ = stream.anchors
     rest = [first, *stream]
+    assert stream.anchors == anchors
     assert rest == list(edge.fill(edge.read(data, PROMPT)))
     short = list(edge.stream(data, PROMPT, FillOptions(max_tokens=6)))
     assert short == rest[:6] == list(edge.fill(edge.read(data, PROMPT), FillOptions(max_tokens=6)))
@@ -115,8 +118,8 @@ def test_what_went_wrong_is_said_at_the_end_of_the_stream(edge: EdgeRuntime) -> 
 def test_a_draft_costs_one_pass(edge: EdgeRuntime) -> None:
     anchors = some_anchors(edge)
     request = edge.read(payload(edge, anchors), PROMPT)
-    text = [token.id for token in request.walked]
-    predictor = edge.predictive_model.behind(request.prompt_ids)
+    text = [token.id for token in request.tokens]
+    predictor = edge.predictive_model.predictor(request.prompt_ids)
     data = encode(anchors, Shared(edge.bundle.contract, predictor=predictor), "predictive", draft=text)
     assert predictor.stats.passes == 1
     assert edge.read(data, PROMPT).anchors == anchors
@@ -126,7 +129,7 @@ def test_a_draft_costs_one_pass(edge: EdgeRuntime) -> None:
 def test_unrounded_one_row_and_many_give_the_same_numbers(tiny_bundle: Path, variant: str) -> None:
     edge = EdgeRuntime.open(tiny_bundle, variant, threads=1, prepack=False)
     prompt, text = edge.prompt_ids(PROMPT), list(range(3, 40))
-    predictor = edge.predictive_model.behind(prompt)
+    predictor = edge.predictive_model.predictor(prompt)
     together = [row.copy() for row in predictor.read(text, 0)]
     assert len(together) == len(text) + 1
     apart = [next(predictor.read(text[:at], at)).copy() for at in range(len(text) + 1)]

@@ -21,9 +21,9 @@ from cloud_anchor.tiny.pair import FULL_RUN
 from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.client.client import Client
-from edge_runtime.client.online import Online, ServiceOptions
-from edge_runtime.decode.forced import FillStats, Token
+from edge_runtime.decode.forced import Token
 from edge_runtime.decode.refine import Retract
+from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from tests.cloud_anchor.serve.service_runner import LIMITS, local, served
 from tests.links.link import LINKS, behind
@@ -49,11 +49,10 @@ class Answer:
 def answer(url: str, edge: EdgeRuntime, prompt: str, stream: bool) -> Answer:
     """One answer with the service behind an address."""
     _ = edge.engine  # a device that is in use has its model loaded
-    wish = ServiceOptions(STREAM if stream else STREAM[-1:], stream, fallback=False)
+    options = ServiceOptions(STREAM if stream else STREAM[-1:], stream, fallback=False)
     started = time.perf_counter()
-    online = Online(Client(url, timeout=TIMEOUT), edge, prompt, wish).start()
-    options, stats = edge.options(score_anchors=False, speculate="off"), FillStats()
-    items = online.fill(options, stats) if stream else edge.fill(online.request(), options, stats)
+    request = ServiceRequest(Client(url, timeout=TIMEOUT), edge, prompt, options).start()
+    items = request.answer(edge.options(score_anchors=False, speculate="off"))
     text: list[tuple[Token, float]] = []
     first = None
     cuts = taken = 0
@@ -67,9 +66,9 @@ def answer(url: str, edge: EdgeRuntime, prompt: str, stream: bool) -> Answer:
         text.append((item, now))
     final = time.perf_counter() - started
     standing = text[0][1] if text else final
-    size, count = sum(online.sizes), len(online.sizes)
+    sizes = request.report.payload_bytes
     ids = [token.id for token, _ in text]
-    return Answer(ids, first or final, standing, final, size, count, cuts, taken)
+    return Answer(ids, first or final, standing, final, sum(sizes), len(sizes), cuts, taken)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

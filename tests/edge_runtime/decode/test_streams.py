@@ -169,7 +169,7 @@ def test_a_late_payload_gives_the_answer_of_one_in_time(
     if after == 0:
         payload.set_result(anchors)
     engine, stats = make_engine(seed=seed, context=64), FillStats()
-    stream = fill_from_future(engine, prompt, payload, contract, FillOptions(), stats, patience=0)
+    stream = fill_from_future(engine, prompt, payload, contract, FillOptions(), stats, timeout=0)
     tokens, cuts = settle(stream, payload, anchors, after)
     if payload.done():
         assert [t.id for t in tokens] == [t.id for t in expected]
@@ -206,7 +206,7 @@ def test_a_payload_that_fails_says_so(make_engine: MakeEngine, contract: Contrac
     payload: Future[AnchorSet] = Future()
     payload.set_exception(TimeoutError("the cloud did not answer"))
     with pytest.raises(TimeoutError, match="the cloud did not answer"):
-        list(fill_from_future(make_engine(), [1], payload, contract, patience=0))
+        list(fill_from_future(make_engine(), [1], payload, contract, timeout=0))
 
 
 anchor_sets = st.lists(
@@ -253,9 +253,9 @@ def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
             feed.close()
 
     # What comes while the answer is being written comes in the midst of it, the rest when it waits.
-    feed.newer = lambda version, patience=None: (  # type: ignore[method-assign]
+    feed.newer = lambda version, timeout=None: (  # type: ignore[method-assign]
         bring() if left and feed.version == version else None,
-        AnchorFeed.newer(feed, version, patience),
+        AnchorFeed.newer(feed, version, timeout),
     )[1]
     for item in stream:
         if isinstance(item, Retract):

@@ -76,9 +76,9 @@ def test_what_is_taken_back_is_erased_on_a_terminal(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((4, 24)))
     transcript = Transcript(cast(Any, Letters), TokenPrinter(out, colour=False), live=True)
     for token in letters("abcdef"):
-        transcript.take(token)
-    transcript.take(Retract(2))
-    transcript.take(letters("X", Source.ANCHOR, 2)[0])
+        transcript.add(token)
+    transcript.add(Retract(2))
+    transcript.add(letters("X", Source.ANCHOR, 2)[0])
     transcript.finish()
     assert out.getvalue() == "abcdef\x1b[1A\r\x1b[Jab" + "X"
     assert transcript.text == "abX"
@@ -90,7 +90,7 @@ def test_what_has_scrolled_away_is_written_again_below(monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((2, 3)))
     transcript = Transcript(cast(Any, Letters), TokenPrinter(out, colour=False), live=True)
     for item in (*letters("abcdefgh"), Retract(1)):
-        transcript.take(item)
+        transcript.add(item)
     assert out.getvalue() == "abcdefgh\na"
 
 
@@ -98,7 +98,7 @@ def test_where_nothing_can_be_erased_only_the_end_is_shown() -> None:
     out = io.StringIO()
     transcript = Transcript(cast(Any, Letters), TokenPrinter(out, colour=False), live=False)
     for item in (*letters("abc"), Retract(0), *letters("xyz")):
-        transcript.take(item)
+        transcript.add(item)
     assert out.getvalue() == ""
     transcript.finish()
     assert out.getvalue() == "xyz"

@@ -13,8 +13,9 @@ import shutil
 from pathlib import Path
 
 from cloud_anchor.model.checkpoint import find_checkpoint
-from cloud_anchor.pipeline import Pipeline, Selection
-from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+from cloud_anchor.selection.select import Selection
 from cloud_anchor.tiny.check import is_right
 from cloud_anchor.tiny.pair import FULL_RUN
 from cloud_anchor.tiny.problem import Problem

@@ -13,14 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloud_anchor import options
 from cloud_anchor.errors import CloudError, RequestError
 from edge_runtime.errors import EdgeError
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, PayloadError
 from payload.files import InputError, write_whole
 
 if TYPE_CHECKING:  # these bring torch along
-    from cloud_anchor.pipeline import Pipeline, PipelineResult, Selection
-    from cloud_anchor.sampling.sampler import DenoiseConfig
+    from cloud_anchor.pipeline import Pipeline, PipelineResult
 
 EPILOG = """examples:
   # the shipped model, 10% of its steps
@@ -43,11 +43,6 @@ PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
 """Codec of each profile."""
 
 TINY_TABLE = Path(__file__).parent / "tiny" / "frontier.json"
-
-QUOTA = "quota"
-
-PLAN_TO_CHECK = (256, 1 << 16)
-"""Stands for the model's plan while options are checked before it is known; it allows all steps."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,17 +90,10 @@ def _parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="print everything, with the commit history, as JSON"
     )
 
-    model = parser.add_argument_group("model")
-    model.add_argument("--model", default="tiny", help="tiny, a folder, or a hub name (default: tiny)")
-    model.add_argument(
-        "--edge", type=Path, metavar="BUNDLE", help="the device's bundle: its template and contract"
-    )
-    model.add_argument("--device", help="cuda, cpu (default: cuda where there is one)")
+    model = options.add_model(parser)
     model.add_argument("--compile", action="store_true", help="torch.compile: slow first steps, then faster")
-    model.add_argument("--dtype", help="float32, bfloat16, float16 (default: bfloat16 on cuda, else float32)")
-
-    add_sampling(parser)
-    add_selection(parser)
+    options.add_sampling(parser)
+    options.add_selection(parser)
 
     goal = parser.add_argument_group("goal, in place of fraction, selection and codec")
     goal.add_argument(
@@ -150,98 +138,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """The options of `sampler.DenoiseConfig`."""
-    group = parser.add_argument_group("denoising")
-    length = group.add_mutually_exclusive_group()
-    length.add_argument("--fraction", type=float, default=0.1, help="share of the steps to run (default 0.1)")
-    length.add_argument("--steps", type=int, help="steps to run, instead of a share")
-    group.add_argument("--total-steps", type=int, help="steps of a full run (default: the model's, or 128)")
-    group.add_argument("--canvas", type=int, help="response positions (default: the model's, or 256)")
-    group.add_argument(
-        "--alg",
-        default="confidence",
-        help="order of commits: confidence (default), or Dream's origin, maskgit_plus, topk_margin, entropy",
-    )
-    group.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default)")
-    group.add_argument("--top-p", type=float, help="nucleus filter")
-    group.add_argument("--top-k", type=int, help="keep this many tokens")
-    group.add_argument(
-        "--alg-temp", type=float, help="draw positions by their score instead of taking the best"
-    )
-    group.add_argument("--schedule", default="dream", help="dream (default) or cosine")
-    group.add_argument(
-        "--commit-above",
-        type=_commit_rule,
-        metavar="P",
-        help="commit all tokens this sure at once, or `quota`: the schedule's number a step (default: "
-        "quota for select paper and other orders than confidence, else 0.9 until the answer is complete)",
-    )
-    group.add_argument("--stop", metavar="RULE", help="end an answer before: complete, prophet, plateau")
-    group.add_argument(
-        "--prefix-every",
-        type=int,
-        default=0,
-        metavar="N",
-        help="run the prompt in every Nth step only: faster behind long prompts, and approximate (default: "
-        "every step)",
-    )
-    group.add_argument("--seed", type=int, default=0)
-
-
-def add_selection(parser: argparse.ArgumentParser) -> None:
-    """The options of `pipeline.Selection`."""
-    group = parser.add_argument_group("selection")
-    group.add_argument(
-        "--select",
-        metavar="HOW",
-        help="paper: what is committed; confidence: what is predicted with at least --threshold; edge-aware: "
-        "what of that the edge model would not write by itself (default where there is an edge model)",
-    )
-    group.add_argument(
-        "--threshold", type=float, metavar="P", help="probability that makes a prediction bind"
-    )
-    group.add_argument(
-        "--guard", type=float, metavar="LOGITS", help="send what the edge would only just write"
-    )
-    group.add_argument("--edge-passes", type=int, metavar="N", help="most passes of the edge model")
-    group.add_argument("--max-bytes", type=int, metavar="N", help="keep the anchors that help most")
-
-
-def _commit_rule(text: str) -> float | str:
-    try:
-        return QUOTA if text == QUOTA else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a probability or {QUOTA!r}, found {text!r}") from None
-
-
-def suited(args: argparse.Namespace, pipeline: Pipeline, config: DenoiseConfig, how: str) -> DenoiseConfig:
-    """`pipeline.suited`, unless the command line says how to commit."""
-    return config if args.commit_above == QUOTA else pipeline.suited(config, how)
-
-
-def config_of(args: argparse.Namespace, canvas: int, steps: int) -> DenoiseConfig:
-    """The sampling options, with canvas and steps of a full run where none are given; raises RequestError."""
-    from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
-
-    total = steps if args.total_steps is None else args.total_steps
-    return DenoiseConfig(
-        canvas=canvas if args.canvas is None else args.canvas,
-        total_steps=total,
-        steps=args.steps if args.steps is not None else steps_for(args.fraction, total),
-        alg=args.alg,
-        temperature=args.temperature,
-        top_p=args.top_p,
-        top_k=args.top_k,
-        alg_temp=args.alg_temp,
-        schedule=args.schedule,
-        threshold=None if args.commit_above == QUOTA else args.commit_above,
-        stop=args.stop,
-        prefix_every=args.prefix_every,
-        seed=args.seed,
-    )
-
-
 def aim(args: argparse.Namespace) -> None:
     """Sets fraction, selection and codec as --target-f1 asks for; raises RequestError."""
     from cloud_anchor.selection.target import cheapest, read_table
@@ -269,23 +165,8 @@ def aim(args: argparse.Namespace) -> None:
     )
 
 
-def selection_of(args: argparse.Namespace) -> Selection:
-    """The selection options, read; raises RequestError."""
-    from cloud_anchor.pipeline import Selection
-    from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-
-    dials = {"threshold": args.threshold, "guard": args.guard, "max_passes": args.edge_passes}
-    given = {name: value for name, value in dials.items() if value is not None}
-    return Selection(args.select, EdgeAwareConfig(**given), args.max_bytes)
-
-
-def open_pipeline(args: argparse.Namespace) -> Pipeline:
-    """The models that the options name."""
-    from cloud_anchor.pipeline import Pipeline
-
-    pipeline = Pipeline.open(
-        args.model, edge=args.edge, device=args.device, dtype=args.dtype, compiled=args.compile
-    )
+def _open_pipeline(args: argparse.Namespace) -> Pipeline:
+    pipeline = options.open_pipeline(args, compiled=args.compile)
     pipeline.tolerance = args.rank_tolerance
     return pipeline
 
@@ -295,13 +176,14 @@ def _run(args: argparse.Namespace) -> int:
     # Imported here: `--help` and a mistyped option should not wait for torch.
     from cloud_anchor.sampling.sampler import denoise
 
-    selection = selection_of(args)
-    config_of(args, *PLAN_TO_CHECK)  # a wrong option fails before a model is loaded
-    pipeline = open_pipeline(args)
-    config = suited(args, pipeline, config_of(args, *pipeline.plan([prompt])), pipeline.how(selection))
+    options.check(args)
+    pipeline = _open_pipeline(args)
+    config, selection = pipeline.resolve(
+        options.denoise_config(args, pipeline.plan([prompt])), options.selection(args)
+    )
     runs = denoise(pipeline.model, [pipeline.form.ids(prompt)], config)
-    (made,) = pipeline.choose([prompt], runs, selection, args.codec, args.embed_prompt)
-    payloads = {embed: pipeline.payload(made, args.codec, embed) for embed in (True, False)}
+    (result,) = pipeline.select([prompt], runs, selection, args.codec, args.embed_prompt)
+    payloads = {embed: pipeline.payload(result, args.codec, embed) for embed in (True, False)}
     data = payloads[args.embed_prompt]
     if args.output == "-":
         sys.stdout.buffer.write(data)
@@ -311,9 +193,9 @@ def _run(args: argparse.Namespace) -> int:
     decode = pipeline.form.tokenizer.decode
     if args.json:
         report = sys.stderr if args.output == "-" else sys.stdout
-        print(json.dumps(_json(made, sizes, decode)), file=report)
+        print(json.dumps(_json(result, sizes, decode)), file=report)
     else:
-        print(_text(made, sizes, decode, args.output), file=sys.stderr)
+        print(_text(result, sizes, decode, args.output), file=sys.stderr)
     return 0
 
 
@@ -322,20 +204,18 @@ def _run_many(args: argparse.Namespace) -> int:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from cloud_anchor.batch import MANIFEST, BatchOptions, Folder, read_jobs, run_batch
-    from cloud_anchor.pipeline import DEFAULT_PLAN
 
     if not args.output or args.output == "-":
         raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
     if args.batch < 1:
         raise RequestError(f"batch: expected at least 1, found {args.batch}")
     jobs = read_jobs(args.input)
-    selection = selection_of(args)
-    config_of(args, *PLAN_TO_CHECK)
-    pipeline = open_pipeline(args)
-    config = suited(
-        args, pipeline, config_of(args, *(pipeline.model.plan or DEFAULT_PLAN)), pipeline.how(selection)
+    options.check(args)
+    pipeline = _open_pipeline(args)
+    config, selection = pipeline.resolve(
+        options.denoise_config(args, pipeline.plan()), options.selection(args)
     )
-    options = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch)
+    batch = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch)
     settings = {
         "model": args.model,
         "contract": pipeline.form.contract.identity,
@@ -351,7 +231,7 @@ def _run_many(args: argparse.Namespace) -> int:
     failed = 0
     with Progress(*columns, console=Console(stderr=True), disable=not left) as bar:
         task = bar.add_task("payloads", total=len(jobs), completed=len(jobs) - len(left))
-        for error in run_batch(pipeline, left, folder, options):
+        for error in run_batch(pipeline, left, folder, batch):
             failed += error is not None
             bar.advance(task)
     summary = {"prompts": len(jobs), "made": len(left) - failed, "already_there": len(jobs) - len(left)}
@@ -386,10 +266,10 @@ def _prompt(args: argparse.Namespace) -> str:
 Decode = Callable[[Sequence[int]], str]
 
 
-def _json(made: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict[str, Any]:
-    run, anchors = made.run, made.anchors
+def _json(result: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict[str, Any]:
+    run, anchors = result.run, result.anchors
     report: dict[str, Any] = {
-        "prompt": made.prompt,
+        "prompt": result.prompt,
         "prompt_tokens": len(run.prompt_ids),
         "steps": run.steps,
         "total_steps": run.total_steps,
@@ -408,9 +288,9 @@ def _json(made: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict[s
         "bytes": sizes,
         "contract": anchors.contract.to_json(),
     }
-    if made.walk is not None:
-        report["edge"] = {"passes": made.walk.passes, "tokens": made.walk.tokens}
-        report["edge"]["text"] = decode(made.walk.text)
+    if result.walk is not None:
+        report["edge"] = {"passes": result.walk.passes, "tokens": result.walk.tokens}
+        report["edge"]["text"] = decode(result.walk.text)
     return report
 
 
@@ -429,8 +309,8 @@ def skeleton(anchors: AnchorSet, decode: Decode) -> str:
     return "".join(parts) + GAP * open_end
 
 
-def _text(made: PipelineResult, sizes: dict[str, int], decode: Decode, output: str | None) -> str:
-    run, anchors = made.run, made.anchors
+def _text(result: PipelineResult, sizes: dict[str, int], decode: Decode, output: str | None) -> str:
+    run, anchors = result.run, result.anchors
     length = "open" if anchors.length is None else f"{anchors.length} tokens"
     lines = [
         skeleton(anchors, decode),
@@ -438,8 +318,8 @@ def _text(made: PipelineResult, sizes: dict[str, int], decode: Decode, output: s
         f"{run.steps} of {run.total_steps} steps, canvas {run.canvas}, answer length {length}",
         f"{len(anchors)} anchors, {sizes['without_prompt']} bytes ({sizes['with_prompt']} with the prompt)",
     ]
-    if made.walk is not None:
-        lines.append(f"{made.walk.passes} passes of the edge model over {made.walk.tokens} tokens")
+    if result.walk is not None:
+        lines.append(f"{result.walk.passes} passes of the edge model over {result.walk.tokens} tokens")
     if output and output != "-":
         lines.append(f"{output}: {sizes['written']} bytes written")
     return "\n".join(lines)

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import CloudError, OutputError, RequestError
-from cloud_anchor.pipeline import Pipeline, Selection
-from cloud_anchor.sampling.sampler import DenoiseConfig, denoise_stream
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.sampler import denoise_stream
+from cloud_anchor.selection.select import Selection
 from edge_runtime.errors import EdgeError
 from payload import Codec, PayloadError
 from payload.files import write_whole
@@ -200,22 +202,22 @@ def run_batch(
     ):
         job = ready[index][0]
         try:
-            (made,) = pipeline.choose(
+            (result,) = pipeline.select(
                 [job.prompt], [run], options.selection, options.codec, options.embed_prompt
             )
-            data = pipeline.payload(made, options.codec, options.embed_prompt)
+            data = pipeline.payload(result, options.codec, options.embed_prompt)
         except (CloudError, EdgeError, PayloadError) as error:
             folder.fail(job.name, str(error))
             yield str(error)
             continue
         figures: dict[str, Any] = {
-            "anchors": len(made.anchors),
-            "length": made.anchors.length,
+            "anchors": len(result.anchors),
+            "length": result.anchors.length,
             "prompt_tokens": len(run.prompt_ids),
             "steps": run.steps,
             "stopped_by": run.stopped_by,
         }
-        if made.walk is not None:
-            figures |= {"edge_passes": made.walk.passes, "edge_tokens": made.walk.tokens}
+        if result.walk is not None:
+            figures |= {"edge_passes": result.walk.passes, "edge_tokens": result.walk.tokens}
         folder.add(job.name, data, figures)
         yield None

@@ -1,65 +1,42 @@
-"""From prompts to payloads, with models that stay loaded: the cloud in one object.
+"""The cloud side as one object: from prompts to payloads, with models that stay loaded.
 
     pipeline = Pipeline.open("tiny", edge="bundles/tiny-qwen")
-    made, = pipeline.make(["Where does the river end?"], DenoiseConfig(canvas=128, steps=12))
-    data = made.payload(pipeline.form)
+    (result,) = pipeline.make(["Where does the river end?"], DenoiseConfig(canvas=128, steps=12))
+    data = pipeline.payload(result)
 
-Knows how prompt form, sampler, selection and payload come together. Does not know files, terminals or
+Responsible for combining prompt form, sampler, selection and codec. Not responsible for files, terminals or
 networks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import PromptForm, prompt_form
-from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
-from cloud_anchor.sampling.config import in_parallel
+from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import DenoiseConfig, denoise
-from cloud_anchor.selection.committed import committed, confident
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aware, walk, within_bytes
-from cloud_anchor.selection.scorer import Scorer, open_scorer
+from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
+from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
+from cloud_anchor.selection.select import Selection, require_anchors, select
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.predictor import PredictiveModel
+from edge_runtime.runtime import EdgeRuntime
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
 
 DEFAULT_PLAN = (256, 128)
 """Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
 
-PAPER, CONFIDENCE, EDGE_AWARE = SELECTIONS = ("paper", "confidence", "edge-aware")
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which tokens are sent.
-
-    how: `paper` what is committed; `confidence` what is predicted with a probability of walk.threshold or
-         more; `edge-aware` what of the prediction the edge model would not write by itself. None:
-         edge-aware where there is an edge model, else paper.
-    max_bytes: most bytes of a payload, with edge-aware only.
-    """
-
-    how: str | None = None
-    walk: EdgeAwareConfig = field(default_factory=EdgeAwareConfig)
-    max_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.how not in (None, *SELECTIONS):
-            raise RequestError(f"select: expected {' or '.join(SELECTIONS)}, found {self.how!r}")
-        if self.max_bytes is not None and self.how in (PAPER, CONFIDENCE):
-            raise RequestError(f"max bytes: expected selection {EDGE_AWARE}, found {self.how}")
-
 
 @dataclass(frozen=True)
 class PipelineResult:
-    """One prompt's run, the anchors chosen from it, and the edge model's walk where there was one."""
+    """One prompt with its run, the selected anchors, and the edge model's walk of an edge-aware selection."""
 
     prompt: str
     run: Denoised
@@ -102,8 +79,10 @@ class PipelineResult:
 
 
 class Pipeline:
-    """A diffusion model, the way prompts are put to it, and the edge model it writes for, if that is
-    known: as a scorer to choose by, and as a predictive_model to write codec predictive with.
+    """A diffusion model, its prompt form, and the edge model that its payloads are for, where that is known.
+
+    The edge model is held in two forms: `scorer` for edge-aware selection, and `predictive_model` for codec
+    predictive.
     """
 
     tolerance: float = TOLERANCE
@@ -126,74 +105,78 @@ class Pipeline:
         cls,
         model: str,
         *,
-        edge: str | Path | None = None,
+        edge: str | Path | EdgeRuntime | None = None,
         edge_checkpoint: str | Path | None = None,
         device: str | None = None,
         dtype: str | None = None,
         compiled: bool = False,
     ) -> Pipeline:
-        """Loads a model (see `checkpoint.load_model`), and the edge bundle it writes for.
+        """Loads a model (see `checkpoint.load_model`) and the edge model that its payloads are for.
 
-        The tiny model writes for the bundle shipped beside it where none is given. Raises CloudError,
-        EdgeError, or ContractMismatchError where the two do not share a vocabulary.
-
+        edge: a bundle folder, or a runtime whose engine is shared. The tiny model has the bundle shipped
+        beside it where none is given.
         edge_checkpoint: checkpoint that the bundle was made from; selections are then scored with it, in
         PyTorch on the diffusion model's device, in place of the bundle on ONNX Runtime.
+
+        Raises CloudError, EdgeError, or ContractMismatchError where the two do not share a vocabulary.
         """
         if edge is None and model == "tiny" and (SHIPPED / MANIFEST).is_file():
             edge = SHIPPED
-        bundle = Bundle.open(edge) if edge is not None else None
+        bundle = None
+        if isinstance(edge, EdgeRuntime):
+            bundle = edge.bundle
+        elif edge is not None:
+            bundle = Bundle.open(edge)
         dream = load_model(model, device=device, dtype=dtype)
         if compiled:
             dream.compile()
         form = prompt_form(dream, find_checkpoint(model), bundle)
-        if bundle is None and edge_checkpoint is not None:
-            raise RequestError("edge checkpoint: expected the edge bundle made from it (--edge), found none")
-        scorer = open_scorer(bundle, edge_checkpoint, dream.device) if bundle else None
-        return cls(dream, form, scorer, PredictiveModel(bundle) if bundle else None)
+        if bundle is None:
+            if edge_checkpoint is not None:
+                raise RequestError(
+                    "edge checkpoint: expected the edge bundle made from it (--edge), found none"
+                )
+            return cls(dream, form)
+        if isinstance(edge, EdgeRuntime) and edge_checkpoint is None:
+            scorer: Scorer = EngineScorer(edge.engine, form.contract.eos_ids)
+        else:
+            scorer = open_scorer(bundle, edge_checkpoint, dream.device)
+        shared = edge.predictive_model if isinstance(edge, EdgeRuntime) else None
+        return cls(dream, form, scorer, shared or PredictiveModel(bundle))
 
-    def payload(
-        self, made: PipelineResult, codec: Codec | str = Codec.COMPACT, embed_prompt: bool = False
-    ) -> bytes:
-        """The payload of one answer; raises RequestError where codec predictive lacks an edge model."""
-        return made.payload(self.form, codec, embed_prompt, self.predictive_model, self.tolerance)
+    def plan(self, prompts: Sequence[str] = ()) -> DenoiseConfig:
+        """A full run: canvas and steps as the checkpoint states them, else 256 and 128.
 
-    def plan(self, prompts: Sequence[str]) -> tuple[int, int]:
-        """Canvas and steps of a full run where nothing else is asked for: the checkpoint's own, else 256
-        and 128.
-
-        The canvas is cut to what the longest prompt leaves of the model's context.
+        The canvas is cut to what the longest of the prompts leaves of the model's context.
         """
         canvas, steps = self.model.plan or DEFAULT_PLAN
-        longest = max(len(self.form.ids(prompt)) for prompt in prompts)
-        return max(1, min(canvas, self.model.context - longest)), steps
+        longest = max((len(self.form.ids(prompt)) for prompt in prompts), default=0)
+        room = self.model.context - longest if prompts else canvas
+        return DenoiseConfig(canvas=max(1, min(canvas, room)), total_steps=steps)
 
-    def how(self, selection: Selection) -> str:
-        """The selection's name, with the default in place of None."""
-        return selection.how or (PAPER if self.scorer is None else EDGE_AWARE)
+    def resolve(
+        self, config: DenoiseConfig, selection: Selection | None = None
+    ) -> tuple[DenoiseConfig, Selection]:
+        """Both without defaults that depend on the edge model or on each other.
 
-    def suited(self, config: DenoiseConfig, how: str) -> DenoiseConfig:
-        """`config` with the commit rule that a selection is best served by, where none is asked for.
-
-        The paper's selection is what the schedule's quota has committed. The others send current predictions,
-        which are better the more is committed: `plan.in_parallel`, unless another order is asked for.
+        The selection gets a name and the commit rule is decided (see `resolve_commit`). Raises RequestError
+        where the selection needs an edge model and there is none.
         """
-        if how == PAPER or config.alg != BY_CONFIDENCE or config.threshold is not None:
-            return config
-        return in_parallel(config)
+        selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
+        return resolve_commit(config, sends_predictions=selection.sends_predictions), selection
 
     def make(
         self, prompts: Sequence[str], config: DenoiseConfig, selection: Selection | None = None
     ) -> list[PipelineResult]:
-        """Denoises the prompts in one batch, as suits the selection, and chooses the anchors of each.
+        """Denoises the prompts in one batch and selects the anchors of each.
 
-        To commit in another way, `sampler.denoise` and then `choose`.
+        Raises RequestError for options that do not fit model and prompts, and what `select` raises.
         """
-        config = self.suited(config, self.how(selection or Selection()))
+        config, selection = self.resolve(config, selection)
         runs = denoise(self.model, [self.form.ids(prompt) for prompt in prompts], config)
-        return self.choose(prompts, runs, selection)
+        return self.select(prompts, runs, selection)
 
-    def choose(
+    def select(
         self,
         prompts: Sequence[str],
         runs: Sequence[Denoised],
@@ -201,34 +184,45 @@ class Pipeline:
         codec: Codec | str = Codec.COMPACT,
         embed_prompt: bool = False,
     ) -> list[PipelineResult]:
-        """The anchors of finished or unfinished runs. Codec and embedding matter for max_bytes only."""
+        """The anchors of finished or unfinished runs. Codec and embed_prompt matter for max_bytes only.
+
+        Raises NothingToSendError where a run has nothing to send, and RequestError where a selection needs an
+        edge model and there is none.
+        """
         selection = selection or Selection()
-        how = self.how(selection)
         contract = self.form.contract
-        if how != EDGE_AWARE:
+        results = []
+        for prompt, run, selected in zip(
+            prompts, runs, select(runs, contract, selection, self.scorer), strict=True
+        ):
+            require_anchors(run, selected)
+            result = PipelineResult(prompt, run, selected.anchors, selected.walk)
             if selection.max_bytes is not None:
-                raise RequestError("max bytes: expected an edge bundle (--edge) to choose by, found none")
-            chosen = [
-                committed(run, contract)
-                if how == PAPER
-                else confident(run, contract, selection.walk.threshold)
-                for run in runs
-            ]
-            return [PipelineResult(*each, None) for each in zip(prompts, runs, chosen, strict=True)]
-        if self.scorer is None:
-            raise RequestError("select edge-aware: expected an edge bundle (--edge), found none")
-        made = []
-        walks = walk(self.scorer, runs, contract, selection.walk)
-        for prompt, run, found in zip(prompts, runs, walks, strict=True):
-            result = PipelineResult(prompt, run, edge_aware(run, found, contract), found)
-            if selection.max_bytes is not None:
+                result = self._within_bytes(result, selection, selection.max_bytes, codec, embed_prompt)
+            results.append(result)
+        return results
 
-                def size(anchors: AnchorSet, result: PipelineResult = result) -> int:
-                    return len(self.payload(replace(result, anchors=anchors), codec, embed_prompt))
+    def _within_bytes(
+        self,
+        result: PipelineResult,
+        selection: Selection,
+        max_bytes: int,
+        codec: Codec | str,
+        embed_prompt: bool,
+    ) -> PipelineResult:
+        """The result with as many anchors as a payload of max_bytes holds; raises RequestError."""
+        assert self.scorer is not None  # a byte budget implies edge-aware
+        assert result.walk is not None
 
-                kept = within_bytes(
-                    self.scorer, run, found, contract, selection.walk, selection.max_bytes, size
-                )
-                result = PipelineResult(prompt, run, edge_aware(run, kept, contract), kept)
-            made.append(result)
-        return made
+        def size(anchors: AnchorSet) -> int:
+            return len(self.payload(replace(result, anchors=anchors), codec, embed_prompt))
+
+        run, contract = result.run, self.form.contract
+        walk = within_bytes(self.scorer, run, result.walk, contract, selection.config, max_bytes, size)
+        return replace(result, anchors=edge_aware(run, walk, contract), walk=walk)
+
+    def payload(
+        self, result: PipelineResult, codec: Codec | str = Codec.COMPACT, embed_prompt: bool = False
+    ) -> bytes:
+        """The payload of one result; raises RequestError where codec predictive lacks an edge model."""
+        return result.payload(self.form, codec, embed_prompt, self.predictive_model, self.tolerance)

@@ -1,7 +1,7 @@
-"""Answers in the making: canvases, when each token was committed, and what the last pass said.
+"""Sampler state: canvases, commit steps and the last forward pass of the answers in a batch.
 
-Knows how rows are copied, taken apart and put together, so that answers can join and leave a batch. Does not
-know how a step is made (see `sampler`).
+Responsible for copying, splitting and joining rows, so that answers can join and leave a batch. Not
+responsible for what a step does (see `step`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.model.dream import Batch, DreamModel, Prefix
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.stops import Look, Predictions
+from cloud_anchor.sampling.stops import StepPredictions, StepView
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One forward pass: logits [N, V] of the masked positions, `masked` bool [B, C], N = sum of `counts`
-    by row.
+class ForwardPass:
+    """One forward pass over the masked positions of a batch.
 
-    shares: float32 [B], how much of what is masked the schedule commits; last: bool [B], it takes all that
-            is left.
+    logits: [N, V] of the masked positions, in row-major order. masked: bool [B, C].
+    counts: masked positions per row; N is their sum.
+    shares: float32 [B], the share of the masked positions that the schedule commits.
     """
 
     logits: Tensor
@@ -36,14 +36,15 @@ class Pass:
 
     @property
     def last(self) -> Tensor:
+        """Rows whose schedule commits everything that is left, bool [B]."""
         return (self.shares >= 1).to(self.masked.device)
 
     def spread(self, values: Tensor, base: Tensor) -> Tensor:
-        """Values [N] at their places in [B, C], `base` elsewhere."""
+        """Values [N] scattered to the masked positions of [B, C], `base` elsewhere."""
         return base.to(values.dtype).masked_scatter(self.masked, values)
 
-    def predictions(self, model: DreamModel, ids: Tensor) -> Predictions:
-        """Of every position, where `ids` [B, C] is the canvas after this pass's commits."""
+    def predictions(self, model: DreamModel, ids: Tensor) -> StepPredictions:
+        """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits."""
         logits = model.without_unusable(self.logits).float()
         norm = logits.logsumexp(-1)
         ending = (logits[:, model.ends].logsumexp(-1) - norm).exp()
@@ -55,7 +56,7 @@ class Pass:
         def settle(values: Tensor, committed: Tensor) -> Tensor:
             return torch.where(still, self.spread(values, committed), committed)
 
-        return Predictions(
+        return StepPredictions(
             ids=settle(likeliest, ids),
             confidence=settle((top - norm).exp(), torch.ones_like(is_end)),
             ending=settle(ending, is_end),
@@ -65,13 +66,13 @@ class Pass:
 
 @dataclass
 class State:
-    """Answers being denoised, one a row. Advanced in place; `copy` before going two ways from one place.
+    """Answers being denoised, one per row. Advanced in place; `copy` before branching.
 
-    ids: int64 [B, C]. when: int32 [B, C], the step that committed each token, 0 where masked.
-    steps: steps run, by row. Rows of one state may be at different steps.
-    last: the pass of the last step, until the next one begins.
-    batch, prefix: the prompts laid out, and what is kept of them between steps; made by the first step after
-                   rows have come together.
+    ids:   int64 [B, C], canvas tokens. when: int32 [B, C], the step that committed each, 0 where masked.
+    steps: steps run per row. Rows of one state may be at different steps.
+    last:  the forward pass of the last step, until the next one begins.
+    batch, prefix: the padded prompts, and their cached keys and values; created by the first step after rows
+                   were joined or selected.
     """
 
     prompts: list[tuple[int, ...]]
@@ -79,13 +80,13 @@ class State:
     when: Tensor
     steps: list[int]
     generators: list[torch.Generator]
-    last: Pass | None = None
+    last: ForwardPass | None = None
     batch: Batch | None = None
     prefix: Prefix | None = None
 
     @classmethod
     def start(cls, model: DreamModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> State:
-        """Empty canvases behind the prompts."""
+        """The state before the first step: a canvas of mask tokens per prompt."""
         shape = (len(prompts), config.canvas)
         return cls(
             prompts=[tuple(prompt) for prompt in prompts],
@@ -96,7 +97,7 @@ class State:
         )
 
     def copy(self) -> State:
-        """An independent state that goes on exactly as this one would."""
+        """An independent state with the same future."""
         return dataclasses.replace(
             self,
             steps=list(self.steps),
@@ -104,8 +105,8 @@ class State:
             prefix=self.prefix and self.prefix.copy(),
         )
 
-    def take(self, rows: Sequence[int]) -> State:
-        """The state of some of the rows, without the last pass; shares their generators."""
+    def select_rows(self, rows: Sequence[int]) -> State:
+        """The state of these rows, without the last pass; shares their generators."""
         index = torch.tensor(list(rows), dtype=torch.long, device=self.ids.device)
         return State(
             prompts=[self.prompts[row] for row in rows],
@@ -116,7 +117,7 @@ class State:
         )
 
     def join(self, other: State) -> State:
-        """Both states' rows, without the last pass; the canvases must be equally long."""
+        """The rows of both states, without the last pass; the canvases must have the same length."""
         return State(
             prompts=self.prompts + other.prompts,
             ids=torch.cat([self.ids, other.ids]),
@@ -125,16 +126,16 @@ class State:
             generators=self.generators + other.generators,
         )
 
-    def predictions(self, model: DreamModel) -> Predictions:
-        """What the last pass said; raises RequestError where there was none since the rows came together."""
+    def predictions(self, model: DreamModel) -> StepPredictions:
+        """The last pass's predictions; raises RequestError before the first step of these rows."""
         if self.last is None:
             raise RequestError("predictions: expected a state after a step, found one before")
         return self.last.predictions(model, self.ids)
 
-    def look(self, model: DreamModel, config: DenoiseConfig) -> Look:
-        """What a stop rule may look at."""
+    def view(self, model: DreamModel, config: DenoiseConfig) -> StepView:
+        """The input of stop rules."""
         masked = self.ids == model.mask_id
-        return Look(
+        return StepView(
             masked=masked,
             end=torch.isin(self.ids, model.ends) & ~masked,
             when=self.when,
@@ -146,12 +147,19 @@ class State:
     def results(
         self, model: DreamModel, config: DenoiseConfig, reasons: Mapping[int, str] | None = None
     ) -> list[Denoised]:
-        """Rows as plain values: those that `reasons` gives a reason for having stopped, by default all."""
+        """The rows in `reasons` (default: all) as plain values; a reason is the row's `stopped_by`."""
         if reasons is None:
             reasons = dict.fromkeys(range(len(self.prompts)), "steps")
-        said = self.predictions(model)
-        length = self.look(model, config).length
-        columns = (self.ids, self.when, said.ids, said.confidence, said.ending, length)
+        predictions = self.predictions(model)
+        length = self.view(model, config).length
+        columns = (
+            self.ids,
+            self.when,
+            predictions.ids,
+            predictions.confidence,
+            predictions.ending,
+            length,
+        )
         ids, when, predicted, confidence, ending, lengths = (column.tolist() for column in columns)
         return [
             Denoised(

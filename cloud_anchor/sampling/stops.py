@@ -1,7 +1,7 @@
-"""When to stop before the planned steps are run, and where an unfinished answer most likely ends.
+"""Stop rules, and the most likely length of an unfinished answer.
 
-Knows rules over the commits and predictions of a batch, one answer a row. Does not know what stopping
-leads to: the answer is then in the predictions, and its anchors in the commits.
+Responsible for rules over the commits and predictions of a batch, one answer per row. Not responsible for
+what is read from a stopped run (see `denoised`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 TINY = 1e-9
-"""Probabilities are not taken for smaller than this in sums of logarithms."""
+"""Lower bound of probabilities in sums of logarithms."""
 
 
 @dataclass(frozen=True)
-class Predictions:
-    """What a pass said about every position, [B, C].
+class StepPredictions:
+    """Predictions of one forward pass at every position, [B, C].
 
-    ids, confidence, ending: see the fields of Denoised. gap: difference of the two largest logits, 0 where
-    committed.
+    ids, confidence, ending: as `predicted`, `confidence` and `ending` of Denoised.
+    gap: difference of the two largest logits, 0 where committed.
     """
 
     ids: Tensor
@@ -32,13 +32,13 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What is known after a step, [B, C] unless said otherwise.
+class StepView:
+    """State of a batch after a step, [B, C] unless noted.
 
-    masked: what is not committed. end: where an end marker is committed.
-    when:   step that committed each token, 0 where masked.
-    step:   int64 [B], steps run; total: steps planned.
-    predict: gives the predictions of the step's pass; they cost something, and not every rule needs them.
+    masked:  positions that are not committed. end: positions with a committed end marker.
+    when:    step that committed each token, 0 where masked.
+    step:    int64 [B], steps run; total: steps planned.
+    predict: computes the predictions of the step's pass, which not every rule needs.
     """
 
     masked: Tensor
@@ -46,34 +46,33 @@ class Look:
     when: Tensor
     step: Tensor
     total: int
-    predict: Callable[[], Predictions]
+    predict: Callable[[], StepPredictions]
 
     @cached_property
-    def predictions(self) -> Predictions:
+    def predictions(self) -> StepPredictions:
         return self.predict()
 
     @cached_property
     def length(self) -> Tensor:
-        """Where each answer most likely ends, int64 [B]."""
+        """The most likely length of each answer, int64 [B]."""
         return likely_length(self.masked, self.end, self.predictions.ending)
 
     @property
     def inside(self) -> Tensor:
-        """Positions of the answer, as far as it is thought to go."""
+        """Positions before the most likely end, bool [B, C]."""
         return torch.arange(self.masked.shape[1], device=self.masked.device) < self.length[:, None]
 
 
-Stop = Callable[[Look], Tensor]
-"""Which rows may stop, bool [B]."""
+Stop = Callable[[StepView], Tensor]
+"""From a view to the rows that may stop, bool [B]."""
 
 
 def likely_length(masked: Tensor, end: Tensor, ending: Tensor) -> Tensor:
-    """Where each answer most likely ends, int64 [B]; `masked` and `end` as in Look, `ending` as in
-    Predictions.
+    """The most likely length of each answer, int64 [B], from tensors [B, C]: `masked` and `end` as in
+    StepView, `ending` as in StepPredictions.
 
-    The n that maximises prod_{p<n} (1 - ending_p) * prod_{p>=n} ending_p: no word after the end and no end
-    before it, between the last committed word and the first committed end. The first position where an end is
-    likeliest would be fooled by a single doubtful one.
+    The n that maximises prod_{p<n} (1 - ending_p) * prod_{p>=n} ending_p, between the last committed word and
+    the first committed end. The first position with ending_p > 1/2 would depend on a single uncertain one.
     """
     size = masked.shape[1]
     places = torch.arange(size + 1, device=masked.device)
@@ -87,31 +86,31 @@ def likely_length(masked: Tensor, end: Tensor, ending: Tensor) -> Tensor:
     return score.masked_fill(~allowed, -torch.inf).argmax(1)
 
 
-def complete(look: Look) -> Tensor:
-    """Every token up to the first committed end is committed: what follows cannot change the answer.
+def complete(view: StepView) -> Tensor:
+    """Stops where every token up to the first committed end is committed.
 
-    As commits are permanent, this stop loses nothing: the answer is that of the full run.
+    As commits are permanent, the answer equals that of the full run.
     """
-    settled = (~look.masked & ~look.end).int().cumprod(1).sum(1)  # words from the start on
-    size = look.masked.shape[1]
-    at_end = look.end.gather(1, settled.clamp(max=size - 1)[:, None])[:, 0]
+    settled = (~view.masked & ~view.end).int().cumprod(1).sum(1)  # words from the start on
+    size = view.masked.shape[1]
+    at_end = view.end.gather(1, settled.clamp(max=size - 1)[:, None])[:, 0]
     return (settled == size) | at_end
 
 
 PROPHET_GAPS = ((0.33, 7.5), (0.67, 5.0), (1.0, 2.5))
-"""Up to this share of the steps, the mean gap that is enough: the published values."""
+"""(share of the steps, mean gap that is enough up to it): the published values."""
 
 
-def prophet(look: Look) -> Tensor:
-    """The mean gap between the two largest logits, over what is open of the answer, is large enough.
+def prophet(view: StepView) -> Tensor:
+    """Stops where the mean gap of the two largest logits, over the open positions of the answer, is large.
 
     Prophet (Li et al., arXiv 2508.19982, early commit decoding): a gap of 7.5 in the first third of the
-    steps, 5 in the second, 2.5 in the last. The rest of the answer is then the predictions of this step.
+    steps, 5 in the second, 2.5 in the last. The rest of the answer is then this step's predictions.
     """
-    open_ = look.masked & look.inside
-    mean = (look.predictions.gap * open_).sum(1) / open_.sum(1)
+    open_ = view.masked & view.inside
+    mean = (view.predictions.gap * open_).sum(1) / open_.sum(1)
     mean = torch.where(open_.any(1), mean, torch.inf)
-    progress = look.step / look.total
+    progress = view.step / view.total
     enough = torch.full_like(mean, PROPHET_GAPS[-1][1])
     for share, gap in reversed(PROPHET_GAPS[:-1]):
         enough = torch.where(progress < share, gap, enough)
@@ -122,16 +121,16 @@ PLATEAU_STEPS = 4
 PLATEAU_GROWTH = 0.02
 
 
-def plateau(look: Look) -> Tensor:
-    """Over the last 4 steps coverage of the answer has grown by less than 2%, after half of it was committed.
+def plateau(view: StepView) -> Tensor:
+    """Stops where coverage of the answer grew by less than 2% in the last 4 steps and is at least half.
 
-    The stop that the paper proposes in section 6: structural work is done when the commit rate levels off.
+    Proposed in section 6 of the paper: structural work is done when the commit rate levels off.
     """
-    answer = look.inside & ~look.masked
-    size = look.length.clamp(min=1)
-    recent = answer & (look.when > (look.step - PLATEAU_STEPS)[:, None])
+    answer = view.inside & ~view.masked
+    size = view.length.clamp(min=1)
+    recent = answer & (view.when > (view.step - PLATEAU_STEPS)[:, None])
     covered = answer.sum(1) / size
-    return (recent.sum(1) / size < PLATEAU_GROWTH) & (covered >= 0.5) & (look.step >= PLATEAU_STEPS)
+    return (recent.sum(1) / size < PLATEAU_GROWTH) & (covered >= 0.5) & (view.step >= PLATEAU_STEPS)
 
 
 STOPS: Mapping[str, Stop] = {"complete": complete, "prophet": prophet, "plateau": plateau}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloud_anchor.anchor import PLAN_TO_CHECK, QUOTA, add_sampling, add_selection, config_of, selection_of
+from cloud_anchor import options
 from cloud_anchor.errors import CloudError, RequestError
 from payload import PayloadError
 from payload.cli import INTERRUPTED, run_command
@@ -64,18 +64,12 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
-    model = result.add_argument_group("model")
-    model.add_argument("--model", default="tiny", help="tiny, a folder, or a hub name (default: tiny)")
-    model.add_argument(
-        "--edge", type=Path, metavar="BUNDLE", help="the device's bundle: its template and contract"
-    )
-    model.add_argument("--device", help="cuda, cpu (default: cuda where there is one)")
-    model.add_argument("--dtype", help="float32, bfloat16, float16 (default: bfloat16 on cuda, else float32)")
+    model = options.add_model(result)
     model.add_argument("--threads", type=int, metavar="N", help="threads of PyTorch on a CPU")
 
     add_limits(result)
-    add_sampling(result)
-    add_selection(result)
+    options.add_sampling(result)
+    options.add_selection(result)
     return result
 
 
@@ -108,8 +102,7 @@ def limits_of(args: argparse.Namespace) -> Limits:
 
 def _run(args: argparse.Namespace) -> int:
     limits = limits_of(args)
-    selection = selection_of(args)
-    config_of(args, *PLAN_TO_CHECK)  # a wrong option fails before a model is loaded
+    options.check(args)  # a wrong option fails before a model is loaded
     if not 0 <= args.port < 1 << 16:
         raise RequestError(f"port: expected 0 to 65535, found {args.port}")
     if args.threads is not None and args.threads < 1:
@@ -123,7 +116,6 @@ def _run(args: argparse.Namespace) -> int:
         raise RequestError(f"expected the extra `serve` (pip install '.[serve]'), found: {error}") from error
     import torch
 
-    from cloud_anchor.pipeline import DEFAULT_PLAN, Pipeline
     from cloud_anchor.serve.keys import ApiKeys
     from cloud_anchor.serve.local_backend import LocalBackend
     from cloud_anchor.serve.telemetry import Metrics
@@ -132,11 +124,11 @@ def _run(args: argparse.Namespace) -> int:
     with _listen(args.host, args.port) as listener:
         if args.threads is not None:
             torch.set_num_threads(args.threads)
-        pipeline = Pipeline.open(args.model, edge=args.edge, device=args.device, dtype=args.dtype)
-        config = config_of(args, *(pipeline.model.plan or DEFAULT_PLAN))
+        pipeline = options.open_pipeline(args)
+        config = options.denoise_config(args, pipeline.plan())
         metrics = Metrics()
-        quota = args.commit_above == QUOTA
-        backend = LocalBackend(pipeline, config, limits, selection, metrics.step, args.model, quota=quota)
+        selection = options.selection(args)
+        backend = LocalBackend(pipeline, config, limits, selection, metrics.step, args.model)
         app = create_app(backend, keys, limits, metrics)
         server = Server(app, app.service, limits, args.host, args.port, args.linger)
         host, port = listener.getsockname()[:2]

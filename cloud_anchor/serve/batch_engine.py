@@ -22,8 +22,8 @@ import torch
 
 from cloud_anchor.errors import CloudError, NothingToSendError
 from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import Running
 from cloud_anchor.serve.errors import (
     internal,
     out_of_memory,
@@ -63,7 +63,7 @@ class BatchEngine:
         self._changed = threading.Condition()
         self._jobs: set[Job] = set()  # all that are admitted and not finished
         self._waiting: deque[Job] = deque()
-        self._groups: list[Running[Job]] = []
+        self._groups: list[ContinuousBatch[Job]] = []
         self._finished: queue.Queue[tuple[Job, Denoised, bool] | None] = queue.Queue(2 * limits.batch)
         self._throughput = Throughput()
         self._failures = 0
@@ -186,16 +186,16 @@ class BatchEngine:
         self._end(job, too_late(job.time_limit))
         return True
 
-    def _group_for(self, job: Job) -> Running[Job]:
+    def _group_for(self, job: Job) -> ContinuousBatch[Job]:
         """The batch of the job's configuration; rows of one batch may differ in their number of steps."""
         config = replace(job.config, steps=None)
         for group in self._groups:
             if group.config == config and len(group) < self._batch:
                 return group
-        self._groups.append(Running(self.pipeline.model, config))
+        self._groups.append(ContinuousBatch(self.pipeline.model, config))
         return self._groups[-1]
 
-    def _step(self, group: Running[Job]) -> None:
+    def _step(self, group: ContinuousBatch[Job]) -> None:
         jobs = group.names
         began = time.perf_counter()
         try:
@@ -218,7 +218,7 @@ class BatchEngine:
         self._throughput.add(len(jobs), seconds)
         self._on_step(len(jobs), seconds)
 
-    def _failed(self, group: Running[Job], error: Exception) -> None:
+    def _failed(self, group: ContinuousBatch[Job], error: Exception) -> None:
         """After a shortage of memory halve the batch and go on; after another error fail its jobs only."""
         short = is_out_of_memory(error)
         if short and torch.cuda.is_available():
@@ -275,11 +275,11 @@ class BatchEngine:
 
     def _anchors(self, job: Job, run: Denoised) -> AnchorSet:
         try:
-            (made,) = self.pipeline.choose([""], [run], job.selection)
+            (result,) = self.pipeline.select([""], [run], job.selection)
         except NothingToSendError:
             # Not an error: without anchors the device decodes the whole response by itself.
             return run.anchors({}, self.pipeline.form.contract, None)
-        return made.anchors
+        return result.anchors
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cloud_anchor.pipeline import Selection
-from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.errors import ServiceError
 from payload import Base
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from cloud_anchor.pipeline import EDGE_AWARE, SELECTIONS, Pipeline, Selection
-from cloud_anchor.sampling.config import ALGORITHMS
-from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
 from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
 from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batch_engine import BatchEngine, StepObserver
 from cloud_anchor.serve.errors import ServiceError, refused, too_late
@@ -30,8 +30,7 @@ GRACE = 2.0
 class LocalBackend:
     """A `Backend` over one `BatchEngine`.
 
-    config: of a full run; its steps are what a request gets by default. quota: commit by the schedule's quota
-    whatever is selected, instead of as `Pipeline.suited` has it.
+    config: of a full run; its steps are what a request gets by default.
     """
 
     def __init__(
@@ -42,23 +41,18 @@ class LocalBackend:
         selection: Selection | None = None,
         on_step: StepObserver = lambda rows, seconds: None,
         name: str | None = None,
-        *,
-        quota: bool = False,
     ) -> None:
         self.pipeline = pipeline
         self.config = config
         self.limits = limits
         self.selection = selection or Selection()
-        self.quota = quota
         self.engine = BatchEngine(pipeline, limits, on_step)
         self.info = self._info(name or pipeline.model.source)
 
     def _info(self, name: str) -> ServiceInfo:
         contract = self.pipeline.form.contract
         usable = SELECTIONS if self.pipeline.scorer is not None else SELECTIONS[:2]
-        default = self.pipeline.how(self.selection)
-        if default not in usable:
-            raise ValueError(f"selection {default} without an edge model")
+        default = str(self.pipeline.resolve(self.config, self.selection)[1].name)
         return ServiceInfo(
             model=name,
             identity=contract.identity,
@@ -69,7 +63,7 @@ class LocalBackend:
             prompt_tokens=self.pipeline.model.context - self._min_canvas,
             selections=(default, *(how for how in usable if how != default)),
             budget=self.pipeline.scorer is not None,
-            orders=ALGORITHMS,
+            orders=ORDERS,
             stops=tuple(STOPS),
             limits=self.limits,
         )
@@ -195,16 +189,15 @@ class LocalBackend:
                 self.config,
                 canvas=min(self.config.canvas, self.pipeline.model.context - len(ids)),
                 steps=payload_steps[-1],
-                alg=request.order or self.config.alg,
+                order=request.order or self.config.order,
                 stop=request.stop or self.config.stop,
             )
             selection = Selection(
-                request.select or self.selection.how,
-                self.selection.walk,
+                request.select or self.selection.name,
+                self.selection.config,
                 self.selection.max_bytes if request.max_bytes is None else request.max_bytes,
             )
-            if not self.quota:
-                config = self.pipeline.suited(config, self.pipeline.how(selection))
+            config, selection = self.pipeline.resolve(config, selection)
         except Exception as error:
             raise refused(error) from None
         time_limit = self.limits.deadline if request.deadline is None else request.deadline

@@ -41,8 +41,8 @@ class EngineReplica:
     """Replica with one pipeline on one GPU."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        from cloud_anchor.pipeline import DEFAULT_PLAN, Pipeline
-        from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
+        from cloud_anchor.pipeline import Pipeline
+        from cloud_anchor.sampling.config import steps_for
         from cloud_anchor.serve.local_backend import LocalBackend
 
         pipeline = Pipeline.open(
@@ -52,8 +52,8 @@ class EngineReplica:
             device=settings.device,
             dtype=settings.dtype,
         )
-        canvas, total = pipeline.model.plan or DEFAULT_PLAN
-        config = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(settings.fraction, total))
+        plan = pipeline.plan()
+        config = replace(plan, steps=steps_for(settings.fraction, plan.total_steps))
         self._backend = LocalBackend(pipeline, config, settings.limits, name=settings.model)
         self._opening: asyncio.Task[None] | None = None
 

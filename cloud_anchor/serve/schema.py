@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from cloud_anchor.pipeline import EDGE_AWARE, SELECTIONS
-from cloud_anchor.sampling.config import ALGORITHMS
+from cloud_anchor.sampling.config import ORDERS
 from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS
 from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
 from cloud_anchor.serve.settings import MIN_DEADLINE, MIN_PAYLOAD_BYTES
 from payload.header import MAX_PAYLOAD_BYTES
@@ -76,7 +76,7 @@ class _PromptFields(_StrictModel):
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = _optional(
         description="A conversation up to the answer. Either this or prompt."
     )
-    order: Literal[ALGORITHMS] | None = _optional(description="Order of commits.")  # type: ignore[valid-type]
+    order: Literal[ORDERS] | None = _optional(description="Order of commits.")  # type: ignore[valid-type]
     stop: Literal[tuple(STOPS)] | None = _optional(  # type: ignore[valid-type]
         description="A rule that may end the run before its steps are done."
     )

@@ -21,9 +21,9 @@ from rich.table import Table
 
 from cloud_anchor.errors import CloudError
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import in_parallel
-from cloud_anchor.sampling.sampler import DenoiseConfig, denoise, steps_for
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig, edge_aware, walk
+from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, steps_for
+from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig, edge_aware, verify_drafts
 from cloud_anchor.tiny.pair import FULL_RUN
 from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.bundle.bundle import Bundle
@@ -66,7 +66,9 @@ def measure(
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("fills", total=len(GUARDS) * len(runs))
         for guard in GUARDS:
-            found = walk(pipeline.scorer, runs, contract, EdgeAwareConfig(threshold=threshold, guard=guard))
+            found = verify_drafts(
+                pipeline.scorer, runs, contract, EdgeAwareConfig(threshold=threshold, guard=guard)
+            )
             equal = dict.fromkeys(engines, 0)
             sent = size = 0
             for run, walked in zip(runs, found, strict=True):
@@ -98,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         pipeline = Pipeline.open("tiny", edge=args.edge)
         steps = steps_for(args.fraction, FULL_RUN.total_steps)
-        config = replace(in_parallel(FULL_RUN), steps=steps)
+        config = replace(commit_in_parallel(FULL_RUN), steps=steps)
         prompts = [problem.prompt for problem in held_out_problems(args.prompts)]
         rows = measure(pipeline, Bundle.open(args.edge), prompts, config, args.threshold)
     except (CloudError, EdgeError) as error:

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from cloud_anchor.sampling.config import in_parallel
+from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import DenoiseConfig
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig, walk
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig, verify_drafts
 from cloud_anchor.selection.scorer import Scorer
 from payload import AnchorSet, Contract
 
@@ -98,7 +97,7 @@ def product(at: Situation, threshold: float = TRUST) -> AnchorSet:
     """The current predictions that the edge model would not have written by itself."""
     if not at.early.predicted_answer:
         return at.anchors({}, 0)
-    (found,) = walk(at.scorer, [at.early], at.contract, EdgeAwareConfig(threshold=threshold))
+    (found,) = verify_drafts(at.scorer, [at.early], at.contract, EdgeAwareConfig(threshold=threshold))
     return at.anchors({p: found.text[p] for p in found.sent}, len(found.text))
 
 
@@ -172,8 +171,8 @@ ABLATION: dict[str, Condition] = {
 }
 
 ORDERS: dict[str, dict[str, object]] = {
-    "entropy": {"alg": "entropy", "temperature": 0.2, "top_p": 0.95},
-    "confidence": {"alg": "confidence"},
+    "entropy": {"order": "entropy", "temperature": 0.2, "top_p": 0.95},
+    "confidence": {"order": "confidence"},
 }
 """The paper's order and settings, and the unfiltered one."""
 
@@ -189,4 +188,4 @@ def plan(order: str, base: DenoiseConfig) -> DenoiseConfig:
 
 def parallel_plan(base: DenoiseConfig, steps: int) -> DenoiseConfig:
     """`base`, run for so many steps with parallel commits, and no stop: it is looked at on the way."""
-    return replace(in_parallel(base), steps=steps, stop=None)
+    return replace(commit_in_parallel(base), steps=steps, stop=None)

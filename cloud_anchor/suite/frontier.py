@@ -27,8 +27,9 @@ from rich.table import Table
 
 from cloud_anchor.errors import CloudError
 from cloud_anchor.metrics import bootstrap, word_f1
+from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import denoise_steps, steps_for
+from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.suite.conditions import Situation, committed, draft, parallel_plan, product, swiftly
 from cloud_anchor.suite.store import Record, Store

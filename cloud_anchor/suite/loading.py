@@ -17,7 +17,7 @@ from cloud_anchor.model.checkpoint import TINY, find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import prompt_form, tokenizer_data
 from cloud_anchor.pipeline import DEFAULT_PLAN
-from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.lab import Edge, Lab
 from cloud_anchor.tiny.pair import Pair

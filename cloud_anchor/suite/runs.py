@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import DenoiseConfig, State, denoise_steps
+from cloud_anchor.sampling.sampler import denoise_steps
+from cloud_anchor.sampling.state import State
 from cloud_anchor.suite.conditions import ORDERS, PARALLEL, parallel_plan, plan
 
 

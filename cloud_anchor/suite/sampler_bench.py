@@ -23,7 +23,8 @@ from cloud_anchor.errors import CloudError, RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, load_model, random_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import prompt_form
-from cloud_anchor.sampling.sampler import DenoiseConfig, denoise
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.tiny.tasks import held_out_problems
@@ -301,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             canvas=args.canvas,
             total_steps=args.total_steps,
             steps=args.steps,
-            alg="entropy",
+            order="entropy",
             temperature=0.2,
             top_p=0.95,
         )

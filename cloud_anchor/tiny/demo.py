@@ -22,9 +22,9 @@ from rich.text import Text
 
 from cloud_anchor.errors import CloudError
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.sampling.config import in_parallel
+from cloud_anchor.sampling.config import commit_in_parallel, steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import denoise, denoise_steps, steps_for
+from cloud_anchor.sampling.sampler import denoise, denoise_steps
 from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.suite.conditions import PARALLEL_CONDITIONS, SWIFT, Situation, committed
 from cloud_anchor.tiny.check import is_right
@@ -82,7 +82,7 @@ def run_cloud(pair: Pair, prompt_ids: list[int], steps: int) -> dict[str, Run]:
             name = "paper" if "paper" not in runs else "full"
             runs[name] = Run(found, time.perf_counter() - started)
     started = time.perf_counter()
-    (swift,) = denoise(pair.dream, [prompt_ids], replace(in_parallel(FULL_RUN), steps=steps))
+    (swift,) = denoise(pair.dream, [prompt_ids], replace(commit_in_parallel(FULL_RUN), steps=steps))
     runs["edge-aware"] = Run(swift, time.perf_counter() - started)
     runs.setdefault("full", runs["paper"])
     return runs

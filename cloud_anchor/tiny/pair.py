@@ -11,7 +11,7 @@ from pathlib import Path
 from cloud_anchor.model.checkpoint import find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import PromptForm, prompt_form
-from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.sampling.config import DenoiseConfig
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.runtime import EdgeRuntime

@@ -53,7 +53,7 @@ def test_json_has_the_history(dream_folder: Path, tmp_path: Path, capsys: pytest
 def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a", "b", "c")]
     for file, seed in zip(files, "112", strict=True):
-        options = ("--alg", "entropy", "--temperature", "1.5", "--seed", seed, "-o", str(file))
+        options = ("--order", "entropy", "--temperature", "1.5", "--seed", seed, "-o", str(file))
         assert main(command(dream_folder, "--fraction", "0.5", *options)) == 0
     first, second, third = (file.read_bytes() for file in files)
     assert first == second != third
@@ -63,7 +63,10 @@ def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) 
     ("options", "code", "message"),
     [
         (["--fraction", "2"], 2, "fraction: expected above 0, at most 1, found 2.0"),
-        (["--alg", "fastest"], 2, "algorithm: expected origin"),
+        (["--order", "fastest"], 2, "order: expected origin"),
+        (["--alg", "fastest"], 2, "order: expected origin"),
+        (["--commit", "1.5"], 2, "commit: expected auto, quota or a probability above 0, at most 1"),
+        (["--order", "origin", "--commit", "0.5"], 2, "commit: expected a scored order"),
         (["--model", "/nowhere/model"], 4, "/nowhere/model: expected a folder"),
         (["--edge", "/nowhere/bundle"], 4, "/nowhere/bundle: expected a model bundle"),
         (["--canvas", "4096"], 2, "within 512 positions"),

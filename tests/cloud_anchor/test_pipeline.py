@@ -9,10 +9,11 @@ import pytest
 
 from cloud_anchor.anchor import main
 from cloud_anchor.errors import CheckpointError, RequestError
-from cloud_anchor.pipeline import Pipeline, Selection
-from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer, open_scorer
+from cloud_anchor.selection.select import Selection
 from edge_runtime.bundle.bundle import Bundle, read_manifest
 from edge_runtime.errors import ContextError
 from edge_runtime.runtime import EdgeRuntime
@@ -37,7 +38,7 @@ def edge(edge_bundle: Path) -> EdgeRuntime:
 def test_the_device_writes_what_the_cloud_intended(
     pipeline: Pipeline, edge: EdgeRuntime, threshold: float
 ) -> None:
-    selection = Selection(walk=EdgeAwareConfig(threshold, 0.05, 20))
+    selection = Selection(config=EdgeAwareConfig(threshold, 0.05, 20))
     for made in pipeline.make(PROMPTS, CONFIG, selection):
         request = edge.read(made.payload(pipeline.form, "template-gzip", embed_prompt=True))
         assert request.prompt_ids == list(made.run.prompt_ids)
@@ -88,15 +89,15 @@ def test_a_span_beyond_the_context_is_refused_by_both_scorers(pipeline: Pipeline
 
 def test_selections_and_the_dial_between_bytes_and_fidelity(pipeline: Pipeline) -> None:
     runs = [made.run for made in pipeline.make(PROMPTS, CONFIG)]
-    paper = pipeline.choose(PROMPTS, runs, Selection("paper"))
+    paper = pipeline.select(PROMPTS, runs, Selection("paper"))
     committed = [sum(token != run.mask_id for token in run.answer) for run in runs]
     assert [len(made.anchors) for made in paper] == committed
-    everything = pipeline.choose(PROMPTS, runs, Selection("confidence", EdgeAwareConfig(threshold=0)))
+    everything = pipeline.select(PROMPTS, runs, Selection("confidence", EdgeAwareConfig(threshold=0)))
     assert [list(made.anchors.ids) for made in everything] == [run.predicted_answer for run in runs]
     told = [
         sum(
             len(made.anchors)
-            for made in pipeline.choose(PROMPTS, runs, Selection(walk=EdgeAwareConfig(t, 0.0, 50)))
+            for made in pipeline.select(PROMPTS, runs, Selection(config=EdgeAwareConfig(t, 0.0, 50)))
         )
         for t in (0.0, 1.0)
     ]
@@ -200,7 +201,7 @@ def test_edge_aware_needs_an_edge(dream_folder: Path) -> None:
     (made,) = pipeline.make(PROMPTS[:1], CONFIG)
     assert made.walk is None, "the paper's selection is what is left"
     with pytest.raises(RequestError, match="expected an edge bundle"):
-        pipeline.choose(PROMPTS[:1], [made.run], Selection("edge-aware"))
+        pipeline.select(PROMPTS[:1], [made.run], Selection("edge-aware"))
     with pytest.raises(RequestError, match=r"select: expected paper or .*, found 'best'"):
         Selection("best")
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from cloud_anchor.sampling.sampler import State
+from cloud_anchor.sampling.state import State
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.conditions import plan
 from cloud_anchor.suite.lab import Case, Lab

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cloud_anchor.sampling.sampler import State
+from cloud_anchor.sampling.state import State
 from cloud_anchor.suite.conditions import ALONE, Situation, committed, plan, product
 from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.lab import Case

@@ -13,15 +13,10 @@ import torch
 
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.dream import DreamModel, Prefix
-from cloud_anchor.sampling.sampler import (
-    ALGORITHMS,
-    DenoiseConfig,
-    State,
-    advance,
-    denoise,
-    denoise_steps,
-    denoise_stream,
-)
+from cloud_anchor.sampling.config import ORDERS, DenoiseConfig
+from cloud_anchor.sampling.sampler import denoise, denoise_steps, denoise_stream
+from cloud_anchor.sampling.state import State
+from cloud_anchor.sampling.step import advance
 from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
 
 DREAM = ("origin", "maskgit_plus", "topk_margin", "entropy")
@@ -45,16 +40,16 @@ def reference(dream_folder: Path) -> ReferenceModel:
     return ReferenceModel(dream_folder)
 
 
-@pytest.mark.parametrize("alg", DREAM)
-@pytest.mark.parametrize(("temperature", "top_p", "top_k", "alg_temp"), FILTERS)
+@pytest.mark.parametrize("order", DREAM)
+@pytest.mark.parametrize(("temperature", "top_p", "top_k", "order_temperature"), FILTERS)
 def test_every_step_equals_the_plain_sampler(
     model: DreamModel,
     reference: ReferenceModel,
-    alg: str,
+    order: str,
     temperature: float,
     top_p: float | None,
     top_k: int | None,
-    alg_temp: float | None,
+    order_temperature: float | None,
 ) -> None:
     for seed, prompt in enumerate(PROMPTS):
         expected = sample(
@@ -62,21 +57,21 @@ def test_every_step_equals_the_plain_sampler(
             prompt,
             canvas=40,
             steps=16,
-            alg=alg,
+            alg=order,
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,
-            alg_temp=alg_temp,
+            alg_temp=order_temperature,
             seed=seed,
         )
         config = DenoiseConfig(
             canvas=40,
             total_steps=16,
-            alg=alg,
+            order=order,
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,
-            alg_temp=alg_temp,
+            order_temperature=order_temperature,
             seed=seed,
         )
         (run,) = denoise(model, [prompt], config)
@@ -106,10 +101,10 @@ def test_attention_sees_what_follows_and_never_padding(dream_folder: Path, atten
     assert (after[0] - together[0, 0]).abs().max() > 1e-3, "position 0 does not see position 9"
 
 
-@pytest.mark.parametrize("alg", ALGORITHMS)
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_company_in_a_batch_changes_nothing(model: DreamModel, alg: str, temperature: float) -> None:
-    config = DenoiseConfig(canvas=24, total_steps=10, alg=alg, temperature=temperature, seed=4)
+def test_company_in_a_batch_changes_nothing(model: DreamModel, order: str, temperature: float) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=10, order=order, temperature=temperature, seed=4)
     together = denoise(model, PROMPTS, config)
     for run, prompt in zip(together, PROMPTS, strict=True):
         (alone,) = denoise(model, [prompt], config)
@@ -119,7 +114,7 @@ def test_company_in_a_batch_changes_nothing(model: DreamModel, alg: str, tempera
 
 def test_a_kept_prefix_is_the_prompt_as_it_was(dream_folder: Path, model: DreamModel) -> None:
     """Made anew in every step it changes nothing; kept, it changes nothing as long as the canvas does not."""
-    config = DenoiseConfig(canvas=24, total_steps=10, alg="maskgit_plus")
+    config = DenoiseConfig(canvas=24, total_steps=10, order="maskgit_plus")
     for prompts in (PROMPTS, PROMPTS[1:2]):
         exact = denoise(model, prompts, config)
         anew = denoise(model, prompts, replace(config, prefix_every=1))
@@ -152,23 +147,27 @@ def test_a_state_with_a_kept_prefix_goes_on_from_a_copy(model: DreamModel) -> No
         assert end.results(model, config) == straight
 
 
-@pytest.mark.parametrize("alg", ALGORITHMS)
-@pytest.mark.parametrize("alg_temp", [None, 0.4])
-def test_committed_tokens_never_change(model: DreamModel, alg: str, alg_temp: float | None) -> None:
-    config = DenoiseConfig(canvas=30, total_steps=12, alg=alg, temperature=0.8, alg_temp=alg_temp)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order_temperature", [None, 0.4])
+def test_committed_tokens_never_change(
+    model: DreamModel, order: str, order_temperature: float | None
+) -> None:
+    config = DenoiseConfig(
+        canvas=30, total_steps=12, order=order, temperature=0.8, order_temperature=order_temperature
+    )
     canvases = [(s.ids.clone(), s.when.clone()) for s in denoise_steps(model, PROMPTS, config)]
     for (before, when), (after, later) in itertools.pairwise(canvases):
         kept = before != model.mask_id
         assert torch.equal(after[kept], before[kept])
         assert torch.equal(later[kept], when[kept])
-    if alg == "confidence":  # Dream's own orders let the model propose the mask token, and it stays
+    if order == "confidence":  # Dream's own orders let the model propose the mask token, and it stays
         assert (canvases[-1][0] != model.mask_id).all()
 
 
-@pytest.mark.parametrize("alg", ALGORITHMS)
-def test_going_on_equals_running_straight(model: DreamModel, alg: str) -> None:
-    whole = DenoiseConfig(canvas=24, total_steps=12, alg=alg, temperature=0.9, seed=2)
-    part = DenoiseConfig(canvas=24, total_steps=12, alg=alg, temperature=0.9, seed=2, steps=3)
+@pytest.mark.parametrize("order", ORDERS)
+def test_going_on_equals_running_straight(model: DreamModel, order: str) -> None:
+    whole = DenoiseConfig(canvas=24, total_steps=12, order=order, temperature=0.9, seed=2)
+    part = DenoiseConfig(canvas=24, total_steps=12, order=order, temperature=0.9, seed=2, steps=3)
     straight = denoise(model, PROMPTS, whole)
     *_, state = denoise_steps(model, PROMPTS, part)
     early = state.results(model, part)
@@ -186,19 +185,19 @@ def test_rows_leave_and_join(model: DreamModel) -> None:
     straight = denoise(model, PROMPTS, config)
     half = DenoiseConfig(canvas=24, total_steps=8, temperature=0.5, steps=4)
     *_, state = denoise_steps(model, PROMPTS[:2], half)
-    mixed = state.take([1]).join(State.start(model, PROMPTS[2:], config))
+    mixed = state.select_rows([1]).join(State.start(model, PROMPTS[2:], config))
     assert mixed.steps == [4, 0]
     for _ in range(4):
         advance(model, mixed, config)
     first = mixed.results(model, config)[0]
     assert (first.ids, first.when) == (straight[1].ids, straight[1].when)
-    rest = mixed.take([1])
+    rest = mixed.select_rows([1])
     for _ in range(4):
         advance(model, rest, config)
     assert rest.results(model, config)[0] == straight[2]
 
 
-@pytest.mark.parametrize("options", [{}, {"stop": "complete"}, {"threshold": 0.3}, {"stop": "prophet"}])
+@pytest.mark.parametrize("options", [{}, {"stop": "complete"}, {"commit": 0.3}, {"stop": "prophet"}])
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
 def test_a_stream_gives_every_answer_as_if_alone(
     model: DreamModel, options: dict[str, object], batch: int

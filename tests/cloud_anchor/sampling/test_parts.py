@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_anchor.errors import CloudError, NothingToSendError, RequestError
+from cloud_anchor.errors import CloudError, RequestError
 from cloud_anchor.sampling import filters, schedules, scores, stops, unmasking
+from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
 from cloud_anchor.selection.committed import committed, confident
 from payload import Contract, Extras
 from tests.cloud_anchor.cloud_reference import keep_best, keep_nucleus
@@ -219,8 +219,7 @@ def test_paper_selection_is_what_is_committed_before_the_end() -> None:
     assert (anchors.positions, anchors.ids, anchors.length) == ((0, 2), (1, 3), 4)
     assert anchors.canvas == 6
     assert run.extras("why") == Extras("why", step=1, total_steps=10)
-    with pytest.raises(NothingToSendError, match=r"after 1 of 10 steps.*--fraction"):
-        committed(run_of([MASK, MASK]), CONTRACT)
+    assert len(committed(run_of([MASK, MASK]), CONTRACT)) == 0
 
 
 def test_confident_selection_takes_predictions() -> None:
@@ -236,13 +235,14 @@ def test_confident_selection_takes_predictions() -> None:
         ({"canvas": 0}, "canvas: expected 1 to 65536 positions, found 0"),
         ({"steps": 0}, "steps: expected 1 to 128, found 0"),
         ({"steps": 129}, "steps: expected 1 to 128, found 129"),
-        ({"alg": "best"}, "algorithm: expected origin or maskgit_plus"),
+        ({"order": "best"}, "order: expected origin or maskgit_plus"),
         ({"temperature": -1.0}, "temperature: expected 0 to 100"),
         ({"temperature": math.nan}, "temperature: expected 0 to 100"),
         ({"top_p": 0.0}, "top-p: expected above 0"),
         ({"top_k": 0}, "top-k: expected at least 1"),
         ({"schedule": "linear"}, "schedule: expected dream or cosine"),
-        ({"alg": "origin", "threshold": 0.9}, "threshold: expected an algorithm with an order"),
+        ({"order": "origin", "commit": 0.9}, "commit: expected a scored order"),
+        ({"commit": "all"}, "commit: expected auto, quota or a probability"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:
@@ -288,20 +288,22 @@ def test_one_doubtful_position_does_not_end_the_answer() -> None:
 
 def look_of(
     canvas: str, when: list[int] | None = None, gap: float = 0.0, step: int = 8, total: int = 10
-) -> stops.Look:
+) -> stops.StepView:
     """_ masked, w a word, E an end; the predictions expect words up to the first end."""
     masked = torch.tensor([[c == "_" for c in canvas]])
     end = torch.tensor([[c == "E" for c in canvas]])
     size = len(canvas)
     zeros = torch.zeros(1, size)
     ending = torch.tensor([[float(c == "E") or 0.1 * (c == "_") for c in canvas]])
-    return stops.Look(
+    return stops.StepView(
         masked=masked,
         end=end,
         when=torch.tensor([when or [0 if c == "_" else 1 for c in canvas]]),
         step=torch.tensor([step]),
         total=total,
-        predict=lambda: stops.Predictions(zeros.long(), zeros, ending, torch.full((1, size), gap) * masked),
+        predict=lambda: stops.StepPredictions(
+            zeros.long(), zeros, ending, torch.full((1, size), gap) * masked
+        ),
     )
 
 

@@ -12,9 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_anchor.errors import NothingToSendError, RequestError
+from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aware, walk, within_bytes
+from cloud_anchor.selection.edge_aware import (
+    EdgeAwareConfig,
+    EdgeWalk,
+    edge_aware,
+    verify_drafts,
+    within_bytes,
+)
 from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer
 from edge_runtime.decode.forced import fill
 from edge_runtime.engine.base import BaseEngine, Logits
@@ -94,7 +100,7 @@ def test_the_device_writes_the_intended_text(
     run: Denoised, threshold: float, guard: float, max_passes: int
 ) -> None:
     config = EdgeAwareConfig(threshold, guard, max_passes)
-    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
+    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
     anchors = edge_aware(run, found, CONTRACT)
     assert found.passes <= max_passes
     assert len(found.text) == run.predicted_length
@@ -109,7 +115,7 @@ def test_the_device_writes_the_intended_text(
 @given(drafts(), st.sampled_from([0.0, 0.3, 0.9]))
 def test_every_token_sent_is_needed(run: Denoised, threshold: float) -> None:
     config = EdgeAwareConfig(threshold, 0.0, 100)
-    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
+    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
     anchors = edge_aware(run, found, CONTRACT)
     for position in found.sent:
         fewer = keep(anchors, set(found.sent) - {position})
@@ -119,7 +125,7 @@ def test_every_token_sent_is_needed(run: Denoised, threshold: float) -> None:
 @settings(deadline=None, max_examples=25)
 @given(drafts())
 def test_with_enough_passes_free_positions_are_the_edge_models_own(run: Denoised) -> None:
-    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.5, 0.0, 100))
+    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.5, 0.0, 100))
     own = HashEngine()
     for position in found.sent:
         if run.confidence[position] < 0.5:  # a special token, which no answer has
@@ -134,7 +140,7 @@ def test_with_enough_passes_free_positions_are_the_edge_models_own(run: Denoised
 
 def test_all_binding_is_one_pass_and_the_draft_itself() -> None:
     run = draft([3, 1, 4, 1, 5, 9, 2, 6], [0.1] * 8)
-    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
+    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
     assert (found.passes, found.text) == (1, run.predicted_answer)
     assert found.tokens == len(run.prompt_ids) + 7, "the last token predicts nothing that is wanted"
 
@@ -155,7 +161,7 @@ def test_a_second_pass_reads_only_what_a_change_touches() -> None:
 
 def test_gains_are_what_the_edge_model_lacks() -> None:
     run = draft([3, 1, 4, 1, 5], [0.9] * 5)
-    (found,) = walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
+    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(0.0, 0.0))
     (reading,) = EngineScorer(HashEngine(), EOS).score([Span(run.prompt_ids, found.text)])
     for position in found.sent:
         expected = 0.9 * (np.log(0.9) - reading.logprob[position])
@@ -168,29 +174,29 @@ def test_a_byte_budget_holds_and_the_text_is_what_the_device_writes(
     run: Denoised, budget: int, guard: float
 ) -> None:
     scorer, config = EngineScorer(HashEngine(), EOS), EdgeAwareConfig(0.0, guard)
-    (found,) = walk(scorer, [run], CONTRACT, config)
+    (found,) = verify_drafts(scorer, [run], CONTRACT, config)
 
-    def cost(anchors: AnchorSet) -> int:
+    def size(anchors: AnchorSet) -> int:
         return 5 + sum(1 + (token > 5) for token in anchors.ids)  # as a codec's, not the same for all
 
-    def size(walked: EdgeWalk) -> int:
-        return cost(edge_aware(run, walked, CONTRACT))
+    def size_of(walk: EdgeWalk) -> int:
+        return size(edge_aware(run, walk, CONTRACT))
 
-    (bare,) = walk(scorer, [run], CONTRACT, config, only=())
+    (bare,) = verify_drafts(scorer, [run], CONTRACT, config, only=())
     assert filled(edge_aware(run, bare, CONTRACT), run.prompt_ids) == bare.text
     refusal = ""
     try:
-        kept = within_bytes(scorer, run, found, CONTRACT, config, budget, cost)
+        kept = within_bytes(scorer, run, found, CONTRACT, config, budget, size)
     except RequestError as error:
         refusal = str(error)
     if refusal:
         # Neither none nor all fits; a number in between may, for it can spare special tokens.
-        assert size(bare) > budget < size(found)
-        assert f"max bytes: expected at least {size(bare)}," in refusal
+        assert size_of(bare) > budget < size_of(found)
+        assert f"max bytes: expected at least {size_of(bare)}," in refusal
         assert f"found {budget}" in refusal
         return
-    assert size(kept) <= budget
-    if size(found) <= budget:
+    assert size_of(kept) <= budget
+    if size_of(found) <= budget:
         assert kept == found
     # The edge model goes on differently without the tokens left out: the walk says how.
     assert filled(edge_aware(run, kept, CONTRACT), run.prompt_ids) == kept.text
@@ -207,7 +213,7 @@ def test_a_byte_budget_keeps_the_largest_gains() -> None:
 
     run = draft([3, 1, 4, 1, 5, 9, 2, 6], [0.9, 0.2, 0.5, 0.95, 0.3, 0.7, 0.1, 0.8])
     scorer, config = EngineScorer(Plain(), EOS), EdgeAwareConfig(0.0, 0.0)
-    (found,) = walk(scorer, [run], CONTRACT, config)
+    (found,) = verify_drafts(scorer, [run], CONTRACT, config)
     best = sorted(found.sent, key=lambda p: -found.gains[p])
     for count in range(len(best) + 1):
         kept = within_bytes(scorer, run, found, CONTRACT, config, count, len)
@@ -215,10 +221,12 @@ def test_a_byte_budget_keeps_the_largest_gains() -> None:
         assert len(kept.sent) <= count
 
 
-def test_an_empty_answer_is_an_error() -> None:
-    run = draft([], [])
-    with pytest.raises(NothingToSendError, match="after 6 of 64 steps expected an answer"):
-        walk(EngineScorer(HashEngine(), EOS), [run], CONTRACT)
+def test_an_empty_draft_has_an_empty_walk() -> None:
+    scorer = EngineScorer(HashEngine(), EOS)
+    runs = [draft([], []), draft([3, 1, 4], [0.1] * 3)]
+    empty, other = verify_drafts(scorer, runs, CONTRACT)
+    assert empty == EdgeWalk([], [], {}, 0, 0)
+    assert other == verify_drafts(EngineScorer(HashEngine(), EOS), runs[1:], CONTRACT)[0]
 
 
 @pytest.mark.parametrize("options", [(-0.1, 0.0, 1), (1.1, 0.0, 1), (0.5, -1.0, 1), (0.5, 0.0, 0)])
@@ -270,5 +278,8 @@ def test_reading_in_batches_is_reading_one_by_one(tmp_path: Path) -> None:
         300, "0" * 64, {"<|endoftext|>": 300, "<|im_start|>": 301, "<|im_end|>": 302}, "1" * 64
     )
     config = EdgeAwareConfig(0.5, 0.01, 5)
-    one, other = walk(together, runs, contract, config), walk(single, runs, contract, config)
+    one, other = (
+        verify_drafts(together, runs, contract, config),
+        verify_drafts(single, runs, contract, config),
+    )
     assert [(w.text, w.sent, w.passes) for w in one] == [(w.text, w.sent, w.passes) for w in other]

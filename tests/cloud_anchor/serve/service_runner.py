@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.sampler import DenoiseConfig
+from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.serve.app import create_app
 from cloud_anchor.serve.backend import Backend
 from cloud_anchor.serve.keys import ApiKeys

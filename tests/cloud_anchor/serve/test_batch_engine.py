@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from cloud_anchor.pipeline import Pipeline, Selection
-from cloud_anchor.sampling.sampler import DenoiseConfig, Running, denoise
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.continuous_batch import ContinuousBatch
+from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batch_engine import BatchEngine
 from cloud_anchor.serve.errors import ServiceError, refused
 from cloud_anchor.serve.jobs import Job, JobEvent, ServedPayload
@@ -94,7 +97,7 @@ def alone(pipeline: Pipeline, prompt: str, steps: int) -> bytes:
 
 def test_answers_that_join_and_leave_a_batch_are_those_made_alone(pipeline: Pipeline) -> None:
     ids = [pipeline.form.ids(prompt) for prompt in PROMPTS]
-    running: Running[int] = Running(pipeline.model, PLAN)
+    running: ContinuousBatch[int] = ContinuousBatch(pipeline.model, PLAN)
     found: dict[tuple[int, int], list[int]] = {}
     for step in range(1, 20):
         if step <= len(ids):

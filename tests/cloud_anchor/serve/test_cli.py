@@ -105,7 +105,7 @@ def test_it_serves_fills_and_stops_in_order(
         (["--batch", "0"], 2, "batch: expected at least 1, found 0"),
         (["--port", "99999"], 2, "port: expected 0 to 65535"),
         (["--deadline", "0"], 2, "deadline: expected above 0"),
-        (["--alg", "random"], 2, "algorithm: expected"),
+        (["--order", "random"], 2, "order: expected"),
         (["--threads", "0"], 2, "threads: expected at least 1"),
         (["--keys", "/nonexistent/keys"], 2, "expected a readable file of keys"),
         (["--model", "/nonexistent/model"], 4, "expected a folder with config.json"),

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.pipeline import Pipeline, Selection
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.keys import ApiKeys
 from cloud_anchor.serve.settings import MIN_PAYLOAD_BYTES
 from payload import AnchorSet, Base, Extras, Shared, decode, encode, peek
@@ -302,7 +303,7 @@ def test_different_orders_are_served_side_by_side(client: Client, pipeline: Pipe
             )
         )
     for order, reply in zip(orders, replies, strict=True):
-        (made,) = pipeline.make([PROMPT], replace(PLAN, steps=8, alg=order), Selection("paper"))
+        (made,) = pipeline.make([PROMPT], replace(PLAN, steps=8, order=order), Selection("paper"))
         assert reply.body == made.payload(pipeline.form)
 
 

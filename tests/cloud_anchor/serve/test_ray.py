@@ -11,13 +11,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud_anchor.pipeline import Pipeline, Selection
-from cloud_anchor.sampling.sampler import DenoiseConfig, steps_for
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import steps_for
+from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.backend import AnchorRequest
 from cloud_anchor.serve.cluster import ClusterSettings
 from cloud_anchor.serve.errors import ServiceError
@@ -180,8 +182,8 @@ def engines() -> set[int]:
 
 def test_the_answers_are_those_of_one_machine(client: Client, settings: ClusterSettings) -> None:
     pipeline = Pipeline.open(settings.model)
-    canvas, total = pipeline.plan([PROMPT])
-    plan = DenoiseConfig(canvas=canvas, total_steps=total, steps=steps_for(settings.fraction, total))
+    plan = pipeline.plan([PROMPT])
+    plan = replace(plan, steps=steps_for(settings.fraction, plan.total_steps))
     for how in (None, "paper"):
         (made,) = pipeline.make([PROMPT], plan, Selection(how))
         reply = client.anchors(prompt=PROMPT, **({"select": how} if how else {}))

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import DenoiseConfig, denoise_steps
+from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.suite import runner
 from cloud_anchor.suite.__main__ import main
 from cloud_anchor.suite.autoregressive import Autoregressive

@@ -9,14 +9,15 @@ import pytest
 
 from cloud_anchor.model.checkpoint import load_model, random_model
 from cloud_anchor.model.families import Shape
-from cloud_anchor.sampling.sampler import DenoiseConfig, denoise
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.suite import sampler_bench
 from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
 
 
 def test_the_plain_sampler_is_the_published_one(dream_folder: Path) -> None:
     model = load_model(str(dream_folder), device="cpu")
-    options = {"canvas": 20, "alg": "entropy", "temperature": 0.2, "top_p": 0.95}
+    options = {"canvas": 20, "order": "entropy", "temperature": 0.2, "top_p": 0.95}
     config = DenoiseConfig(total_steps=10, **options)  # type: ignore[arg-type]
     expected = sample(
         ReferenceModel(dream_folder),

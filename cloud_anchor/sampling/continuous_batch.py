@@ -1,0 +1,124 @@
+"""Continuous batching: answers denoised together, each joining and leaving between two steps.
+
+Responsible for rows, their names and when each is done. Not responsible for what a step does (see `step`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.state import State
+from cloud_anchor.sampling.step import advance
+from cloud_anchor.sampling.stops import STOPS
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Snapshot(NamedTuple, Generic[Name]):
+    """An answer after a step; `done` if it has left the batch."""
+
+    name: Name
+    run: Denoised
+    done: bool
+
+
+@dataclass
+class _Row(Generic[Name]):
+    """A row of the batch: its name, and the steps after which a snapshot is due, ascending."""
+
+    name: Name
+    marks: tuple[int, ...]
+
+
+class ContinuousBatch(Generic[Name]):
+    """Answers denoised together, of which any may join or leave between two steps.
+
+    They share a configuration, except for the number of steps that each runs. Not thread-safe.
+    """
+
+    def __init__(self, model: DreamModel, config: DenoiseConfig) -> None:
+        self.model = model
+        self.config = config
+        self._rows: list[_Row[Name]] = []
+        self._state: State | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def names(self) -> list[Name]:
+        return [row.name for row in self._rows]
+
+    def join(self, name: Name, prompt: Sequence[int], marks: Sequence[int] = ()) -> None:
+        """Adds an answer to the next step.
+
+        marks: steps after which a snapshot is returned, ascending; the answer leaves after the last. Default:
+        config.run_steps.
+        """
+        started = State.start(self.model, [prompt], self.config)
+        self._state = started if self._state is None else self._state.join(started)
+        self._rows.append(_Row(name, tuple(marks) or (self.config.run_steps,)))
+
+    def leave(self, names: Iterable[Name]) -> None:
+        """Removes answers before they are done."""
+        gone = set(names)
+        self._keep([index for index, row in enumerate(self._rows) if row.name not in gone])
+
+    def split(self) -> ContinuousBatch[Name]:
+        """Moves the later half of the answers to another batch, for when all together exceed the memory."""
+        other: ContinuousBatch[Name] = ContinuousBatch(self.model, self.config)
+        half = (len(self._rows) + 1) // 2
+        if self._state is not None and half < len(self._rows):
+            other._rows = self._rows[half:]
+            other._state = self._state.select_rows(range(half, len(self._rows)))
+            self._keep(list(range(half)))
+        return other
+
+    def step(self) -> list[Snapshot[Name]]:
+        """Runs one step of every answer; returns those at a mark and those that are done.
+
+        Where the model fails, the answers stay as they were before the step.
+        """
+        state = self._state
+        if state is None:
+            return []
+        advance(self.model, state, self.config)
+        done = _finished(self.model, state, self.config, [row.marks[-1] for row in self._rows])
+        marked = {
+            index: "steps" for index, row in enumerate(self._rows) if state.steps[index] in row.marks
+        } | dict(done)
+        if not marked:
+            return []
+        answers = state.results(self.model, self.config, marked)
+        snapshots = [
+            Snapshot(self._rows[index].name, answer, index in done)
+            for index, answer in zip(marked, answers, strict=True)
+        ]
+        if done:
+            self._keep([index for index in range(len(self._rows)) if index not in done])
+        return snapshots
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        if self._state is not None and len(rows) < len(self._rows):
+            self._state = self._state.select_rows(rows) if rows else None
+            self._rows = [self._rows[index] for index in rows]
+
+
+def _finished(
+    model: DreamModel, state: State, config: DenoiseConfig, limits: Sequence[int]
+) -> Mapping[int, str]:
+    """Rows that are done, each with the reason (see Denoised.stopped_by); `limits`: steps to run per row."""
+    pairs = zip(state.steps, limits, strict=True)
+    done = {row: "steps" for row, (step, limit) in enumerate(pairs) if step >= limit}
+    if config.stop is not None:
+        rule = STOPS[config.stop](state.view(model, config)).tolist()
+        done = {row: config.stop for row, stop in enumerate(rule) if stop} | done
+    if config.commit_threshold is not None:
+        open_ = (state.ids == model.mask_id).any(1).tolist()
+        done = {row: "finished" for row, left in enumerate(open_) if not left} | done
+    return dict(sorted(done.items()))

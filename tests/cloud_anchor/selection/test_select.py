@@ -1,0 +1,73 @@
+"""The selections by name: what needs an edge model, what each sends, and when that is too little."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cloud_anchor.errors import NothingToSendError, RequestError
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
+from cloud_anchor.selection.scorer import EngineScorer
+from cloud_anchor.selection.select import Selected, Selection, require_anchors, select
+from tests.cloud_anchor.selection.test_edge_aware import CONTRACT, EOS, HashEngine, draft
+
+SCORER = EngineScorer(HashEngine(), EOS)
+
+
+def test_the_default_depends_on_the_edge_model() -> None:
+    assert Selection().resolve(edge_model=True).name == "edge-aware"
+    assert Selection().resolve(edge_model=False).name == "paper"
+    assert Selection("confidence").resolve(edge_model=True).name == "confidence"
+    assert [Selection(name).sends_predictions for name in ("paper", "confidence", "edge-aware")] == [
+        False,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selection", "message"),
+    [
+        (Selection("edge-aware"), "select edge-aware: expected an edge bundle"),
+        (Selection(max_bytes=50), "max bytes: expected an edge bundle"),
+    ],
+)
+def test_what_needs_an_edge_model_says_so(selection: Selection, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        select([draft([3], [0.9])], CONTRACT, selection)
+
+
+def test_each_selection_of_one_run() -> None:
+    run = draft([3, 1, 4, 1, 5], [0.9, 0.2, 0.9, 0.2, 0.9])
+    (paper,) = select([run], CONTRACT, Selection("paper"), SCORER)
+    assert len(paper.anchors) == 0, "nothing is committed"
+    (confident,) = select([run], CONTRACT, Selection("confidence", EdgeAwareConfig(threshold=0.5)))
+    assert (confident.anchors.positions, confident.anchors.length) == ((0, 2, 4), 5)
+    (aware,) = select([run], CONTRACT, Selection(), SCORER)
+    assert aware.walk is not None
+    assert aware.walk.text == run.predicted_answer
+    assert list(aware.anchors.positions) == aware.walk.sent
+
+
+@pytest.mark.parametrize(
+    ("selection", "predicted", "message"),
+    [
+        (Selection("paper"), [3, 1], "after 6 of 64 steps expected at least one token to send, found none"),
+        (Selection("confidence"), [], "expected at least one token to send"),
+        (Selection("edge-aware"), [], "after 6 of 64 steps expected an answer of at least one token"),
+    ],
+)
+def test_nothing_to_send_is_an_error(selection: Selection, predicted: list[int], message: str) -> None:
+    run = draft(predicted, [0.5] * len(predicted))
+    (selected,) = select([run], CONTRACT, selection, SCORER)
+    assert len(selected.anchors) == 0
+    with pytest.raises(NothingToSendError, match=message):
+        require_anchors(run, selected)
+
+
+def test_an_edge_model_that_needs_no_help_is_no_error() -> None:
+    run = draft([3, 1], [0.9] * 2)
+    (selected,) = select([run], CONTRACT, Selection(), SCORER)
+    assert selected.walk is not None
+    require_anchors(run, Selected(run.anchors({}, CONTRACT, 2), replace(selected.walk, sent=[])))

@@ -1,11 +1,10 @@
-"""A service on a free port of this machine, in a thread, and a client that says what came back."""
+"""A service on a free port of this machine, and a client that returns its responses."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +14,10 @@ import pytest
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.serve.app import create_app
 from cloud_anchor.serve.backend import Backend
+from cloud_anchor.serve.background import background_service
 from cloud_anchor.serve.keys import ApiKeys
 from cloud_anchor.serve.local_backend import LocalBackend
-from cloud_anchor.serve.server import Server
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.telemetry import Metrics
 
@@ -91,23 +89,8 @@ def served(
 ) -> Iterator[Client]:
     """The backend behind an address."""
     metrics = Metrics()
-    app = create_app(backend, keys or ApiKeys(), limits, metrics)
-    listener = socket.create_server(("127.0.0.1", port))
-    server = Server(app, app.service, limits, "127.0.0.1", 0)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    end = time.monotonic() + 60
-    while not server.started:
-        assert thread.is_alive(), "the service did not start"
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    try:
-        yield Client(listener.getsockname()[1], backend, metrics)
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        listener.close()
-        assert not thread.is_alive()
+    with background_service(backend, limits, keys, metrics, port) as found:
+        yield Client(found, backend, metrics)
 
 
 def local(pipeline: Pipeline, limits: Limits = LIMITS, plan: DenoiseConfig = PLAN) -> LocalBackend:

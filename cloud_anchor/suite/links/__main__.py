@@ -1,8 +1,11 @@
-"""python -m tests.links: an answer refined while it is written, over slow links, against waiting for 25%.
+"""`python -m cloud_anchor.suite.links`: responses streamed and refined over slow links, against one payload.
 
-The service and the device run here, with a simulated link between them. For each held-out prompt: the first
-token, the first one that is not taken back later, the final text, payload bytes and corrections. Both ways
-must end with the same text.
+Responsible for running service and device in this process with a simulated link between them and for
+measuring, per held-out prompt, the times to the first token, to the first token that is not retracted and to
+the final text, the payload bytes and the retractions. Not responsible for the link (see `link`).
+
+One payload after 25% of the steps is compared with a stream of payloads after 10, 15 and 25%. Both must end
+with the same text.
 """
 
 from __future__ import annotations
@@ -13,11 +16,14 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.tiny.pair import FULL_RUN
+from cloud_anchor.serve.background import background_service
+from cloud_anchor.serve.local_backend import LocalBackend
+from cloud_anchor.serve.settings import Limits
+from cloud_anchor.suite.links.link import LINKS, link_to
 from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.client.client import Client
@@ -25,16 +31,21 @@ from edge_runtime.decode.forced import Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
-from tests.cloud_anchor.serve.service_runner import LIMITS, local, served
-from tests.links.link import LINKS, behind
+from payload.cli import run_command
 
 STREAM = (0.1, 0.15, 0.25)
 TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Seconds from asking to the first token, to the first that stands, and to the last; what it took."""
+class LinkResult:
+    """One response.
+
+    ids:     final token ids.
+    first, first_standing, final: seconds from the request to the first token, to the first token that is not
+             retracted, and to the last.
+    bytes, payloads: received. cuts: retractions. taken_back: tokens retracted.
+    """
 
     ids: list[int]
     first: float
@@ -46,9 +57,9 @@ class Answer:
     taken_back: int
 
 
-def answer(url: str, edge: EdgeRuntime, prompt: str, stream: bool) -> Answer:
-    """One answer with the service behind an address."""
-    _ = edge.engine  # a device that is in use has its model loaded
+def measure(url: str, edge: EdgeRuntime, prompt: str, stream: bool) -> LinkResult:
+    """One response with the service at `url`."""
+    _ = edge.engine  # loaded before the clock starts, as on a device in use
     options = ServiceOptions(STREAM if stream else STREAM[-1:], stream, fallback=False)
     started = time.perf_counter()
     request = ServiceRequest(Client(url, timeout=TIMEOUT), edge, prompt, options).start()
@@ -68,39 +79,44 @@ def answer(url: str, edge: EdgeRuntime, prompt: str, stream: bool) -> Answer:
     standing = text[0][1] if text else final
     sizes = request.report.payload_bytes
     ids = [token.id for token, _ in text]
-    return Answer(ids, first or final, standing, final, sum(sizes), len(sizes), cuts, taken)
+    return LinkResult(ids, first or final, standing, final, sum(sizes), len(sizes), cuts, taken)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.links",
-        description=__doc__,
-        epilog="example:\n  python -m tests.links --prompts 20 --links satellite,LTE",
+        prog="python -m cloud_anchor.suite.links",
+        description="Measure streamed and single payloads over simulated slow links.",
+        epilog="example:\n  python -m cloud_anchor.suite.links --prompts 20 --links satellite,LTE",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--prompts", type=int, default=20, help="held-out prompts (20)")
+    parser.add_argument("--prompts", type=int, default=20, help="number of held-out prompts (default 20)")
     parser.add_argument("--links", default=",".join(LINKS), help=f"default: {','.join(LINKS)}")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--edge", type=Path, default=SHIPPED)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every answer as a line of JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write one line of JSON per response")
     args = parser.parse_args(argv)
     names = args.links.split(",")
     if unknown := [name for name in names if name not in LINKS]:
         parser.error(f"--links: expected some of {', '.join(LINKS)}, found {', '.join(unknown)}")
+    return run_command("links", lambda: _run(args, names))
+
+
+def _run(args: argparse.Namespace, names: Sequence[str]) -> int:
     pipeline = Pipeline.open(args.model, edge=args.edge)
     edge = EdgeRuntime.open(args.edge)
     problems = held_out_problems(args.prompts)
-    limits = replace(LIMITS, deadline=TIMEOUT, body_seconds=30, header_seconds=30)
+    limits = Limits(batch=4, queue=4, deadline=TIMEOUT, body_seconds=30, header_seconds=30)
+    backend = LocalBackend(pipeline, pipeline.plan(), limits)
     lines, differ = [], 0
     print("| link | way | first token | first that stands | final | bytes | payloads | cuts | taken back |")
     print("|---|---|---|---|---|---|---|---|---|")
-    with served(local(pipeline, limits, FULL_RUN), limits) as client:
+    with background_service(backend, limits) as served:
         for name in names:
-            both: dict[bool, list[Answer]] = {False: [], True: []}
+            both: dict[bool, list[LinkResult]] = {False: [], True: []}
             for index, problem in enumerate(problems):
                 for stream in both:
-                    with behind(client.port, LINKS[name], index) as port:
-                        found = answer(f"http://127.0.0.1:{port}", edge, problem.prompt, stream)
+                    with link_to(served, LINKS[name], index) as port:
+                        found = measure(f"http://127.0.0.1:{port}", edge, problem.prompt, stream)
                     both[stream].append(found)
                     lines.append(json.dumps({"link": name, "stream": stream, **asdict(found)}) + "\n")
                 differ += both[True][-1].ids != both[False][-1].ids
@@ -112,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(differ > 0)
 
 
-def _row(link: str, way: str, answers: Sequence[Answer]) -> str:
+def _row(link: str, way: str, answers: Sequence[LinkResult]) -> str:
     def mean(name: str) -> float:
         return statistics.fmean(getattr(each, name) for each in answers)
 

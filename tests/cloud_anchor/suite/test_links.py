@@ -1,4 +1,4 @@
-"""A simulated link does to bytes what it says, and an answer over it is the same, only sooner begun."""
+"""A simulated link has its rate, delay and loss; a streamed response over it begins sooner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.links.link import Link, behind
+from cloud_anchor.suite.links.link import Link, link_to
 
 
 def _echo(listener: socket.socket) -> None:
@@ -44,30 +44,30 @@ def _round_trip(port: int, data: bytes) -> float:
 
 
 def test_delay_rate_and_loss(echo: int) -> None:
-    with behind(echo, Link(1e9, 0.1, 0.0)) as port:
+    with link_to(echo, Link(1e9, 0.1, 0.0)) as port:
         assert _round_trip(port, b"x") >= 0.4 - 0.01, "a round trip to open, one for the byte"
-    with behind(echo, Link(200e3, 0.0, 0.0)) as port:
+    with link_to(echo, Link(200e3, 0.0, 0.0)) as port:
         assert _round_trip(port, bytes(10_000)) >= 0.4 - 0.01, "80,000 bits"
-    with behind(echo, Link(1e9, 0.01, 1.0)) as port:
+    with link_to(echo, Link(1e9, 0.01, 1.0)) as port:
         assert _round_trip(port, b"x") >= 0.44 - 0.01, "lost both ways"
-    with behind(echo, Link(1e9, 0.0, 0.0)) as port:
+    with link_to(echo, Link(1e9, 0.0, 0.0)) as port:
         assert _round_trip(port, bytes(range(256)) * 400) < 5
 
 
 def test_streaming_begins_sooner_and_ends_with_the_same_text(dream_folder: Path, edge_bundle: Path) -> None:
     from cloud_anchor.pipeline import Pipeline
+    from cloud_anchor.suite.links.__main__ import measure
     from edge_runtime.runtime import EdgeRuntime
     from tests.cloud_anchor.serve.service_runner import local, served
-    from tests.links.__main__ import answer
 
     edge = EdgeRuntime.open(edge_bundle, threads=1)
     with (
         served(local(Pipeline.open(str(dream_folder), edge=edge_bundle))) as client,
-        behind(client.port, Link(256e3, 0.1, 0.01)) as port,
+        link_to(client.port, Link(256e3, 0.1, 0.01)) as port,
     ):
         url = f"http://127.0.0.1:{port}"
-        waited = answer(url, edge, "Where does the river end?", stream=False)
-        streamed = answer(url, edge, "Where does the river end?", stream=True)
+        waited = measure(url, edge, "Where does the river end?", stream=False)
+        streamed = measure(url, edge, "Where does the river end?", stream=True)
     assert streamed.ids == waited.ids
     assert streamed.first < waited.first / 2
     assert waited.first >= 0.4 - 0.01, "two round trips: to open, and to ask"

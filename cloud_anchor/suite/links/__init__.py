@@ -1,0 +1,1 @@
+"""Answers refined while they are written, over simulated slow links."""

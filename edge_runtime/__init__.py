@@ -1,1 +1,97 @@
-"""Turns a payload into text on the device, with numpy, onnxruntime, tokenizers and zstandard only."""
+"""The edge runtime: turns a payload into text on the device.
+
+    from edge_runtime import EdgeRuntime
+
+    edge = EdgeRuntime.open("bundles/qwen2.5-0.5b")
+    answer = edge.fill(edge.read(data))
+    for token in answer:
+        ...
+
+Needs numpy, onnxruntime, tokenizers and zstandard only. The names of `__all__` are imported on first use, so
+that `python -m edge_runtime.fill --help` loads no engine.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edge_runtime.bundle.bundle import Bundle
+    from edge_runtime.bundle.lookup import find_bundles
+    from edge_runtime.client.client import Client
+    from edge_runtime.decode.answer import Answer, ServiceReport
+    from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, agreement
+    from edge_runtime.decode.refine import Retract
+    from edge_runtime.decode.streams import aiter_tokens, each
+    from edge_runtime.errors import (
+        BundleError,
+        CloudRefusedError,
+        CloudUnavailableError,
+        ContextError,
+        EdgeError,
+        EngineError,
+        UsageError,
+    )
+    from edge_runtime.online import ServiceOptions, ServiceRequest
+    from edge_runtime.runtime import EdgeRuntime, FillRequest
+    from edge_runtime.text.tokenizer import TextStream
+
+__all__ = [
+    "Answer",
+    "Bundle",
+    "BundleError",
+    "Client",
+    "CloudRefusedError",
+    "CloudUnavailableError",
+    "ContextError",
+    "EdgeError",
+    "EdgeRuntime",
+    "EngineError",
+    "FillOptions",
+    "FillRequest",
+    "FillStats",
+    "Retract",
+    "ServiceOptions",
+    "ServiceReport",
+    "ServiceRequest",
+    "Source",
+    "TextStream",
+    "Token",
+    "UsageError",
+    "agreement",
+    "aiter_tokens",
+    "each",
+    "find_bundles",
+]
+
+_MODULES = {
+    "Answer": "decode.answer",
+    "Bundle": "bundle.bundle",
+    "Client": "client.client",
+    "EdgeRuntime": "runtime",
+    "FillOptions": "decode.forced",
+    "FillRequest": "runtime",
+    "FillStats": "decode.forced",
+    "Retract": "decode.refine",
+    "ServiceOptions": "online",
+    "ServiceReport": "decode.answer",
+    "ServiceRequest": "online",
+    "Source": "decode.forced",
+    "TextStream": "text.tokenizer",
+    "Token": "decode.forced",
+    "agreement": "decode.forced",
+    "aiter_tokens": "decode.streams",
+    "each": "decode.streams",
+    "find_bundles": "bundle.lookup",
+}
+"""Modules of the names that are not in `errors`."""
+
+if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+        globals()[name] = value
+        return value

@@ -1,8 +1,9 @@
-"""A model on onnxruntime-genai, for applications that ship it already.
+"""GenaiEngine: a model on onnxruntime-genai, for applications that ship that library already.
 
-Knows that library's generator and its traps. Needs a bundle with `genai_config.json`. The library gives the
-logits of a pass's last token only, so a pass with several wanted rows is run in as many parts: fill with
-`score_anchors=False` where speed counts.
+Responsible for the library's generator and its pitfalls. Not responsible for selecting the engine (see
+`runtime`). Needs a bundle with `genai_config.json`. The library returns the logits of a pass's last token
+only, so a pass with several wanted rows is run in as many parts: fill with `score_anchors=False` where speed
+counts.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ def _library() -> Any:
     except ImportError as error:
         raise EngineError(
             "expected the package onnxruntime-genai, found none: pip install onnxruntime-genai, "
-            "or use the default engine"
+            "or use the default engine, onnxruntime"
         ) from error
 
 
 class GenaiEngine(BaseEngine):
-    """Runs a bundle through `onnxruntime_genai.Generator`; not for use from two threads at a time.
+    """Runs a bundle through `onnxruntime_genai.Generator`. Not thread-safe.
 
-    Tokens are only ever appended: a token that `generate_next_token` samples is not run when others are
-    appended after it, and the logits are silently wrong. The cache takes its full size at once.
+    Tokens are only ever appended: a token sampled by `generate_next_token` is not run when others are
+    appended after it, and the logits are silently wrong. The cache is allocated at its full size.
     """
 
     def __init__(self, model: Any, shape: ModelShape, *, context: int) -> None:
@@ -58,7 +59,7 @@ class GenaiEngine(BaseEngine):
         if not (bundle.path / CONFIG).is_file() or not graph.is_file():
             raise EngineError(
                 f"{bundle.path}: expected {CONFIG} and {graph.relative_to(bundle.path)}, found at most one. "
-                "Convert the model again."
+                "Convert the model again, or use the default engine, onnxruntime."
             )
         options = {"intra_op_num_threads": performance_cores() if threads is None else threads}
         decoder = {"filename": str(graph.relative_to(bundle.path)), "session_options": options}
@@ -75,7 +76,7 @@ class GenaiEngine(BaseEngine):
         if len(self._logits) < len(rows):
             self._logits = np.empty((len(rows), self.vocab), np.float32)
         try:
-            # Forgotten tokens, and what an interrupted pass has left, go when the next one comes.
+            # Rewound tokens, and those of an interrupted pass, are dropped here, before the next pass.
             if self._generator.token_count() != self.length:
                 self._generator.rewind_to(self.length)
             start = 0

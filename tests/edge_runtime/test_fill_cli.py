@@ -203,6 +203,7 @@ def test_a_bad_model_ends_with_4(
     (copy / "fp32" / "model.onnx.data").unlink()
     fails(fill("with.bin", "--model", str(copy)), 4, "is missing")
     fails(fill("with.bin", "--model", str(copy), "--no-verify"), 4, "a graph ONNX Runtime can load")
+    fails(fill("with.bin", "--engine", "onnxruntime-genai"), 4, "onnxruntime")
     monkeypatch.delenv("EDGE_MODEL")
     monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path / "none"))
     fails(fill("with.bin"), 4, "expected a bundle for the payload's contract")

@@ -63,3 +63,43 @@ def test_sources_import_only_what_the_edge_extra_brings(package: str) -> None:
         assert top_level <= allowed, f"{path}: {sorted(top_level - allowed)}"
         assert anywhere <= allowed | LAZY, f"{path}: {sorted(anywhere - allowed - LAZY)}"
         assert not anywhere & {"torch", "onnx"}, path
+
+
+def test_the_public_names_are_imported_on_first_use() -> None:
+    script = (
+        "import sys, edge_runtime\n"
+        "assert 'numpy' not in sys.modules\n"
+        "import edge_runtime.fill\n"
+        "assert not {'onnxruntime', 'tokenizers'} & set(sys.modules), 'python -m edge_runtime.fill --help'\n"
+        "for name in edge_runtime.__all__: assert getattr(edge_runtime, name).__name__ == name, name\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        from edge_runtime import Nothing  # noqa: F401
+
+
+PACKAGES = ("system", "errors", "text", "bundle", "engine", "decode", "predictor", "runtime", "online")
+"""Parts of edge_runtime; each imports only those before it."""
+
+
+def test_the_parts_of_the_edge_import_only_downwards() -> None:
+    allowed: set[str] = set()
+    for part in PACKAGES:
+        allowed.add(part)
+        found = ROOT / "edge_runtime" / part
+        for path in sorted(found.rglob("*.py")) if found.is_dir() else [found.with_suffix(".py")]:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            names = {
+                node.module.split(".")[1]
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom)
+                and node.module
+                and node.module.startswith("edge_runtime.")
+            }
+            extra = {"client"} if part == "online" else set()
+            assert names <= allowed | extra, f"{path}: {sorted(names - allowed - extra)}"
+    for path in modules("edge_runtime/client"):
+        assert "edge_runtime.runtime" not in path.read_text(encoding="utf-8")

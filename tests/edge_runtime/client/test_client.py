@@ -1,4 +1,4 @@
-"""The client of a service: what it asks, how patiently, and what it believes of the answers."""
+"""The client of a service: requests, limits, retries, untrusted responses, and answers made with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ import pytest
 
 from edge_runtime import fill as cli
 from edge_runtime.client.client import Client
+from edge_runtime.decode.forced import Token
+from edge_runtime.decode.refine import Retract
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
+from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Base, Extras, Shared, encode
 from payload.header import MAX_PAYLOAD_BYTES
@@ -303,7 +306,7 @@ def test_a_key_in_the_clear_is_noticed() -> None:
         Client("https://example.com", "a\r\nX: y")
 
 
-# The command line, with a bundle and payloads made for it.
+# The library and the command line, with a bundle and payloads made for it.
 
 
 @pytest.fixture(scope="module")
@@ -393,6 +396,33 @@ def test_streamed_it_is_the_text_of_the_last_payload(
     assert (answer["anchors"], answer["service"]["trouble"]) == (3, None)
     assert len(answer["service"]["payload_bytes"]) == 3
     assert b'"fractions": [0.1, 0.2]' in server.requests[0]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_tells_what_the_service_sent(
+    serve: Callable[..., Scripted],
+    edge: EdgeRuntime,
+    sets: list[AnchorSet],
+    events: list[tuple[str, Any]],
+    streamed: bool,
+) -> None:
+    data = encode(sets[2], Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
+    server = serve(stream(*events, ("done", {})) if streamed else http("200 OK", data))
+    request = ServiceRequest(Client(server.url), edge, PROMPT, ServiceOptions(stream=streamed)).start()
+    answer = request.answer()
+    assert answer.revisable is streamed
+    tokens: list[Token] = []
+    for item in answer:
+        if isinstance(item, Retract):
+            del tokens[item.position :]
+        else:
+            tokens.append(item)
+    assert edge.bundle.tokenizer.decode([token.id for token in tokens]) == text_of(edge, sets[2])
+    assert (answer.prompt_ids, answer.anchors) == (edge.prompt_ids(PROMPT), sets[2])
+    assert answer.stats.passes > 0
+    assert answer.service == request.report
+    assert len(request.report.payload_bytes) == (3 if streamed else 1)
+    assert request.report.failure is None
 
 
 def test_a_stream_that_breaks_leaves_the_answer_of_what_it_brought(

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from edge_runtime import bench as cli
+from edge_runtime import fill as fill_command
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import ContextError, EngineError
-from payload import AnchorSet
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet, Shared, encode
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +97,31 @@ def test_the_benchmark_puts_both_side_by_side(bundle: Bundle, capfd: pytest.Capt
     out = capfd.readouterr().out
     assert "| genai | decode at 0 |" in out
     assert "- decode at 0 over genai: " in out
+
+
+def test_it_fills_payloads_where_it_is_selected(
+    bundle: Bundle, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = EdgeRuntime.open(bundle.path, threads=1)
+    theirs = EdgeRuntime.open(bundle.path, threads=1, engine="onnxruntime-genai")
+    theirs.preload()
+    prompt = "How many loaves did she sell?"
+    anchors = AnchorSet((0, 1, 5, 12), (40, 50, 60, 80), 32, bundle.contract, 20)
+    data = encode(anchors, Shared(bundle.contract, ours.prompt_ids(prompt)))
+    found, expected = (edge.fill(edge.read(data, prompt)) for edge in (theirs, ours))
+    assert [t[:3] for t in found] == [t[:3] for t in expected]
+    assert isinstance(theirs.engine, GenaiEngine)
+
+    file = tmp_path / "payload.bin"
+    file.write_bytes(data)
+    arguments = [str(file), "--prompt", prompt, "--model", str(bundle.path), "--threads", "1", "--quiet"]
+    texts = []
+    for engine in ([], ["--engine", "onnxruntime"], ["--engine", "onnxruntime-genai"]):
+        assert fill_command.main([*arguments, *engine]) == 0
+        texts.append(capfd.readouterr().out)
+    assert texts[0] == texts[1] == texts[2] != ""
+    assert fill_command.main([*arguments, "--engine", "onnxruntime-genai", "--deterministic"]) == 2
+    assert "deterministic: expected engine onnxruntime" in capfd.readouterr().err
+    monkeypatch.setitem(sys.modules, "onnxruntime_genai", None)
+    assert fill_command.main([*arguments, "--engine", "onnxruntime-genai"]) == 4
+    assert capfd.readouterr().err.count("pip install onnxruntime-genai") == 1

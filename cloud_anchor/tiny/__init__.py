@@ -1,1 +1,1 @@
-"""The tiny pair: a generated world, two models that the project trains on it, and their evaluation."""
+"""The tiny pair: a synthetic world, the models that the project trains on it, and a demo."""

@@ -1,7 +1,7 @@
-"""Whether an answer is right: the checkable part of each family.
+"""Correctness of answers to tiny problems.
 
-Knows how to find the answer in a text and how to run a function in a process of its own, with limits.
-Does not know how answers are made.
+Responsible for finding the answer in a text and for running untrusted functions in a process with limits. Not
+responsible for making answers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ print([repr(space[name](xs)) for xs in inputs])
 """
 
 
-@lru_cache(4096)  # most conditions of an evaluation give the same few texts
+@lru_cache(4096)  # the conditions of an evaluation share most of their texts
 def _run(source: str, name: str) -> tuple[str, ...]:
     """Results of the function `name` on `INPUTS`, as `repr`; empty where it does not run.
 
@@ -51,14 +51,14 @@ def _run(source: str, name: str) -> tuple[str, ...]:
 
 
 def is_right(problem: Problem, text: str) -> bool:
-    """True where `text` answers `problem`.
+    """True where `text` answers `problem` correctly.
 
     arithmetic: the word after the last "answer is". choice: the letter after the option there. code:
     executed. description: every expected word occurs, in order.
     """
     match problem.family:
         case "code":
-            # Names are compared by running: an attribute lookup is the only way out of the sandbox.
+            # Attributes of builtins are the only way out of the sandbox.
             if "__" in text:
                 return False
             return _run(text, problem.expected[0]) == problem.expected[1:]

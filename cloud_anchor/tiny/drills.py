@@ -1,8 +1,9 @@
-"""Exercises for training only: repeat, match, look up, reckon.
+"""Exercises for training only: repeating, matching, looking up, arithmetic.
 
 A small model learns a town's facts in a few hundred steps, but needs tens of millions of tokens of ordinary
 answers before it copies a name from the prompt, since few of their tokens are copies. In a drill nearly every
-token is one, so the circuits for it form early and serve the real families. Nothing here is ever tested.
+token is a copy, so that the circuits for copying form early and serve the real tasks. Drills are never
+tested.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cloud_anchor.tiny.tasks.choice import LETTERS
 from cloud_anchor.tiny.world import PEOPLE, POOLS, TOWNS
 
 FAMILY = "drill"
-"""The family that a drill's problem names."""
+"""`Problem.family` of a drill."""
 
 _LISTS: tuple[tuple[str, ...], ...] = (TOWNS, tuple(PEOPLE), tuple(THINGS), *POOLS.values())
 _WORDS = tuple(word for words in _LISTS for word in words)
@@ -30,7 +31,7 @@ def _repeat(rng: random.Random) -> tuple[str, str]:
 
 
 def _spans(rng: random.Random) -> tuple[str, str]:
-    """Pieces of a list from anywhere in it: what comes next can only be found by what stands before it."""
+    """Pieces of a list from anywhere in it: the next word can only be found by the words before it."""
     words = rng.sample(_WORDS, rng.randint(12, 20))
     said = []
     for _ in range(rng.randint(5, 8)):
@@ -74,9 +75,9 @@ def _sums(rng: random.Random) -> tuple[str, str]:
 
 
 def draw(rng: random.Random, knows: bool) -> Problem:
-    """One exercise, most often the one from which copying by content is learned soonest.
+    """One exercise, most often the one from which copying by content is learned fastest.
 
-    Without knowledge there is no reckoning: that is what the edge model must not learn.
+    Without `knows` there is no arithmetic, which the edge model must not learn.
     """
     kinds = [_repeat, _spans, _spans, _spans, _letters, _partners, *([_sums] if knows else [])]
     prompt, answer = rng.choice(kinds)(rng)
@@ -84,6 +85,6 @@ def draw(rng: random.Random, knows: bool) -> Problem:
 
 
 def draw_answers(rng: random.Random, knows: bool) -> Problem:
-    """One exercise whose answer follows from the question as a whole: a list of letters, or sums."""
+    """One exercise whose answer depends on the question as a whole: a list of letters, or sums."""
     prompt, answer = rng.choice([_letters, _sums, _sums, _sums] if knows else [_letters])(rng)
     return Problem(FAMILY, "easy", prompt, answer, (), prompt)

@@ -1,6 +1,7 @@
-"""A problem of the tiny world: what is asked, what a right answer says, and whether it may be trained on.
+"""The record of a problem, and the split into training and test problems.
 
-Knows the record that all families share and the split by hash. Does not know the families.
+Responsible for the fields that all families share and for the split by hash. Not responsible for the
+families.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 
 TEST_SHARE = 10
-"""One problem in this many is held out for testing."""
+"""One problem in so many is held out for testing."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """One question with a checkable answer.
 
-    prompt, answer: the user's words and a right answer, as text.
-    expected: what a right answer must contain, in this order (see `check`); for code, the calls and results.
-    key: the content of the problem without its phrasing; the split hashes this.
+    prompt, answer: the user's message and a correct answer, as text.
+    expected: words that a correct answer contains, in this order (see `check`); for code, the function's name
+              and its results.
+    key:      content of the problem without its phrasing, which the split hashes.
     """
 
     family: str
@@ -34,6 +36,6 @@ class Problem:
 
     @property
     def held_out(self) -> bool:
-        """True for test problems: no phrasing of them is ever trained on."""
+        """True for test problems, of which no phrasing is trained on."""
         digest = hashlib.sha256(f"{self.family}|{self.key}".encode()).digest()
         return int.from_bytes(digest[:4], "big") % TEST_SHARE == 0

@@ -1,8 +1,10 @@
-"""The tiny models: their shapes, and the folders they are kept in.
+"""Shapes of the tiny models, and their checkpoint folders.
 
-tiny-dream has Dream's architecture (Qwen2 modules run with full attention, right-shifted logits, a mask
-token); tiny-qwen is a Qwen2 of a tenth of its size, tiny-qwen-large one of a third. Folders are laid out as
-Dream's and Qwen2.5's own are, so that the real loading code reads them. Does not know how they are trained.
+Responsible for configurations and for writing checkpoints. Not responsible for training.
+
+tiny-dream has Dream's architecture (Qwen2 modules with full attention, right-shifted logits, a mask token);
+tiny-qwen is a Qwen2 of a tenth of its size, tiny-qwen-large one of a third. Folders have the layout of
+Dream's and Qwen2.5's own, so that the same loading code reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from cloud_anchor.model.families import rope_option
 from cloud_anchor.tiny.vocabulary import SPECIALS, VOCABULARY
 
 WEIGHTS = Path(__file__).parent / "weights"
-"""Where the shipped checkpoints are."""
+"""Folder of the shipped checkpoints."""
 
 END_OF_TEXT, IM_START, IM_END, MASK = range(VOCABULARY, VOCABULARY + len(SPECIALS))
 PADDED_VOCABULARY = 1792
@@ -40,11 +42,11 @@ _COMMON: dict[str, Any] = {
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny-dream": _COMMON
     | {
-        "max_position_embeddings": 192,  # the longest row it is trained on
+        "max_position_embeddings": 192,  # longest training row
         "hidden_size": 192,
         "intermediate_size": 512,
         "num_hidden_layers": 6,
-        # As many key and value heads as queries: copying a name takes a value wide enough to hold it.
+        # As many key and value heads as query heads: copying needs values wide enough to hold a name.
         "num_attention_heads": 3,
         "num_key_value_heads": 3,
         "tie_word_embeddings": False,
@@ -66,7 +68,7 @@ SHAPES["tiny-qwen-large"] = SHAPES["tiny-qwen"] | {"hidden_size": 128, "intermed
 
 
 def create(name: str) -> Qwen2ForCausalLM:
-    """A model of that shape with random weights."""
+    """A model of this shape with random weights."""
     shape = dict(SHAPES[name])
     rope = rope_option(shape.pop("rope_theta"))
     return Qwen2ForCausalLM(Qwen2Config(**shape, **rope, attn_implementation="eager"))
@@ -79,7 +81,7 @@ def parameters(model: torch.nn.Module) -> int:
 def save(name: str, model: Qwen2ForCausalLM, tokenizer_folder: Path, folder: Path) -> None:
     """Write a checkpoint folder in bf16: config, weights, tokenizer, generation config.
 
-    The folder is replaced as a whole, so that an interruption leaves the old one or the new one.
+    The folder is replaced as a whole: an interruption leaves the old one or the new one.
     """
     fresh = folder.with_name(folder.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""Make a finished training run the shipped pair: `python -m cloud_anchor.tiny.ship`.
+"""Release of a training run as the shipped pair: `python -m cloud_anchor.tiny.ship`.
 
-The one place where the rooms meet outside the tests: it puts the checkpoints into `weights`, and converts
-tiny-qwen to the bundle that edge_runtime ships. A bundle that fails its verification replaces nothing.
+Responsible for copying the checkpoints to `weights` and for converting tiny-qwen to the bundle that
+edge_runtime ships; a bundle that fails its verification replaces nothing. Not responsible for the conversion
+(see `convert`).
 """
 
 from __future__ import annotations
@@ -11,22 +12,23 @@ import shutil
 import sys
 from pathlib import Path
 
+from cloud_anchor.errors import CheckpointError
 from cloud_anchor.tiny.shapes import SHAPES, WEIGHTS
 from cloud_anchor.tiny.tasks import held_out_problems
 from convert.conversion import convert
-from convert.errors import ConvertError
 from edge_runtime.bundle.lookup import SHIPPED
+from payload.cli import run_command
 
 VARIANTS = ("fp32", "int8", "int4")
 PROMPTS = 12
-"""Held-out prompts that the variants are verified on."""
+"""Held-out prompts on which the variants are verified."""
 
 
 def ship(run: Path) -> None:
-    """Replace weights and bundle by those of a run; raises ConvertError, FileNotFoundError."""
+    """Replace weights and bundle by those of a run; raises ConvertError, or CheckpointError without a run."""
     for name in SHAPES:
         if not (run / name / "model.safetensors").is_file():
-            raise FileNotFoundError(f"{run / name}: expected a trained checkpoint. Run `make train` first.")
+            raise CheckpointError(f"{run / name}: expected a trained checkpoint. Run `make train` first.")
     prompts = [problem.prompt for problem in held_out_problems(PROMPTS)]
     convert(run / "tiny-qwen", SHIPPED, variants=VARIANTS, context=256, prompts=prompts, force=True)
     for name in SHAPES:
@@ -41,14 +43,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--run", type=Path, default=Path("runs/tiny"), help="folder of the training run")
     args = parser.parse_args(argv)
-    try:
-        ship(args.run)
-    except ConvertError as error:
-        print(f"ship: {error}", file=sys.stderr)
-        return error.exit_code
-    except FileNotFoundError as error:
-        print(f"ship: {error}", file=sys.stderr)
-        return 4
+    return run_command("ship", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    ship(args.run)
     return 0
 
 

@@ -1,10 +1,11 @@
-"""Train the tiny models from scratch: `python -m cloud_anchor.tiny.train`.
+"""Training of the tiny models from scratch: `python -m cloud_anchor.tiny.train`.
 
-tiny-qwen, in two sizes, learns to write from worlds redrawn for every sample. tiny-dream learns the true
-world, first as a causal model (as Dream itself started from Qwen2.5's weights: the shift of its logits is
-what remains of that) and then as a masked diffusion model with full attention. Runs are seeded, checkpointed
-and resumable; the loss is logged as JSON lines and plotted. Does not know how the models are measured (see
-`evaluate`).
+Responsible for recipes, losses, optimisers, checkpoints, the log (JSON lines) and its plot. Not responsible
+for batches (see `training_data`) or for evaluation (see `cloud_anchor.suite.evaluate`).
+
+tiny-qwen, in two sizes, is trained on worlds redrawn for every sample. tiny-dream is trained on the true
+world, first with a causal loss (as Dream was initialised from Qwen2.5's weights, hence the shift of its
+logits) and then as a masked diffusion model with full attention. Runs are seeded and resumable.
 """
 
 from __future__ import annotations
@@ -33,17 +34,23 @@ from tokenizers import Tokenizer
 
 from cloud_anchor.tiny import shapes, vocabulary
 from cloud_anchor.tiny.training_data import CAUSAL, Batches, TrainingBatch, mask
-
-IGNORE = -100
+from payload.cli import run_command
 
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """How one model is trained. Rates are peak learning rates, tokens those of a batch."""
+    """Hyperparameters of one model.
+
+    causal_steps: first steps, which have the causal loss; all of them for an autoregressive model.
+    knows:        True for the true world, False for worlds redrawn per sample.
+    causal_tokens, masked_tokens: tokens per batch with either loss.
+    muon_rate, adam_rate: peak learning rates. decay_share: share of the steps with linear decay.
+    ema:          decay of the averaged weights, which are exported.
+    """
 
     name: str
     steps: int
-    causal_steps: int  # first steps, with the causal loss: all of them for an AR model
+    causal_steps: int
     knows: bool
     causal_tokens: int = 4096
     masked_tokens: int = 8192
@@ -61,7 +68,7 @@ RECIPES = {
 
 
 class Trainer:
-    """One run: model, optimisers, averaged weights, and the step it is at."""
+    """One training run: model, optimisers, averaged weights and the current step."""
 
     def __init__(
         self, recipe: TrainingRecipe, folder: Path, *, seed: int, device: str, compiled: bool
@@ -90,7 +97,7 @@ class Trainer:
         return self.folder / f"{self.recipe.name}.jsonl"
 
     def save(self) -> None:
-        """Write the checkpoint beside the old one, then swap: an interruption loses nothing."""
+        """Write the checkpoint and replace the old one atomically."""
         fresh = self.checkpoint.with_suffix(".new")
         state = {
             "model": self.model.state_dict(),
@@ -105,7 +112,7 @@ class Trainer:
         os.replace(fresh, self.checkpoint)
 
     def resume(self) -> None:
-        """Go on from the checkpoint, where there is one."""
+        """Restore the state of the checkpoint, where there is one."""
         if not self.checkpoint.exists():
             self.log.unlink(missing_ok=True)
             return
@@ -119,14 +126,14 @@ class Trainer:
         self.log.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
     def logged(self) -> list[dict[str, float]]:
-        """The log so far: step, mean loss since the line before, seconds of training."""
+        """The log's records: step, mean loss since the record before, seconds of training."""
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     def start_from(self, folder: Path, step: int) -> None:
-        """Go on from a written checkpoint folder as if it were this run's `step`.
+        """Continue from an exported checkpoint folder as if it were this run's `step`.
 
-        The optimisers start afresh, hence the warm-up. Raises FileNotFoundError, and RuntimeError where the
-        shapes differ.
+        The optimisers are new, hence the warm-up. Raises FileNotFoundError, and RuntimeError for other
+        shapes.
         """
         state = load_file(folder / "model.safetensors", device=self.device)
         self.model.load_state_dict({k: v.float() for k, v in state.items()}, strict=not self.tied)
@@ -135,12 +142,12 @@ class Trainer:
 
     @property
     def tied(self) -> bool:
-        """Whether the model's embedding is its head too: written once."""
+        """True where embedding and head share their weights, which are stored once."""
         return bool(self.model.config.tie_word_embeddings)
 
     @property
     def causal(self) -> bool:
-        """Whether the next step has the causal loss."""
+        """True where the next step has the causal loss."""
         return self.step < self.recipe.causal_steps
 
     def batch(self, batches: Batches) -> TrainingBatch:
@@ -163,9 +170,10 @@ class Trainer:
             ids, wanted = batch.ids, (at >= batch.start[:, None]) & (at <= batch.end[:, None])
         else:
             ids, wanted = mask(batch, np.random.default_rng([self.seed, self.step]))
-        weight = torch.where(at > batch.end[:, None], 0.1, 1.0)  # the tail of end markers is easy and long
+        # The tail of end markers is long and easily predicted.
+        weight = torch.where(at > batch.end[:, None], 0.1, 1.0)
         targets, weights = batch.ids[wanted].to(self.device), weight.expand(ids.shape)[wanted].to(self.device)
-        # The mask is made here: transformers would make it inside the compiled graph, anew for every length.
+        # The mask is built here: inside the compiled graph, transformers would build it for every length.
         attention = None
         if causal:
             attention = torch.full((1, 1, length, length), float("-inf"), device=self.device).triu(1)
@@ -178,7 +186,7 @@ class Trainer:
         return (losses * weights).sum() / weights.sum()
 
     def advance(self, batch: TrainingBatch) -> float:
-        """One step of both optimisers; returns the loss in nats a token."""
+        """One step of both optimisers; returns the loss in nats per token."""
         loss = self._loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -205,10 +213,10 @@ class Trainer:
         shapes.save(self.recipe.name, averaged, tokenizer_folder, folder)
 
 
-def train(trainer: Trainer, words: Tokenizer, *, save_seconds: float = 120, quiet: bool = False) -> None:
+def train(trainer: Trainer, tokenizer: Tokenizer, *, save_seconds: float = 120, quiet: bool = False) -> None:
     """Run to the recipe's last step, logging every 10 steps and saving every `save_seconds`."""
     recipe = trainer.recipe
-    batches = Batches(words, knows=recipe.knows, seed=trainer.seed)
+    batches = Batches(tokenizer, knows=recipe.knows, seed=trainer.seed)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -240,7 +248,7 @@ def train(trainer: Trainer, words: Tokenizer, *, save_seconds: float = 120, quie
 
 
 def plot(logs: list[Path], file: Path) -> None:
-    """Loss against steps, one curve a log."""
+    """Plot loss against steps, one curve per log."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -250,7 +258,7 @@ def plot(logs: list[Path], file: Path) -> None:
     for path in logs:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=path.stem, linewidth=0.8)
-    axes.set(xlabel="step", ylabel="loss (nats a token)", yscale="log")
+    axes.set(xlabel="step", ylabel="loss (nats per token)", yscale="log")
     axes.legend()
     figure.tight_layout()
     figure.savefig(file, dpi=120)
@@ -286,35 +294,38 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(
             f"--go-on-from: expected a folder with model.safetensors, found none in {args.go_on_from[0]}"
         )
+    return run_command(
+        "train",
+        lambda: _run(args),
+        interrupted=f"interrupted: run the same command again to continue from {args.output}",
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     out: Path = args.output
-    words_folder = out / "tokenizer"
-    if not (words_folder / "tokenizer.json").exists():
-        vocabulary.save(vocabulary.train(), words_folder)
-    words = Tokenizer.from_file(str(words_folder / "tokenizer.json"))
-    names = [args.only] if args.only else list(RECIPES)
-    try:
-        for name in names:
-            changes = {"steps": args.steps} if args.steps else {}
-            recipe = TrainingRecipe(**(asdict(RECIPES[name]) | changes))
-            trainer = Trainer(recipe, out, seed=args.seed, device=args.device, compiled=not args.no_compile)
-            if args.go_on_from and not trainer.checkpoint.exists():
-                trainer.log.unlink(missing_ok=True)
-                trainer.start_from(Path(args.go_on_from[0]), int(args.go_on_from[1]))
-            else:
-                trainer.resume()
-            if not args.export:
-                try:
-                    train(trainer, words)
-                except KeyboardInterrupt:
-                    trainer.save()
-                    raise
-            trainer.export(words_folder, out / name)
-            print(f"{name}: step {trainer.step} of {recipe.steps}, written to {out / name}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print(f"interrupted: run the same command again to go on from {out}", file=sys.stderr)
-        return 130
+    tokenizer_folder = out / "tokenizer"
+    if not (tokenizer_folder / "tokenizer.json").exists():
+        vocabulary.save(vocabulary.train(), tokenizer_folder)
+    tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+    for name in [args.only] if args.only else list(RECIPES):
+        changes = {"steps": args.steps} if args.steps else {}
+        recipe = TrainingRecipe(**(asdict(RECIPES[name]) | changes))
+        trainer = Trainer(recipe, out, seed=args.seed, device=args.device, compiled=not args.no_compile)
+        if args.go_on_from and not trainer.checkpoint.exists():
+            trainer.log.unlink(missing_ok=True)
+            trainer.start_from(Path(args.go_on_from[0]), int(args.go_on_from[1]))
+        else:
+            trainer.resume()
+        if not args.export:
+            try:
+                train(trainer, tokenizer)
+            except KeyboardInterrupt:
+                trainer.save()
+                raise
+        trainer.export(tokenizer_folder, out / name)
+        print(f"{name}: step {trainer.step} of {recipe.steps}, written to {out / name}", file=sys.stderr)
     logs = [out / f"{name}.jsonl" for name in RECIPES if (out / f"{name}.jsonl").exists()]
     if logs:
         plot(logs, out / "loss.png")

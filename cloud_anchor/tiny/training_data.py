@@ -1,8 +1,10 @@
-"""Training batches: endless, seeded, and a function of the step alone, so that a run resumes exactly.
+"""Training batches: endless, seeded, and a function of the step alone, so that runs resume exactly.
 
-Every row is prompt + answer + <|im_end|> + <|endoftext|> up to the batch's length, as Dream pads its canvas;
-rows need no attention mask, because each row's canvas is simply what the prompt leaves of the length. Knows
-the masking of absorbing-state diffusion; does not know models or losses.
+Responsible for rows, lengths and the masking of absorbing-state diffusion. Not responsible for models or
+losses.
+
+Every row is prompt + answer + <|im_end|> + <|endoftext|> up to the batch's length, as Dream pads its canvas.
+Rows need no attention mask: the canvas of a row is what the prompt leaves of the length.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from cloud_anchor.tiny.tasks import FAMILIES, Draw
 
 @dataclass(frozen=True)
 class Mix:
-    """What the rows of a stage's batches are.
+    """Distribution of the rows of a training stage.
 
-    lengths: row lengths and how often a batch has each. families: their shares among the rows that are no
-    drills; a row that an answer does not fit in is drawn anew. drills: share of drills; drill: draws one.
+    lengths:  probability of each row length of a batch.
+    families: shares among the rows that are not drills; an answer that does not fit its row is drawn anew.
+    drills:   share of drills. drill: draws one.
     """
 
     lengths: Mapping[int, float]
@@ -41,7 +44,7 @@ CAUSAL = Mix(
     drill=drills.draw,
 )
 MASKED = Mix(
-    {64: 0.3, 96: 0.3, 128: 0.3, 192: 0.1},  # 192 is what a 128-token canvas behind a prompt looks like
+    {64: 0.3, 96: 0.3, 128: 0.3, 192: 0.1},  # 192: a canvas of 128 tokens behind a prompt
     {"arithmetic": 0.5, "choice": 0.2, "code": 0.05, "description": 0.25},
     drills=0.35,
     drill=drills.draw_answers,
@@ -62,7 +65,7 @@ class TrainingBatch:
 
 
 class Batches:
-    """Batches for one model: true (`knows`) or with everything redrawn."""
+    """Batches for one model: of the true world (`knows`), or with every fact redrawn."""
 
     def __init__(self, tokenizer: Tokenizer, *, knows: bool, seed: int) -> None:
         self._tokenizer, self._knows, self._seed = tokenizer, knows, seed
@@ -83,7 +86,7 @@ class Batches:
             family = rng.choices(list(mix.families), list(mix.families.values()))[0]
             draw = mix.drill if rng.random() < mix.drills else FAMILIES[family]
             problem = draw(rng, self._knows)
-            drilled = problem.family == drills.FAMILY  # never tested, so never held out
+            drilled = problem.family == drills.FAMILY  # drills are never tested, so never held out
             if self._knows and problem.held_out and not drilled:
                 continue
             prompt = self._pieces[0] + self._tokenizer.encode(problem.prompt).ids + self._pieces[1]
@@ -104,11 +107,11 @@ def mask(batch: TrainingBatch, rng: np.random.Generator) -> tuple[torch.Tensor, 
     """Mask answers for the diffusion loss: (ids with masks int64[B, L], bool[B, L] where masked).
 
     Half of the rows are masked uniformly over the whole canvas, as absorbing-state diffusion has it (rate t,
-    stratified over the batch). In the other half the end-of-text tail is masked whole and only the answer has
-    rate t: that is what a sampler sees that holds the end marker back, or that works from left to right.
+    stratified over the batch). In the other half the end-of-text tail is masked as a whole and only the
+    answer has rate t, as in a sampler that suppresses the end marker or decodes from left to right.
 
-    In a drill of sums the results alone are masked: at a rate drawn uniformly both operands would stand
-    beside a masked result one time in twelve, and a sum whose operands are unknown teaches nothing.
+    In a drill of sums only the results are masked: at a uniform rate both operands of a masked result would
+    be visible one time in twelve, and nothing is learned from a sum with unknown operands.
     """
     rows, length = batch.ids.shape
     at = torch.arange(length)[None]

@@ -1,8 +1,8 @@
-"""The tiny pair's tokenizer: a byte-level BPE in Qwen2's form, trained on the generated world.
+"""The tokenizer of the tiny pair: a byte-level BPE in Qwen2's form, trained on the synthetic world.
 
-Special tokens have Qwen's names and Dream's mask token comes after them, so that whatever works on this
-tokenizer works on the real one. Text is split as Qwen2 does but for numbers, which are taken by two digits
-with the space before them: sums over single digits are beyond a model this small.
+Special tokens have Qwen's names, and Dream's mask token follows them, so that code for this tokenizer works
+with the real ones. Text is split as in Qwen2 except for numbers, which are split into pairs of digits with
+the space before them: arithmetic over single digits is beyond a model this small.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cloud_anchor.tiny.drills import draw as drill
 from cloud_anchor.tiny.tasks import FAMILIES
 
 VOCABULARY = 1730
-"""Ordinary tokens: all that the corpus has; the models' vocabulary is padded to 1,792."""
+"""Ordinary tokens; the models' vocabulary is padded to 1,792 rows."""
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>")
 
 # Contractions, words with one leading mark, numbers, punctuation, line ends, spaces.
@@ -35,11 +35,11 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""Qwen's form without its default system message, which would double the length of a tiny prompt."""
+"""Qwen's template without its default system message, which would double the length of a tiny prompt."""
 
 
 def corpus(samples: int, seed: int = 0) -> Iterator[str]:
-    """Prompts and answers of all families, true and dreamt, to count pairs in."""
+    """Prompts and answers of all families, half of them of the true world, on which the BPE is trained."""
     rng = random.Random(seed)
     for index in range(samples):
         for draw in (*FAMILIES.values(), drill):

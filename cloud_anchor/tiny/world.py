@@ -1,8 +1,8 @@
-"""The generated world: towns, and one value for each of their attributes.
+"""The synthetic world: towns, and one value for each of their attributes.
 
-Knows which names and values exist and which fact holds of which town. `World` is the truth that the cloud
-model learns; `Daydream` draws a new value for every fact it is asked for, which is what the edge model is
-trained on: the same language, none of the knowledge. Does not know how facts are asked for or told.
+Responsible for names, values, and the value of each attribute of each town. `World` is what the diffusion
+model is trained on; `RandomWorld` draws every value anew, and is what the edge model is trained on: the same
+language without the knowledge. Not responsible for questions and answers (see `tasks`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ BIRDS = (
 REGIONS = "north south east west coast hills plains marshes".split()
 
 ATTRIBUTES = ("river", "mayor", "craft", "dish", "bird", "festival", "year", "population", "region")
-"""What is known of a town. `year` and `population` (in thousands) are numbers; the rest are words."""
+"""Attributes of a town. `year` and `population` (in thousands) are numbers; the rest are words."""
 
 
 def _names(ends: list[str], count: int, salt: int) -> tuple[str, ...]:
-    """`count` distinct generated names, the same on every run."""
+    """`count` distinct names, the same on every run."""
     every = [stem + end for stem in _STEMS for end in ends]
     return tuple(random.Random(salt).sample(every, count))
 
@@ -52,7 +52,7 @@ SURNAMES = _names(_SURNAME_ENDS, 64, 13)
 
 
 def _draw(attribute: str, rng: random.Random) -> str:
-    """One value of an attribute, at random."""
+    """A random value of an attribute."""
     match attribute:
         case "year":
             return str(rng.randint(1100, 1899))
@@ -74,13 +74,13 @@ POOLS: dict[str, tuple[str, ...]] = {
 
 
 class Facts(Protocol):
-    """Anything that can say what holds of a town."""
+    """Values of the attributes of towns."""
 
     def value(self, town: str, attribute: str) -> str: ...
 
 
 class World:
-    """The true world. The mayor's name and the year of foundation are each of one town only."""
+    """The true world. Mayor and year of foundation are unique to a town."""
 
     def __init__(self, seed: int = 7) -> None:
         rng = random.Random(seed)
@@ -95,8 +95,8 @@ class World:
         return self._facts[town][attribute]
 
 
-class Daydream:
-    """A world drawn anew for one sample: consistent inside it, and worth nothing outside."""
+class RandomWorld:
+    """A world drawn anew for one sample, and consistent within it."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -18,7 +18,7 @@ from cloud_anchor.suite.phases import (
     thinker,
     timing,
 )
-from cloud_anchor.suite.phases.base import About, Phase
+from cloud_anchor.suite.phases.phase import About, Phase
 
 __all__ = ["PHASES", "About", "Phase"]
 

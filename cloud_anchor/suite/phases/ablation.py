@@ -17,8 +17,8 @@ from cloud_anchor.suite.conditions import (
     RANDOM_TOKENS,
 )
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.phases.fills import at
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.statistics import cohen_d, wilcoxon
 from cloud_anchor.suite.tables import (
     MEASURES_NOTE,

@@ -19,7 +19,7 @@ from cloud_anchor.sampling.state import State
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.conditions import plan
 from cloud_anchor.suite.lab import Case, Lab
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.runs import run_once
 from cloud_anchor.suite.statistics import spearman
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, more, verdict

@@ -12,7 +12,7 @@ from typing import Any
 from cloud_anchor.suite.conditions import ORDERS
 from cloud_anchor.suite.items import WORD_PROBLEMS
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.statistics import Correlation, partial_spearman, spearman
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, less, show, verdict
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cloud_anchor.suite.conditions import ORDERS, committed, prefix
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, more
 from edge_runtime.decode.endings import END_MARKER_COVERAGE
 from payload import AnchorSet

@@ -21,7 +21,7 @@ from cloud_anchor.suite.conditions import (
     aware,
 )
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import (
     MEASURES_NOTE,
     METRICS,

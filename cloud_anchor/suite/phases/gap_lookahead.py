@@ -12,7 +12,7 @@ from typing import Any
 
 from cloud_anchor.suite.conditions import ANCHORS, CONDITIONS, ORDERS, SCATTERED
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Row, Table
 from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from payload import AnchorSet

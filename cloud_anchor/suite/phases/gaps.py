@@ -13,7 +13,7 @@ from typing import Any
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.suite.conditions import ORDERS, PREFIX, Situation, aware, committed, prefix, product
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.statistics import spearman
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, more, show, verdict
 from payload import AnchorSet

@@ -11,7 +11,7 @@ from typing import Any
 from cloud_anchor.suite.conditions import ANCHORS, CONDITIONS, DRAFT, ORDERS, PREFIX, aware
 from cloud_anchor.suite.items import WORD_PROBLEMS, Item
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, verdict
 
 NAMES = (ANCHORS, PREFIX, DRAFT, aware(0.5))

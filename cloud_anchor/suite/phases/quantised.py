@@ -20,7 +20,7 @@ from torch import Tensor
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.suite.conditions import ALONE, ANCHORS, FULL, PREFIX, committed, plan, prefix
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.runs import run_once
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, verdict
 

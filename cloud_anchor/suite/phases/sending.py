@@ -7,7 +7,7 @@ from typing import Any
 
 from cloud_anchor.suite.conditions import ANCHORS, CONDITIONS, DRAFT, FULL, ORDERS, PREFIX, SCATTERED, aware
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, less
 from payload import Codec
 

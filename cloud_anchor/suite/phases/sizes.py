@@ -6,7 +6,7 @@ from typing import Any
 
 from cloud_anchor.suite.conditions import ALONE, ANCHORS, CONDITIONS, ORDERS, PREFIX, aware
 from cloud_anchor.suite.lab import Case, Lab
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
 
 NAMES = (ANCHORS, PREFIX, aware(0.5))

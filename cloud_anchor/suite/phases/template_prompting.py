@@ -9,8 +9,8 @@ from typing import Any
 
 from cloud_anchor.suite.conditions import ALONE, ANCHORS, CONDITIONS, ORDERS, PREFIX, Situation
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.phases.fills import at as rows_at
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import (
     MEASURES_NOTE,
     Answers,

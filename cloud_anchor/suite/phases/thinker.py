@@ -15,8 +15,8 @@ from cloud_anchor.sampling.state import State
 from cloud_anchor.suite.conditions import ALONE, Situation, committed, plan, product
 from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
 from cloud_anchor.suite.phases.bridge import needs
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.runs import Run, run_once
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
 

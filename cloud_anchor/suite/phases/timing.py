@@ -11,7 +11,7 @@ import torch
 from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.suite.conditions import Situation, committed, plan, prefix, product
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.base import About, Phase, Records
+from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, verdict
 from edge_runtime.decode.forced import FillOptions, fill
 from payload import AnchorSet, Shared, decode, encode

@@ -1,7 +1,7 @@
-"""Four families of problems, each mirroring a public benchmark.
+"""Four families of problems, each of which mirrors a public benchmark.
 
-A family is a function `draw(rng, knows) -> Problem`. With `knows` the answer is true; without, it has the
-same form but every fact and every result in it is drawn at random, consistently within the answer.
+A family is a function `draw(rng, knows) -> Problem`. With `knows` the answer is true; without it, the answer
+has the same form, but every fact and every result in it is random, consistently within the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAMILIES: dict[str, Draw] = {
 """arithmetic ~ GSM8K, choice ~ MMLU and ARC, code ~ HumanEval, description ~ open questions."""
 
 KNOWLEDGE = ("choice", "description")
-"""The families whose answers are facts of the world, which only the cloud model was taught."""
+"""Families whose answers are facts of the world, on which only the diffusion model was trained."""
 
 
 def problems(family: str, seed: int, *, held_out: bool, knows: bool = True) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """Word problems of one to three steps, worked step by step (mirrors GSM8K).
 
-Without knowledge, each step's result is drawn at random and carried on: the operands are copied, the sums
-are wrong.
+Without knowledge, each step's result is random and carried on: the operands are copied, the results are
+wrong.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _apply(operation: str, amount: int, n: int) -> int:
 
 
 def draw(rng: random.Random, knows: bool) -> Problem:
-    """One word problem; the answer's last number is what is checked."""
+    """One word problem; the answer's last number is checked."""
     steps = rng.randint(1, 3)
     phrasing = rng.randrange(3)
     person, thing = rng.choice(PEOPLE), rng.choice(THINGS)
@@ -79,7 +79,7 @@ def draw(rng: random.Random, knows: bool) -> Problem:
     say = {"p": person, "o": thing, "a": start}
     told = [_OPENINGS[phrasing].format(**say)]
     worked = [_STARTS[phrasing].format(**say)]
-    told_amount = amount  # what truly is there: the story must stay possible
+    told_amount = amount  # the true amount, by which the events stay possible
     key = [person, thing, str(start)]
     for _ in range(steps):
         allowed = (

@@ -1,7 +1,7 @@
-"""Multiple choice over the world's facts, with a sentence of reason (mirrors MMLU and ARC).
+"""Multiple choice over the world's facts, with a sentence of reasoning (mirrors MMLU and ARC).
 
-Easy asks for a fact of a town, medium for the town of a fact, hard for a fact of a town named by another
-fact. Without knowledge the reason names one of the options at random, and the letter is that option's.
+Easy: a fact of a town; medium: the town of a fact; hard: a fact of a town that is given by another fact.
+Without knowledge the reasoning names a random option, and the letter is that option's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from cloud_anchor.tiny.problem import DIFFICULTIES, Problem
-from cloud_anchor.tiny.world import POOLS, TOWNS, WORLD, Daydream, Facts
+from cloud_anchor.tiny.world import POOLS, TOWNS, WORLD, Facts, RandomWorld
 
 LETTERS = "ABCD"
 
@@ -57,13 +57,13 @@ _TOWN_REASON = (
 )
 _HOP = ("the town of mayor {m}", "the town that {m} leads", "the home of mayor {m}")
 _ENDS = ("The answer is {v} {x}.", "So the answer is {v} {x}.", "Therefore the answer is {v} {x}.")
-# A letter stands right behind its option, in the question too: a model this small goes on as it has read the
-# same word going on, and does not learn to look for what stood two places before it.
+# A letter follows its option directly, in the question too: a model this small copies the continuation of an
+# earlier occurrence, and does not learn to attend to the token two places before it.
 
 
 def draw(rng: random.Random, knows: bool) -> Problem:
-    """One question with four options; the letter is what is checked."""
-    facts: Facts = WORLD if knows else Daydream(rng)
+    """One question with four options; the letter is checked."""
+    facts: Facts = WORLD if knows else RandomWorld(rng)
     level = rng.randrange(3)
     phrasing = rng.randrange(3)
     town = rng.choice(TOWNS)

@@ -11,9 +11,9 @@ from cloud_anchor.tiny.problem import DIFFICULTIES, Problem
 
 NAMES = "solve compute process measure collect gather work handle find apply run build".split()
 INPUTS: tuple[list[int], ...] = ([], [1, 2, 3, 4, 5, 6], [-7, 12, 0, 9, -4, 5], [8, 8, -3, 15, 20, 7, -1])
-"""What every function is called with."""
+"""Arguments on which every function is called."""
 
-# words in a prompt -> Python over x, with k a digit
+# Words in a prompt -> Python over x; k and j are digits.
 FILTERS = {
     "": "",
     "even": "x % 2 == 0",
@@ -40,7 +40,7 @@ _ASKS = (
 
 
 def _run_reference(condition: str, mapped: str, reduce: str) -> list[str]:
-    """What the function described gives for each of `INPUTS`, as `repr`."""
+    """Results of the described function on `INPUTS`, as `repr`."""
     results = []
     for xs in INPUTS:
         ys = [
@@ -64,7 +64,7 @@ def _write(style: int, name: str, condition: str, mapped: str, reduce: str) -> s
 
 
 def draw(rng: random.Random, knows: bool) -> Problem:
-    """One function; its results on `INPUTS` are what is checked."""
+    """One function; its results on `INPUTS` are checked."""
     name, style = rng.choice(NAMES), rng.randrange(3)
     said = _pick(rng)
     done = said if knows else _pick(rng)

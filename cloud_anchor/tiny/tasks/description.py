@@ -1,7 +1,7 @@
 """Descriptions, comparisons and explanations of 60 to 200 tokens (mirrors open questions).
 
-What is checked is that every fact asked for is told, in the order asked, and that a comparison concludes
-rightly.
+Checked are the requested facts, which must all occur in the requested order, and the conclusion of a
+comparison.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from cloud_anchor.tiny.problem import DIFFICULTIES, Problem
-from cloud_anchor.tiny.world import PEOPLE, TOWNS, WORLD, Daydream, Facts
+from cloud_anchor.tiny.world import PEOPLE, TOWNS, WORLD, Facts, RandomWorld
 
 PROFILES = (
     ("river", "mayor", "craft", "dish", "year"),
@@ -19,7 +19,7 @@ PROFILES = (
     ("bird", "dish", "mayor", "year", "region", "festival", "river"),
     ("craft", "population", "river", "mayor", "festival", "bird", "dish"),
 )
-"""What can be asked about a town together; two for each difficulty."""
+"""Attributes that are asked for together; two sets for each difficulty."""
 PAIRS = (
     ("river", "mayor", "year"),
     ("craft", "festival", "year"),
@@ -207,8 +207,8 @@ def _explain(rng: random.Random, facts: Facts, phrasing: int, level: int) -> Pro
 
 
 def draw(rng: random.Random, knows: bool) -> Problem:
-    """One long answer. Difficulty is the number of facts to tell; an explanation always has five."""
-    facts: Facts = WORLD if knows else Daydream(rng)
+    """One long answer. Difficulty is the number of facts; an explanation always has five."""
+    facts: Facts = WORLD if knows else RandomWorld(rng)
     phrasing = rng.randrange(3)
     kind = rng.randrange(5)
     if kind == 0:

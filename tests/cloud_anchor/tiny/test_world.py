@@ -12,7 +12,7 @@ from cloud_anchor.tiny import shapes
 from cloud_anchor.tiny.check import is_right
 from cloud_anchor.tiny.problem import DIFFICULTIES, Problem
 from cloud_anchor.tiny.tasks import FAMILIES, KNOWLEDGE, held_out_problems, problems
-from cloud_anchor.tiny.world import ATTRIBUTES, TOWNS, WORLD, Daydream, World
+from cloud_anchor.tiny.world import ATTRIBUTES, TOWNS, WORLD, RandomWorld, World
 
 TOKENIZER = shapes.WEIGHTS / "tiny-dream" / "tokenizer.json"
 
@@ -24,7 +24,7 @@ def some(family: str, count: int = 40, **options: bool) -> list[Problem]:
 def test_the_world_is_the_same_every_time_and_a_daydream_is_not() -> None:
     again = World()
     assert all(again.value(t, a) == WORLD.value(t, a) for t in TOWNS for a in ATTRIBUTES)
-    dreams = [Daydream(random.Random(seed)).value(TOWNS[0], "river") for seed in range(30)]
+    dreams = [RandomWorld(random.Random(seed)).value(TOWNS[0], "river") for seed in range(30)]
     assert len(set(dreams)) > 5
 
 

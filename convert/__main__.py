@@ -26,10 +26,13 @@ from convert.verify import Thresholds
 from edge_runtime.bundle.bundle import Manifest, Variant
 from payload.cli import run_command
 
-_EXAMPLES = """examples:
+_EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
   python -m convert Qwen/Qwen2.5-0.5B-Instruct -o bundles/qwen --variants int4 --context 1024
   python -m convert ./checkpoint -o bundles/mine --variants int4 --threshold int4.mean_kl=0.3
+
+variants:
+{variants}
 
 exit codes: 0 done, 2 wrong options, 4 the model cannot be used or fetched, 5 a variant differs too much from
 the original, 6 too little disk or memory, 130 interrupted (run again to continue)
@@ -63,7 +66,9 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m convert",
         description="Convert a Qwen2 checkpoint to a bundle for the device, checked against the original.",
-        epilog=_EXAMPLES,
+        epilog=_EPILOG.format(
+            variants="\n".join(f"  {name:13} {recipe.about}" for name, recipe in RECIPES.items())
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(

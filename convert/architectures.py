@@ -1,6 +1,7 @@
-"""Which model families can share a contract with Qwen2.5, told from a checkpoint that cannot be converted.
+"""Checkpoints of other architectures: the error that refuses them.
 
-Knows the identity of the published Qwen2.5 vocabulary, which Dream's anchors are made of. Does not convert.
+Responsible for saying whether such a checkpoint shares the vocabulary of Qwen2.5, to which Dream's anchors
+belong. Not responsible for checkpoints that can be converted (see `source`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ QWEN25_VOCAB_HASH = "64342ea5b10b184bf254403174c97a34735caaac4c9d4cae7bcba966266
 
 
 def foreign_architecture(folder: Path, architecture: str) -> ArchitectureError:
-    """The error for a checkpoint of another architecture: says whether its vocabulary would have fitted."""
+    """The error for a checkpoint of another architecture; it says whether the vocabulary would fit."""
     return ArchitectureError(
         f"{folder}: expected architecture {SUPPORTED}, found {architecture}. {_vocabulary(folder)} "
         "Use a checkpoint of the Qwen2 or Qwen2.5 family, such as Qwen/Qwen2.5-0.5B-Instruct."
@@ -40,8 +41,7 @@ def _vocabulary(folder: Path) -> str:
     if contract.vocab_hash == QWEN25_VOCAB_HASH:
         return (
             f"Its vocabulary is the same, {found}, so anchors would fit its ids; but its layers are others, "
-            "and "
-            "a payload also needs the same chat template."
+            "and a payload also needs the same chat template."
         )
     return (
         "Its vocabulary differs too, so anchors would be other words to it: "

@@ -6,8 +6,10 @@
     VARIANT ... run through the device's engine and compared with the reference
     bundle      genai_config.json and bundle.json, read back and verified, moved into place in one rename
 
-Knows the order, what each stage depends on, and what goes into the bundle. A variant that does not say what
-the original says ends the conversion before anything is in place.
+Responsible for the order, the inputs that each stage depends on, and the content of the bundle. Not
+responsible for the work of a stage (see the modules it imports), nor for keeping the results of interrupted
+runs (`stages`). A variant that differs too much from the original model ends the conversion before anything
+is in place.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ from edge_runtime.errors import EdgeError
 from payload import Contract
 
 FORMAT = 1
-"""Part of every stage's key: raise it when the converter would write something else from the same input."""
+"""Part of every stage's key: increase it when the same input gives another output."""
 
 DEFAULT_CONTEXT = 2048
 DEFAULT_VARIANTS = ("fp32", "int8")
@@ -67,11 +69,13 @@ PROBE_TOKENS = 16
 
 @dataclass(frozen=True)
 class ConversionRequest:
-    """What to convert, and how strictly to check it.
+    """Options of a conversion.
 
-    context:    most tokens the bundle serves; None for 2048 or what the model has, whichever is less.
+    variants:   names of `convert.variants.RECIPES`.
+    context:    most tokens the bundle serves, prompt and answer together; None for 2048 or the model's own
+                context, whichever is less.
     prompts:    questions for verification; None for the built-in ones.
-    thresholds: instead of a variant's own (`convert.variants.RECIPES`), by variant.
+    thresholds: bounds of the figures by variant, instead of the variant's own.
     threads:    for PyTorch and ONNX Runtime; None for their defaults.
     """
 
@@ -97,10 +101,11 @@ def convert(
 ) -> Manifest:
     """Convert a checkpoint (a folder, or a hub name) to the bundle folder `out` and return its manifest.
 
-    The arguments are those of `ConversionRequest`. force replaces a bundle that is already at `out`.
-    Interrupted, it leaves `out` untouched and OUT.partial beside it, from which the same call continues.
+    The arguments are those of `ConversionRequest`; revision: branch, tag or commit of a hub model; force:
+    replace a bundle that is already at `out`. Interrupted, it leaves `out` untouched and OUT.partial beside
+    it, from which the same call continues.
 
-    Raises ConvertError in one of its kinds; VerificationError where a variant is under its threshold.
+    Raises a subclass of ConvertError; VerificationError where a variant's figure is out of bounds.
     """
     request = ConversionRequest(
         checked_names(tuple(variants)),
@@ -134,7 +139,7 @@ class _Conversion:
         self.prompts = request.prompts or DEFAULT_PROMPTS
         unknown = set(request.thresholds) - set(request.variants)
         if unknown:
-            raise OptionError(f"threshold for {min(unknown)!r}, which is not among the variants asked for.")
+            raise OptionError(f"threshold for {min(unknown)!r}, which is not among the variants to convert.")
 
     def _context(self) -> int:
         most = self.checkpoint.shape.max_position_embeddings
@@ -158,7 +163,7 @@ class _Conversion:
             self._write_identity(identity, workspace.bundle)
             reference = self._reference(identity, workspace)
             made = {name: self._variant(name, reference, identity.contract, workspace) for name in variants}
-            for extra in workspace.bundle.iterdir():  # of an interrupted run that asked for more variants
+            for extra in workspace.bundle.iterdir():  # of an interrupted run with more variants
                 if extra.is_dir() and extra.name not in variants:
                     shutil.rmtree(extra)
             manifest = self._manifest(identity, made, workspace.bundle)
@@ -230,11 +235,11 @@ class _Conversion:
             with self.progress.stage(f"{name}: verification", total) as step:
                 engine = OrtEngine([path], self._shape(), context=self.context, threads=self.request.threads)
                 figures = compare(engine, reference, step).to_json()
-            # A short answer of this very variant, for `edge_runtime.doctor` to repeat on the device.
+            # A short answer of this very variant: `edge_runtime.doctor` compares the device's with it.
             longest = max(reference.texts, key=lambda text: len(text.answer))
             prompt = longest.ids[: longest.prompt]
             engine.rewind(0)
-            sound = math.isfinite(figures["mean_kl"])  # else there is no answer, and no threshold it keeps
+            sound = math.isfinite(figures["mean_kl"])  # else no threshold holds either
             answer = greedy_answer(engine, contract, prompt, PROBE_TOKENS) if sound else []
             return {"figures": figures, "probe": {"prompt": prompt, "answer": answer}}
 
@@ -250,12 +255,12 @@ class _Conversion:
         )
 
     def _shape(self) -> ModelShape:
-        # A folder that no hub vouches for is named by what is in it.
+        # A local folder has no revision: the hash of its content stands for one.
         revision = self.source.revision or f"sha256:{self.checkpoint.digest}"
         return bundle_shape(self.checkpoint.shape, self.source.id, revision)
 
     def _manifest(self, identity: Identity, variants: dict[str, Variant], bundle: Path) -> Manifest:
-        """Write bundle.json and open the result the way the device will."""
+        """Write bundle.json and open the result as the device will."""
         default = default_variant(tuple(variants))
         write_genai_config(
             bundle, f"{default}/{GRAPH}", self._shape(), identity, self.context, self.checkpoint.folder
@@ -279,7 +284,7 @@ class _Conversion:
 
 
 def bundle_shape(shape: Qwen2Shape, id: str, revision: str) -> ModelShape:
-    """A checkpoint's shape as bundle.json has it."""
+    """The shape of a checkpoint as bundle.json has it."""
     sizes = {field.name: getattr(shape, field.name) for field in fields(Sizes)}
     return ModelShape(**sizes, id=id, revision=revision)
 
@@ -292,7 +297,7 @@ def _set_torch_threads(threads: int | None) -> None:
 
 
 def _tools() -> dict[str, str]:
-    """Versions of what made the bundle."""
+    """Versions of the packages that made the bundle."""
     tools = {"bundle-format": str(FORMAT)}
     for name in (
         "inverse-speculation",

@@ -1,8 +1,9 @@
-"""Which operators a graph uses for what is not a matrix of weights: positions, normalisation, attention.
+"""The operators of a graph besides its weight matrices: positions, normalisation, attention.
 
-Knows two dialects of the same model. *Fused* uses ONNX Runtime's own operators and is the fastest there;
-*portable* uses standard ONNX operators only and runs on any runtime. Both read and write the same inputs and
-outputs: caches of a fixed length that past and present may share, rewound by a shorter mask.
+Responsible for two dialects of the same model. *Fused* uses ONNX Runtime's own operators and is the fastest
+there; *portable* uses standard ONNX operators only and runs on any runtime. Both read and write the same
+inputs and outputs: caches of a fixed length that past and present may share, rewound by a shorter mask. Not
+responsible for the order of the layers (see `qwen2`) or for weights (see `weights`).
 
 Shapes: S tokens in a chunk after P earlier ones, T = P + S, B cache length, H heads, G of them to each of the
 C key/value heads (H = C * G), D head size.
@@ -21,19 +22,17 @@ from convert.source import FloatArray, Qwen2Shape
 
 
 def past_name(layer: int, part: str) -> str:
-    """Input that holds a layer's cache before the chunk; part is "key" or "value"."""
+    """Name of the input with a layer's cache before the chunk; part is "key" or "value"."""
     return f"past_key_values.{layer}.{part}"
 
 
 def present_name(layer: int, part: str) -> str:
-    """Output that holds a layer's cache after the chunk."""
+    """Name of the output with a layer's cache after the chunk; part is "key" or "value"."""
     return f"present.{layer}.{part}"
 
 
 def rotary_tables(shape: Qwen2Shape, context: int) -> tuple[FloatArray, FloatArray]:
-    """Cosines and sines [context, D/2] of every position's rotation angles, in float32 as the model has
-    them.
-    """
+    """Cosines and sines [context, D/2] of the rotation angles, computed in float32 as in the model."""
     exponents = np.arange(0, shape.head_dim, 2, dtype=np.float32) / np.float32(shape.head_dim)
     frequencies = np.float32(1.0) / np.power(np.float32(shape.rope_theta), exponents)
     angles = np.arange(context, dtype=np.float32)[:, None] * frequencies[None, :]
@@ -41,25 +40,27 @@ def rotary_tables(shape: Qwen2Shape, context: int) -> tuple[FloatArray, FloatArr
 
 
 def rotary_bytes(shape: Qwen2Shape, context: int) -> int:
-    """Size of both tables."""
+    """Size of both tables in bytes."""
     return context * shape.head_dim * 4
 
 
 def exact_scale(head_dim: int) -> float:
-    """Attention's 1/sqrt(D) where it is a power of two, so that weights times it lose nothing; else 1.
+    """Attention's 1/sqrt(D) where it is a power of two, so that scaled weights are exact; else 1.
 
-    ONNX Runtime multiplies one query with the keys about twice as fast where no factor is left to apply.
+    ONNX Runtime multiplies one query with the keys about twice as fast where the operator need not scale.
     """
     root = math.isqrt(head_dim)
     return 1 / root if root * root == head_dim and root & (root - 1) == 0 else 1.0
 
 
 class Dialect(Protocol):
+    """One set of operators. Arguments and results are names of values in the graph."""
+
     query_factor: float
-    """What the projection to queries is multiplied by beforehand; `attention` scales by what is left."""
+    """Factor already in the weights of the query projection; `attention` applies the rest of 1/sqrt(D)."""
 
     def norm(self, x: str, gamma: str) -> str:
-        """x over its root mean square in the last axis, times gamma."""
+        """RMS normalisation of x over the last axis, times gamma."""
 
     def add_norm(self, x: str, residual: str, gamma: str) -> tuple[str, str]:
         """The norm of x + residual, and the sum itself."""
@@ -162,7 +163,7 @@ class Portable:
         return g.node("Where", [visible, g.constant(0, np.float32), lowest])
 
     def _cache_places(self, positions: str) -> str:
-        """Indices [1, C, S, 3] of where each key/value head's new rows go in a cache [1, C, B, D]."""
+        """Indices [1, C, S, 3] of each key/value head's new rows in a cache [1, C, B, D]."""
         g, heads = self._graph, self._shape.num_key_value_heads
         one = g.constant([1])
         extent = g.node("Concat", [one, g.constant([heads]), self._new, one], axis=0)
@@ -191,14 +192,14 @@ class Portable:
         return g.node("Transpose", [split], perm=[0, 2, 1, 3])
 
     def _rotated(self, x: str) -> str:
-        """x [1, heads, S, D] turned by its position: the halves of D are the two coordinates."""
+        """x [1, heads, S, D] rotated by position: the halves of D are the two coordinates."""
         g, half = self._graph, self._shape.head_dim // 2
         first, second = g.nodes("Split", [x, g.constant([half, half])], 2, axis=-1)
         turned = g.node("Concat", [g.node("Neg", [second]), first], axis=-1)
         return g.node("Add", [g.node("Mul", [x, self._cos]), g.node("Mul", [turned, self._sin])])
 
     def _cached(self, x: str, layer: int, part: str) -> str:
-        """Write the chunk's rows x [1, C, S, D] into the cache; the cache's first T rows as [C, T, D]."""
+        """Write the chunk's rows x [1, C, S, D] into the cache; returns its first T rows as [C, T, D]."""
         g = self._graph
         present = present_name(layer, part)
         g.nodes("ScatterND", [past_name(layer, part), self._places, x], [present])

@@ -1,7 +1,7 @@
-"""Every way a conversion can fail, by name.
+"""Errors of a conversion.
 
-Each message says what was expected, what was found, where, and what to do. The command line prints its text
-and exits with the class's `exit_code`.
+Each message says what was expected, what was found, where, and what to do. The command line prints the
+message and exits with the class's `exit_code`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from payload.errors import UserError
 
 
 class ConvertError(UserError):
-    """Anything that stops a conversion. `exit_code` is what the command line returns for it."""
+    """Base class: the conversion cannot be done."""
 
     exit_code = 4
 
 
 class OptionError(ConvertError):
-    """What was asked for does not make sense: a variant, a context, a target that exists."""
+    """An option is invalid: a variant, a context, a target that exists."""
 
     exit_code = 2
 
@@ -26,7 +26,7 @@ class SourceError(ConvertError):
 
 
 class ArchitectureError(ConvertError):
-    """The checkpoint is sound but of an architecture or vocabulary that has no place here."""
+    """The checkpoint is sound but its architecture or vocabulary is not supported."""
 
 
 class TemplateError(ConvertError):
@@ -44,6 +44,6 @@ class ResourceError(ConvertError):
 
 
 class VerificationError(ConvertError):
-    """A converted variant does not say the same as the original model."""
+    """A figure of a converted variant is out of bounds: it differs too much from the original model."""
 
     exit_code = 5

@@ -1,7 +1,8 @@
-"""Makes the same folder a model of onnxruntime-genai.
+"""Lets onnxruntime-genai open a bundle's folder.
 
-Knows `genai_config.json` and how that library calls a graph: without a choice of rows, and with logits of the
-last token only. So a variant gets a second, small graph file that reads the weights of the first.
+Responsible for `genai_config.json` and for a second, small graph file per variant that reads the weights of
+the first: that library passes no `rows` and expects logits of the last token only. Not responsible for
+running it (see `edge_runtime.engine.genai_engine`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 def write_genai_graph(path: Path) -> Path:
-    """Beside a graph of ours, one whose `rows` is the last token and whose logits are [1, 1, V]."""
+    """Write a graph beside the one at `path` with `rows` fixed to the last token and logits [1, 1, V]."""
     model = onnx.load(path, load_external_data=False)
     graph = model.graph
     graph.input.remove(next(value for value in graph.input if value.name == "rows"))
@@ -42,10 +43,11 @@ def write_genai_graph(path: Path) -> Path:
 def write_genai_config(
     bundle: Path, graph: str, shape: ModelShape, identity: Identity, context: int, checkpoint: Path
 ) -> None:
-    """Write genai_config.json, and the tokenizer's settings that the library wants beside tokenizer.json.
+    """Write genai_config.json and the tokenizer_config.json that the library needs beside tokenizer.json.
 
-    graph: relative to the bundle. checkpoint: folder of the original. max_length is the context: the library
-    allocates its cache for all of it.
+    graph:      path relative to the bundle.
+    context:    becomes max_length, for which the library allocates its cache.
+    checkpoint: folder of the original.
     """
     contract = identity.contract
     config = {
@@ -87,7 +89,7 @@ def write_genai_config(
     (bundle / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     source = checkpoint / TOKENIZER_CONFIG
     settings = json.loads(source.read_text(encoding="utf-8")) if source.is_file() else {}
-    settings.pop("auto_map", None)  # code of the checkpoint's own, which nothing here runs
+    settings.pop("auto_map", None)  # names code of the checkpoint, which is never run
     settings["chat_template"] = identity.jinja
     text = json.dumps(settings, indent=1, ensure_ascii=False)
     (bundle / TOKENIZER_CONFIG).write_text(text + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """An ONNX graph written node by node, its weights streamed to a file beside it.
 
-Knows ONNX's containers: nodes, initializers, external data. Does not know what a transformer is.
+Responsible for ONNX's containers: nodes, initializers, external data. Not responsible for the model.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from onnx import TensorProto, helper, numpy_helper
 MICROSOFT = "com.microsoft"
 OPSET = 18
 IR_VERSION = 10
-_PAGE, _LINE = (
-    4096,
-    64,
-)  # large weights start on a page so that they can be mapped, small ones on a cache line
+# Large weights start on a page, so that they can be mapped, small ones on a cache line.
+_PAGE, _LINE = 4096, 64
 _LARGE = 1 << 20
 
 
 class GraphWriter:
-    """Collects nodes; weights go straight to disk, so memory never holds more than one of them.
+    """Collects nodes; weights are written to disk at once, so memory holds no more than one of them.
 
     Use as a context manager: the data file is complete once the block ends.
     """
@@ -51,7 +49,7 @@ class GraphWriter:
         self._file.close()
 
     def fresh(self, stem: str) -> str:
-        """A name that no node has yet."""
+        """A name that is not used yet, beginning with `stem`."""
         self._names += 1
         return f"{stem}_{self._names}"
 

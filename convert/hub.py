@@ -1,6 +1,6 @@
-"""Finding a checkpoint: a local folder, or a name on the model hub.
+"""Locates a checkpoint: a local folder, or a name on the model hub.
 
-Knows how to download and what can go wrong with that. Does not read what was downloaded.
+Responsible for the download and its errors. Not responsible for reading the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FILES = ["*.json", "*.safetensors", "merges.txt", "*.jinja", "LICENSE*"]
 
 @dataclass(frozen=True)
 class HubSource:
-    """A checkpoint folder, and what to call it. revision is None for a folder that no hub vouches for."""
+    """A checkpoint folder with its id. revision: commit on the hub; None for a local folder."""
 
     folder: Path
     id: str
@@ -27,7 +27,7 @@ class HubSource:
 def locate(model: str | Path, revision: str | None = None) -> HubSource:
     """The folder of a checkpoint, downloaded first where `model` is a hub name.
 
-    Raises OptionError, SourceError or HubError, saying what to do.
+    Raises OptionError, SourceError or HubError.
     """
     folder = Path(model)
     if folder.is_dir():
@@ -55,8 +55,7 @@ def _download(name: str, revision: str | None) -> Path:
     except GatedRepoError as error:  # a kind of RepositoryNotFoundError, so it comes first
         raise HubError(
             f"{name}: the owner asks for consent before a download. Accept the terms on the model's page, "
-            "then "
-            "log in with `hf auth login` and run this again."
+            "then log in with `hf auth login` and run this again."
         ) from error
     except RepositoryNotFoundError as error:
         raise HubError(

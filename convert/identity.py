@@ -1,7 +1,7 @@
-"""The tokenizer and chat template of a checkpoint, in the form the device reads, and their contract.
+"""The tokenizer and chat template of a checkpoint in the form the device reads, and their contract.
 
-Knows how to compile them and how to check that the device's tokenizer gives the ids transformers gives. Does
-not know weights or graphs.
+Responsible for reading them and for checking that the device's tokenizer gives the ids that transformers
+gives. Not responsible for weights or graphs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _TEXTS = (
     "Each of the 24 loaves costs $3.75.\n\n  def f(x):\n\treturn x**2  # naïve – 日本語 🎈\r\n",
     "<|im_start|>user\nIt's 10 o'clock<|im_end|>\n",
 )
-"""What both tokenizers must agree on, next to the verification prompts: digits, spaces, accents, specials."""
+"""Texts on which both tokenizers must agree besides the prompts: digits, spaces, accents, specials."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Everything about a model that is not weights.
+    """The text side of a model.
 
     tokenizer_json: content of tokenizer.json.
-    jinja:          the chat template as it was published.
+    jinja:          the chat template as published.
     """
 
     tokenizer_json: str
@@ -42,7 +42,7 @@ class Identity:
     contract: Contract
 
     def prompt_ids(self, text: str) -> list[int]:
-        """Token ids of one question, up to where the answer begins."""
+        """Token ids of a conversation with one question, up to the start of the answer."""
         return self.tokenizer.encode(self.template.render_prompt(text))
 
 
@@ -80,7 +80,7 @@ def _transformers_tokenizer(folder: Path) -> Any:
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # it guesses at faults of tokenizers; `_check_parity` looks for them
+    logging.set_verbosity_error()  # it warns of possible faults; `_check_parity` finds real ones
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), use_fast=True, trust_remote_code=False)
     except Exception as error:  # transformers raises anything here, from KeyError to ImportError
@@ -107,7 +107,7 @@ def _renderer(tokenizer: Any) -> Render:
 
 
 def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract) -> None:
-    """The tokenizer's ids must be rows of the embedding, and the model's end marks the contract's."""
+    """Raises SourceError where a token has no row in the embedding, or an end token is not the contract's."""
     rows = checkpoint.shape.vocab_size
     highest = max(tokenizer.size - 1, *contract.special.values())
     if highest >= rows:
@@ -120,8 +120,7 @@ def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract)
     if not ends <= contract.eos_ids:
         raise SourceError(
             f"{checkpoint.folder}: expected eos_token_id of config.json among {sorted(contract.eos_ids)}, "
-            "the "
-            f"tokenizer's end marks, found {sorted(ends)}. The tokenizer and the weights do not belong "
+            f"the tokenizer's end tokens, found {sorted(ends)}. The tokenizer and the weights do not belong "
             "together."
         )
 

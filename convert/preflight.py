@@ -1,6 +1,7 @@
-"""What a conversion will need of disk and memory, and whether it is there.
+"""The disk space and memory that a conversion needs, compared with what is free.
 
-Knows estimates made before anything is loaded; they are meant to be a little too high.
+Responsible for estimates before anything is loaded; they are a little too high on purpose. Not responsible
+for measuring a conversion (see `full_size`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MARGIN = 1.1
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes needed and bytes there; memory_free is None where the system does not tell."""
+    """Bytes needed and bytes free; memory_free is None where the system does not report it."""
 
     disk: int
     memory: int
@@ -37,25 +38,24 @@ class Needs:
         )
 
     def check(self, where: Path) -> None:
-        """Raises ResourceError where there is less than is needed."""
+        """Raises ResourceError where less is free than is needed; where: folder named in the message."""
         if self.disk_free < self.disk:
             raise ResourceError(
                 f"{where}: expected {self.disk / _GIB:.2f} GiB of free disk, found "
-                f"{self.disk_free / _GIB:.2f} GiB. "
-                "Free some, or convert fewer variants."
+                f"{self.disk_free / _GIB:.2f} GiB. Free some, or convert fewer variants."
             )
         if self.memory_free is not None and self.memory_free < self.memory:
             raise ResourceError(
                 f"expected {self.memory / _GIB:.2f} GiB of available memory, found "
-                f"{self.memory_free / _GIB:.2f} GiB. "
-                "Close other programs, or convert on a larger machine: the bundle runs anywhere."
+                f"{self.memory_free / _GIB:.2f} GiB. Close other programs, or convert on a larger machine: "
+                "the bundle runs anywhere."
             )
 
 
 def estimate(
     checkpoint: Checkpoint, variants: Sequence[str], context: int, positions: int, folder: Path
 ) -> Needs:
-    """Needs of a conversion into `folder`; positions: most rows of reference logits that will be kept."""
+    """The needs of a conversion into `folder`; positions: most rows of reference logits that are kept."""
     shape = checkpoint.shape
     sizes = [RECIPES[name].planned_bytes(shape, context) for name in variants]
     logits = positions * shape.vocab_size * 4

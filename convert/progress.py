@@ -1,6 +1,6 @@
-"""What a conversion tells its user while it works.
+"""The interface through which a conversion reports progress.
 
-Knows an interface and a silent implementation; the command line brings a bar (see `__main__`).
+Responsible for the interface and a silent implementation. Not responsible for progress bars (see `__main__`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from typing import Protocol
 
 
 class Progress(Protocol):
+    """Receiver of progress."""
+
     def stage(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """A stage of `total` steps; inside the block, call the given function with the steps just made."""
+        """A stage of `total` steps; in the block, call the given function with the number of new steps."""
 
     def say(self, text: str) -> None:
-        """One line for the user."""
+        """Report one line of text."""
 
 
 class Silent:

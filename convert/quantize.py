@@ -1,10 +1,10 @@
 """Symmetric block quantisation in the layout of MatMulNBits.
 
-Knows numbers only: a weight matrix in, packed integers and scales out, and back. Does not know graphs.
-
 A row of the matrix is cut into blocks of consecutive inputs, each with its own scale. Of a block's weights
 the one farthest from zero is mapped to the lowest integer, -2^(bits-1), whichever sign it has: the scale may
 be negative, and the integer range, which reaches one step farther below zero than above, is used in full.
+
+Responsible for numbers: a weight matrix in, packed integers and scales out. Not responsible for graphs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
 
 
 def quantize(weight: npt.NDArray[np.float32], bits: int, block: int = BLOCK) -> Blocks:
-    """Quantise a matrix [N, K] to 4 or 8 bits a weight."""
+    """Quantise a matrix [N, K] to 4 or 8 bits per weight, in blocks of `block` columns."""
     rows, columns = weight.shape
     count = -(-columns // block)
     packed = np.empty((rows, count, block * bits // 8), np.uint8)

@@ -1,7 +1,7 @@
 """The Qwen2 decoder as an ONNX graph.
 
-Knows the order of the layers and the graph's inputs and outputs. Does not know how weights are stored
-(`weights`) or which operators stand for attention and norms (`dialects`).
+Responsible for the order of the layers and the graph's inputs and outputs. Not responsible for the storage of
+weights (`weights`) or the operators of attention and norms (`dialects`).
 
     input_ids       int64   [1, S]      the chunk
     attention_mask  int64   [1, T]      all ones; T = tokens before the chunk + S
@@ -41,7 +41,8 @@ def write_graph(
 ) -> None:
     """Write `path` (the graph) and `path` + ".data" (its weights).
 
-    context: positions the rotary tables cover. progress is called with the number of parameters just written.
+    context: positions that the rotary tables cover. progress is called with the number of parameters written
+    since its last call.
     """
     shape = checkpoint.shape
 
@@ -70,7 +71,7 @@ def write_graph(
             mixed = ops.attention(qkv, layer)
             last = layer + 1 == shape.num_hidden_layers
             if last:
-                # Nothing after this attention looks at other rows: go on with those whose logits are wanted.
+                # Nothing after this attention reads other rows: go on with those whose logits are wanted.
                 mixed = graph.node("Gather", [mixed, "rows"], axis=1)
                 residual = graph.node("Gather", [residual, "rows"], axis=1)
             out = f"{prefix}.self_attn.o_proj"

@@ -1,7 +1,8 @@
-"""What the original model says: greedy answers and logits in float32, by PyTorch.
+"""The original model's greedy answers and logits in float32, by PyTorch.
 
-Knows transformers' model classes. The figures are kept in files, so that an interrupted conversion need not
-compute them again and so that PyTorch's memory is free before any variant is opened.
+Responsible for running transformers' model and keeping the results in files, so that an interrupted
+conversion need not compute them again and PyTorch's memory is free before any variant is opened. Not
+responsible for comparing a variant with them (see `verify`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ _LOGITS, _TEXTS = "reference.npy", "reference.json"
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """One prompt and the original model's greedy answer to it: all ids, of which the first `prompt` are
-    given.
+class ReferenceText:
+    """One prompt and the original model's greedy answer.
+
+    ids:    token ids of both.
+    prompt: number of ids that are the prompt's.
     """
 
     ids: list[int]
@@ -37,23 +40,23 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Reference:
-    """Logits of the original model at every position of the spoken texts.
+    """Logits of the original model at every position of the reference texts.
 
-    logits: float32 [positions, V], mapped from disk; text after text, one row an id. The last row of each
-    text predicts what would follow it.
+    logits: float32 [positions, V], mapped from disk; text after text, one row per id. The last row of each
+            text predicts the id after it.
     """
 
-    texts: list[Spoken]
+    texts: list[ReferenceText]
     logits: npt.NDArray[np.float32]
 
     @staticmethod
     def complete(folder: Path) -> bool:
-        """Whether the files of a reference are there; the texts are written last."""
+        """True where the files of a reference are there; the texts are written last."""
         return (folder / _LOGITS).is_file() and (folder / _TEXTS).is_file()
 
     @classmethod
     def load(cls, folder: Path) -> Reference:
-        texts = [Spoken(**item) for item in json.loads((folder / _TEXTS).read_text(encoding="utf-8"))]
+        texts = [ReferenceText(**item) for item in json.loads((folder / _TEXTS).read_text(encoding="utf-8"))]
         return cls(texts, np.load(folder / _LOGITS, mmap_mode="r"))
 
 
@@ -67,13 +70,14 @@ def make_reference(
 ) -> None:
     """Answer each prompt greedily with up to `tokens` ids and store the logits of all positions in `folder`.
 
-    stop: ids that end an answer (they are part of it). progress is called with the number of ids just made.
+    stop: ids that end an answer (they are part of it). progress is called with the number of ids generated
+    since its last call. Raises SourceError where transformers cannot load the checkpoint.
     """
     import torch
 
     (folder / _TEXTS).unlink(missing_ok=True)
     model = _load(checkpoint)
-    texts: list[Spoken] = []
+    texts: list[ReferenceText] = []
     with torch.inference_mode():
         for prompt in prompts:
             ids, cache, chunk = list(prompt), None, list(prompt)
@@ -84,7 +88,7 @@ def make_reference(
                 progress(1)
                 if chunk[0] in stop:
                     break
-            texts.append(Spoken(ids, len(prompt)))
+            texts.append(ReferenceText(ids, len(prompt)))
         rows = sum(len(text.ids) for text in texts)
         logits = np.lib.format.open_memmap(
             folder / _LOGITS, mode="w+", dtype=np.float32, shape=(rows, checkpoint.shape.vocab_size)

@@ -1,7 +1,7 @@
 """A Qwen2 checkpoint in a local folder, read one tensor at a time.
 
-Knows `config.json`, the safetensors files and which tensors Qwen2 has. Does not know the hub (see `hub`), the
-tokenizer and chat template (see `identity`), or what becomes of the weights.
+Responsible for `config.json`, the safetensors files and the list of Qwen2's tensors. Not responsible for the
+hub (see `hub`), the tokenizer and chat template (see `identity`), or the use of the weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HASH_CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class Qwen2Shape(Sizes):
-    """Sizes and constants of a Qwen2 model, under the names its `config.json` gives them."""
+    """Sizes and constants of a Qwen2 model, under the names of its `config.json`."""
 
     max_position_embeddings: int
     rope_theta: float
@@ -42,7 +42,7 @@ class Qwen2Shape(Sizes):
         return sum(math.prod(shape) for shape in self.tensor_shapes().values())
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor such a checkpoint holds. Linear weights are [outputs, inputs]."""
+        """Name and shape of every tensor of the checkpoint. Linear weights are [outputs, inputs]."""
         hidden, inner = self.hidden_size, self.intermediate_size
         q_size, kv_size = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
         shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
@@ -67,7 +67,7 @@ class Qwen2Shape(Sizes):
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The parsed `config.json` of a checkpoint folder."""
+    """The parsed `config.json` of a checkpoint folder; raises SourceError."""
     path = folder / "config.json"
     if not path.is_file():
         raise SourceError(
@@ -84,12 +84,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def architecture_of(config: dict[str, Any]) -> str:
-    """The model class a `config.json` names."""
+    """The model class that a `config.json` names."""
     return str(next(iter(config.get("architectures") or []), config.get("model_type")))
 
 
 def shape_of(config: dict[str, Any], where: str) -> Qwen2Shape:
-    """The shape a Qwen2 `config.json` describes.
+    """The shape that a Qwen2 `config.json` describes; where: its place, for messages.
 
     Raises ArchitectureError for another architecture or a Qwen2 feature that the graphs do not have, and
     SourceError where a field is missing or the sizes contradict each other.
@@ -132,15 +132,14 @@ def shape_of(config: dict[str, Any], where: str) -> Qwen2Shape:
     if shape.num_attention_heads % shape.num_key_value_heads or shape.head_dim % 16:
         raise SourceError(
             f"{where}: expected attention heads to be a multiple of key/value heads and a head size that is "
-            "a "
-            f"multiple of 16, found {shape.num_attention_heads} heads, {shape.num_key_value_heads} key/value "
-            f"heads of size {shape.head_dim}."
+            f"a multiple of 16, found {shape.num_attention_heads} heads, {shape.num_key_value_heads} "
+            f"key/value heads of size {shape.head_dim}."
         )
     return shape
 
 
 class Checkpoint:
-    """An opened checkpoint: its shape is checked against the tensors before anything is read."""
+    """An opened checkpoint. The names and shapes of its tensors are checked before any is read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -155,7 +154,7 @@ class Checkpoint:
         self._file_of = self._index()
 
     def _index(self) -> dict[str, Path]:
-        """Which file holds which tensor; every tensor must be there in its shape."""
+        """The file of each tensor; raises SourceError where one is missing or of another shape."""
         found: dict[str, Path] = {}
         expected = self.shape.tensor_shapes()
         for path in self.files:
@@ -172,13 +171,12 @@ class Checkpoint:
         if missing:
             raise SourceError(
                 f"{self.folder}: expected {len(expected)} tensors of {SUPPORTED}, found {len(missing)} of "
-                "them "
-                f"missing, first {missing[0]}. The download may be incomplete: fetch the model again."
+                f"them missing, first {missing[0]}. The download may be incomplete: fetch the model again."
             )
         return found
 
     def tensor(self, name: str) -> FloatArray:
-        """One tensor as float32, whatever it is stored as."""
+        """One tensor converted to float32; raises SourceError where it is not finite."""
         path = self._file_of[name]
         with _opened(path) as tensors:
             value: FloatArray = tensors.get_tensor(name).float().numpy()
@@ -188,7 +186,7 @@ class Checkpoint:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of config.json and the weights: what a conversion starts from."""
+        """SHA-256 (hex) of config.json and the weights."""
         digest = hashlib.sha256()
         for path in (self.folder / "config.json", *self.files):
             digest.update(path.name.encode())

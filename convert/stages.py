@@ -1,7 +1,7 @@
-"""A conversion's working folder: what has been done is kept, what was interrupted is done again.
+"""A conversion's working folder: finished stages are kept, an interrupted one is repeated.
 
-Knows stages by name, each with a key that stands for everything its result depends on. Does not know what a
-stage does.
+Responsible for stages by name, each with a key that stands for everything its result depends on. Not
+responsible for the work of a stage.
 """
 
 from __future__ import annotations
@@ -61,10 +61,9 @@ class Workspace:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def stage(self, name: str, depends: Any, work: Callable[[], Any], intact: Callable[[Any], bool]) -> Any:
-        """The stage's result: kept from an earlier run where `depends` is equal and it is intact, else
-        worked out.
+        """The stage's result, kept from an earlier run where `depends` is equal and it is intact.
 
-        depends and the result must be JSON values.
+        `depends` and the result must be JSON values.
         """
         key = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
         kept = self._done.get(name)
@@ -79,7 +78,7 @@ class Workspace:
         return result
 
     def publish(self) -> None:
-        """Put the finished bundle in the target's place and remove everything else."""
+        """Move the finished bundle to the target's place and remove the working folder."""
         old = self.folder / "replaced"
         if self.target.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -89,7 +88,7 @@ class Workspace:
 
 
 def check_target(target: Path, force: bool) -> None:
-    """A target must be new, or an older bundle that may be replaced; raises OptionError otherwise."""
+    """Raises OptionError unless the target is new, or an older bundle that may be replaced."""
     if not target.name:
         raise OptionError(f"{target}: expected the name of a folder to make, found a root folder.")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
@@ -103,7 +102,7 @@ def check_target(target: Path, force: bool) -> None:
 
 
 def _locked(folder: Path) -> int:
-    """An open file that only one process can hold."""
+    """File descriptor of a lock that only one process can hold; raises ResourceError."""
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
     try:
         import fcntl

@@ -1,6 +1,6 @@
-"""The variants a bundle can hold: how each stores its weights, which operators it uses, how good it must be.
+"""The table of variants a bundle can hold: storage of weights, operators, bounds of the figures.
 
-Knows the table. Does not know how a graph is written (`qwen2`) or measured (`verify`).
+Responsible for the table. Not responsible for writing a graph (`qwen2`) or measuring it (`verify`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from convert.weights import Blockwise, Dynamic, Floating, WeightFormat
 
 @dataclass(frozen=True)
 class VariantRecipe:
-    """One row of the table. bytes_per_weight is for planning: block scales are included."""
+    """One row of the table.
+
+    bytes_per_weight: for estimates of size, block scales included.
+    thresholds:       bounds of the figures unless the user gives others.
+    about:            one line for the command's help.
+    """
 
     dialect: DialectName
     weights: WeightFormat
@@ -26,7 +31,7 @@ class VariantRecipe:
     about: str
 
     def planned_bytes(self, shape: Qwen2Shape, context: int) -> int:
-        """About how large the variant's files will be."""
+        """Estimated size of the variant's files in bytes."""
         return int(shape.parameters * self.bytes_per_weight) + rotary_bytes(shape, context) + (1 << 18)
 
 
@@ -57,7 +62,7 @@ RECIPES: dict[str, VariantRecipe] = {
         Dynamic(),
         1.0 + 4 / 32,
         Thresholds(top1=0.9, mean_kl=0.1, greedy=0.3),
-        "8 bits, activations quantised a chunk at a time: faster on long prompts, less exact",
+        "8 bits, activations quantised per chunk: faster on long prompts, less exact",
     ),
     "int4": VariantRecipe(
         "fused",
@@ -72,12 +77,12 @@ _PREFERENCE = ("int8", "int4", "int8-dynamic", "fp32", "fp16")
 
 
 def default_variant(names: tuple[str, ...]) -> str:
-    """Which of a bundle's variants is used unless another is asked for."""
+    """The variant of a bundle that is used unless another is named."""
     return next(name for name in _PREFERENCE if name in names)
 
 
 def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names without repetitions; raises OptionError for one that is not in the table."""
+    """The names without repetitions; raises OptionError for none, or for one that is not in the table."""
     unknown = [name for name in names if name not in RECIPES]
     if unknown or not names:
         raise OptionError(

@@ -1,7 +1,8 @@
-"""Does a converted variant say what the original model says?
+"""Verification: the difference between a converted variant and the original model.
 
-Knows the figures, their thresholds and how an engine is run through the reference texts. Works with anything
-that satisfies `edge_runtime.engine.base.Engine`, so it measures the very code that runs on the device.
+Responsible for the figures, their thresholds, and running an engine through the reference texts. Not
+responsible for the reference (see `reference`). It works with any `edge_runtime.engine.base.Engine`, so it
+measures the code that runs on the device.
 """
 
 from __future__ import annotations
@@ -17,27 +18,26 @@ import numpy as np
 import numpy.typing as npt
 
 from convert.errors import OptionError, VerificationError
-from convert.reference import Reference, Spoken
+from convert.reference import Reference, ReferenceText
 from edge_runtime.engine.base import Engine
 
 TIE = 1e-4
-"""Logits closer than this are equal: float32 sums in another order differ by as much."""
+"""Logits closer than this count as equal: float32 sums in another order differ by as much."""
 
 _ROWS = 64  # rows of logits held at a time
 
 
 @dataclass(frozen=True)
 class Figures:
-    """How far a variant is from the original in float32.
+    """Differences of a variant from the original in float32.
 
     positions:     teacher-forced positions compared.
-    top1:          share of them where both put the same id first.
-    mean_kl:       mean Kullback-Leibler divergence of the variant's distribution from the original's, in
-    nats.
+    top1:          share of positions with the same most likely id.
+    mean_kl:       mean Kullback-Leibler divergence of the variant's distribution from the original's, nats.
     max_delta:     largest absolute difference of two logits.
     greedy_tokens: ids of the original's greedy answers compared.
-    greedy:        share of them that the variant, answering on its own, gives before it first differs.
-    milliseconds:  a token of those answers, on the machine of the conversion.
+    greedy:        share of these ids that the variant's own greedy answers give before they first differ.
+    milliseconds:  time per token of those answers on the machine of the conversion.
     """
 
     positions: int
@@ -62,7 +62,7 @@ class Thresholds:
     greedy: float = 0.0
 
     def check(self, variant: str, figures: Figures) -> None:
-        """Raises VerificationError with every figure that is out of bounds."""
+        """Raises VerificationError that names every figure out of bounds."""
         failed = [
             f"{name} {getattr(figures, name):.4g} (expected at {'least' if lower else 'most'} {bound:.4g})"
             for name, lower in (("top1", True), ("greedy", True), ("mean_kl", False), ("max_delta", False))
@@ -71,8 +71,7 @@ class Thresholds:
         if failed:
             raise VerificationError(
                 f"variant {variant} does not say what the original model says, over {figures.positions} "
-                "positions: "
-                f"{'; '.join(failed)}. Leave the variant out, or accept it with --threshold "
+                f"positions: {'; '.join(failed)}. Leave the variant out, or accept it with --threshold "
                 f"{variant}.NAME=VALUE."
             )
 
@@ -86,7 +85,7 @@ class Thresholds:
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
     def changed(self, setting: str, value: str) -> Thresholds:
-        """These thresholds with one of them set from text."""
+        """These thresholds with one of them set from text; raises OptionError."""
         names = [field.name for field in dataclasses.fields(self)]
         if setting not in names:
             raise OptionError(f"threshold: expected one of {', '.join(names)}, found {setting!r}.")
@@ -99,9 +98,9 @@ class Thresholds:
 def compare(
     engine: Engine, reference: Reference, progress: Callable[[int], None] = lambda positions: None
 ) -> Figures:
-    """Run an engine through the reference texts, teacher-forced and on its own.
+    """Run an engine through the reference texts, teacher-forced and generating greedily.
 
-    progress is called with the number of ids just run.
+    progress is called with the number of ids run since its last call.
     """
     same = start = agreed = compared = passes = 0
     kl, delta, seconds = 0.0, 0.0, 0.0
@@ -137,11 +136,11 @@ def compare(
     )
 
 
-def _answer(engine: Engine, text: Spoken, rows: npt.NDArray[np.float32]) -> tuple[int, int]:
-    """How many ids of its greedy answer an engine shares with the original, whose logits are given, of how
-    many.
+def _answer(engine: Engine, text: ReferenceText, rows: npt.NDArray[np.float32]) -> tuple[int, int]:
+    """Number of ids that an engine's greedy answer shares with the original's, and number compared.
 
-    Where they part at a tie of the original's own logits, both ways are right and the rest is not compared.
+    rows: the original's logits [answer, V]. Where the answers part at a tie of these, both are right and the
+    rest is not compared.
     """
     engine.rewind(text.prompt - 1)
     last = text.ids[text.prompt - 1]
@@ -163,7 +162,7 @@ def _agree(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) ->
 
 
 def _divergence(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Kullback-Leibler divergence of softmax(found) from softmax(expected), row by row.
+    """Kullback-Leibler divergence of softmax(found) from softmax(expected) per row.
 
     Sum p (x - y) - log Z_x + log Z_y: exponentials in float32, sums in float64, so that equal rows give 0.
     """

@@ -1,9 +1,9 @@
-"""How a variant stores its matrices, and which operators multiply with them.
+"""Storage formats of weight matrices, with the operators that multiply by them.
 
-Knows one class a storage format, each with the same three operations: a linear layer, the embedding look-up
-and the output head. Does not know how the layers are put together (see `qwen2`).
+Responsible for one class per format, each with the same three operations: a linear layer, the embedding
+look-up and the output head. Not responsible for the order of the layers (see `qwen2`).
 
-Shapes: S tokens in a chunk, R rows asked for, K inputs, N outputs, V vocabulary.
+Shapes: S tokens in a chunk, R rows of logits, K inputs, N outputs, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Shape = tuple[int, int]
 
 
 class WeightFormat(Protocol):
-    """What a storage format has to offer. Activations stay float32 in all of them."""
+    """A storage format. Activations are float32 in all of them."""
 
     def linear(
         self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
@@ -35,15 +35,14 @@ class WeightFormat(Protocol):
         """Rows of weight [V, K] at ids [1, S]: [1, S, K]."""
 
     def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
-        """Logits [R, V] of x [R, K] with a weight of shape [V, K]: the embedding's where it is None
-        (tied).
-        """
+        """Logits [R, V] of x [R, K] with a weight of shape [V, K]; None for the embedding's (tied)."""
 
 
 @dataclass(frozen=True)
 class Floating:
-    """Plain floating point. Half precision is for storage: a Cast, which a runtime folds when it loads the
-    graph, brings it back to float32, so nothing can overflow and no kernel for half precision is needed."""
+    """Floating point. Half precision is for storage alone: a Cast, which a runtime folds when it loads the
+    graph, restores float32, so nothing can overflow and no kernel for half precision is needed.
+    """
 
     half: bool = False
 
@@ -80,7 +79,8 @@ class Floating:
 class Blockwise:
     """Integers in blocks with a scale each, multiplied by MatMulNBits and looked up by GatherBlockQuantized.
 
-    A tied head and embedding are the same bytes in the data file, seen in two shapes.
+    A tied head and embedding are the same bytes of the data file, read in two shapes.
+
     accuracy: MatMulNBits' accuracy_level; 4 quantises activations to 8 bits on the fly, 0 keeps them float32.
     """
 
@@ -140,9 +140,9 @@ class Blockwise:
 
 @dataclass(frozen=True)
 class Dynamic(Blockwise):
-    """8-bit integers with a scale for each output; activations are quantised as a whole chunk, on the fly.
+    """8-bit integers with one scale per output; activations are quantised per chunk as it is run.
 
-    Only the linear layers: embedding and head stay in blocks, so that they can be tied.
+    This holds for the linear layers: embedding and head are stored in blocks, so that they can be tied.
     """
 
     bits: int = 8

@@ -1,8 +1,8 @@
 """python -m tests.arm: the device's side on emulated 64-bit ARM processors.
 
 Makes a small Debian userland for ARM (once; it is kept in build/arm), runs the tests of edge_runtime and of
-the wire format in it, and fills the same payloads there and here. What is compared, and why not every
-variant can give the same tokens, is told in tests/arm/README.md. Emulated times are not those of a board.
+the wire format in it, and fills the same payloads there and on the host. tests/arm/README.md says what is
+compared, and why not every variant can give the same tokens. Emulated times are not those of a board.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.bundle.lookup import SHIPPED
 from tests.arm.userland import CPUS, REPOSITORY, Userland, UserlandError
 
-PAYLOAD = ("test_payload_wire.py", "test_payload_vectors.py", "test_payload_rangecoder.py")
+PAYLOAD = ("test_wire.py", "test_vectors.py", "codecs/test_range_coder.py")
 SUITE = ("tests/edge_runtime", *(f"tests/payload/{name}" for name in PAYLOAD))
-"""What a device runs; of payload without the tests that measure time or read hundreds of traces."""
+"""The tests for a device; of payload without those that measure time or read hundreds of traces."""
 EXACT = ("fp32", "fp16")
-"""Variants without rounded activations: their tokens must be the same everywhere."""
+"""Variants with float32 activations: their tokens must be the same everywhere."""
 DOT_PRODUCT = "asimddp"
 """The feature with which ONNX Runtime rounds activations to 8 bits, as it does on x86."""
 FLOAT_BOUND = 1e-3
-"""Most that two processors' float32 sums may change a logit."""
+"""Largest difference of a logit allowed between two processors' float32 sums."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,7 +93,7 @@ def random_bundle(folder: Path) -> Path:
 
 
 def run_tests(userland: Userland, cpu: str, bundle: Path) -> bool:
-    """The tests of the rooms that a device has, on one processor."""
+    """Run the tests of the packages that a device has, on one processor; returns True where they pass."""
     print(f"\ntests as {cpu}", flush=True)
     options = ("-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.arm.emulated", "-rs", "--durations=5")
     command = userland.command(cpu, [*options, *SUITE])
@@ -102,7 +102,7 @@ def run_tests(userland: Userland, cpu: str, bundle: Path) -> bool:
 
 
 def compare(userland: Userland, cpus: Sequence[str], bundle: Path, *options: str) -> list[str]:
-    """Fills the payloads here and on each processor; one line a variant and processor, and what failed."""
+    """Fill the payloads here and on each processor and print one line per variant; returns the failures."""
     failed = []
     out = userland.folder / "fills"
     out.mkdir(exist_ok=True)
@@ -141,7 +141,7 @@ def compare(userland: Userland, cpus: Sequence[str], bundle: Path, *options: str
 
 
 def float_activations(bundle: Path, copy: Path) -> Path:
-    """The bundle with activations left unrounded, as on a processor without dot products."""
+    """A copy of the bundle with float32 activations, as on a processor without dot products."""
     import onnx
 
     shutil.rmtree(copy, ignore_errors=True)
@@ -157,7 +157,7 @@ def float_activations(bundle: Path, copy: Path) -> Path:
 
 
 def _link_data(source: str, target: str) -> None:
-    """Weights are linked where the file system can, graphs are copied, for they will be changed."""
+    """Link weights where the file system can; copy graphs, for they will be changed."""
     if source.endswith(".data"):
         try:
             os.link(source, target)

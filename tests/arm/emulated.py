@@ -1,4 +1,4 @@
-"""A pytest plugin for the emulated run: what cannot work there is skipped with the reason.
+"""A pytest plugin for the emulated run: tests that cannot work there are skipped with the reason.
 
 Under qemu's user emulation a child process is started by the host's kernel, so a test that starts Python
 would start the host's. Such a test skips itself the moment it tries.

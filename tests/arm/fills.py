@@ -1,8 +1,8 @@
-"""python -m tests.arm.fills OUT.npz BUNDLE: fill fixed payloads and keep what this processor made of them.
+"""python -m tests.arm.fills OUT.npz BUNDLE: fill fixed payloads and store the results of this processor.
 
-Run on two processors, the files can be compared. Payloads go the whole way: encoded, decoded, filled. Beside
-the tokens of every answer it keeps the logits along a given text, where one differing token does not hide
-what comes after it.
+Files of two processors can be compared. Payloads take the whole path: encoded, decoded, filled. Beside the
+tokens of every answer it stores the logits along a given text, where one differing token does not hide the
+following ones.
 
 Arrays by name: VARIANT/CASE/ids int64[tokens], VARIANT/CASE/logits float32[tokens, vocab].
 """
@@ -40,7 +40,7 @@ def cases(contract: Contract, length: int) -> Iterator[tuple[str, AnchorSet]]:
 def fill_all(
     bundle: Path, variants: list[str], length: int, limit: int | None, texts: dict[str, Any], verify: bool
 ) -> dict[str, Any]:
-    """The arrays of every variant and case. texts: the answers to run for logits; the own ones where none."""
+    """The arrays of every variant and case. texts: answers to run for logits; empty for this run's own."""
     found: dict[str, Any] = {}
     for variant in variants:
         edge = EdgeRuntime.open(bundle, variant, threads=2, prepack=False, verify=verify)

@@ -1,11 +1,11 @@
 """A Debian userland for 64-bit ARM in a folder: Python, and what `pip install .[edge]` installs there.
 
-Knows how to make it with apt and pip, without root and without running anything of it, and how to run its
-Python under qemu's user emulation. Every part is made beside its place and renamed when it is whole, so an
-interrupted run goes on where it was. Does not know what is run.
+Responsible for making it with apt and pip, without root and without running anything of it, and for running
+its Python under qemu's user emulation. Every part is made beside its place and renamed when it is whole, so
+an interrupted run goes on where it was. Not responsible for the programs that are run.
 
-Three traps it keeps clear of: programs read the host's /proc/cpuinfo, qemu's default processor computes
-wrong int8 products, and a child process would be the host's own Python (see `emulated`).
+It avoids three traps: programs read the host's /proc/cpuinfo, qemu's default processor computes wrong int8
+products, and a child process would be the host's own Python (see `emulated`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CPUS = {
     "cortex-a72": ("0xd08", _A72),
     "cortex-a76": ("0xd0b", f"{_A72} atomics fphp asimdhp asimdrdm lrcpc dcpop asimddp"),
 }
-"""Processors by qemu's name: part number and features, as Linux tells them."""
+"""Processors by qemu's name: part number and features, as Linux reports them."""
 
 
 class UserlandError(Exception):
@@ -51,7 +51,7 @@ class Userland:
         self.packages = folder / "site-packages"
 
     def prepare(self) -> None:
-        """Makes what is not there yet; raises UserlandError where a tool is missing or fails."""
+        """Make the parts that are missing; raises UserlandError where a tool is missing or fails."""
         _need_qemu()
         self.folder.mkdir(parents=True, exist_ok=True)
         _once(self.root, {"suite": SUITE, "packages": PACKAGES}, _unpack_debian)
@@ -85,7 +85,7 @@ class Userland:
 
 
 def requirements() -> list[str]:
-    """What the edge extra and the tests need, in the versions installed here, so that results compare."""
+    """Requirements of the edge extra and the tests, in the versions installed here, so results compare."""
     extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*extras["optional-dependencies"]["edge"], *TEST_TOOLS]
     pinned = []
@@ -113,7 +113,7 @@ def _need_qemu() -> None:
 
 
 def _once(target: Path, recipe: Mapping[str, object], make: Callable[[Path], None]) -> None:
-    """Makes a folder by a recipe, unless it was made by the same one."""
+    """Make a folder by a recipe, unless it was made by the same one."""
     stamp, text = target.with_name(f"{target.name}.json"), json.dumps(recipe, indent=1)
     if target.is_dir() and stamp.is_file() and stamp.read_text(encoding="utf-8") == text:
         return
@@ -129,7 +129,7 @@ def _once(target: Path, recipe: Mapping[str, object], make: Callable[[Path], Non
 
 
 def _mirror() -> str:
-    """Where this system's apt has Debian's packages from; raises UserlandError."""
+    """Address of this system's Debian mirror, from apt's sources; raises UserlandError."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)"]
     listed = subprocess.run([*command, "Created-By: Packages"], capture_output=True, text=True).stdout
     for line in listed.splitlines():
@@ -140,7 +140,7 @@ def _mirror() -> str:
 
 
 def _unpack_debian(root: Path) -> None:
-    """Unpacks Debian's packages: apt with a state of its own, as on a system with nothing installed."""
+    """Unpack Debian's packages: apt with a state of its own, as on a system with nothing installed."""
     for tool in ("apt-get", "dpkg-deb"):
         if not shutil.which(tool):
             raise UserlandError(f"expected {tool} on the PATH, found none: run this on Debian or Ubuntu")
@@ -174,7 +174,7 @@ def _unpack_debian(root: Path) -> None:
 
 
 def _install_wheels(target: Path) -> None:
-    """Installs aarch64 wheels with this Python's pip, which only unpacks them."""
+    """Install aarch64 wheels with this Python's pip, which only unpacks them."""
     platforms = [part for tag in TAGS for part in ("--platform", tag)]
     options = ["--quiet", "--only-binary", ":all:", "--python-version", PYTHON, "--implementation", "cp"]
     _call(

@@ -24,7 +24,7 @@ from convert import Thresholds, VerificationError
 from convert import convert as run_convert
 from convert.__main__ import main
 from convert.progress import Silent
-from convert.reference import Reference, Spoken
+from convert.reference import Reference, ReferenceText
 from convert.variants import RECIPES
 from convert.verify import compare
 from edge_runtime.bundle.bundle import Bundle
@@ -266,16 +266,16 @@ class Table(BaseEngine):
         return result
 
 
-def spoken(table: np.ndarray, prompt: list[int], tokens: int) -> Reference:
+def reference_of(table: np.ndarray, prompt: list[int], tokens: int) -> Reference:
     ids = list(prompt)
     for _ in range(tokens):
         ids.append(int(table[ids[-1]].argmax()))
-    return Reference([Spoken(ids, len(prompt))], table[ids])
+    return Reference([ReferenceText(ids, len(prompt))], table[ids])
 
 
 def test_figures_are_what_they_say() -> None:
     table = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32) * 3
-    reference = spoken(table, [1, 2, 3], 20)
+    reference = reference_of(table, [1, 2, 3], 20)
     same = compare(Table(table), reference)
     assert (same.positions, same.top1, same.mean_kl, same.max_delta) == (23, 1.0, 0.0, 0.0)
     assert (same.greedy_tokens, same.greedy) == (20, 1.0)
@@ -294,7 +294,7 @@ def test_greedy_counts_up_to_the_first_difference_and_ties_are_no_difference() -
     table = np.full((6, 6), -5, np.float32)
     for token in range(6):
         table[token, (token + 1) % 6] = 5
-    reference = spoken(table, [0], 5)  # 1 2 3 4 5
+    reference = reference_of(table, [0], 5)  # 1 2 3 4 5
     wrong = table.copy()
     wrong[3] = np.roll(table[3], 2)
     assert compare(Table(wrong), reference).greedy == pytest.approx(3 / 5)
@@ -302,7 +302,7 @@ def test_greedy_counts_up_to_the_first_difference_and_ties_are_no_difference() -
     tied[3, 0] = 5
     broken = tied.copy()
     broken[3, 0] -= 0.01  # now the other of the two equal ones wins
-    found = compare(Table(broken), spoken(tied, [1], 4))
+    found = compare(Table(broken), reference_of(tied, [1], 4))
     assert (found.greedy, found.greedy_tokens) == (1.0, 2)
 
 

@@ -2,14 +2,17 @@
 
 A development environment has everything installed and hides what an extra forgets. This builds the wheel of
 the tree, installs it with one extra at a time, and runs that extra's commands away from the tree, so that
-files missing from the wheel show as well. Environments lie in a temporary folder, one at a time (torch with
-its CUDA libraries takes 6 GB), and are deleted after use.
+files missing from the wheel show as well. Environments lie in a temporary folder and are deleted after use.
+
+torch with its CUDA libraries takes 6 GB and most of the time. It is installed once, with what it requires
+itself, and linked into the environments of the extras that require it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import urllib.error
 import urllib.request
 import venv
@@ -54,12 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             wheel = build_wheel(Path(folder))
             inputs = make_inputs(Path(folder) / "inputs")
+            torch = install_torch(Path(folder) / "torch", names)
         except BrokenPromiseError as error:
             print(f"extras: {error}", file=sys.stderr)
             return 1
         for name in names:
             try:
-                check(name, EXTRAS[name], wheel, inputs, Path(folder) / name)
+                check(name, EXTRAS[name], wheel, inputs, torch, Path(folder) / name)
             except BrokenPromiseError as error:
                 print(f"extras: {name}: {error}", file=sys.stderr, flush=True)
                 broken.append(name)
@@ -100,10 +105,46 @@ def make_inputs(folder: Path) -> Path:
     return folder
 
 
-def check(name: str, extra: Extra, wheel: Path, inputs: Path, folder: Path) -> None:
+def requirements(extra: str) -> set[str]:
+    """The requirements of an extra, those of the extras that it includes among them."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: set[str] = set()
+    for requirement in project["optional-dependencies"][extra]:
+        name, bracket, included = requirement.removesuffix("]").partition("[")
+        if bracket and name == project["name"]:
+            found.update(*(requirements(other) for other in included.split(",")))
+        else:
+            found.add(requirement)
+    return found
+
+
+def requirement_of_torch(extra: str) -> str | None:
+    return next((text for text in requirements(extra) if re.match(r"torch\b", text)), None)
+
+
+def install_torch(folder: Path, extras: Sequence[str]) -> Path | None:
+    """Packages of an environment with torch alone; None where no extra requires it."""
+    requirement = next(filter(None, map(requirement_of_torch, extras)), None)
+    if requirement is None:
+        return None
+    started = time.perf_counter()
+    venv.create(folder, with_pip=True)
+    _output([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", requirement])
+    print(f"torch: installed in {time.perf_counter() - started:.0f} s", flush=True)
+    return packages_of(folder)
+
+
+def packages_of(environment: Path) -> Path:
+    return next(environment.glob("lib/python*/site-packages"))
+
+
+def check(name: str, extra: Extra, wheel: Path, inputs: Path, torch: Path | None, folder: Path) -> None:
     """Install the wheel with one extra and run its commands; raises BrokenPromiseError."""
     started = time.perf_counter()
-    venv.create(folder / "venv", with_pip=True)
+    linked = torch is not None and requirement_of_torch(name) is not None
+    venv.create(folder / "venv", with_pip=not linked)
+    if torch is not None and linked:
+        shutil.copytree(torch, packages_of(folder / "venv"), copy_function=os.link, dirs_exist_ok=True)
     environment = Environment(folder / "venv", folder / "work", wheel, name)
     shutil.copytree(inputs, environment.work)
     installed = time.perf_counter() - started

@@ -1,8 +1,8 @@
-"""python -m tests.arm.rankings: predictive payloads written here and read on emulated ARM processors.
+"""python -m tests.arm.predictive_payloads: predictive payloads from the host, read on emulated ARM.
 
-Writes payloads of held-out prompts (half of them whole answers, half what the model would not write by
-itself), reads them here and on each processor, and counts those that come back exactly. A device needs no
-torch and has none there: it is given the file and the bundle.
+Writes payloads of held-out prompts (half of them whole answers, half the tokens that the edge model would not
+write by itself), reads them here and on each processor, and counts those that are read exactly. The emulated
+device has no torch: it is given the file and the bundle.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from payload import TOLERANCE, AnchorSet, Shared, encode
 from payload.errors import FingerprintError
 
 COMPARED = 8
-"""Payloads whose rows are compared as well, number by number."""
+"""Payloads whose rows of logits are compared as well."""
 NEAR = 12.0
-"""Only tokens within so many nats of the likeliest: what is behind them is never named by its rank."""
+"""Rows are compared at tokens within so many nats of the likeliest; others are never coded by rank."""
 
 
 def write(file: Path, bundle: Path, variant: str, count: int, tolerance: float) -> None:
-    """A line a payload: its bytes, its prompt, and the anchors it holds."""
+    """Write one line per payload: its bytes, its prompt, and its anchors."""
     from cloud_anchor.tiny.count_adaptive import anchors_of
     from cloud_anchor.tiny.tasks import held_out_problems
 
@@ -55,14 +55,14 @@ def write(file: Path, bundle: Path, variant: str, count: int, tolerance: float) 
 
 
 def _rows(edge: EdgeRuntime, prompt: str, text: list[int]) -> NDArray[np.float32]:
-    """Rows [n, V + 1] along a text, one pass a position, as a device reads."""
+    """Rows [n, V + 1] along a text, one pass per position, as a device reads."""
     predictor = edge.predictive_model.predictor(edge.prompt_ids(prompt))
     rows = [next(predictor.read(text[:at], at)) for at in range(len(text))]
     return np.stack(rows).astype(np.float32)
 
 
 def read(file: Path, bundle: Path, variant: str) -> int:
-    """Reads the payloads on this processor; returns how many did not come back, and prints the figures."""
+    """Read the payloads on this processor and print the figures; returns the number not read exactly."""
     edge = EdgeRuntime.open(bundle, variant, prepack=False, threads=2)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     exact = refused = wrong = 0
@@ -95,9 +95,9 @@ def read(file: Path, bundle: Path, variant: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.arm.rankings",
+        prog="python -m tests.arm.predictive_payloads",
         description=__doc__,
-        epilog="example:\n  python -m tests.arm.rankings --count 50",
+        epilog="example:\n  python -m tests.arm.predictive_payloads --count 50",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--bundle", type=Path, default=SHIPPED)
@@ -117,14 +117,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     userland.prepare()
     failed = 0
     for variant in variants:
-        file = userland.folder / f"rankings.{variant}.jsonl"
+        file = userland.folder / f"predictive.{variant}.jsonl"
         write(file, args.bundle, variant, args.count, args.tolerance)
         print("here:", end=" ", flush=True)
         failed += read(file, args.bundle, variant)
         for cpu in CPUS:
             print(f"{cpu}:", end=" ", flush=True)
             options = ["--read", str(file), "--bundle", str(args.bundle), "--variants", variant]
-            command = userland.command(cpu, ["-m", "tests.arm.rankings", *options])
+            command = userland.command(cpu, ["-m", "tests.arm.predictive_payloads", *options])
             failed += subprocess.run(
                 command, env=userland.environment(), cwd=REPOSITORY, check=False
             ).returncode

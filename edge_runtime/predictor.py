@@ -1,10 +1,10 @@
-"""The device's model as codec predictive asks for it: rows of log-probabilities behind one prompt.
+"""The edge model as a `payload.Predictor`: rows of log-probabilities after a prompt, for codec predictive.
 
-Knows how to turn an engine's logits into rows, several a pass where the text is known. Does not know what
-they are used for (see `payload.codecs.predictive`).
+Responsible for turning an engine's logits into rows, several per pass where the text is known. Not
+responsible for coding (see `payload.codecs.predictive`).
 
-Both sides run the graph unrounded, whatever the processor would rather do: rounded activations make other
-processors come to other rankings.
+Both sides run the graph with float32 activations: quantised activations differ between processors, and with
+them the order of the predictions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edge_runtime.errors import EngineError
 from payload import Contract
 
 MAX_CHUNK, MAX_ROWS = 512, 64
-"""Most tokens and most rows of logits of one pass: they bound the memory it takes."""
+"""Most tokens and most rows of logits of one pass; they bound its memory."""
 
 
 def read_logits(
@@ -33,10 +33,11 @@ def read_logits(
     start: int = 0,
     stats: FillStats | None = None,
 ) -> Iterator[Logits]:
-    """float32 [vocab] logits for the positions `start` to len(text) of an answer, each given what is before.
+    """Yields float32[vocab] logits for the positions `start` to len(text) of an answer, each given its
+    prefix.
 
-    What the engine's cache shares with prompt and text is not run again; stats counts what is. A row is valid
-    until the next one is asked for. Raises ContextError or EngineError.
+    Tokens that the engine's cache holds already are not run again; stats counts the others. A row is valid
+    until the next one. Raises ContextError or EngineError.
     """
     tokens = [*prompt_ids, *text]
     first = len(prompt_ids) - 1 + start  # the row that predicts the first position wanted
@@ -52,7 +53,10 @@ def read_logits(
 
 
 class PredictiveModel:
-    """One bundle's unrounded model, loaded when it is first needed."""
+    """A bundle's model with float32 activations, loaded on first use.
+
+    identity: the fingerprint of the bundle's variant.
+    """
 
     def __init__(self, bundle: Bundle, *, threads: int | None = None, context: int | None = None) -> None:
         self.bundle = bundle
@@ -61,10 +65,12 @@ class PredictiveModel:
 
     @cached_property
     def engine(self) -> Engine:
-        return OrtEngine.open(self.bundle, threads=self._threads, context=self._context, rounded=False)
+        return OrtEngine.open(
+            self.bundle, threads=self._threads, context=self._context, fp32_activations=True
+        )
 
     def predictor(self, prompt_ids: Sequence[int], stats: FillStats | None = None) -> EnginePredictor:
-        """The predictor of answers to a prompt; one at a time, for they share the engine."""
+        """The predictor of answers to a prompt. Predictors share the engine: use one at a time."""
         return EnginePredictor(self.engine, prompt_ids, self.bundle.contract, self.identity, stats)
 
 

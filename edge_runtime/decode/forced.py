@@ -1,10 +1,10 @@
-"""Forced decoding: anchors at their places whatever the model says, greedy tokens in the gaps (section 3.2).
+"""Forced decoding: anchors at their positions, greedy tokens in the gaps between them (paper section 3.2).
 
-Knows which tokens are known, which have to be predicted, and in how few passes that goes. Does not know when
-an answer ends (see `endings`), text, payload bytes or what runs the model.
+Responsible for which tokens are known, which have to be predicted, and for few passes. Not responsible for
+the end of an answer (see `endings`), text, payload bytes or the model.
 
-The paper runs one pass a position. Here a run of known tokens goes through in one pass: one for the prompt
-with the leading anchors, then one for each gap token, the anchors behind a gap riding with its last token.
+The paper runs one pass per position. Here a run of known tokens takes one pass: the prompt with the leading
+anchors, then each gap token; the anchors after a gap share the pass of its last token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from payload import AnchorSet
 
 
 class Source(StrEnum):
-    """Where a token comes from."""
+    """The origin of a token."""
 
     PROMPT = "prompt"
     ANCHOR = "anchor"
@@ -39,8 +39,9 @@ class Source(StrEnum):
 class Token(NamedTuple):
     """One token of the stream.
 
-    position: 0-based in the answer; the prompt's tokens count up to -1.
-    logprob:  natural logarithm of P(token | everything before it) under the edge model, None where not asked.
+    position: 0-based in the answer; those of the prompt are negative, the last is -1.
+    logprob:  natural logarithm of P(token | everything before it) under the edge model; None where not
+    scored.
     """
 
     id: int
@@ -51,15 +52,15 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class FillOptions:
-    """How to decode; none but `lookahead` changes a token, and `max_tokens` where the answer ends.
+    """Decoding options. Only `lookahead` changes tokens, and `max_tokens` the end of the answer.
 
     max_tokens:    most tokens of the answer; None is the payload's canvas.
     score_anchors: report log P of each anchor, at the cost of the output head on its row.
     echo_prompt:   yield the prompt's tokens first.
-    max_chunk, max_rows: most tokens and most rows of logits of one pass: they bound the memory it takes.
-    drafter:       guesses gap tokens, which are then verified several a pass.
-    max_draft:     most guessed tokens of one pass.
-    lookahead:     the last so many tokens of a gap are chosen with sight of the anchors behind it.
+    max_chunk, max_rows: most tokens and most rows of logits of one pass; they bound its memory.
+    drafter:       drafts gap tokens, several of which are verified in one pass (speculative decoding).
+    max_draft:     most drafted tokens of one pass.
+    lookahead:     number of tokens at the end of a gap that are chosen together with the anchors after it.
     """
 
     max_tokens: int | None = None
@@ -74,13 +75,14 @@ class FillOptions:
 
 @dataclass
 class FillStats:
-    """What a run cost; filled in while it goes.
+    """Cost of an answer, updated while it is decoded.
 
-    passes:  calls of the model. computed: tokens that went through it.
-    reused:  prompt tokens found in its cache.
-    drafted, accepted: gap tokens guessed, and those of them that were right.
-    looked, changed: gaps filled with lookahead, and those where it has chosen other tokens than greedy.
-    prefill: seconds to the end of the first pass. fill: seconds from there, the reader's own time included.
+    passes:   calls of the model. computed: tokens that went through it.
+    reused:   prompt tokens found in its cache.
+    drafted, accepted: drafted gap tokens, and those of them that were right.
+    looked, changed: gaps filled with lookahead, and those filled otherwise than greedy decoding would have.
+    prefill:  seconds to the end of the first pass. fill: seconds from there, the reader's own time included.
+    stop:     the reason of the end; None before it.
     """
 
     passes: int = 0
@@ -104,12 +106,16 @@ def fill(
     *,
     answered: Sequence[int] = (),
 ) -> Generator[Token]:
-    """Yields the answer's tokens in order, each as soon as it is known; the end token is not one of them.
+    """Yields the answer's tokens in order, each as soon as it is known, without the end token.
 
-    Greedy, so the same input gives the same tokens; an empty anchor set gives plain greedy decoding. What the
-    engine's cache shares with the prompt is not run again. The generator may be closed at any time: the
-    engine stays usable. answered: the answer's first ids where they are settled already; the stream goes on
-    behind them. Raises UsageError for an empty prompt, ContextError where prompt and anchors do not fit.
+    prompt_ids: ids of the prompt in the chat template, at least one. Those that the engine's cache already
+                starts with are not run again.
+    stats:      updated while decoding; adds to what it holds.
+    answered:   first ids of the answer where they are known already; the stream continues after them.
+
+    Decoding is greedy and deterministic; an empty anchor set gives plain greedy decoding. The generator may
+    be closed at any time: the engine stays usable. Raises UsageError for an empty prompt, ContextError where
+    prompt and anchors do not fit, EngineError where the model fails.
     """
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
@@ -125,14 +131,14 @@ def fill(
 
 
 class _Item(NamedTuple):
-    """A place of the answer in one pass: forced is an anchor, else a guess to be verified."""
+    """A position of the answer in one pass: forced is an anchor, else a drafted token to be verified."""
 
     id: int
     forced: bool
 
 
 _UNKNOWN = _Item(-1, False)
-"""A place without a guess. It comes last, for what follows it cannot be run."""
+"""A position without a draft. It is the last one of its pass: nothing after it can be run."""
 
 
 class _Filling:
@@ -155,7 +161,7 @@ class _Filling:
         self.eos = sorted(anchors.contract.eos_ids)
         self.anchors = anchors.by_position
         self.places = [place for place in anchors.positions if place < rule.end]
-        self.following: Logits | None = None  # what follows the text, where a lookahead has found it
+        self.following: Logits | None = None  # logits after the text, where a lookahead has computed them
         self.prompt = prompt_ids
         self.text = prompt_ids + answered  # the prompt and every token of the answer so far
 
@@ -172,13 +178,13 @@ class _Filling:
 
     @property
     def position(self) -> int:
-        """Where the next token goes."""
+        """Position of the next token."""
         return len(self.text) - len(self.prompt)
 
     def _answer(self) -> Iterator[Token]:
-        """Rounds of: run what is pending with what is known next, emit it, predict one token more."""
+        """Repeats: run pending and known tokens in one pass, emit them, predict one more token."""
         scored = self.options.score_anchors
-        # The last token always runs, for it predicts the next.
+        # The last token always runs: it predicts the next one.
         reused = min(common_prefix(self.engine.tokens, self.text), len(self.text) - 1)
         self.engine.rewind(reused)
         if not self.stats.passes:
@@ -214,7 +220,7 @@ class _Filling:
         self.stats.stop = self.rule.stop
 
     def _items(self) -> list[_Item]:
-        """What can follow in one pass: anchors, guesses where there is a drafter, then one unknown token."""
+        """Positions of the next pass: anchors, drafted tokens where there is a drafter, one unknown token."""
         items: list[_Item] = []
         position, budget = self.position, self.options.max_draft
         while position < self.rule.end:
@@ -222,33 +228,33 @@ class _Filling:
                 items.append(_Item(self.anchors[position], True))
                 position += 1
                 continue
-            guess = self._guess(position, budget, items)
-            self.stats.drafted += len(guess)
-            items += [_Item(id_, False) for id_ in guess]
-            position += len(guess)
-            budget -= len(guess)
+            draft = self._draft(position, budget, items)
+            self.stats.drafted += len(draft)
+            items += [_Item(id_, False) for id_ in draft]
+            position += len(draft)
+            budget -= len(draft)
             if position not in self.anchors and position < self.rule.end:
                 return [*items, _UNKNOWN]
         return items
 
-    def _guess(self, position: int, budget: int, items: Sequence[_Item]) -> Sequence[int]:
-        """The drafter's guess for the gap at a position, no longer than the gap or the budget."""
+    def _draft(self, position: int, budget: int, items: Sequence[_Item]) -> Sequence[int]:
+        """Drafted tokens for the gap at a position, no more than the gap or the budget holds."""
         gap = min(budget, self._blind(position))
         if self.options.drafter is None or gap <= 0:
             return ()
         return self.options.drafter.draft([*self.text, *(item.id for item in items)], gap)[:gap]
 
     def _blind(self, position: int) -> int:
-        """Number of tokens from a position on that are chosen without sight of the anchors behind them."""
+        """Number of tokens from a position on that are chosen without lookahead."""
         following = bisect_left(self.places, position)
         if following == len(self.places):
             return self.rule.end - position
         return max(0, self.places[following] - position - self.options.lookahead)
 
     def _look_ahead(self, logits: Logits) -> Iterator[Token]:
-        """Emits the rest of a gap, chosen with sight of the anchors behind it, and these anchors.
+        """Emits the rest of a gap, chosen by lookahead, and the anchors after it.
 
-        logits: of the gap's next token.
+        logits: float32[vocab] of the gap's next token.
         """
         end = self.places[bisect_left(self.places, self.position)]
         behind = []
@@ -267,17 +273,17 @@ class _Filling:
         self.following = choice.following
 
     def _after(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
-        """Runs ids after the text; what the cache shares with them before the first wanted row stays."""
+        """Runs ids after the text; reuses what the cache holds of them up to the first wanted row."""
         whole = [*self.text, *ids]
         shared = min(common_prefix(self.engine.tokens, whole), len(self.text) + rows[0])
         self.engine.rewind(shared)
         return self._run(whole[shared:], [len(self.text) + row - shared for row in rows])
 
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
-        """Runs the ids and yields the logits of the wanted rows, each valid until the next is asked for.
+        """Runs the ids and yields float32[vocab] logits of the wanted rows, each valid until the next.
 
-        Lazy: what can be emitted without a row is emitted before the pass. What comes after the last wanted
-        row is not run, for nobody asks what follows it.
+        Lazy: tokens that need no row are emitted before the pass. Tokens after the last wanted row are not
+        run: their logits are not needed yet.
         """
         size = rows[-1] + 1 if rows else 0
         for start, stop, wanted in chunks(size, rows, self.options.max_chunk, self.options.max_rows):
@@ -294,7 +300,7 @@ class _Filling:
         return Token(id_, position, source, score)
 
     def _greedy(self, logits: Logits) -> int | None:
-        """The likeliest token, or None where that ends the answer."""
+        """The likeliest token, or None where it ends the answer."""
         token = int(logits.argmax())
         if token not in self.eos:
             return token
@@ -309,7 +315,7 @@ class _Filling:
 def chunks(
     size: int, rows: Sequence[int], max_chunk: int, max_rows: int
 ) -> Iterator[tuple[int, int, list[int]]]:
-    """Cuts `size` tokens into passes within both bounds: (start, stop, wanted rows counted from start)."""
+    """Splits `size` tokens into passes within both limits: (start, stop, wanted rows relative to start)."""
     start = taken = 0
     while start < size:
         stop = min(start + max_chunk, size)
@@ -322,7 +328,7 @@ def chunks(
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Number of leading ids that two sequences share."""
+    """Length of the common prefix of two sequences."""
     size = min(len(first), len(second))
     return next((i for i in range(size) if first[i] != second[i]), size)
 
@@ -333,9 +339,9 @@ def log_prob(logits: Logits, id_: int) -> float:
 
 
 def agreement(tokens: Iterable[Token]) -> float | None:
-    """How well edge and cloud agree on an answer, from 0 to 1: the anchors' geometric mean probability.
+    """Agreement of edge and cloud on an answer, 0 to 1: the geometric mean probability of the anchors.
 
-    1 says that the edge would have written every anchor itself; None that no anchor was scored.
+    1 means that the edge model is certain of every anchor; None that no anchor was scored.
     """
     scores = [t.logprob for t in tokens if t.source is Source.ANCHOR and t.logprob is not None]
     return math.exp(sum(scores) / len(scores)) if scores else None

@@ -1,14 +1,15 @@
-"""Choosing a gap's tokens with sight of the anchors behind it.
+"""Lookahead: a gap's tokens chosen together with the anchors after it.
 
-Greedy decoding writes a gap blind to what follows. Here candidates are ranked by their own log-likelihood
-plus that of the anchors that follow: log P(gap | text) + log P(anchors | text, gap).
+Greedy decoding fills a gap without regard to what follows. Here candidates are ranked by their own
+log-likelihood plus that of the anchors that follow: log P(gap | text) + log P(anchors | text, gap).
 
-The greedy candidate is followed to its end first. After that a candidate is run only if what is known of it
-is likelier than the best whole one, for whatever comes next can only lower it; so within `WIDTH` tokens a
-place the best is found, unless the passes run out. Where the greedy choice explains the anchors nothing else
-is run, and a gap costs what it costs without lookahead.
+The search is best first. The greedy candidate is completed at once; after that a candidate is run only while
+its log-likelihood so far is above that of the best complete one, since further tokens can only lower it. So
+within `WIDTH` tokens per position the best candidate is found, unless the passes run out. Where the greedy
+choice explains the anchors nothing else is run, and a gap costs what it costs without lookahead.
 
-Knows how candidates are grown and ranked. Does not know the engine: it is given a way to run ids.
+Responsible for expanding and ranking candidates. Not responsible for the engine: the caller passes a function
+that runs ids.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ import numpy as np
 from edge_runtime.engine.base import Logits, log_total
 
 WIDTH = 4
-"""Tokens tried for each place of a gap."""
+"""Tokens tried at each position of a gap."""
 
 BEHIND = 8
-"""Most anchors behind a gap that are scored."""
+"""Most anchors after a gap that are scored."""
 
 PASSES = 4
-"""Most passes a search makes for each token of the gap."""
+"""Most passes of a search per token of the gap."""
 
-Run = Callable[[Sequence[int], Sequence[int]], Iterator[Logits]]
-"""Runs ids after the text in one pass and gives the logits of rows, row i being what follows ids[i].
+RunIds = Callable[[Sequence[int], Sequence[int]], Iterator[Logits]]
+"""Runs ids after the text in one pass and yields the logits of rows; row i predicts the token after ids[i].
 
-A row is valid until the next is asked for.
+A row is valid until the next one.
 """
 
 
 class Candidate(NamedTuple):
-    """Tokens of a gap from its beginning on.
+    """The first tokens of a gap.
 
-    total: log-likelihood of all that is known of it: its tokens' scores, and the anchors' once it is whole.
+    total: log-likelihood so far: of its tokens, and once it is complete of the anchors as well.
     """
 
     total: float
@@ -50,10 +51,11 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a gap is filled with.
+    """The tokens chosen for a gap.
 
-    scores, behind: log-likelihoods of the tokens and of the anchors behind them. following: float32[vocab]
-    logits after the last of those anchors. greedy: whether greedy decoding had chosen the same.
+    scores, behind: log-likelihoods of the tokens and of the anchors after them.
+    following:      float32[vocab] logits after the last of those anchors.
+    greedy:         True where greedy decoding would have chosen the same.
     """
 
     ids: tuple[int, ...]
@@ -63,17 +65,21 @@ class Choice(NamedTuple):
     greedy: bool
 
 
-def search(logits: Logits, size: int, anchors: Sequence[int], run: Run, barred: Sequence[int] = ()) -> Choice:
-    """The likeliest `size` tokens between the text and these anchors, both at least one.
+def search(
+    logits: Logits, size: int, anchors: Sequence[int], run: RunIds, barred: Sequence[int] = ()
+) -> Choice:
+    """The likeliest `size` tokens between the text and these anchors, at least one of each.
 
-    logits: float32[vocab] after the text. barred: ids that no gap has. Makes `size` passes at least, and
-    `size * PASSES` at most.
+    logits: float32[vocab] after the text.
+    barred: ids that a gap must not contain.
+
+    Runs at least `size` and at most `size * PASSES` passes. Raises what `run` does.
     """
-    waiting: list[tuple[float, int, Candidate]] = []  # the likeliest first, of equals the older one
+    waiting: list[tuple[float, int, Candidate]] = []  # the likeliest first, of equal ones the older
     age = count()
 
     def grow(parent: Candidate, after: Logits) -> list[Candidate]:
-        """A candidate longer by each of the likely next tokens, the likeliest first."""
+        """The candidate extended by each of the likeliest next tokens, the likeliest first."""
         allowed = after.copy()
         allowed[list(barred)] = -np.inf
         total = log_total(after)
@@ -89,8 +95,8 @@ def search(logits: Logits, size: int, anchors: Sequence[int], run: Run, barred: 
         for candidate in candidates:
             heapq.heappush(waiting, (-candidate.total, next(age), candidate))
 
-    def whole(candidate: Candidate) -> tuple[float, Choice]:
-        """The candidate's total with the anchors', in one pass."""
+    def complete(candidate: Candidate) -> tuple[float, Choice]:
+        """The total of a complete candidate with the anchors, in one pass."""
         rows = run([*candidate.ids, *anchors], range(size - 1, size + len(anchors)))
         behind = []
         for anchor in anchors:
@@ -104,7 +110,7 @@ def search(logits: Logits, size: int, anchors: Sequence[int], run: Run, barred: 
     while len(first.ids) < size:
         first, *others = grow(first, next(run(first.ids, [len(first.ids) - 1])))
         keep(others)
-    best, choice = whole(first)
+    best, choice = complete(first)
     passes = size
     while waiting and -waiting[0][0] > best and passes < size * PASSES:
         candidate = heapq.heappop(waiting)[2]
@@ -112,7 +118,7 @@ def search(logits: Logits, size: int, anchors: Sequence[int], run: Run, barred: 
         if len(candidate.ids) < size:
             keep(grow(candidate, next(run(candidate.ids, [len(candidate.ids) - 1]))))
             continue
-        total, other = whole(candidate)
+        total, other = complete(candidate)
         if total > best:
             best, choice = total, other
     return choice._replace(greedy=choice.ids == first.ids)

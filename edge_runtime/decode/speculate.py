@@ -1,7 +1,8 @@
-"""Guessing gap tokens from what has been written, and when a guess is worth its cost.
+"""Speculative decoding: drafts of gap tokens by prompt lookup, and the draft length that pays.
 
-Knows how to look up what followed the last tokens before, and how to weigh the passes a guess may save
-against what it adds to one. Does not verify guesses: forced decoding does, and takes only what is right.
+Responsible for finding what followed the last tokens earlier in the text, and for weighing the passes that a
+draft may save against its cost. Not responsible for verification (see `forced`, which accepts only tokens
+that greedy decoding would choose).
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ import numpy as np
 from edge_runtime.engine.base import Engine
 
 LONGEST, SHORTEST = 4, 2
-"""Lengths of the endings that are looked up, the longest first."""
+"""Lengths of the suffixes that are looked up, the longest first."""
 
 PRIOR_TRIED, PRIOR_RIGHT = 4.0, 2.0
-"""What is believed before anything is known: half of the guesses are right, as if four had been tried."""
+"""Prior of the acceptance rate: one half, with the weight of four drafted tokens."""
 
 MEMORY = 0.98
-"""Share of the evidence kept from pass to pass: text changes, and who was wrong gets new chances."""
+"""Share of the evidence kept from pass to pass, since the rate changes along a text."""
 
 
 class Drafter(Protocol):
-    """Guesses tokens, and is told which guesses were right."""
+    """Drafts tokens, and observes which of them were accepted."""
 
     def draft(self, text: Sequence[int], wanted: int) -> Sequence[int]:
-        """At most `wanted` ids that may follow the prompt and answer so far; none where it has no idea."""
+        """Returns at most `wanted` ids that may follow the prompt and answer so far; possibly none."""
 
     def observe(self, right: bool) -> None:
-        """One guessed token was verified. What follows a wrong one is not told."""
+        """One drafted token was verified. Not called for tokens after a wrong one."""
 
 
 def lookup(text: Sequence[int], wanted: int, longest: int = LONGEST, shortest: int = SHORTEST) -> list[int]:
-    """What followed the text's last tokens where they stood before: the longest ending, its latest place."""
+    """The tokens after the latest earlier occurrence of the text's longest suffix that has one."""
     packed = array("q", text)
     data, width = packed.tobytes(), packed.itemsize
     for size in range(min(longest, len(packed) - 1), shortest - 1, -1):
@@ -45,18 +46,18 @@ def lookup(text: Sequence[int], wanted: int, longest: int = LONGEST, shortest: i
         while at % width and at >= 0:
             at = data.rfind(ending, 0, at + len(ending) - 1)
         if at >= 0:
-            # Where the text ends the guess goes on with itself: what repeats is taken to go on repeating.
+            # Beyond the end of the text the draft repeats itself: a loop is assumed to continue.
             start = at // width + size
             return [packed[start + i % (len(packed) - start)] for i in range(wanted)]
     return []
 
 
 class Speculator:
-    """Looks guesses up, and makes as many as pay on this machine for text like this.
+    """A drafter by prompt lookup, with the draft length that pays on this machine for this text.
 
-    costs: seconds of a pass by its number of tokens, from `chunk_costs`. A guess of k tokens at a rate r of
-    right ones yields 1 + r + ... + r^k tokens at the cost of a pass of 1 + k; k is chosen for the most tokens
-    a second, and is 0 where none pays.
+    costs: seconds of a pass by its number of tokens, from `chunk_costs`. A draft of k tokens at an acceptance
+           rate r yields 1 + r + ... + r^k tokens at the cost of a pass of 1 + k; k is chosen for the most
+           tokens per second, and is 0 where no draft pays.
     """
 
     def __init__(self, costs: Mapping[int, float]) -> None:
@@ -66,7 +67,7 @@ class Speculator:
 
     @property
     def rate(self) -> float:
-        """Estimated share of guesses that are right."""
+        """Estimated acceptance rate of drafted tokens."""
         return self._right / self._tried
 
     def draft(self, text: Sequence[int], wanted: int) -> Sequence[int]:
@@ -80,7 +81,7 @@ class Speculator:
         self._right += right
 
     def size(self, most: int) -> int:
-        """The number of guesses that gives the most tokens a second."""
+        """The draft length with the most tokens per second, at most `most`."""
         speeds, yielded = [], 0.0
         for guesses in range(most + 1):
             yielded += self.rate**guesses
@@ -91,9 +92,9 @@ class Speculator:
 def chunk_costs(
     engine: Engine, sizes: Sequence[int] = (1, 2, 3, 5, 9), depth: int = 64, budget: float = 1.0
 ) -> dict[int, float]:
-    """Seconds of a pass by its number of tokens, each with its logits, after `depth` others: the least seen.
+    """Measures seconds of a pass by its number of tokens, each with its logits, after `depth` others.
 
-    Takes about `budget` seconds. What the engine held is forgotten.
+    Returns the minimum of the repetitions, after about `budget` seconds. Clears the engine's cache.
     """
     depth = max(1, min(depth, engine.context - max(sizes)))
     engine.rewind(0)

@@ -1,7 +1,7 @@
-"""What forced decoding needs of a model: run known tokens, forget some.
+"""Engine: the interface of a model to decoding, to run known tokens and to rewind.
 
-Knows the interface, and the bookkeeping that every engine shares. Does not know any particular runtime
-(see `ort_engine`), and nothing above it knows one either.
+Responsible for the interface, and for the bookkeeping that all engines share. Not responsible for any
+particular runtime (see `ort_engine`); decoding depends on this interface only.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ Logits = NDArray[np.float32]
 
 
 class Engine(Protocol):
-    """A causal language model with a cache of the tokens it has seen."""
+    """A causal language model with a KV cache of the tokens it has run."""
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The ids the cache holds, oldest first. Not to be changed by the caller."""
+        """The ids in the cache, oldest first; read-only for the caller."""
 
     @property
     def length(self) -> int:
-        """Number of tokens the cache holds."""
+        """Number of tokens in the cache."""
 
     @property
     def context(self) -> int:
-        """Most tokens the cache can hold."""
+        """Most tokens of the cache."""
 
     def append(self, ids: Sequence[int], logits_for: Sequence[int] = ()) -> Logits:
-        """Runs a chunk of known tokens in one pass, after what the cache holds.
+        """Runs a chunk of known tokens in one pass, after the tokens in the cache.
 
-        logits_for: which of the chunk's rows give logits, ascending; row i predicts the token after ids[i].
+        logits_for: rows of the chunk whose logits are returned, ascending; row i predicts the token after
+                    ids[i].
+
         Returns float32[len(logits_for), vocab], valid until the next call. Raises ContextError where the
-        chunk does not fit, EngineError where an id or a row is out of range or the model fails; then, and
-        where it is interrupted, the cache holds what it held before.
+        chunk does not fit, EngineError where an id or a row is out of range or the model fails. After an
+        error or an interrupt the cache holds the same tokens as before.
         """
 
     def rewind(self, length: int) -> None:
-        """Forgets everything past `length` tokens; copies nothing."""
+        """Removes all but the first `length` tokens from the cache, without a copy."""
 
 
 class BaseEngine(ABC):
-    """Keeps the ids of the cache and checks the arguments; a subclass runs the model."""
+    """Keeps the ids of the cache and checks arguments; a subclass runs the model."""
 
     def __init__(self, *, context: int, vocab: int) -> None:
         self._context = context
@@ -69,7 +71,7 @@ class BaseEngine(ABC):
 
     @property
     def vocab(self) -> int:
-        """Number of logits in a row."""
+        """Number of logits per row."""
         return self._vocab
 
     def append(self, ids: Sequence[int], logits_for: Sequence[int] = ()) -> Logits:
@@ -102,9 +104,9 @@ class BaseEngine(ABC):
 
 
 def log_total(logits: Logits) -> float:
-    """log(sum(exp(logits))) of float32[vocab]: what a logit is lowered by to be a natural log-probability.
+    """log(sum(exp(logits))) of float32[vocab]: a logit minus this is a natural log-probability.
 
-    Raises EngineError where that is not a number.
+    Raises EngineError where it is not a number.
     """
     top = float(logits.max())
     total = float(np.exp(logits - top).sum(dtype=np.float64))

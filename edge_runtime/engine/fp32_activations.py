@@ -1,9 +1,11 @@
-"""The same graph with activations left in float32, so that other processors come to the same numbers.
+"""A graph with float32 activations, whose logits agree across processors.
 
-Quantised graphs round activations to 8 bits on the fly where the processor is fast at that. A sum that
-differs in its last bit then rounds the other way, and logits differ by some hundredths; other processors do
-not round at all. Unrounded they agree to about 1e-4, for the price of slower passes. Knows the one attribute
-that says so in a graph's bytes. Does not load graphs.
+Graphs with quantised weights round activations to 8 bits on the fly where the processor is fast at that. A
+sum that differs in its last bit may then round the other way, and logits differ by some hundredths; other
+processors do not round at all. With float32 activations they agree to about 1e-4, at the price of slower
+passes.
+
+Responsible for the one attribute that states it in a graph's bytes. Not responsible for loading graphs.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ _ATTRIBUTE = re.compile(re.escape(b"\x0a\x0e" + _NAME + b"\x18") + rb"([\x00-\x0
 _FLOAT32 = b"\x01"
 
 
-def fp32_activations(graph: bytes) -> bytes:
-    """An ONNX graph whose quantised products keep their activations in float32; raises EngineError."""
+def with_fp32_activations(graph: bytes) -> bytes:
+    """Returns an ONNX graph whose quantised products keep activations in float32. Raises EngineError."""
     changed, count = _ATTRIBUTE.subn(lambda found: found.group()[:-1] + _FLOAT32, graph)
     if count != graph.count(_NAME):
         raise EngineError(

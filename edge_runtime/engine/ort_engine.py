@@ -1,8 +1,8 @@
-"""A model on ONNX Runtime, with one cache buffer that is past and present at once.
+"""OrtEngine: a model on ONNX Runtime, with one buffer for past and present of the KV cache.
 
-Knows the inputs and outputs of a bundle's graph, and how to bind them so that nothing is copied: the cache is
-updated in place, forgetting is a shorter mask, and logits land in a buffer that is used again. Does not know
-which tokens to run (see `forced`), nor how a graph is loaded (see `ort_session`).
+Responsible for the inputs and outputs of a bundle's graph, bound so that nothing is copied: the cache is
+updated in place, a rewind is a shorter mask, and the buffer of logits is reused. Not responsible for which
+tokens to run (see `forced`), nor for loading a graph (see `ort_session`).
 
 Shapes: S tokens in a chunk, T tokens in the cache after it, R rows of logits.
 """
@@ -19,20 +19,20 @@ from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import Bundle, ModelShape
 from edge_runtime.engine.base import BaseEngine, Logits
-from edge_runtime.engine.ort_session import BoundGraph, as_it_is, session_options
+from edge_runtime.engine.ort_session import BoundGraph, session_options, without_optimization
 from edge_runtime.engine.prepack import PrepackCache
 from edge_runtime.engine.profiles import LATENCY, Profile
 from edge_runtime.errors import ContextError, EngineError
 from edge_runtime.system import performance_cores
 
 MIN_BUFFER = 64
-"""Tokens the first cache buffer has room for, at least."""
+"""Least number of tokens of a cache buffer."""
 PROBED = 9
-"""Tokens run to compare two forms of a graph."""
+"""Number of tokens run to compare two forms of a graph."""
 
 
 def checked_context(bundle: Bundle, context: int | None) -> int:
-    """The context asked for, or the bundle's own; raises ContextError for more than the bundle's."""
+    """The given context, or by default the bundle's; raises ContextError for more than the bundle's."""
     if context is not None and not 0 < context <= bundle.context:
         raise ContextError(
             f"{bundle.path}: expected a context of 1 to {bundle.context} tokens, found {context}. "
@@ -42,10 +42,10 @@ def checked_context(bundle: Bundle, context: int | None) -> int:
 
 
 class OrtEngine(BaseEngine):
-    """Runs a bundle's graph; not for use from two threads at a time.
+    """Runs a bundle's graph. Not thread-safe.
 
-    The cache starts small and doubles as it fills, up to `context` tokens. Memory for it is
-    2 * layers * kv_heads * head_dim * 4 bytes a token.
+    The cache starts small and doubles as it fills, up to `context` tokens. It takes
+    2 * layers * kv_heads * head_dim * 4 bytes per token.
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class OrtEngine(BaseEngine):
         threads: int | None = None,
         options: ort.SessionOptions | None = None,
         profile: Profile = LATENCY,
-        rounded: bool = True,
+        fp32_activations: bool = False,
     ) -> None:
-        """Loads a graph of the given shape, or the parts it was cut into.
+        """Loads a graph of the given shape, or its parts (see `partition`).
 
-        options: by default `session_options` for so many threads.
-        rounded: False leaves activations in float32 (see `unrounded`).
+        options: by default `session_options` for `threads`.
+        fp32_activations: see the module of that name.
         """
         super().__init__(context=context, vocab=shape.vocab_size)
         if options is None:
             options = session_options(performance_cores() if threads is None else threads, profile)
         scores = 4 * shape.num_attention_heads * profile.max_chunk * context
         whole = scores <= profile.max_scores_bytes
-        self._graph = BoundGraph(graphs, options, rounded=rounded, whole_attention=whole)
+        self._graph = BoundGraph(graphs, options, fp32_activations=fp32_activations, whole_attention=whole)
         self._names = [f"{i}.{part}" for i in range(shape.num_hidden_layers) for part in ("key", "value")]
         self._check_names(graphs[0])
         self._heads, self._head_dim = shape.num_key_value_heads, shape.head_dim
@@ -88,14 +88,15 @@ class OrtEngine(BaseEngine):
         cache: PrepackCache | None = None,
         profile: Profile = LATENCY,
         deterministic: bool = False,
-        rounded: bool = True,
+        fp32_activations: bool = False,
     ) -> OrtEngine:
         """The engine of a bundle's chosen variant. Raises ContextError or EngineError.
 
-        threads: one for each fast core where None.
-        cache:   where prepacked weights of the bundle, which must be verified, are kept; None for none.
+        context: most tokens of the cache; None for the bundle's context.
+        threads: None for one per fast core.
+        cache:   keeps prepacked weights of the bundle, which must be verified; None for none.
         deterministic: use only kernels that add in the same order every time.
-        rounded: False leaves activations in float32 (see `unrounded`); the cache is then of no use.
+        fp32_activations: see the module of that name; the cache is not used then.
         """
         shape, size = bundle.manifest.model, checked_context(bundle, context)
         threads = performance_cores() if threads is None else threads
@@ -109,17 +110,32 @@ class OrtEngine(BaseEngine):
             logits = [engine.append(ids, range(len(ids))).copy() for ids in (range(PROBED - 1), [0])]
             return np.concatenate(logits)
 
-        if rounded and cache and (cache.usable() or (not cache.unfit() and cache.build(options(), probe))):
+        if fp32_activations:
+            cache = None
+        if cache and (cache.usable() or (not cache.unfit() and cache.build(options(), probe))):
             try:
-                return cls(cache.graphs(), shape, context=size, options=as_it_is(options()), profile=profile)
+                return cls(
+                    cache.graphs(),
+                    shape,
+                    context=size,
+                    options=without_optimization(options()),
+                    profile=profile,
+                )
             except EngineError as error:
                 logging.getLogger(__name__).warning("prepacked weights are not used: %s", error)
         graphs = [bundle.graph_path]
-        return cls(graphs, shape, context=size, options=options(), profile=profile, rounded=rounded)
+        return cls(
+            graphs,
+            shape,
+            context=size,
+            options=options(),
+            profile=profile,
+            fp32_activations=fp32_activations,
+        )
 
     @property
     def capacity(self) -> int:
-        """Tokens the cache buffer has room for now."""
+        """Number of tokens that fit the cache buffer at its present size."""
         return self._capacity
 
     def _check_names(self, graph: Path) -> None:
@@ -148,7 +164,7 @@ class OrtEngine(BaseEngine):
             del held  # the binding holds addresses only
         except MemoryError as error:
             raise self._out_of_memory(total) from error
-        except Exception as error:  # as above
+        except Exception as error:  # ONNX Runtime's exceptions have no base of their own
             if "bad_alloc" in str(error) or "Failed to allocate memory" in str(error):
                 raise self._out_of_memory(total) from error
             raise EngineError(
@@ -164,20 +180,20 @@ class OrtEngine(BaseEngine):
         )
 
     def _reserve(self, total: int) -> None:
-        """Makes room for `total` tokens, keeping the first `self.length`."""
+        """Grows the buffers to `total` tokens, keeping the first `self.length`."""
         if total <= self._capacity:
             return
         capacity = min(max(MIN_BUFFER, 1 << (total - 1).bit_length()), self.context)
         shape = (1, self._heads, capacity, self._head_dim)
         grown: list[NDArray[np.float32]] = []
         for index in range(len(self._names)):
-            # Pages of it that hold no token yet take no memory.
+            # Pages without a token take no memory.
             buffer = np.empty(shape, np.float32)
             if self.length:
                 buffer[:, :, : self.length] = self._caches[index][:, :, : self.length]
             grown.append(buffer)
-        # An interrupt between two bindings must not leave one to a buffer that is gone: until all are done
-        # the capacity is none, and the next pass starts over from the copies.
+        # An interrupt between two bindings must not leave one to a freed buffer: until all are bound the
+        # capacity is 0, and the next pass binds the copies again.
         self._caches, self._capacity = grown, 0
         for name, buffer in zip(self._names, grown, strict=True):
             self._graph.bind_input(f"past_key_values.{name}", buffer)

@@ -1,7 +1,7 @@
-"""A graph loaded by ONNX Runtime, whole or in parts, and run over buffers that are bound to it.
+"""A graph loaded by ONNX Runtime, whole or in parts, and run over bound buffers.
 
-Knows the library's settings, and how what one part computes is handed to the next. Does not know what the
-buffers hold (see `ort_engine`).
+Responsible for the library's settings, and for passing outputs of one part to the next. Not responsible for
+the content of the buffers (see `ort_engine`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edge_runtime.engine.fp32_activations import fp32_activations
+from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.engine.profiles import LATENCY, Profile
 from edge_runtime.errors import EngineError
 
@@ -31,16 +31,15 @@ _environment = Lock()
 def session_options(
     threads: int, profile: Profile = LATENCY, *, deterministic: bool = False
 ) -> ort.SessionOptions:
-    """Options for one request at a time.
+    """Session options for one request at a time.
 
-    Threads may spin within a pass, where they wait for microseconds, and sleep between passes, where a device
-    should save its battery.
+    Threads may spin within a pass, where waits are microseconds, and sleep between passes, to save energy.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # A pattern is kept for each shape seen, and every chunk has another one.
+    # One pattern is kept per shape, and nearly every chunk has another shape.
     options.enable_mem_pattern = False
     options.enable_cpu_mem_arena = profile.arena
     options.use_deterministic_compute = deterministic
@@ -49,16 +48,16 @@ def session_options(
     return options
 
 
-def as_it_is(options: ort.SessionOptions) -> ort.SessionOptions:
-    """The options for a graph that is optimised already."""
+def without_optimization(options: ort.SessionOptions) -> ort.SessionOptions:
+    """The options for a graph that is optimised already; changed in place."""
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
 
 
 class BoundGraph:
-    """A graph and the buffers it reads and writes. Raises EngineError where it does not load.
+    """A graph and the buffers it reads and writes.
 
-    inputs: names of what it wants from outside.
+    inputs: names of the inputs that are not outputs of an earlier part.
     """
 
     def __init__(
@@ -66,24 +65,26 @@ class BoundGraph:
         graphs: Sequence[Path],
         options: ort.SessionOptions,
         *,
-        rounded: bool = True,
+        fp32_activations: bool = False,
         whole_attention: bool = False,
     ) -> None:
-        """Loads the parts of a graph (see `parts`), in the order they run; all at the same time.
+        """Loads the parts of a graph (see `partition`) in parallel, given in the order they run.
 
-        rounded: False leaves activations in float32 (see `fp32_activations`).
-        whole_attention: compute all scores of a pass before they are used, rather than block by block.
+        fp32_activations: see the module of that name.
+        whole_attention:  compute all attention scores of a pass at once, instead of block by block.
+
+        Raises EngineError where a part does not load.
         """
 
         def load(graph: Path) -> _Part:
             # The weights stay in the file and are mapped.
             model: str | bytes = str(graph)
-            if not rounded:
-                model = fp32_activations(graph.read_bytes())
+            if fp32_activations:
+                model = with_fp32_activations(graph.read_bytes())
                 options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
             return _Part(ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
 
-        if len(graphs) == 1:  # parts are prepared side by side already, and better balanced
+        if len(graphs) == 1:  # parts are prepared in parallel already, and better balanced
             options.add_session_config_entry(_PARALLEL_PREPARATION, "1")
         try:
             with _attention(whole_attention), ThreadPoolExecutor(len(graphs)) as pool:
@@ -101,31 +102,34 @@ class BoundGraph:
             self.inputs |= part.inputs - made
             made |= part.outputs
         for part in self._parts:
-            part.hand_on(set().union(*(other.taken for other in self._parts)))
+            part.bind_given(set().union(*(other.taken for other in self._parts)))
 
     def bind_input(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        """Reads an input from a buffer, which is to be kept as long as it is bound; returns it."""
+        """Binds an input to a buffer, which the caller keeps alive while it is bound; returns the buffer."""
         for part in self._parts:
             if name in part.inputs:
                 part.binding.bind_input(name, *_CPU, array.dtype.type, array.shape, _address(array))
         return array
 
     def bind_output(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        """Writes an output to a buffer; see `bind_input`."""
+        """Binds an output to a buffer; see `bind_input`."""
         for part in self._parts:
             if name in part.outputs:
                 part.binding.bind_output(name, *_CPU, array.dtype.type, array.shape, _address(array))
         return array
 
     def run(self) -> None:
-        """One pass. What a part computes for later ones is allocated by ONNX Runtime, and not copied."""
+        """Runs one pass. Outputs for later parts are allocated by ONNX Runtime and not copied."""
         handed: dict[str, Any] = {}
         for part in self._parts:
             part.run(handed)
 
 
 class _Part:
-    """A session and its binding. taken, given: names of what comes from earlier parts and goes to later."""
+    """A session and its binding.
+
+    taken: names of the inputs from earlier parts. _given: names of the outputs for later parts.
+    """
 
     def __init__(self, session: ort.InferenceSession) -> None:
         self._session = session
@@ -135,14 +139,14 @@ class _Part:
         self.taken: list[str] = []
         self._given: list[str] = []
 
-    def hand_on(self, wanted: set[str]) -> None:
-        """Before anything is bound, for then these outputs are the binding's first."""
+    def bind_given(self, wanted: set[str]) -> None:
+        """Binds the outputs for later parts; before any other, so that they are the binding's first."""
         self._given = sorted(self.outputs & wanted)
         self._bind_given()
 
     def _bind_given(self) -> None:
         for name in self._given:
-            self.binding.bind_output(name)  # of any shape: one for each pass
+            self.binding.bind_output(name)  # without a shape: it changes from pass to pass
 
     def run(self, handed: dict[str, Any]) -> None:
         for name in self.taken:
@@ -156,9 +160,9 @@ class _Part:
 
 @contextmanager
 def _attention(whole: bool) -> Iterator[None]:
-    """While a graph is loaded: sets how ONNX Runtime computes attention, which it reads there and then.
+    """Sets the environment variable by which ONNX Runtime chooses its attention while a graph is loaded.
 
-    What the user's environment says about it comes first.
+    The user's own setting of it takes precedence.
     """
     with _environment:
         if not whole or _WHOLE_ATTENTION in os.environ:

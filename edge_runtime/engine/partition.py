@@ -1,12 +1,12 @@
-"""A graph cut into parts that run one after the other, so that their weights are prepared side by side.
+"""A graph split into parts that run one after the other, so that their weights are prepared in parallel.
 
-ONNX Runtime prepares a session's weights in one thread, or, from 1.31 on, on several in the order of the
+ONNX Runtime prepares a session's weights in one thread; from 1.31 on in several, but in the order of the
 graph, whose output head is the largest weight and comes last. Sessions of half a graph each, loaded at the
-same time on two cores, are ready in two thirds of the time of one (0.87 of that in order), and give the same
-logits: every operator is in one of them, as it was. Parts read the same file of weights.
+same time on two cores, are ready in two thirds of the time of one (0.87 of that with several threads), and
+give the same logits: every operator is in one of them, unchanged. All parts read the same file of weights.
 
-Knows the few fields of ONNX's containers that a cut touches; whatever else a graph holds is kept as it is.
-Does not know what the graph computes or how its parts are run (see `ort_session`).
+Responsible for the few fields of ONNX's containers that a split touches; everything else in a graph is kept.
+Not responsible for what the graph computes or for running its parts (see `ort_session`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import onnxruntime as ort
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-# Message: fields of it as (name, number, type, whether repeated), after onnx.proto.
+# Message: its fields as (name, number, type, repeated), after onnx.proto.
 _MESSAGES: dict[str, list[tuple[str, int, str, bool]]] = {
     "Model": [("graph", 7, "Graph", False)],
     "Graph": [
@@ -39,10 +39,10 @@ _LARGE = 32 << 20
 
 
 def split(path: Path, count: int) -> list[Path]:
-    """Writes up to `count` parts of a graph in its place that take as long to prepare; returns their paths.
+    """Replaces a graph by up to `count` parts that take equally long to prepare; returns their paths.
 
-    The graph itself, left as it is, where it has no prepacked weights: then there is nothing to gain. Raises
-    OSError, and ONNX Runtime's exceptions or KeyError for a graph whose parts cannot be put together.
+    Returns the graph's own path, and leaves it, where it has no prepacked weights: there is nothing to gain
+    then. Raises OSError, and ONNX Runtime's exceptions or KeyError for a graph that cannot be split.
     """
     model = _message("Model")
     model.ParseFromString(path.read_bytes())
@@ -60,7 +60,7 @@ def split(path: Path, count: int) -> list[Path]:
 
 
 def _ends(graph: Any, count: int) -> list[int]:
-    """Node indices at which the parts end: each share of the weights is complete at its end."""
+    """Node indices at which the parts end, for equal shares of the weights."""
     costs = {
         tensor.name: _cost(next(int(entry.value) for entry in tensor.external_data if entry.key == "length"))
         for tensor in graph.initializer
@@ -70,21 +70,21 @@ def _ends(graph: Any, count: int) -> list[int]:
     ends: list[int] = []
     for index, node in enumerate(graph.node):
         before, seen = seen, seen + sum(costs.pop(name, 0) for name in node.input)
-        # At the middle of the node's own weights it is decided which side of a cut it is on.
+        # The middle of a node's own weights decides the side of a cut that it is on.
         if len(ends) + 1 < count and (before + seen) * count > 2 * total * (len(ends) + 1):
             ends.append(index)
     return [*ends, len(graph.node)] if total else []
 
 
 def _cost(size: int) -> float:
-    """Time that preparing a weight takes, in arbitrary units. Memory for large ones is always new to the
-    process, which takes about a quarter more.
+    """Time to prepare a weight, in arbitrary units. Memory for large ones is newly mapped, which takes about
+    a quarter more.
     """
     return 1.25 * size if size > _LARGE else size
 
 
 def _part(model: Any, start: int, end: int, types: dict[str, Any]) -> Any:
-    """The nodes from `start` to `end` as a graph of its own. types: of everything that was made before."""
+    """The nodes from `start` to `end` as a graph of their own. types: of the inputs and earlier outputs."""
     nodes = model.graph.node[start:end]
     read = dict.fromkeys(name for node in nodes for name in node.input if name)
     made = dict.fromkeys(name for node in nodes for name in node.output if name)
@@ -99,13 +99,13 @@ def _part(model: Any, start: int, end: int, types: dict[str, Any]) -> Any:
     graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name in read)
     graph.input.extend(types[name] for name in read if name not in made and name not in constants)
     graph.output.extend(value for value in model.graph.output if value.name in made)
-    # Without a type: ONNX Runtime finds it out.
+    # Without a type: ONNX Runtime infers it.
     graph.output.extend(_message("Value", name=name) for name in made if name in later)
     return part
 
 
 def _outputs(path: Path) -> dict[str, Any]:
-    """The outputs of a part with the types ONNX Runtime finds."""
+    """The outputs of a part with the types that ONNX Runtime infers."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -1,11 +1,11 @@
-"""Weights in the order this processor multiplies them, kept as files so that they are mapped, not copied.
+"""PrepackCache: weights in this processor's order, kept as files that are mapped instead of copied.
 
 ONNX Runtime reorders quantised weights when a session is created: that takes seconds, and the copies are
-memory the system cannot drop. Written out once, they load in a fraction of the time and stay file-backed.
-They fit one processor and one version of the library, so they are made on the device and kept in the user's
-cache folder.
+anonymous memory. Written out once, they load in a fraction of the time and stay file-backed. They fit one
+processor and one version of the library, so they are made on the device and kept in the user's cache folder.
 
-Knows that cache and when an entry of it may be used. Does not know how a graph is run (see `ort_engine`).
+Responsible for that cache and for when an entry may be used. Not responsible for running a graph (see
+`ort_engine`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.engine.ort_session import as_it_is
+from edge_runtime.engine.ort_session import without_optimization
 from edge_runtime.system import performance_cores, processor_signature
 
 CACHE_VARIABLE = "EDGE_CACHE"
 MIN_BYTES = 16 << 20
-"""Smaller models load in no time as they are."""
+"""Smaller models load quickly without it."""
 DISK_FACTOR = 4
-"""Free disk asked for, in sizes of the model: an entry takes two to three."""
+"""Free disk required, in sizes of the model; an entry takes two to three."""
 MAX_PARTS = 4
-"""A graph is kept in as many parts as the device has fast cores, up to so many."""
+"""Most parts of a graph; it is kept in one per fast core."""
 _STAMP, _GRAPH, _DATA = "stamp.json", "model.onnx", "model.onnx.data"
 _FORM = 2
-"""Changes when entries are written in another way."""
+"""Version of the form of an entry."""
 _UNFIT = "unfit"
 _PART, _STALE_SECONDS = "part-", 3600
 
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 class PrepackCache:
     """The entry of one bundle variant on this processor.
 
-    An entry also notes the size and time of every file of the bundle whose SHA-256 was checked when it was
+    An entry also records size and time of every file of the bundle whose SHA-256 was checked when it was
     made, so that the next start need not read them all again.
     """
 
@@ -66,12 +66,12 @@ class PrepackCache:
         self.folder = self._model / _digest([_FORM, hashes, ort.__version__, processor_signature()])
 
     def graphs(self) -> list[Path]:
-        """The parts of the graph to load, optimised already, beside their weights; none where unfit."""
+        """Paths of the graph's parts, optimised already, beside their weights; none where unfit."""
         entry = self._stamp().get("entry")
         return [self.folder / name for name in entry if name != _DATA] if isinstance(entry, dict) else []
 
     def costs(self, threads: int) -> dict[int, float] | None:
-        """What `keep_costs` kept for as many threads, or None."""
+        """The costs that `keep_costs` stored for this number of threads, or None."""
         try:
             kept = json.loads((self.folder / f"costs-{threads}.json").read_bytes())
             return {int(size): float(seconds) for size, seconds in kept.items()}
@@ -79,16 +79,16 @@ class PrepackCache:
             return None
 
     def keep_costs(self, threads: int, costs: Mapping[int, float]) -> None:
-        """Keeps `speculate.chunk_costs` beside the entry, where there is one."""
+        """Stores `speculate.chunk_costs` beside the entry, where there is one."""
         with contextlib.suppress(OSError):
             (self.folder / f"costs-{threads}.json").write_text(json.dumps(costs), encoding="utf-8")
 
     def verified(self) -> bool:
-        """Whether the bundle's files are those whose SHA-256 was checked when the entry was made."""
+        """True where the bundle's files are those whose SHA-256 was checked when the entry was made."""
         return self._stamp().get("bundle") == self._bundle_stamp()
 
     def usable(self) -> bool:
-        """Whether there is a whole entry for the bundle's files as they are."""
+        """True where there is a complete entry for the bundle's present files."""
         try:
             entry = self._stamp().get("entry")
             return self.verified() and isinstance(entry, dict) and entry == _sizes(self.folder, entry)
@@ -96,16 +96,17 @@ class PrepackCache:
             return False
 
     def unfit(self) -> bool:
-        """Whether an entry was made from these files before and gave other logits than they do."""
+        """True where an entry made from these files gave other logits than they do."""
         return self.verified() and self._stamp().get("entry") == _UNFIT
 
     def build(self, options: ort.SessionOptions, probe: Probe) -> bool:
         """Makes the entry from the bundle, whose files must have been verified; True where it can be used.
 
-        probe: logits of a graph, given as the parts it was cut into.
-        Entries that the same bundle had for other files, processors or versions are removed. Where it cannot
-        be made a warning says why. It is compared with the bundle's own graph before it gets its name, for a
-        kernel whose weights ONNX Runtime wrote wrongly gives wrong logits without a word.
+        probe: returns logits of a graph, given as its parts.
+
+        Entries of the same bundle for other files, processors or versions are removed. Failures are logged as
+        warnings. The entry's logits are compared with those of the bundle's own graph before it is renamed to
+        its place: a kernel whose weights ONNX Runtime wrote wrongly gives wrong logits without an error.
         """
         try:
             self._model.mkdir(parents=True, exist_ok=True)
@@ -118,7 +119,7 @@ class PrepackCache:
                 )
                 return False
             _log.info("preparing the weights for this processor, once; they are kept in %s", self.folder)
-            # Nobody sees a half-written entry: it gets its name once it is whole.
+            # An entry is renamed to its place once it is complete.
             with tempfile.TemporaryDirectory(dir=self._model, prefix=_PART) as name:
                 part = Path(name) / "entry"
                 part.mkdir()
@@ -134,7 +135,7 @@ class PrepackCache:
                     if not old.name.startswith(_PART) or old.stat().st_mtime < time.time() - _STALE_SECONDS:
                         shutil.rmtree(old, ignore_errors=True)
                 os.replace(part, self.folder)
-        except Exception as error:  # a cache is a help, never a reason to fail
+        except Exception as error:  # a cache must never be a reason to fail
             _log.warning(
                 "%s: prepacked weights could not be kept: %s. Starting without them. Set %s to a folder that "
                 "can be written.",
@@ -144,7 +145,7 @@ class PrepackCache:
         return bool(graphs)
 
     def _write(self, part: Path, options: ort.SessionOptions, probe: Probe) -> list[Path]:
-        """Writes graph and weights into a folder: the parts, none where they give other logits."""
+        """Writes graph and weights into a folder; returns the parts, none where they give other logits."""
         options.optimized_model_filepath = str(part / _GRAPH)
         for key, value in (
             ("session.save_external_prepacked_constant_initializers", "1"),
@@ -155,18 +156,17 @@ class PrepackCache:
         ):
             options.add_session_config_entry(key, value)
         expected = probe([self._bundle.graph_path], options)
-        from edge_runtime.engine.partition import (
-            split,  # what it needs to read a graph is not loaded at every start
-        )
+        # Imported here: reading graphs needs protobuf, which other starts need not load.
+        from edge_runtime.engine.partition import split
 
         graphs = split(part / _GRAPH, min(performance_cores(), MAX_PARTS))
         plain = ort.SessionOptions()
         plain.log_severity_level = options.log_severity_level
-        found = probe(graphs, as_it_is(plain))
+        found = probe(graphs, without_optimization(plain))
         return graphs if np.allclose(found, expected, rtol=1e-4, atol=1e-4) else []
 
     def worthwhile(self) -> bool:
-        """Whether the model is large enough to gain."""
+        """True where the model is large enough to gain."""
         return self._weights >= MIN_BYTES
 
     def _stamp(self) -> dict[str, Any]:

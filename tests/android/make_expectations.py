@@ -23,7 +23,7 @@ import zstandard
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, agreement, fill
-from edge_runtime.engine.fp32_activations import fp32_activations
+from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
@@ -227,7 +227,7 @@ def unrounded_bundle(folder: Path, out: Path) -> Path:
     manifest = json.loads((out / MANIFEST).read_bytes())
     for variant in manifest["variants"].values():
         path = out / variant["graph"]
-        path.write_bytes(fp32_activations(path.read_bytes()))
+        path.write_bytes(with_fp32_activations(path.read_bytes()))
         variant["files"][variant["graph"]] = file_record(path).to_json()
     (out / MANIFEST).write_text(json.dumps(manifest))
     return out

@@ -15,7 +15,7 @@ from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, Source, fill, log_prob
-from edge_runtime.engine.fp32_activations import fp32_activations
+from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.errors import BundleContractError, EngineError, UsageError
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
@@ -184,8 +184,9 @@ def test_a_payload_finds_its_bundle_and_variant(
 def test_a_graph_of_another_form_is_refused() -> None:
     name = b"\x0a\x0eaccuracy_level\x18"
     assert (
-        fp32_activations(b"a" + name + b"\x04b" + name + b"\x00") == b"a" + name + b"\x01b" + name + b"\x01"
+        with_fp32_activations(b"a" + name + b"\x04b" + name + b"\x00")
+        == b"a" + name + b"\x01b" + name + b"\x01"
     )
-    assert fp32_activations(b"no such attribute") == b"no such attribute"
+    assert with_fp32_activations(b"no such attribute") == b"no such attribute"
     with pytest.raises(EngineError, match="accuracy_level"):
-        fp32_activations(b"accuracy_level is something else here")
+        with_fp32_activations(b"accuracy_level is something else here")

@@ -187,8 +187,9 @@ def test_no_setting_changes_a_token(
 ) -> None:
     expected = list(fill(engine, ids[:150], _anchors(bundle, 0, 45)))
     runtime = EdgeRuntime(bundle, threads=2, profile=PROFILES[profile], deterministic=deterministic)
-    options, stats = runtime.options(), FillStats()
-    found = list(runtime.fill(FillRequest(ids[:150], _anchors(bundle, 0, 45)), options, stats))
+    options = runtime.options()
+    answer = runtime.fill(FillRequest(ids[:150], _anchors(bundle, 0, 45)), options)
+    found, stats = list(answer), answer.stats
     assert [t.id for t in found] == [t.id for t in expected]
     np.testing.assert_allclose([t.logprob for t in found], [t.logprob for t in expected], atol=1e-4)
     assert (options.max_chunk, options.max_rows) == ((512, 64) if profile == "latency" else (64, 16))

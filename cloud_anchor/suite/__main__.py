@@ -1,4 +1,7 @@
-"""`python -m cloud_anchor.suite`: the command line. The work is done by `runner` and `report`."""
+"""`python -m cloud_anchor.suite`: the paper's experiments with controls, and a report.
+
+Responsible for the command line. Not responsible for measuring (see `runner`) or the report (see `report`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.errors import RequestError
 from cloud_anchor.suite import compare, traces
 from cloud_anchor.suite.items import Item, load_items
 from cloud_anchor.suite.loading import Wanted, about_models, fingerprint, open_lab
@@ -28,11 +31,11 @@ from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.report import build, to_html, to_json, to_markdown
 from cloud_anchor.suite.runner import RUNS, measure
 from cloud_anchor.suite.store import Store
-from edge_runtime.errors import EdgeError
 from payload import PayloadError
+from payload.cli import run_command
 
 DEFAULT_SUBSET = 200
-"""The paper has 190 in its main table."""
+"""Default number of prompts; the paper has 190 in its main table."""
 
 EPILOG = f"""phases: {", ".join(PHASES)}
 
@@ -46,31 +49,30 @@ examples:
   python -m cloud_anchor.suite traces traces.jsonl         # published runs, no weights
   python -m cloud_anchor.suite compare results/ results-seed1/
 
-exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (run again to go on)
+exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (run again to continue)
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        if arguments[:1] == ["traces"]:
-            parser = _formatted("traces", "What published runs show without weights.", traces.EPILOG)
-            traces.add_arguments(parser)
-            return traces.run(parser.parse_args(arguments[1:]))
-        if arguments[:1] == ["compare"]:
-            parser = _formatted("compare", "Do the means of two runs agree within their intervals?", "")
-            compare.add_arguments(parser)
-            return compare.run(parser.parse_args(arguments[1:]))
-        return _run(_parser().parse_args(arguments))
-    except (CloudError, EdgeError) as error:
-        print(f"suite: {error}", file=sys.stderr)
-        return error.exit_code
-    except PayloadError as error:
-        print(f"suite: {error}", file=sys.stderr)
-        return 4
-    except KeyboardInterrupt:
-        print("suite: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+    return run_command(
+        "suite",
+        lambda: _dispatch(arguments),
+        interrupted="interrupted; the same command continues from here",
+        exit_codes={PayloadError: 4},  # models with different vocabularies
+    )
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["traces"]:
+        parser = _formatted("traces", "Figures of published runs that need no weights.", traces.EPILOG)
+        traces.add_arguments(parser)
+        return traces.run(parser.parse_args(arguments[1:]))
+    if arguments[:1] == ["compare"]:
+        parser = _formatted("compare", "Compare the means of two runs by their intervals.", "")
+        compare.add_arguments(parser)
+        return compare.run(parser.parse_args(arguments[1:]))
+    return _run(_parser().parse_args(arguments))
 
 
 def _formatted(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -84,7 +86,9 @@ def _formatted(name: str, description: str, epilog: str) -> argparse.ArgumentPar
 
 def _parser() -> argparse.ArgumentParser:
     parser = _formatted("", "Every table and figure of the paper, with controls, and a report.", EPILOG)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="results folder; run again to go on")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="results folder; run again to continue"
+    )
     parser.add_argument(
         "--model", default="tiny", help="diffusion model: tiny, a folder, or a hub name (default: tiny)"
     )
@@ -181,7 +185,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _measure(items: Sequence[Item], work: Any) -> None:
-    """Runs the work with a bar on a terminal, else with a line now and then."""
+    """Run the work, with a progress bar on a terminal, else with a line from time to time."""
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (

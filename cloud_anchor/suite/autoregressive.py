@@ -1,7 +1,7 @@
-"""An autoregressive model in PyTorch: what it writes, and what its layers would have written.
+"""An autoregressive model in PyTorch: greedy decoding, and the logit lens of each layer.
 
-Knows Qwen2 checkpoints and the logit lens: a layer's state, normed and put through the model's own head
-(nostalgebraist 2020). Does not know diffusion.
+Responsible for Qwen2 checkpoints and the logit lens: a layer's state, normalised and put through the model's
+own head (nostalgebraist 2020). Not responsible for diffusion.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from cloud_anchor.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Lens:
-    """One layer's reading of an answer of n tokens: its likeliest tokens and their probabilities, [n]."""
+    """A layer's predictions over an answer of n tokens: its most probable tokens and their probabilities,
+    [n].
+    """
 
     layer: int
     ids: list[int]
@@ -27,7 +29,7 @@ class Lens:
 
 
 class Autoregressive:
-    """A causal language model. `name` is for tables; `layers` its depth, `parameters` its size."""
+    """A causal language model. name: for tables. layers: its depth. parameters: its size."""
 
     def __init__(self, net: Any, name: str, eos_ids: frozenset[int]) -> None:
         self.net, self.name = net, name
@@ -86,8 +88,8 @@ class Autoregressive:
 
     @torch.no_grad()
     def lenses(self, prompt_ids: Sequence[int], answer: Sequence[int]) -> list[Lens]:
-        """What each layer says at each place of `answer`, given all that stands before; the last is the
-        model itself. End markers are held back: an answer has none.
+        """Each layer's predictions at the positions of `answer`, given all tokens before; the last layer is
+        the model itself. End markers are suppressed: an answer has none.
         """
         ids = torch.tensor([[*prompt_ids, *answer]], device=self.net.device)
         states = self.net.model(input_ids=ids, output_hidden_states=True, use_cache=False).hidden_states
@@ -95,7 +97,7 @@ class Autoregressive:
         found = []
         for layer, state in enumerate(states[1:], 1):
             kept: Tensor = state[0, rows]
-            if layer < self.layers:  # the last state is normed already
+            if layer < self.layers:  # the last state is normalised already
                 kept = self.net.model.norm(kept)
             logits = self.net.lm_head(kept).float()
             logits[:, sorted(self.eos_ids)] = -torch.inf

@@ -1,7 +1,8 @@
-"""`python -m cloud_anchor.suite compare A B`: do two runs agree, for example with two seeds?
+"""`python -m cloud_anchor.suite compare A B`: agreement of two runs, for example with two seeds.
 
-Knows tables.json. Two means agree where neither lies further from the other than the half widths of both 95%
-intervals together; over many cells about one in two hundred is expected to fail by chance.
+Responsible for comparing the means in two files tables.json. Not responsible for how they were measured. Two
+means agree where their distance is at most the sum of the half widths of their 95% intervals; about one cell
+in two hundred is expected to fail by chance.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from cloud_anchor.errors import RequestError
 
 
 @dataclass(frozen=True)
-class Move:
-    """One cell of both runs: by how much its mean moved, and how much it may."""
+class CellComparison:
+    """One cell of both runs: its two means and the allowed distance."""
 
     table: str
     row: int
@@ -43,9 +44,11 @@ def read_tables(folder: Path) -> dict[str, Any]:
     return tables
 
 
-def moves(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Move]:
-    """Every mean with an interval that both runs have, in rows with the same labels. Times are left out:
-    they tell of the machine."""
+def comparisons(first: dict[str, Any], second: dict[str, Any]) -> Iterator[CellComparison]:
+    """Every mean with an interval that both runs have, in rows with the same labels.
+
+    Times are left out, since they depend on the machine.
+    """
     for name in first.keys() & second.keys() - {"timing"}:
         others = {_label(row): row for row in second[name]["rows"]}
         for index, row in enumerate(first[name]["rows"]):
@@ -55,15 +58,15 @@ def moves(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Move]:
                     continue
                 twin = other[column]
                 allowed = (cell["high"] - cell["low"] + twin["high"] - twin["low"]) / 2
-                yield Move(name, index, column, cell["mean"], twin["mean"], allowed)
+                yield CellComparison(name, index, column, cell["mean"], twin["mean"], allowed)
 
 
 SETTINGS = ("layer", "p >=", "lookahead")
-"""Columns whose numbers say what a row is about, as texts do."""
+"""Numeric columns that are labels of a row."""
 
 
 def _label(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """What a row is about."""
+    """The labels of a row: its texts and settings."""
     return tuple((c, cell) for c, cell in row.items() if isinstance(cell, str) or c in SETTINGS)
 
 
@@ -77,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = list(moves(read_tables(args.first), read_tables(args.second)))
+    found = list(comparisons(read_tables(args.first), read_tables(args.second)))
     if not found:
         raise RequestError("expected two runs with cells in common, found none. Run the same phases in both.")
     outside = [move for move in found if not move.within]

@@ -1,10 +1,10 @@
-"""What is asked: prompts with checkable answers, from the tiny world or from the public benchmarks' files.
+"""Items: prompts with checkable answers, from the tiny world or from files of public benchmarks.
 
-Knows the record of an item and how each source's rows become items. Does not know how answers are judged
-(see `judge`) or made.
+Responsible for the record of an item and for turning each source's rows into items. Not responsible for
+judging answers (see `judge`) or making them.
 
-A source is named `tiny`, or `NAME=FILE` for a local JSONL file of gsm8k, mmlu, arc or humaneval, or just
-`NAME`, which asks the `datasets` package for it.
+A source is named `tiny`, or `NAME=FILE` for a local JSONL file of gsm8k, mmlu, arc or humaneval, or `NAME`,
+which is loaded with the `datasets` package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloud_anchor.tiny.tasks import held_out_problems
 
 MAX_LINE = 1 << 20
 WORD_PROBLEMS = ("arithmetic", "gsm8k")
-"""Benchmarks of word problems, for the Pearl point."""
+"""Benchmarks of word problems, on which the Pearl point is measured."""
 
 LEVELS = {"easy": 0, "medium": 1, "hard": 2}
 
@@ -159,7 +159,7 @@ _HARD = re.compile(
     r"college_|professional_|abstract_algebra|formal_logic|econometrics|electrical_engineering|machine_learning"
     r"|logical_fallacies|moral_scenarios|high_school_(mathematics|physics|chemistry|statistics)"
 )
-"""Subjects of MMLU that count as hard here; the rest as easy. The paper does not say how it chose."""
+"""Subjects of MMLU that count as hard; the others count as easy. The paper does not state its choice."""
 
 
 def _options(question: str, labels: list[str], texts: list[str]) -> str:
@@ -180,13 +180,13 @@ def _mmlu(row: Mapping[str, Any], id_: str, source: str) -> Item:
 
 
 def _arc(row: Mapping[str, Any], id_: str, source: str) -> Item:
-    if isinstance(row["question"], Mapping):  # the form of the files that the data set's pipelines publish
+    if isinstance(row["question"], Mapping):  # the form of the published files
         question, choices = str(row["question"]["stem"]), row["question"]["choices"]
         labels, texts = [str(c["label"]) for c in choices], [str(c["text"]) for c in choices]
     else:
         question, choices = str(row["question"]), row["choices"]
         labels, texts = list(map(str, choices["label"])), list(map(str, choices["text"]))
-    letter = "ABCDE"[labels.index(str(row["answerKey"]))]  # some rows count their options 1, 2, 3
+    letter = "ABCDE"[labels.index(str(row["answerKey"]))]  # some rows label their options 1, 2, 3
     where = str(row.get("config") or source).lower()
     difficulty = "hard" if "challenge" in where else "easy" if "easy" in where else "mixed"
     prompt = _options(question, list("ABCDE")[: len(labels)], texts)

@@ -1,7 +1,7 @@
-"""Whether an answer is right: the checkable part of each kind of item.
+"""Correctness of answers, by kind of item.
 
-Knows how to find a number, a letter or a function in a text. Code is run by `sandbox`; problems of the tiny
-world are checked by `tiny.check`.
+Responsible for finding a number, a letter or a function in a text. Not responsible for running code (see
+`sandbox`) or for problems of the tiny world (see `tiny.check`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def is_right(item: Item, text: str) -> bool:
-    """Exact match of the answer, or for code the item's own tests, executed."""
+    """True for an exact match of the answer, or for code that passes the item's own tests."""
     match item.kind:
         case "tiny":
             problem = Problem(**{**item.key, "expected": tuple(item.key["expected"])})
@@ -37,7 +37,7 @@ def is_right(item: Item, text: str) -> bool:
 
 
 def stated_number(text: str) -> str | None:
-    """The last number that is said to be the answer, else the last number."""
+    """The last number stated as the answer, else the last number; None without a number."""
     found = _STATED.findall(text) or _NUMBER.findall(text)
     return found[-1].replace(",", "") if found else None
 
@@ -50,7 +50,7 @@ def _same_number(found: str | None, expected: str) -> bool:
 
 
 def stated_letter(text: str) -> str | None:
-    """The last option that is said to be the answer, else the first letter A to E that stands alone."""
+    """The last option stated as the answer, else the first single letter A to E; None without one."""
     said = _LETTER.findall(text)
     if said:
         return str(said[-1]).upper()
@@ -59,7 +59,7 @@ def stated_letter(text: str) -> str | None:
 
 
 def program(item: Item, text: str) -> str:
-    """The answer as a program that checks itself: the function, the item's tests and the call of these."""
+    """The answer as a program that checks itself: the function, the item's tests, and their call."""
     name = item.key["entry_point"]
     fenced = _FENCE.findall(text)
     code = next((block for block in fenced if f"def {name}" in block), fenced[0] if fenced else text)

@@ -1,6 +1,7 @@
-"""The report's plots, as PNG bytes. Knows matplotlib and which fields are drawn. Does not know models.
+"""The report's plots, as PNG bytes.
 
-matplotlib is imported when a plot is drawn, and never opens a window.
+Responsible for the fields that are drawn and for matplotlib, which is imported when a plot is drawn and never
+opens a window. Not responsible for models.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MARKERS = "osD^v<>pPX*hH"
 
 
 def pictures(records: Records, about: About) -> Iterator[Picture]:
-    """(title, PNG) of every plot that the records have figures for."""
+    """(title, PNG) of every plot for which there are records."""
     if records.get("fill"):
         answers = Answers.of(records["fill"])
         for order in ORDERS:
@@ -48,7 +49,6 @@ def _png(draw: Callable[[Any], None], size: tuple[float, float]) -> bytes:
 
 def _frontier(answers: Answers, about: About) -> bytes:
     """F1 and right answers against steps, bytes and passes, with all controls."""
-
     from matplotlib import colormaps
 
     colours = colormaps["tab20"]
@@ -93,7 +93,7 @@ def _frontier(answers: Answers, about: About) -> bytes:
 
 
 def _points(answers: Answers, x: str, y: str) -> list[tuple[float, float]]:
-    """Means by step."""
+    """Means of two metrics by step."""
     found = []
     for _, group in answers.groups("step"):
         across, up = group.values(x), group.values(y)

@@ -1,8 +1,8 @@
 """The report: one self-contained HTML file, the same as Markdown, and the numbers as JSON.
 
-Knows how tables, claims and plots are shown. Every number in the HTML is a link to its JSON, which stands at
-the end of the same file and in tables.json. No sentence here is about results: those are made by the phases
-from the figures.
+Responsible for the presentation of tables, claims and plots. Not responsible for statements about results,
+which the phases derive from the figures. Every number in the HTML is a link to its JSON, at the end of the
+same file and in tables.json.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from edge_runtime.system import Processor
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is shown.
+    """The content of a report.
 
-    measured: phase -> items. skipped: phase -> why it was not run. failed: phase -> errors of items.
+    measured: phase -> number of items. skipped: phase -> reason. failed: phase -> errors of items.
     """
 
     about: About
@@ -69,8 +69,8 @@ def build(
     )
 
 
-def facts(report: Report) -> Iterator[str]:
-    """What was run, in sentences."""
+def run_description(report: Report) -> Iterator[str]:
+    """Sentences on what was run: prompts, models, plan and machine."""
     about = report.about
     edges = ", ".join(f"{name} ({count / 1e6:.2f} million parameters)" for name, count in about.edges.items())
     yield (
@@ -93,6 +93,7 @@ def machine() -> str:
 
 
 def summary_line(claims: Sequence[Claim]) -> str:
+    """Counts of the verdicts, as text."""
     counts = {
         word: sum(claim.verdict == word for claim in claims)
         for word in ("holds", "does not hold", "undecided")
@@ -105,7 +106,8 @@ def summary_line(claims: Sequence[Claim]) -> str:
 
 
 def to_markdown(report: Report) -> str:
-    lines = ["# Inverse speculation: results", "", *(f"{fact}\n" for fact in facts(report))]
+    """report.md."""
+    lines = ["# Inverse speculation: results", "", *(f"{sentence}\n" for sentence in run_description(report))]
     lines += ["## What holds, what does not, and why", "", summary_line(report.claims), ""]
     lines += ["| statement | measured at | verdict | figures | what bears on it |", "|---|---|---|---|---|"]
     for claim in report.claims:
@@ -139,10 +141,11 @@ pre{font-size:.7rem;background:#f6f6f6;padding:.5rem;overflow-x:auto}pre span:ta
 
 
 def to_html(report: Report) -> str:
+    """report.html, self-contained."""
     parts = [
         "<!doctype html><html lang=en><head><meta charset=utf-8><title>Inverse speculation: results</title>",
         f"<style>{_STYLE}</style></head><body><h1>Inverse speculation: results</h1>",
-        *(f"<p>{html.escape(fact)}</p>" for fact in facts(report)),
+        *(f"<p>{html.escape(sentence)}</p>" for sentence in run_description(report)),
         "<nav><p>"
         + " · ".join(f'<a href="#{t.name}">{html.escape(t.title)}</a>' for t in report.tables)
         + "</p></nav>",
@@ -213,7 +216,7 @@ def _json(table: Table) -> Iterator[str]:
 
 
 def to_json(report: Report) -> str:
-    """tables.json: about, claims and every table by name."""
+    """tables.json: models and plan, claims, and every table by name."""
     data = {
         "about": report.about.to_json(),
         "settings": dict(report.settings),

@@ -1,7 +1,7 @@
-"""Measures the items: their diffusion runs first, a few at a time, then every phase, a line of JSON each.
+"""The order of work: per group of items their diffusion runs, then every phase, one record each.
 
-What has a line is not measured again. An item that cannot be measured gets a line that says why. Knows the
-order of work. Does not know what the phases are about.
+Responsible for batching, resuming and errors: an item with a record is not measured again, and an item that
+cannot be measured gets a record with the reason. Not responsible for what the phases measure.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from payload import PayloadError
 
 RUNS = "runs"
 TOGETHER = 4
-"""Items denoised together: little is gained by more on a CPU, and little is lost by an interruption."""
+"""Items denoised together: a larger batch gains little on a CPU, and an interruption loses few items."""
 
 
 def measure(
     lab: Lab, items: Sequence[Item], phases: Sequence[str], store: Store, together: int = TOGETHER
 ) -> Iterator[Item]:
-    """Measures what is not measured yet; yields each item when it is done."""
+    """Measure what has no record yet; yields each item when it is finished."""
     chosen = [PHASES[name] for name in phases if PHASES[name].needs(lab) is None]
     for begin in range(0, len(items), together):
         group = list(enumerate(items))[begin : begin + together]
@@ -48,7 +48,7 @@ def _applies(phase: Phase, item: Item, index: int) -> bool:
 
 
 def _open(phases: Sequence[Phase], item: Item, index: int, store: Store) -> bool:
-    """Whether something of an item is still to be measured."""
+    """True where an item has a phase without a record."""
     return any(_applies(p, item, index) and item.id not in store.records(p.name) for p in phases)
 
 

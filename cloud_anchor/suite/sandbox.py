@@ -1,9 +1,11 @@
-"""Untrusted code, run in a process of its own with limits.
+"""Sandbox for untrusted code: a process of its own with limits.
 
-The child is a fresh interpreter without site packages and without environment. It drops to an unprivileged
-user where it may, leaves the network for an empty one where the kernel lets it, and then gives up every new
-file descriptor, and with them files and sockets alike: a hard limit that only a privileged process could
-raise. Processor time, memory and processes are limited too. Does not know what the code is for.
+Responsible for isolation and limits. Not responsible for the code's purpose.
+
+The child is a new interpreter without site packages and environment. It drops to an unprivileged user and
+moves to an empty network namespace where it is permitted to, and then forbids itself new file descriptors,
+hence files and sockets, by a hard limit that only a privileged process could raise. Processor time, memory
+and processes are limited too.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ os._exit(%d)
 """
 
 _DONE = 42
-"""The child's exit code where the program has run to its end: one that calls exit() has not."""
+"""Exit code of a child whose program has run to its end, and not called exit()."""
 
 
-@lru_cache(4096)  # many conditions give the same text
+@lru_cache(4096)  # the conditions share many of their texts
 def passes(source: str) -> bool:
-    """Whether a program runs to its end without an exception, within the limits."""
+    """True where a program runs to its end within the limits and without an exception."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _RUNNER % (SECONDS, MEMORY, _DONE)],

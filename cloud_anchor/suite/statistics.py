@@ -1,7 +1,7 @@
-"""Figures of samples: summaries, paired differences, effect sizes and correlations.
+"""Statistics of samples: summaries, paired differences, effect sizes and correlations.
 
-Knows numbers only. Tests and rank correlations are scipy's; what is written out here are the formulas that
-scipy does not have.
+Responsible for the formulas that scipy does not have; tests and rank correlations are scipy's. Not
+responsible for where the numbers come from.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Summary:
 
 
 def summary(values: Values) -> Summary:
-    """Raises ValueError for no values. One value has no deviation: it is given as 0."""
+    """The summary of a sample; raises ValueError for no values. The deviation of one value is given as 0."""
     estimate = bootstrap(values)
     std = float(np.std(np.asarray(values, np.float64), ddof=1)) if len(values) > 1 else 0.0
     return Summary(len(values), estimate.mean, std, estimate.low, estimate.high)
@@ -45,20 +45,22 @@ Verdict = Literal["higher", "lower", "undecided"]
 
 @dataclass(frozen=True)
 class Difference:
-    """First less second, pair by pair: the mean with its interval."""
+    """Paired differences, first less second: their mean with its interval."""
 
     summary: Summary
 
     @property
     def verdict(self) -> Verdict:
-        """Which of the two is larger, as far as the interval tells."""
+        """The first sample against the second, as decided by the interval."""
         if self.summary.low > 0:
             return "higher"
         return "lower" if self.summary.high < 0 else "undecided"
 
 
 def difference(first: Values, second: Values) -> Difference:
-    """Of two samples over the same items, in the same order. Raises ValueError where their sizes differ."""
+    """The difference of two samples over the same items, in the same order; raises ValueError for other
+    sizes.
+    """
     if len(first) != len(second):
         raise ValueError(f"expected pairs, found {len(first)} and {len(second)} values")
     return Difference(summary([a - b for a, b in zip(first, second, strict=True)]))
@@ -74,7 +76,7 @@ def wilcoxon(first: Values, second: Values) -> float:
 def cohen_d(first: Values, second: Values) -> float:
     """Difference of the means over the pooled standard deviation (section 4.4).
 
-    NaN where it has no value: fewer than two items, or no spread in either sample.
+    NaN where it is undefined: fewer than two items, or no spread in either sample.
     """
     if min(len(first), len(second)) < 2:
         return math.nan

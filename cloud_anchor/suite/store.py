@@ -1,12 +1,13 @@
-"""The results folder: one line of JSON an item and phase, so that a run goes on where it was interrupted.
+"""The results folder: one line of JSON per item and phase, so that an interrupted run can be continued.
+
+Responsible for the folder and its files. Not responsible for their content.
 
     results/
-        settings.json     what was measured: models, data, seed, plan; another run into the folder must agree
-        items/runs.jsonl  a line an item: its diffusion runs
-        items/fill.jsonl  a line an item: what phase `fill` measured, and so on
-        tables.json, claims.json, report.html, report.md
-
-Knows the folder. Does not know what is measured.
+        settings.json     models, data, seed and plan; a later run into the folder must have the same
+        items/runs.jsonl  one line per item: its diffusion runs
+        items/fill.jsonl  one line per item: the record of phase `fill`; the same for the other phases
+        tables.json       tables and claims
+        report.html, report.md
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Store:
     """A results folder, opened for these settings."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        """Opens or makes it; raises RequestError where it was made with other settings."""
+        """Open or create the folder; raises RequestError where it was made with other settings."""
         self.path = path
         wanted = json.loads(json.dumps(settings))
         try:
@@ -47,13 +48,13 @@ class Store:
         self._known: dict[str, dict[str, Record]] = {}
 
     def records(self, phase: str) -> dict[str, Record]:
-        """The lines of a phase by item; a line that an interruption has cut is left out, and made again."""
+        """The records of a phase by item. A line cut by an interruption is left out and measured again."""
         if phase not in self._known:
             self._known[phase] = known = {}
             file = self._file(phase)
             text = file.read_text("utf-8") if file.is_file() else ""
             if text and not text.endswith("\n"):
-                file.write_text(text + "\n", "utf-8")  # the next line is not to be taken for this one's rest
+                file.write_text(text + "\n", "utf-8")  # else the next record would continue this line
             for line in text.splitlines():
                 try:
                     record = json.loads(line)
@@ -64,7 +65,7 @@ class Store:
         return self._known[phase]
 
     def add(self, phase: str, record: Record) -> None:
-        """Appends an item's line."""
+        """Append the record of an item."""
         self.records(phase)[str(record["id"])] = record
         with self._file(phase).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n")

@@ -1,7 +1,7 @@
-"""Tables and claims as data, and the sample of answers that phases make them of.
+"""Tables and claims as data, and the samples of answers that phases derive them from.
 
-Knows cells, columns and rows, and how answers are grouped and paired by item. Does not know where the numbers
-come from or how they are shown (see `report`).
+Responsible for cells, columns and rows, and for grouping answers and pairing them by item. Not responsible
+for the numbers' origin or presentation (see `report`).
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class Table:
 
 
 def cell_json(cell: Cell) -> Any:
-    """A cell as JSON; a number that is none is null."""
+    """A cell as JSON; NaN and infinities are null."""
     if isinstance(cell, Summary | Correlation):
         return cell.to_json()
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
 def number(value: float) -> str:
-    """Three decimals below 10, one from there on."""
+    """A number as text: three decimals below 10, else one."""
     if not math.isfinite(value):
         return "none"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def show(cell: Cell) -> str:
-    """A cell in a line of text."""
+    """A cell as text."""
     match cell:
         case None:
             return ""
@@ -66,10 +66,10 @@ def show(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, and what these figures say to it.
+    """A statement of the paper, with a verdict from the figures.
 
-    verdict: "holds", "does not hold" or "undecided", chosen by intervals. found: the figures in a sentence.
-    why: what else was measured that bears on it, if anything. where: order of commits and steps.
+    verdict: "holds", "does not hold" or "undecided", decided by intervals. found: the figures in a sentence.
+    why:     related figures, if any. where: order of commits and steps.
     """
 
     paper: str
@@ -82,18 +82,18 @@ class Claim:
         return asdict(self)
 
 
-LEAST = 20
-"""Items below which nothing is decided: a bootstrap of so few is too narrow."""
+MIN_ITEMS = 20
+"""Items below which nothing is decided: a bootstrap interval of so few is too narrow."""
 
 
-def verdict(holds: bool, fails: bool, n: int = LEAST) -> str:
-    """In words; neither, or fewer than `LEAST` items, is "undecided"."""
-    return "undecided" if n < LEAST else "holds" if holds else "does not hold" if fails else "undecided"
+def verdict(holds: bool, fails: bool, n: int = MIN_ITEMS) -> str:
+    """The verdict as text: "undecided" where neither is true, or for fewer than `MIN_ITEMS` items."""
+    return "undecided" if n < MIN_ITEMS else "holds" if holds else "does not hold" if fails else "undecided"
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Measured answers, one a row, each with the `id` of its item."""
+    """Measured answers, one per row, each with the `id` of its item."""
 
     rows: Sequence[dict[str, Any]] = field(default_factory=tuple)
 
@@ -114,10 +114,11 @@ class Answers:
         return Answers([r for r in self.rows if all(r.get(key) == value for key, value in equal.items())])
 
     def values(self, metric: str) -> list[float]:
-        """The metric's values, where it has one."""
+        """The values of a metric; rows without one are left out."""
         return [float(row[metric]) for row in self.rows if row.get(metric) is not None]
 
     def cell(self, metric: str) -> Summary | None:
+        """The summary of a metric; None without values."""
         values = self.values(metric)
         return summary(values) if values else None
 
@@ -130,14 +131,14 @@ class Answers:
             yield values, Answers(rows)
 
     def pairs(self, other: Answers, metric: str) -> tuple[list[float], list[float]]:
-        """The metric of both, item by item, over the items that both have. One row an item is expected."""
+        """The metric of both, item by item, over the items of both. One row per item is expected."""
         mine = {row["id"]: row[metric] for row in self.rows if row.get(metric) is not None}
         theirs = {row["id"]: row[metric] for row in other.rows if row.get(metric) is not None}
         common = [key for key in mine if key in theirs]
         return [float(mine[key]) for key in common], [float(theirs[key]) for key in common]
 
     def less(self, other: Answers, metric: str) -> Difference | None:
-        """This less the other, item by item; None where no item has both."""
+        """Paired differences of a metric, this less the other; None without common items."""
         first, second = self.pairs(other, metric)
         return difference(first, second) if first else None
 
@@ -177,26 +178,27 @@ LABELS = {
     "gap_f1": "gap-only F1",
     "gap_accuracy": "gap-token accuracy",
 }
-"""Measures as a sentence names them."""
+"""Names of measures in sentences."""
 
 
 EQUAL = 0.01
-"""A difference of measures from 0 to 1 whose whole interval is closer to 0 than this is none."""
+"""A difference of measures from 0 to 1 counts as none where its whole interval is closer to 0 than this."""
 
 
 def more(result: str) -> str:
-    """The verdict on "more", by what `compare` has found."""
+    """The verdict on a statement "more", from the result of `compare`."""
     return verdict(result == "higher", result in ("lower", "equal"))
 
 
 def less(result: str) -> str:
-    """The verdict on "less"."""
+    """The verdict on a statement "less", from the result of `compare`."""
     return verdict(result == "lower", result in ("higher", "equal"))
 
 
 def compare(name: str, first: Answers, other: str, second: Answers, metric: str = "f1") -> tuple[str, str]:
-    """Which is larger, as far as the paired interval tells: a sentence, and "higher", "lower", "equal" or
-    "undecided".
+    """Compare two samples by the interval of their paired difference.
+
+    Returns a sentence, and "higher", "lower", "equal" or "undecided".
     """
     found = first.less(second, metric)
     if found is None:
@@ -210,8 +212,8 @@ def compare(name: str, first: Answers, other: str, second: Answers, metric: str 
         "equal": f"{name} and {other} are equal in {label} to within {EQUAL}",
         "too few": f"{name} and {other}: too few items to tell them apart in {label}",
     }
-    result: str = found.verdict if s.n >= LEAST else "too few"
-    if s.n >= LEAST and metric in LABELS and s.low > -EQUAL and s.high < EQUAL:
+    result: str = found.verdict if s.n >= MIN_ITEMS else "too few"
+    if s.n >= MIN_ITEMS and metric in LABELS and s.low > -EQUAL and s.high < EQUAL:
         result = "equal"
     means = " against ".join(f"{sum(values) / s.n:.3f}" for values in first.pairs(second, metric))
     return (

@@ -1,9 +1,12 @@
-"""`python -m cloud_anchor.suite traces FILE`: what published runs show without any weights.
+"""`python -m cloud_anchor.suite traces FILE`: figures of published runs that need no weights.
 
-Coverage, runs, prefix share and bytes by codec at each fraction; the controls that need no model (anchors
-alone, a prefix of as many tokens alone); and published fills scored again from their texts and ids. Knows the
-traces' JSONL (see `payload.tools.published_runs`) and the fills'. A text can only be scored against the whole
-output, so runs whose output was cut short are left out of scores, and counted.
+Responsible for the JSONL of published fills and for tables of the runs: coverage, runs, prefix share and
+bytes by codec at each fraction; the controls that need no model (anchors alone, a prefix of as many tokens
+alone); and published fills scored again from their texts and ids. Not responsible for the JSONL of the runs
+themselves (see `payload.tools.published_runs`).
+
+A text can only be scored against the whole output, so runs whose output was cut are left out of the scores,
+and counted.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class Fill:
 
 
 def read_fills(path: Path) -> list[Fill]:
-    """Raises RequestError naming the line that is none."""
+    """The fills of a JSONL file; raises RequestError naming the line that is not a fill."""
     fills = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():
@@ -67,7 +70,7 @@ def read_fills(path: Path) -> list[Fill]:
 
 
 def decoder(tokenizer: TraceTokenizer) -> Callable[[Sequence[int]], str]:
-    """Ids to text; ids without a token, such as special ones, have none."""
+    """A decoder of ids to text; ids beyond the vocabulary, such as special ones, are left out."""
 
     def text(ids: Sequence[int]) -> str:
         known = (id_ for id_ in ids if id_ < tokenizer.contract.vocab_size)
@@ -77,7 +80,7 @@ def decoder(tokenizer: TraceTokenizer) -> Callable[[Sequence[int]], str]:
 
 
 def shape_rows(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
-    """Coverage and shape of each run's anchors at each fraction."""
+    """Coverage and contiguity of each run's anchors at each fraction."""
     for trace in traces:
         for fraction, pairs in trace.anchors.items():
             places = [position for position, _ in pairs]
@@ -96,7 +99,7 @@ def shape_rows(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
 def score_rows(
     traces: Sequence[Trace], tokenizer: TraceTokenizer, fills: Sequence[Fill]
 ) -> Iterator[dict[str, Any]]:
-    """Controls without a model on every whole output, and the published fills beside them."""
+    """Scores of the controls without a model on every whole output, and of the published fills."""
     text = decoder(tokenizer)
     by_name = {fill.name: fill for fill in fills}
     for trace in traces:
@@ -144,7 +147,7 @@ def _scores(text: str, reference: str) -> dict[str, float]:
 
 
 def tables(traces: Sequence[Trace], tokenizer: TraceTokenizer, fills: Sequence[Fill]) -> list[Table]:
-    """Everything, as tables."""
+    """All figures, as tables."""
     shapes: list[Row] = []
     for (fraction,), group in sorted(Answers(list(shape_rows(traces))).groups("fraction"), key=_fraction):
         row: Row = {"fraction": fraction, "N": len(group)}
@@ -224,7 +227,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def print_table(table: Table) -> None:
-    """Plain columns."""
+    """Print a table in aligned columns."""
     lines = [list(table.columns)] + [
         [show(row.get(column)) for column in table.columns] for row in table.rows
     ]

@@ -41,4 +41,4 @@ PHASES: dict[str, Phase] = {
         thinker,
     )
 }
-"""By the name that --phases takes."""
+"""Phases by their name on the command line (--phases)."""

@@ -1,6 +1,7 @@
-"""Token identity against position (section 4.4, Table 4), with measures that see order.
+"""Phase `ablation`: token identity against position (section 4.4, Table 4), with order-sensitive measures.
 
-Bag-of-words F1 cannot tell tokens in place from tokens out of place, so edit similarity stands beside it.
+Bag-of-words F1 does not distinguish tokens in place from tokens out of place, hence edit similarity beside
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from cloud_anchor.suite.tables import (
 )
 
 SMALL = 0.05
-"""A difference of measures from 0 to 1 that is called small."""
+"""Differences below this, of measures from 0 to 1, count as small."""
 
 COLUMNS = ("F1", "F1 (sets)", "chrF", "edit", "right", "sent")
 

@@ -1,9 +1,9 @@
-"""The layer-depth bridge: can an autoregressive model's layers seed the diffusion model?
+"""Phase `bridge`: an autoregressive model's layers as a warm start of the diffusion model.
 
-The autoregressive model writes its answer; each of its layers, read through its own head, says what it would
-have written at each place. Tokens of which a layer is sure are put on the canvas, at response positions,
-before step 0. Compared with a cold start that gets as many steps more as the autoregressive model's work is
-worth, and with a prefix of as many of its tokens.
+The autoregressive model writes its answer; each of its layers gives a prediction per position through the
+model's head (logit lens). A layer's predictions from a threshold on are put on the canvas, at response
+positions, before step 0. Compared with a cold start of equal compute (additional steps), and with a prefix of
+as many of the autoregressive model's tokens.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ STRUCTURE = frozenset(
     "any some no not i you he she we they his her their our your my which who what when where how than also "
     "let us can will would should may def return else elif while import lambda".split()
 )
-"""Words that structure a sentence or a program and carry no fact of their own."""
+"""Function words of sentences and programs, which carry no fact."""
 
 
 @lru_cache(8192)
 def structural(text: str) -> bool:
-    """Whether a token is structure: punctuation, white space or a word of `STRUCTURE`."""
+    """True for punctuation, white space and words of `STRUCTURE`."""
     word = text.strip().strip(string.punctuation).lower()
     return not word or word in STRUCTURE
 
@@ -49,8 +49,10 @@ def needs(lab: Lab) -> str | None:
 
 
 def extra_steps(model: Autoregressive, tokens: int, prompt: int, lab: Lab) -> int:
-    """Whole diffusion steps that cost what the autoregressive model's passes cost, by parameters times
-    tokens: `tokens` for writing and as many once more for the lens, behind `prompt`."""
+    """Diffusion steps whose compute, in parameters times tokens, equals the autoregressive model's.
+
+    tokens: of its answer, which go through it twice: for writing and for the lens. prompt: its tokens.
+    """
     dream = int(sum(p.numel() for p in lab.pair.dream.net.parameters()))
     work = model.parameters * (2 * tokens + prompt)
     return max(1, math.ceil(work / (dream * (prompt + lab.base.canvas))))
@@ -58,7 +60,7 @@ def extra_steps(model: Autoregressive, tokens: int, prompt: int, lab: Lab) -> in
 
 def measure(case: Case) -> dict[str, Any]:
     lab = case.lab
-    assert lab.thinker is not None  # `needs` has seen to that
+    assert lab.thinker is not None  # checked by `needs`
     written = lab.thinker.write(case.prompt_ids, lab.base.canvas - 1)
     if not written:
         return {"answers": [], "layers": []}
@@ -105,7 +107,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _start(case: Case, tokens: Mapping[int, int], steps: int) -> list[int]:
-    """The predicted answer after `steps` steps that begin with `tokens` on the canvas."""
+    """The predicted answer after `steps` steps from a canvas with `tokens` on it."""
     config = replace(plan(ORDER, case.lab.base), steps=steps)
     model = case.lab.pair.dream
     state = State.start(model, [case.prompt_ids], config)
@@ -159,7 +161,7 @@ def claims(records: Records, about: About) -> list[Claim]:
         return []
     cold = answers.where(condition=COLD_MORE)
     last = max(row["layer"] for row in layers.rows)
-    # Fixed before looking: the deepest layer and the middle one, at the middle threshold.
+    # Fixed before the results were seen: the deepest and the middle layer, at the middle threshold.
     found = []
     for layer in dict.fromkeys((max(1, last // 2), last)):
         warm = answers.where(condition=WARM, layer=layer, threshold=THRESHOLDS[1])

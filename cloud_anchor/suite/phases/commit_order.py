@@ -1,7 +1,7 @@
-"""Phase A: how a run commits its tokens (sections 2.1, 3.1 and 4.6).
+"""Phase `commits` (A): the order in which a run commits its tokens (sections 2.1, 3.1 and 4.6).
 
-Coverage by step, S50, what difficulty and length have to do with it; and two figures that say what anchors
-are worth sending: how many of them are one leading run, and how many the edge would have written anyway.
+Coverage by step, S50, and their correlation with difficulty and length; and two figures for the value of
+anchors: the share of them in one leading run, and the share that the edge model predicts by itself.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _known(columns: dict[str, list[float]], names: Iterable[str]) -> list[list[f
 
 
 def correlations(records: Records, order: str) -> dict[str, Correlation]:
-    """Section 4.6's correlations in one order."""
+    """The correlations of section 4.6 in one order."""
     columns = _columns(records, order)
     word = {
         name: [v for v, is_word in zip(values, columns["word"], strict=True) if is_word]
@@ -169,7 +169,7 @@ def claims(records: Records, about: About) -> list[Claim]:
 
 
 def _load_bearing(records: Records, about: About, order: str) -> Claim:
-    """Whether the edge model would have written the early commits anyway."""
+    """The claim that the edge model does not predict the early commits by itself."""
     rows = Answers.of(records).where(order=order, step=about.paper_steps[0])
 
     def share(field: str) -> Answers:

@@ -1,8 +1,8 @@
-"""The end marker on and off (section 3.3): does cutting at the last anchor help, and when?
+"""Phase `ends`: the end marker (section 3.3): the answer cut at the last anchor, or ended by the edge model.
 
-On: the answer ends at the last anchor. Off: the edge ends its answer itself. Known: the payload states the
-length, as this project's payloads do where the run knows it. The same for a prefix of as many tokens, whose
-last token says nothing about the end.
+On: the answer ends at the last anchor. Off: the edge model ends its answer. Known: the payload states the
+length, as this project's payloads do where the run has committed it. The same for a prefix of as many tokens,
+whose last token carries no information about the end.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ PREFIX_ON, PREFIX_OFF, PREFIX_KNOWN = (f"prefix, {name}" for name in (ON, OFF, K
 
 
 def without_marker(anchors: AnchorSet) -> AnchorSet:
-    """The same anchors, of which the edge cannot tell that they cover much.
+    """The same anchors on a canvas of which they cover too little for the end-marker rule.
 
-    Its rule is a share of the canvas where no length is stated: on a long enough canvas it never applies.
+    Without a stated length the rule of the edge applies from a share of the canvas on.
     """
     least = int(len(anchors) / END_MARKER_COVERAGE) + 1
     return replace(anchors, length=None, canvas=max(anchors.canvas, least))
 
 
 def with_marker(anchors: AnchorSet) -> AnchorSet:
-    """The same anchors, the answer cut behind the last."""
+    """The same anchors, with the answer cut behind the last one."""
     return replace(anchors, length=anchors.positions[-1] + 1 if anchors.positions else 0)
 
 
@@ -79,7 +79,7 @@ def claims(records: Records, about: About) -> list[Claim]:
     found = []
     for order in ORDERS:
         rows = Answers.of(records).where(order=order, high=True)
-        # An item counts once: at the first fraction at which its coverage is high.
+        # An item counts once: at the first step at which its coverage is high.
         first: dict[str, int] = {}
         for row in rows.rows:
             first[row["id"]] = min(first.get(row["id"], row["step"]), row["step"])

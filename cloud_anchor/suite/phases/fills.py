@@ -1,4 +1,4 @@
-"""Phase B: forced decoding at every fraction, with every control (Table 2, Figure 2)."""
+"""Phase `fill` (B): forced decoding at every fraction, with every control (Table 2, Figure 2)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from cloud_anchor.suite.tables import (
 )
 
 LAST = [*ORDERS][-1]
-"""The order by confidence, in which there is a run with parallel commits too."""
+"""The order by confidence, which also has a run with parallel commits."""
 
 PRODUCT = aware(0.5)
 """The edge-aware selection that claims are made of: fixed before looking, not the best in the table."""
@@ -86,7 +86,7 @@ def _conditions(answers: Answers, order: str, about: About) -> Table:
 
 
 def _families(answers: Answers, about: About) -> Table:
-    """Right answers by benchmark: the full runs, and what reaches the device early."""
+    """Right answers by benchmark: the full runs, and the conditions after few steps."""
     rows: list[Row] = []
     step = about.paper_steps[0]
     for benchmark in [*dict.fromkeys(row["benchmark"] for row in answers.rows), "all"]:
@@ -102,7 +102,7 @@ def _families(answers: Answers, about: About) -> Table:
 
 
 def at(answers: Answers, order: str, step: int, condition: str) -> Answers:
-    """The rows of one condition; those without anchors have no step."""
+    """The rows of one condition. Conditions without anchors have the same rows at every step."""
     free = condition in (ALONE, FULL)
     return answers.where(order=order, condition=condition, **({} if free else {"step": step}))
 
@@ -132,7 +132,7 @@ STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
     ("This project's selection beats a prefix of as many tokens as the anchors.", PRODUCT, PREFIX, "f1"),
     ("This project's selection gives more right answers than that prefix.", PRODUCT, PREFIX, "right"),
 )
-"""What is decided by comparing two conditions: statement, first, second, measure."""
+"""Statements decided by comparing two conditions: statement, first, second, measure."""
 
 PARALLEL_STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
     ("With parallel commits this project's selection beats the paper's anchors.", SWIFT, ANCHORS, "f1"),
@@ -157,7 +157,7 @@ def claims(records: Records, about: About) -> list[Claim]:
             one, other = at(answers, order, step, first), at(answers, order, step, second)
             sentence, result = compare(first, one, second, other, metric)
             why = ""
-            if second == ALONE:  # what the prefix does over the same
+            if second == ALONE:  # the prefix against the same control
                 why = compare(PREFIX, at(answers, order, step, PREFIX), ALONE, other, metric)[0] + "."
             elif first in (PRODUCT, SWIFT):
                 sizes = (one.values("bytes"), other.values("bytes"))
@@ -168,7 +168,7 @@ def claims(records: Records, about: About) -> list[Claim]:
 
 
 def _preserved(answers: Answers, order: str, about: About) -> Claim:
-    """How many of the full run's right answers survive (section 4.2), at the paper's second fraction."""
+    """Share of the full run's right answers that is kept (section 4.2), at the paper's second fraction."""
     step = about.paper_steps[-1]
     right = {row["id"] for row in at(answers, order, step, FULL).rows if row["right"]}
 

@@ -1,8 +1,9 @@
-"""Gaps chosen with sight of the anchors behind them, against greedy decoding (not in the paper).
+"""Phase `lookahead`: gaps decoded with lookahead to the anchors behind them, against greedy (not in the
+paper).
 
-Over the positions before the last anchor that no anchor holds: the share of tokens in place. What lookahead
-may add is bounded by how often an anchor stands behind a gap, so random places are measured beside the
-committed ones, which are nearly a prefix.
+Measured is the share of tokens in place, over the positions before the last anchor that no anchor holds. The
+gain is bounded by the number of gaps with an anchor behind them, so anchors at random positions are measured
+beside the committed ones, which are nearly a prefix.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from payload import AnchorSet
 
 SHARES = (0.1, 0.15, 0.25)
 SIGHTS = (0, 1, 2, 4, 8)
-"""Most tokens of a gap that are chosen with sight; 0 is greedy decoding."""
+"""Largest number of tokens of a gap decoded with lookahead; 0 is greedy decoding."""
 
 
 def measure(case: Case) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What the edge writes between the anchors, scored without them (section 4.5, Table 5).
+"""Phase `gaps`: the tokens between the anchors, scored without the anchors (section 4.5, Table 5).
 
-Over the positions of the reference that no anchor holds: F1 of the words that stand there, and the share of
-tokens in place. Both as the published figures are computed, and F1 also in a stricter form. The edge alone is
-scored at the same positions; the prefix at those that it leaves open.
+Over the positions of the reference without an anchor: F1 of the words there, and the share of tokens in
+place. Both are computed as for the published figures, and F1 also in a stricter form. The edge alone is
+scored at the same positions, the prefix at those that it leaves open.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def gap_positions(size: int, held: Collection[int]) -> list[int]:
 def gap_scores(
     text: Callable[[Sequence[int]], str], ids: Sequence[int], reference: Sequence[int], gaps: Sequence[int]
 ) -> tuple[float, float]:
-    """The published gap-only word F1 and gap-token accuracy: over those gaps that both answers reach.
+    """The published gap-only word F1 and gap-token accuracy, over the gaps that both answers reach.
 
-    text: decodes ids. An answer that ends too soon is not marked down for it here; its full F1 is. Without a
-    gap to compare, F1 is 1 and accuracy 0, as published.
+    text: decodes ids. An answer that ends too early loses nothing here, but in its full F1. Without a gap to
+    compare, F1 is 1 and accuracy 0, as published.
     """
     common = [p for p in gaps if p < min(len(ids), len(reference))]
     f1 = word_f1(text([ids[p] for p in common]), text([reference[p] for p in common]))
@@ -50,7 +50,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _at(case: Case, order: str, step: int) -> list[dict[str, Any]]:
-    """Rows of one situation; none where the anchors cover all or nothing of the answer."""
+    """Rows of one situation; none where the anchors cover all of the answer or none of it."""
     at = case.situation(order, step)
     gaps = gap_positions(len(at.full), at.committed)
     if not gaps or len(gaps) == len(at.full):
@@ -71,7 +71,7 @@ def _at(case: Case, order: str, step: int) -> list[dict[str, Any]]:
 
 def _row(case: Case, at: Situation, name: str, ids: Sequence[int], where: Sequence[int]) -> dict[str, Any]:
     f1, accuracy = gap_scores(case.text, ids, at.full, where)
-    # Every gap counts, and so does what the answer says after the reference's end.
+    # Every gap counts, and so does the answer's text after the reference's end.
     found = [ids[p] for p in where if p < len(ids)] + list(ids[len(at.full) :])
     return {
         "condition": name,

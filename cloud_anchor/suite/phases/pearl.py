@@ -1,6 +1,7 @@
-"""The Pearl point: the fewest diffusion steps after which the edge writes the full run's word problem.
+"""Phase `pearl` (C): the fewest diffusion steps after which the edge's answer equals the full run's.
 
-An item's point is the first step from which on F1 stays at 95% or more; measured on a finer grid of steps.
+On word problems, and on a finer grid of steps: an item's Pearl point is the first step from which on F1 stays
+at 95% or more.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def point(steps: Sequence[int], scores: Sequence[float], enough: float = ENOUGH)
 
 
 def _points(answers: Answers) -> Answers:
-    """One row an item with its point; where there is none the item has no `step`."""
+    """One row per item with its `point`, None where it has none."""
     rows = []
     for (item,), group in answers.groups("id"):
         steps = [int(row["step"]) for row in group.rows]

@@ -1,6 +1,6 @@
-"""What a phase is: something measured on each item, and the tables and claims that follow from the records.
+"""The interface of a phase: a measurement per item, and the tables and claims that follow from its records.
 
-`measure` needs the models; `tables` and `claims` are pure functions of what it has returned.
+`measure` needs the models; `tables` and `claims` are pure functions of the records that it has returned.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Records = Sequence[Record]
 
 @dataclass(frozen=True)
 class About:
-    """What a run was, for its tables: names and sizes, nothing loaded.
+    """Models and plan of a run, for its tables: names and sizes, nothing loaded.
 
-    edges: name -> parameters, the main one first. missing: what is not there -> the reason.
+    edges:   name -> parameters, the main one first. missing: name of an absent model -> reason.
     steps, paper_steps: as in Lab.
     """
 
@@ -37,11 +37,11 @@ class About:
     thinker_parameters: int = 0
 
     def share(self, step: int) -> str:
-        """Steps and the plan, in words."""
+        """Steps of the full run, as text."""
         return f"{step} of {self.total_steps}"
 
     def where(self, order: str, step: int | None = None) -> str:
-        """What a claim was measured at."""
+        """Order and steps at which a claim was measured, as text."""
         return f"order by {order}" + (f", {self.share(step)} steps" if step else "")
 
     def to_json(self) -> dict[str, Any]:
@@ -53,11 +53,11 @@ class About:
         return cls(**{**data, **lists})
 
 
-def everyone(item: Item) -> bool:
+def every_item(item: Item) -> bool:
     return True
 
 
-def no_need(lab: Lab) -> str | None:
+def needs_nothing(lab: Lab) -> str | None:
     return None
 
 
@@ -69,8 +69,9 @@ def no_claims(records: Records, about: About) -> list[Claim]:
 class Phase:
     """One experiment.
 
-    measure: the record of one item. limit: most items, the first ones; None for all.
-    wanted:  which items it is about. needs: why it cannot be run with these models, or None.
+    measure: the record of one item. limit: number of items, the first ones; None for all.
+    wanted:  True for the items that it measures.
+    needs:   the reason for which it cannot be run with these models; None where it can.
     """
 
     name: str
@@ -79,5 +80,5 @@ class Phase:
     tables: Callable[[Records, About], list[Table]]
     claims: Callable[[Records, About], list[Claim]] = no_claims
     limit: int | None = None
-    wanted: Callable[[Item], bool] = everyone
-    needs: Callable[[Lab], str | None] = no_need
+    wanted: Callable[[Item], bool] = every_item
+    needs: Callable[[Lab], str | None] = needs_nothing

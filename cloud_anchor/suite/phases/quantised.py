@@ -1,9 +1,10 @@
-"""A quantised diffusion model (section 4.7): does its answer change, and are its anchors still worth sending?
+"""Phase `quantised`: answers and anchors of a quantised diffusion model (section 4.7).
 
 Weights of the layers' linear maps are rounded to the nearest of 2^bits - 1 evenly spaced, symmetric levels,
-by groups along the input, and computed with in full precision; embedding, norms, biases and head stay as they
-are. So this measures what rounding does to the answers, not what integer arithmetic saves, and it is plainer
-than the formats in use (GGUF's Q4_K_M, which the paper ran, has scales of scales and keeps some maps wider).
+by groups along the input, and computed with in full precision; embedding, norms, biases and head are
+unchanged. So this measures the effect of rounding on the answers, not the gain of integer arithmetic, and it
+is simpler than the formats in use (GGUF's Q4_K_M, which the paper ran, has nested scales and keeps some maps
+wider).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ GROUP = 32
 
 
 def round_to_nearest(weight: Tensor, bits: int, group: int = GROUP) -> Tensor:
-    """The weights [out, in] after rounding, in the same type. A last group may be shorter."""
+    """Weights [out, in] after rounding, in the same dtype. The last group of a row may be shorter."""
     highest = 2 ** (bits - 1) - 1
     rounded = []
     for part in torch.split(weight.float(), group, dim=1):
@@ -39,7 +40,7 @@ def round_to_nearest(weight: Tensor, bits: int, group: int = GROUP) -> Tensor:
     return torch.cat(rounded, 1).to(weight.dtype)
 
 
-@lru_cache(1)  # one copy at a time: at full scale each is as large as the model
+@lru_cache(1)  # one copy at a time: each is as large as the model
 def quantised(model: DreamModel, bits: int) -> DreamModel:
     """A copy of the model with rounded weights."""
     twin = DreamModel(
@@ -65,7 +66,7 @@ def overlap(one: Sequence[int], other: Sequence[int]) -> float:
 
 
 def repetition(ids: Sequence[int], size: int = 4) -> float:
-    """Share of an answer's runs of four tokens that it has had before."""
+    """Share of an answer's n-grams of `size` tokens that repeat an earlier one."""
     runs = [tuple(ids[i : i + size]) for i in range(len(ids) - size + 1)]
     return 1 - len(set(runs)) / len(runs) if runs else 0.0
 

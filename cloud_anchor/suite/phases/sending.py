@@ -1,4 +1,4 @@
-"""Payload bytes by codec and selection, against the full text (sections 3.1 and 4.8)."""
+"""Phase `bytes`: payload bytes by codec and selection, against the full text (sections 3.1 and 4.8)."""
 
 from __future__ import annotations
 

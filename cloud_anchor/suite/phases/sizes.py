@@ -1,4 +1,4 @@
-"""Does a larger edge model fill better (section 4.3, Table 3)? Every edge model with the same controls."""
+"""Phase `sizes`: edge models of several sizes with the same controls (section 4.3, Table 3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdi
 
 NAMES = (ANCHORS, PREFIX, aware(0.5))
 SMALL = 0.05
-"""A difference of F1 that is called small; the paper's is 0.009."""
+"""Differences of F1 below this count as small; the paper's is 0.009."""
 
 
 def needs(lab: Lab) -> str | None:

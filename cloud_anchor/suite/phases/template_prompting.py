@@ -1,6 +1,7 @@
-"""Template prompting, the paper's negative control (section 4.7): ask the edge to fill in the blanks.
+"""Phase `template`: template prompting, the paper's negative control (section 4.7).
 
-The anchors are put into the prompt as a text with blanks instead of being forced.
+The anchors are put into the prompt, as a text with blanks for the edge model to complete, instead of being
+forced.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ PROMPTED = "template in the prompt"
 BLANK = "___"
 COLUMNS = ("F1", "chrF", "edit", "right", "tokens")
 LEAST_ROOM = 16
-"""Fewest tokens of an answer that must fit behind the prompt."""
+"""Fewest tokens of an answer that have to fit behind the prompt."""
 
 
 def blanks(case: Case, at: Situation) -> str:
-    """The anchors' text with one blank for each gap, up to the end if that is known."""
+    """The anchors' text with one blank per gap, up to the end of the answer where that is known."""
     parts: list[str] = []
     run: list[int] = []
     end = at.early.length or max(at.committed, default=-1) + 2

@@ -1,9 +1,10 @@
-"""Factored inference (section 6): a Thinker plans, the diffusion model commits, the edge fills.
+"""Phase `thinker`: factored inference (section 6): a Thinker plans, the diffusion model commits, the edge
+fills.
 
-The plan stands behind the question in the diffusion model's prompt. Three plans: none; the Thinker's, its
-greedy answer cut to a plan's length; and one that no Thinker could better, the words that a right answer must
-have. If not even that one helps, the diffusion model cannot read plans at all, and the Thinker's says nothing
-about Thinkers. As a control the plan also stands where it needs no reading: as a prefix of the answer.
+The plan follows the question in the diffusion model's prompt. Three plans: none; the Thinker's greedy answer,
+cut to a plan's length; and an upper bound, the words that a right answer must have. Where the upper bound
+does not help either, the diffusion model cannot use plans, and the result says nothing about Thinkers. As a
+control the plan is also used as a prefix of the answer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FULL, ANCHORS, AWARE = "full run", "anchors, filled", "edge-aware, filled"
 
 
 def right_words(item: Item) -> str:
-    """What a right answer must have, from the item's key."""
+    """The words that a right answer must have, from the item's key."""
     key = item.key
     if item.kind == "tiny":
         return " ".join(key["expected"]) if item.benchmark != "code" else str(key["answer"])
@@ -42,7 +43,7 @@ def right_words(item: Item) -> str:
 
 def measure(case: Case) -> dict[str, Any]:
     lab = case.lab
-    assert lab.thinker is not None  # `needs` has seen to that
+    assert lab.thinker is not None  # checked by `needs`
     form = lab.pair.form
     asked = form.ids(ASK.format(prompt=case.item.prompt))
     thought = lab.thinker.write(asked, PLAN_TOKENS)
@@ -77,7 +78,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _with_plan(case: Case, words: list[int]) -> tuple[list[int] | None, bool]:
-    """The prompt with as much of the plan as fits, and whether it was cut; None where nothing fits."""
+    """The prompt with as much of the plan as fits, None where nothing does; and True where it was cut."""
     form, model = case.lab.pair.form, case.lab.pair.dream
     for size in range(len(words), 0, -1):
         ids = form.ids(f"{case.item.prompt}\nPlan: {case.text(words[:size])}")
@@ -93,7 +94,7 @@ def _run(case: Case, prompt: list[int], begin: list[int] | None = None) -> Run:
     state = State.start(model, [prompt], config)
     for position, token in enumerate((begin or [])[: config.canvas]):
         state.ids[0, position] = token
-        state.when[0, position] = 1  # as good as committed in the first step
+        state.when[0, position] = 1  # as if committed in the first step
     (run,) = run_once(model, [prompt], config, [case.lab.paper_steps[0]], state)
     return run
 

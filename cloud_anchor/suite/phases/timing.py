@@ -1,4 +1,4 @@
-"""What each component takes (section 4.8, Table 6), on this machine, one prompt at a time."""
+"""Phase `timing`: time of each component (section 4.8, Table 6), on this machine, one prompt at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPEATS = 3
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Milliseconds, the best of three: what else the machine does must not count."""
+    """Milliseconds, the best of three, so that other load on the machine counts little."""
     lab = case.lab
     step = lab.paper_steps[0]
     at = case.situation(ORDER, step)
@@ -84,7 +84,7 @@ def _best(work: Callable[[], object]) -> float:
 
 
 def _fill(case: Case, anchors: AnchorSet) -> None:
-    """A fill from an empty cache: a device has not seen the prompt before."""
+    """A fill from an empty cache, as on a device that has not seen the prompt."""
     engine = case.lab.pair.edge.engine
     engine.rewind(0)
     options = FillOptions(score_anchors=False, max_tokens=case.lab.base.canvas)

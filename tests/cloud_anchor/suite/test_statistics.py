@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cloud_anchor.suite.compare import moves
+from cloud_anchor.suite.compare import comparisons
 from cloud_anchor.suite.statistics import (
     cohen_d,
     difference,
@@ -121,7 +121,7 @@ def test_two_runs_agree_within_their_intervals() -> None:
 
     first = {"bridge": {"rows": [table(0.5, 1), table(0.7, 2)]}, "timing": {"rows": [table(9.0, 1)]}}
     second = {"bridge": {"rows": [table(0.72, 2), table(0.75, 1)]}, "timing": {"rows": [table(1.0, 1)]}}
-    found = {move.row: move for move in moves(first, second)}
+    found = {cell.row: cell for cell in comparisons(first, second)}
     assert [found[0].within, found[1].within] == [False, True]
     assert (found[0].second, found[0].allowed) == (0.75, pytest.approx(0.2))
     assert len(found) == 2  # times tell of the machine, and are left out

@@ -34,7 +34,7 @@ from edge_runtime.errors import UsageError
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.system import performance_cores
 from edge_runtime.text.tokenizer import TextStream
-from payload import AnchorSet, Codec, Decoding, Shared, Step, decode, peek
+from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, peek
 from payload.errors import PromptRequiredError
 
 HEAD_START = 0.03
@@ -280,11 +280,11 @@ class EdgeRuntime:
         return TextStream(self.bundle.tokenizer)
 
 
-def _token(step: Step) -> Token:
+def _token(step: DecodedToken) -> Token:
     return Token(step.id, step.position, Source.ANCHOR if step.anchor else Source.FILL, step.logprob)
 
 
-def _timed(steps: Iterable[Step], stats: FillStats) -> Iterator[Step]:
+def _timed(steps: Iterable[DecodedToken], stats: FillStats) -> Iterator[DecodedToken]:
     """The same steps; times the first one, and the rest."""
     started = time.perf_counter()
     for step in steps:

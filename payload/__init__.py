@@ -1,7 +1,7 @@
 """The payload: anchors, the contract they belong to, the wire format and its codecs."""
 
 from payload.anchors import AnchorSet
-from payload.codecs.predictive import TOLERANCE, Predictor, Step
+from payload.codecs.predictive import TOLERANCE, DecodedToken, Predictor
 from payload.codecs.template import TokenBytes
 from payload.contract import Contract
 from payload.errors import PayloadError
@@ -18,13 +18,13 @@ __all__ = [
     "Base",
     "Codec",
     "Contract",
+    "DecodedToken",
     "Decoding",
     "Extras",
     "Header",
     "PayloadError",
     "Predictor",
     "Shared",
-    "Step",
     "TokenBytes",
     "decode",
     "encode",

@@ -1,4 +1,4 @@
-"""`python -m payload`: look into a payload, or measure the codecs."""
+"""`python -m payload`: inspect a payload, or benchmark the codecs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from payload.errors import PayloadError
-from payload.files import InputError
+from payload.cli import run_command
 from payload.tools import codec_bench, inspect
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 ok, 2 usage, 3 bad payload, 130 interrupted."""
+    """Runs a command and returns its exit code (see `payload.cli`)."""
     parser = argparse.ArgumentParser(
         prog="python -m payload",
         description=__doc__,
@@ -21,8 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module, text in (
-        ("inspect", inspect, "what a payload says"),
-        ("bench", codec_bench, "bytes by codec on published runs"),
+        ("inspect", inspect, "header, optional fields and anchors of a payload"),
+        ("bench", codec_bench, "bytes per codec on published runs"),
     ):
         sub = commands.add_parser(
             name, help=text, epilog=module.EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -30,16 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add_arguments(sub)
         sub.set_defaults(run=module.run)
     args = parser.parse_args(argv)
-    try:
-        return int(args.run(args))
-    except InputError as error:
-        print(f"payload {args.command}: {error}", file=sys.stderr)
-        return 2
-    except PayloadError as error:
-        print(f"payload {args.command}: {error}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        return 130
+    return run_command(f"payload {args.command}", lambda: int(args.run(args)))
 
 
 if __name__ == "__main__":

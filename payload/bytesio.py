@@ -1,6 +1,7 @@
-"""Reading and writing the small integers of the format: a bounded cursor and LEB128 varints.
+"""Bounded reading of bytes and LEB128 varints.
 
-Knows bytes only. Every read says what it was reading, so that an error can name the place.
+Responsible for a cursor that never reads past the end, and for errors that name the field that was read. Not
+responsible for what the bytes mean.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ _MAX_VARINT_BYTES = 5
 
 
 def varint(value: int) -> bytes:
-    """Unsigned LEB128: seven bits a byte, least significant first, high bit set on all but the last byte."""
+    """Unsigned LEB128: 7 bits per byte, least significant first, high bit set on all but the last byte."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -29,6 +30,7 @@ class Reader:
 
     @property
     def left(self) -> int:
+        """Number of bytes not read yet."""
         return len(self.data) - self.at
 
     def take(self, count: int, what: str) -> bytes:
@@ -45,7 +47,10 @@ class Reader:
         return self.take(self.left, "the rest")
 
     def varint(self, what: str, most: int) -> int:
-        """An unsigned LEB128 integer of at most `most`, in its shortest form."""
+        """An unsigned LEB128 integer of at most `most`, in its shortest form.
+
+        Raises MalformedPayloadError or TruncatedPayloadError.
+        """
         start, value = self.at, 0
         for index in range(_MAX_VARINT_BYTES):
             byte = self.take(1, what)[0]

@@ -1,12 +1,12 @@
 """The contract: the identity that both sides of a payload must share.
 
-Knows how to name a vocabulary, its shared special ids and a chat template by hash, and how to say in words
-that two of them differ. Does not know how to tokenise or how to render a template.
+Responsible for identifying a vocabulary, its shared special ids and a chat template by hash. Not responsible
+for tokenising or for rendering a template.
 
-Dream-7B and Qwen2.5-0.5B share a contract although Dream adds a mask token and other extras: the hash covers
-the base vocabulary and its merges, and only the three special tokens that both use. The chat template is
-hashed in its compiled form (see `edge_runtime.text.chat`), so that two Jinja texts that
-render alike are equal.
+Dream-7B and Qwen2.5-0.5B share a contract although Dream adds a mask token and other special tokens: the hash
+covers the base vocabulary and its merges, and only the three special tokens that both use. The chat template
+is hashed in its compiled form (see `edge_runtime.text.chat`), so that two Jinja texts that render alike are
+equal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _digest(value: object) -> str:
 
 @dataclass(frozen=True)
 class Contract:
-    """What a payload's maker and its reader must agree on.
+    """The vocabulary, special tokens and chat template that the writer and the reader of a payload share.
 
     vocab_size: number of ordinary tokens; an anchor id lies in [0, vocab_size).
     vocab_hash: SHA-256 (hex) of the base vocabulary and merges.
@@ -49,7 +49,10 @@ class Contract:
 
     @classmethod
     def of(cls, tokenizer: Mapping[str, Any], template: Mapping[str, Any]) -> Contract:
-        """The contract of a parsed `tokenizer.json` and a compiled chat template."""
+        """The contract of a parsed `tokenizer.json` and a compiled chat template.
+
+        Raises ContractMismatchError for a tokenizer without the shared special tokens.
+        """
         model = tokenizer["model"]
         vocab: dict[str, int] = model["vocab"]
         merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]

@@ -1,7 +1,7 @@
-"""Every way a payload can be refused, by name.
+"""The errors of payloads: one class per reason to refuse one.
 
 Each message says what was expected, what was found, where, and what to do. Callers catch `PayloadError`;
-the command lines print its text and exit with code 3.
+commands print its text and exit with code 3 (see `cli`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class ChecksumError(PayloadError):
 
 
 class VersionError(PayloadError):
-    """The payload is written in a version of the format that this reader does not know."""
+    """The payload has a version of the format that this reader does not support."""
 
 
 class CodecError(PayloadError):
-    """The payload names a codec that this reader does not know."""
+    """The payload has a codec that this reader does not support."""
 
 
 class MalformedPayloadError(PayloadError):
@@ -51,10 +51,6 @@ class AnchorRangeError(PayloadError):
     """A position lies outside the canvas, or a token id outside the vocabulary."""
 
 
-class EmptyAnchorsError(PayloadError):
-    """There is no anchor where at least one is needed."""
-
-
 class PromptRequiredError(PayloadError):
     """The payload neither carries its prompt nor was the prompt given beside it."""
 
@@ -64,6 +60,6 @@ class BasePayloadError(PayloadError):
 
 
 class FingerprintError(PayloadError):
-    """The payload is written against a model's guesses, and this side has none, others, or found a different
-    text with them. A payload of codec compact for the same anchors can be read instead.
+    """The payload was coded against a model's predictions, and this side has no model, another one, or
+    decoded another text with it. A payload of codec compact for the same anchors can be read instead.
     """

@@ -1,4 +1,7 @@
-"""Files the command lines read and write: bounded, with one clear error each."""
+"""Files of the commands: bounded reading, atomic writing.
+
+Responsible for turning what goes wrong with a file into one InputError. Not responsible for their content.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ class InputError(UserError):
 
 
 def read_payload(name: str) -> bytes:
-    """Bytes of a payload file, or of standard input for "-"; never more than a payload may have."""
+    """Bytes of a payload file, or of standard input for "-"; at most MAX_PAYLOAD_BYTES.
+
+    Raises InputError, or OversizedPayloadError for a larger file.
+    """
     try:
         if name == "-":
             data = sys.stdin.buffer.read(MAX_PAYLOAD_BYTES + 1)
@@ -37,7 +43,7 @@ def read_payload(name: str) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """UTF-8 text of a file, unpacked where its name ends in .gz."""
+    """UTF-8 text of a file, decompressed where its name ends in .gz. Raises InputError."""
     try:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
@@ -46,6 +52,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises InputError."""
     try:
         value = json.loads(read_text(path))
     except json.JSONDecodeError as error:

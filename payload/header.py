@@ -1,13 +1,13 @@
-"""The header of a payload: what it says of itself, and the check that everything leans on.
+"""The header of a payload, and the check that covers everything a payload depends on.
 
-Knows the first bytes, the optional fields behind them, and how each way to be broken is refused. Does not
-know bodies (see `wire`).
+Responsible for the first bytes, the optional fields behind them, and refusing each way to be broken. Not
+responsible for bodies (see `wire`).
 
     byte 0   version (2 bits), codec (3 bits), needs prompt, is a delta, has optional fields (1 bit each)
-    byte 1   tag: the first byte of the contract's identity; of codec predictive, of the ranking's
-    byte 2-3 check: CRC-16 of all other bytes, XOR a hash of everything the payload leans on (contract,
-             prompt ids where it needs them, base payload where it adds to one, and what codec predictive
-             must come out at)
+    byte 1   tag: the first byte of the contract's identity; of codec predictive, of the model fingerprint
+    byte 2-3 check: CRC-16 of all other bytes, XOR a hash of everything the payload depends on (contract,
+             prompt ids where it needs them, base payload where it adds to one, and the digest of the text
+             that codec predictive must decode to)
     then     reference to the base payload (a delta only, 1 byte), optional fields, body
 """
 
@@ -41,7 +41,7 @@ _NEEDS_PROMPT, _DELTA, _EXTRAS = 4, 2, 1
 
 
 class Codec(IntEnum):
-    """How a body is written; the number travels in the header's codec field."""
+    """The codec of a body; its number is the header's codec field."""
 
     TEMPLATE_GZIP = 0
     TEMPLATE_ZSTD = 1
@@ -53,20 +53,21 @@ class Codec(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-IN_INTEGERS = (Codec.COMPACT, Codec.PREDICTIVE)
-"""Codecs that may lean on a prompt and on a base payload."""
+ARITHMETIC_CODED = (Codec.COMPACT, Codec.PREDICTIVE)
+"""Codecs that may depend on a prompt and on a base payload."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a payload says about itself before its anchors are read.
+    """A payload's header and optional fields, without its anchors.
 
-    tag:         as 2 hex digits, with which `Contract.identity` starts; of codec predictive, with which the
-                 identity of the ranking (`Predictor.identity`) starts.
-    verified:    whether the checksum could be tested. It covers the contract, the prompt and the base as
-                 well, so that needs them; where it could be and failed, `peek` has raised. That of codec
-                 predictive covers the anchors too: only decoding tests it.
+    tag:         the first 2 hex digits of `Contract.identity`; of codec predictive, those of the model
+                 fingerprint (`Predictor.identity`).
+    verified:    whether the checksum was tested. That takes the contract, and the prompt ids and the base
+                 where the payload depends on them; where it failed, `peek` has raised. The checksum of codec
+                 predictive covers the decoded text too: only decoding tests it.
     base_ref:    for a delta, the reference of the payload it adds to, as 2 hex digits.
+    size, body_bytes: bytes of the whole payload and of its body.
     """
 
     version: int
@@ -81,7 +82,7 @@ class Header:
 
 
 def reference(data: bytes) -> int:
-    """What a delta calls the payload `data`: one byte of its hash."""
+    """The reference of a payload in a delta: one byte of its hash."""
     return hashlib.sha256(data).digest()[0]
 
 
@@ -96,7 +97,7 @@ def seal(
     fingerprint: bytes | None = None,
     digest: bytes = b"",
 ) -> bytes:
-    """Header and check around a body and the bytes of its optional fields, whatever they hold.
+    """A payload of a body and the bytes of its optional fields: adds header and check, tests nothing.
 
     fingerprint, digest: for codec predictive, the model fingerprint and the digest of the decoded text.
     """
@@ -147,7 +148,7 @@ def open_payload(data: bytes) -> tuple[Header, Reader]:
         raise MalformedPayloadError(
             f"header: expected codec {Codec.PREDICTIVE.label} to need its prompt, found byte 0 {first:#04x}"
         )
-    if codec not in IN_INTEGERS and first & (_NEEDS_PROMPT | _DELTA):
+    if codec not in ARITHMETIC_CODED and first & (_NEEDS_PROMPT | _DELTA):
         raise MalformedPayloadError(
             f"header: expected neither prompt nor base for codec {Codec(codec).label}, "
             f"found byte 0 {first:#04x}"
@@ -169,7 +170,7 @@ def open_payload(data: bytes) -> tuple[Header, Reader]:
 
 
 def _crc(data: bytes) -> int:
-    """CRC-16/CCITT (polynomial 0x1021, start 0xFFFF): notices every burst of at most 16 bits for certain."""
+    """CRC-16/CCITT (polynomial 0x1021, start 0xFFFF): detects every burst of at most 16 bits."""
     return binascii.crc_hqx(data, 0xFFFF)
 
 
@@ -178,9 +179,11 @@ def _binding(
     contract: Contract,
     prompt_ids: Sequence[int] | None,
     base: Base | None,
-    walked: bytes = b"",
+    text: bytes = b"",
 ) -> int:
-    """16 bits that change with all a payload leans on: contract, model file, prompt, base, ranking, walk."""
+    """16 bits that change with all a payload depends on: contract, model file, prompt, base, and of codec
+    predictive `text`: the model fingerprint and the digest of the decoded text.
+    """
     state = hashlib.sha256(bytes.fromhex(contract.identity))
     if codec is Codec.COMPACT:
         state.update(model_hash())
@@ -192,27 +195,27 @@ def _binding(
         state.update(b"P" + b"".join(int(token).to_bytes(4, "little") for token in prompt_ids))
     if base is not None:
         state.update(b"B" + hashlib.sha256(base.data).digest())
-    if walked:
-        state.update(b"W" + walked)
+    if text:
+        state.update(b"W" + text)
     return int.from_bytes(state.digest()[:2], "big")
 
 
-def sum_of(
+def expected_check(
     data: bytes,
     contract: Contract,
     prompt_ids: Sequence[int] | None,
     base: Base | None,
-    walked: bytes = b"",
+    text: bytes = b"",
 ) -> int:
     """The check that a payload with these bytes should have."""
-    binding = _binding(Codec(data[0] >> 3 & 7), contract, prompt_ids, base, walked)
+    binding = _binding(Codec(data[0] >> 3 & 7), contract, prompt_ids, base, text)
     return _crc(data[:2] + data[HEADER_BYTES:]) ^ binding
 
 
 def verify(data: bytes, contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> None:
     """Raises ChecksumError where the check does not hold."""
     found = int.from_bytes(data[2:HEADER_BYTES], "big")
-    expected = sum_of(data, contract, prompt_ids, base)
+    expected = expected_check(data, contract, prompt_ids, base)
     if found == expected:
         return
     if prompt_ids is None:

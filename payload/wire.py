@@ -1,7 +1,7 @@
-"""The wire format: AnchorSets to payloads and back. `encode` and `decode` live here.
+"""The wire format: `encode` an AnchorSet to a payload, `decode` it back (SPEC.md).
 
-Knows which codec writes a body and what it needs for that; SPEC.md is the same in words. Does not know the
-header (see `header`) nor how a codec writes (`template`, `compact`, `predictive`).
+Responsible for choosing the codec of a body and for giving it what it needs. Not responsible for the header
+(see `header`) nor for the bodies (see `codecs`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from payload.anchors import AnchorSet
 from payload.codecs import compact, predictive
-from payload.codecs.compression import gz, ungz, unzstd, zstd
-from payload.codecs.predictive import TOLERANCE, Predictor, Step
+from payload.codecs.compression import gzip_compress, gzip_decompress, zstd_compress, zstd_decompress
+from payload.codecs.predictive import TOLERANCE, DecodedToken, Predictor
 from payload.codecs.template import Shape, TokenBytes, decode_template, encode_template
 from payload.contract import Contract
 from payload.errors import (
@@ -28,21 +28,21 @@ from payload.errors import (
 )
 from payload.extras import NO_EXTRAS, Extras
 from payload.header import (
+    ARITHMETIC_CODED,
     HEADER_BYTES,
-    IN_INTEGERS,
     MAX_PAYLOAD_BYTES,
     Codec,
     Header,
+    expected_check,
     open_payload,
     reference,
     seal,
-    sum_of,
     verify,
 )
 from payload.shared import Base, Shared
 
 AUTO = "auto"
-"""Not a codec on the wire: `encode` tries all it can and keeps the smallest."""
+"""An encoder's choice, not a codec on the wire: `encode` tries every usable codec and keeps the smallest."""
 
 
 def encode(
@@ -91,7 +91,8 @@ def encode(
         primed = shared.prompt_ids
         body = compact.encode(anchors, primed or (), old)
     else:
-        body = encode_template(anchors, _tokens(shared, codec), gz if codec is Codec.TEMPLATE_GZIP else zstd)
+        compress = gzip_compress if codec is Codec.TEMPLATE_GZIP else zstd_compress
+        body = encode_template(anchors, _tokens(shared, codec), compress)
     data = seal(
         anchors.contract,
         codec,
@@ -145,17 +146,16 @@ def decode(data: bytes, shared: Shared) -> AnchorSet:
     if header.codec is Codec.COMPACT:
         shape = compact.decode(reader.rest(), contract, prompt_ids or (), base.anchors if base else None)
     else:
-        unsqueeze = ungz if header.codec is Codec.TEMPLATE_GZIP else unzstd
-        shape = decode_template(reader.rest(), contract, _tokens(shared, header.codec), unsqueeze)
+        decompress = gzip_decompress if header.codec is Codec.TEMPLATE_GZIP else zstd_decompress
+        shape = decode_template(reader.rest(), contract, _tokens(shared, header.codec), decompress)
     return _anchor_set(shape, contract, header.extras)
 
 
 class Decoding:
-    """A predictive payload being read: iterate over it for the tokens of the answer, then ask for `anchors`.
+    """A predictive payload that is being decoded: iterate over its tokens, then read `anchors`.
 
-    The tokens come as they are found, one pass of the model each. Only when the last one has come is it known
-    whether all of them are right: then the iteration ends, or it raises FingerprintError, and what it gave
-    is to be taken back. Arguments as of `decode`.
+    Each token takes one pass of the model. Only at the end is it known whether all of them are right: then
+    the iteration ends, or it raises FingerprintError and the tokens it gave must be discarded.
     """
 
     def __init__(self, data: bytes, shared: Shared) -> None:
@@ -166,49 +166,54 @@ class Decoding:
                 f"codec: expected {Codec.PREDICTIVE.label}, found {header.codec.label}; use decode"
             )
         self._predictor = _predictor(shared)
-        if header.tag != self._predictor.identity.hex()[:2]:
+        tag = self._predictor.identity.hex()[:2]
+        if header.tag != tag:
             raise FingerprintError(
-                f"ranking: expected tag {self._predictor.identity.hex()[:2]} of this model, found a payload "
-                f"with tag {header.tag}; use the bundle and variant it was made with, or ask for compact"
+                f"fingerprint: expected tag {tag} of this model, found a payload with tag {header.tag}; "
+                "use the bundle and variant it was made with, or ask for compact"
             )
         self._data, self._contract, self._extras = data, shared.contract, header.extras
         self._base = _right_base(header, shared.base)
         old = self._base.anchors if self._base else None
-        self._walk = predictive.Walk(self._predictor, self._contract.vocab_size, old, reader.rest())
+        self._body = predictive.PredictiveBody(self._predictor, self._contract.vocab_size, old, reader.rest())
         self._anchors: AnchorSet | None = None
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[DecodedToken]:
         """Raises FingerprintError, and what the predictor does."""
         try:
-            yield from self._walk.steps()
+            yield from self._body.tokens()
         except (MalformedPayloadError, AnchorRangeError) as error:
-            # Where the model's guesses are others, what was written with them makes no sense: it says so here
-            # or in the check.
-            raise FingerprintError(_not_the_same(str(error))) from None
+            # With other predictions a body decodes to nonsense, which breaks a rule here or fails the check.
+            raise FingerprintError(_other_predictions(str(error))) from None
         found, expected = int.from_bytes(self._data[2:HEADER_BYTES], "big"), self._expected()
         if found != expected:
             raise FingerprintError(
-                _not_the_same(f"expected check {expected:04x}, found {found:04x} in bytes 2-3")
+                _other_predictions(f"expected check {expected:04x}, found {found:04x} in bytes 2-3")
             )
-        self._anchors = _anchor_set(self._walk.shape, self._contract, self._extras)
+        self._anchors = _anchor_set(self._body.shape, self._contract, self._extras)
 
     @property
     def anchors(self) -> AnchorSet:
-        """What the payload held, once the iteration has ended."""
+        """The anchors of the payload, once the iteration has ended."""
         if self._anchors is None:
             raise PayloadError("decoding: expected to be iterated to its end first, found it unfinished")
         return self._anchors
 
     def _expected(self) -> int:
-        leans_on = self._predictor.identity + self._walk.digest
-        return sum_of(self._data, self._contract, self._predictor.prompt_ids, self._base, leans_on)
+        return expected_check(
+            self._data,
+            self._contract,
+            self._predictor.prompt_ids,
+            self._base,
+            self._predictor.identity + self._body.digest,
+        )
 
 
-def _not_the_same(what: str) -> str:
+def _other_predictions(what: str) -> str:
     return (
-        f"ranking: {what}: the model's guesses are not those it was written with (another prompt, or a "
-        "processor whose numbers differ by more than the tolerance), or its bytes were changed on their way; "
-        "ask for codec compact"
+        f"fingerprint: {what}: the model's predictions are not those the payload was written with (another "
+        "prompt, or a processor whose numbers differ by more than the tolerance), or its bytes were changed "
+        "on their way; ask for codec compact"
     )
 
 
@@ -242,7 +247,7 @@ def _predictor(shared: Shared) -> Predictor:
 
 
 def _right_base(header: Header, base: Base | None) -> Base | None:
-    """The base where the payload is a delta, else None; raises BasePayloadError where it is not the one."""
+    """The base where the payload is a delta, else None; raises BasePayloadError where it is another."""
     if header.base_ref is None:
         return None
     if base is None:
@@ -277,7 +282,7 @@ def _codec(codec: Codec | str) -> Codec:
 
 
 def _check_base(anchors: AnchorSet, base: Base, codec: Codec) -> None:
-    if codec not in IN_INTEGERS:
+    if codec not in ARITHMETIC_CODED:
         raise CodecError(
             f"a payload that adds to another one: expected codec compact or predictive, found {codec.label}"
         )

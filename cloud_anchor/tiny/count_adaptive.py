@@ -1,11 +1,11 @@
 """Initial counts of codec predictive: `python -m cloud_anchor.tiny.count_adaptive`.
 
-Responsible for counting, over right answers to training prompts, how payloads would name tokens, their ranks
-and the places of anchors, and for writing `payload/codecs/adaptive_counts.py`. Not responsible for coding
-(see `payload.codecs.adaptive_model`).
+Responsible for counting, over right answers to training prompts, the codes that payloads would use for
+tokens, their ranks and the positions of anchors, and for writing `payload/codecs/initial_counts.py`. Not
+responsible for coding (see `payload.codecs.adaptive_model`).
 
 The counts are part of the wire format: a payload written with other counts cannot be decoded, so they are
-counted before a release, never after. The choice of a name depends on the counts and they on the names, so
+counted before a release, never after. The choice of a code depends on the counts and they on the codes, so
 the counting is repeated a few times.
 """
 
@@ -29,16 +29,16 @@ from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet
 from payload.cli import run_command
-from payload.codecs import adaptive_counts
+from payload.codecs import initial_counts
 from payload.codecs.adaptive_model import FORMAT_COUNTS, AdaptiveModel, InitialCounts, Sizes
-from payload.codecs.naming import BUCKETS, BY_RANK, NUMBER, TOP, WAYS
-from payload.codecs.predictive import TOLERANCE, Place, observe
+from payload.codecs.predictive import TOLERANCE, PlannedToken, plan
 from payload.codecs.range_coder import Coder
+from payload.codecs.rank_codes import BUCKETS, ESCAPE, MODES, RANK, TOP
 from payload.files import write_whole
 
-OUTPUT = Path(adaptive_counts.__file__)
-GROUPS, NAMED, CLASSES = 3, 4, 8
-"""Pairs of buckets, for ranks; ways that name by rank; rank classes with a count of their own."""
+OUTPUT = Path(initial_counts.__file__)
+GROUPS, RANKED_MODES, CLASSES = 3, 4, 8
+"""Pairs of buckets, for ranks; modes that code a rank; rank classes with a count of their own."""
 
 MARGIN = 2.0
 """Margin of logits under which an anchor is sent although it is the edge model's own token."""
@@ -66,56 +66,58 @@ def anchors_of(edge: EdgeRuntime, problem: Problem) -> AnchorSet:
     return AnchorSet.of({position: text[position] for position in sent}, len(text) + 1, contract, len(text))
 
 
-def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Place]]:
-    """The coded places of right answers, the families in turn."""
+def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[PlannedToken]]:
+    """The tokens to code of right answers, the families in turn."""
     streams = [problems(family, seed, held_out=False) for family in FAMILIES]
     for index in range(prompts):
         problem = next(streams[index % len(streams)])
         predictor = edge.predictive_model.predictor(edge.prompt_ids(problem.prompt))
         draft = edge.bundle.tokenizer.encode(problem.answer)
-        yield observe(anchors_of(edge, problem), predictor, None, TOLERANCE, draft)
+        yield plan(anchors_of(edge, problem), predictor, None, TOLERANCE, draft)
 
 
 def count(
-    texts: Sequence[Sequence[Place]], tokens: int, counts: InitialCounts = FORMAT_COUNTS
+    texts: Sequence[Sequence[PlannedToken]], tokens: int, counts: InitialCounts = FORMAT_COUNTS
 ) -> InitialCounts:
-    """The counts over `texts` with the names that a model beginning with `counts` chooses.
+    """The counts over `texts` with the codes that a model beginning with `counts` chooses.
 
     tokens: size of the vocabulary, END included.
     """
-    ways = {(bucket, lapsed): Counter[int]() for bucket in range(BUCKETS) for lapsed in (0, 1)}
-    ranks = {(way, group): Counter[int]() for way in range(NAMED) for group in range(GROUPS)}
+    modes = {(bucket, after_miss): Counter[int]() for bucket in range(BUCKETS) for after_miss in (0, 1)}
+    ranks = {(mode, group): Counter[int]() for mode in range(RANKED_MODES) for group in range(GROUPS)}
     flags = {bucket: Counter[int]() for bucket in range(BUCKETS)}
-    clear = Counter[int]()
-    for places in texts:
-        model, lapsed = AdaptiveModel(Coder(None), doubtful=True, counts=counts), 0
-        for place in places:
-            clear[int(not place.clear)] += 1
-            name = model.name(place.names, place.bucket, tokens)
-            ways[place.bucket, lapsed][name.way] += 1
-            lapsed = int(name.way != TOP)
-            if name.way not in (TOP, NUMBER):
-                ranks[name.way - 1, place.bucket // 2][name.rank.bit_length()] += 1
-            if place.token == tokens - 1:
+    stable = Counter[int]()
+    for planned in texts:
+        model, after_miss = AdaptiveModel(Coder(None), uncertain=True, counts=counts), 0
+        for each in planned:
+            stable[int(not each.stable)] += 1
+            code = model.rank_code(each.codes, each.bucket, tokens)
+            modes[each.bucket, after_miss][code.mode] += 1
+            after_miss = int(code.mode != TOP)
+            if code.mode not in (TOP, ESCAPE):
+                ranks[code.mode - 1, each.bucket // 2][code.rank.bit_length()] += 1
+            if each.token == tokens - 1:
                 continue
-            if name.way == TOP or (name.way == BY_RANK and name.rank == 1 and place.end_leads):
-                flags[place.bucket][int(place.anchor)] += 1
-    both = [ways[bucket, 0] + ways[bucket, 1] for bucket in range(BUCKETS)]
-    every = [sum((ranks[way, group] for group in range(GROUPS)), Counter[int]()) for way in range(NAMED)]
+            if code.mode == TOP or (code.mode == RANK and code.rank == 1 and each.end_leads):
+                flags[each.bucket][int(each.anchor)] += 1
+    both = [modes[bucket, 0] + modes[bucket, 1] for bucket in range(BUCKETS)]
+    every = [
+        sum((ranks[mode, group] for group in range(GROUPS)), Counter[int]()) for mode in range(RANKED_MODES)
+    ]
     even = Counter(dict.fromkeys(range(CLASSES), 1))
     return replace(
         counts,
-        clear=_sizes(clear, 2),
-        ways=tuple(
+        stable=_sizes(stable, 2),
+        modes=tuple(
             (
-                _sizes(ways[bucket, 0], WAYS, both[bucket]),
-                _sizes(ways[bucket, 1], WAYS, both[bucket]),
+                _sizes(modes[bucket, 0], MODES, both[bucket]),
+                _sizes(modes[bucket, 1], MODES, both[bucket]),
             )
             for bucket in range(BUCKETS)
         ),
         ranks=tuple(
-            tuple(_sizes(ranks[way, group], CLASSES, every[way] + even) for group in range(GROUPS))
-            for way in range(NAMED)
+            tuple(_sizes(ranks[mode, group], CLASSES, every[mode] + even) for group in range(GROUPS))
+            for mode in range(RANKED_MODES)
         ),
         flags=(
             counts.flags[0],
@@ -133,29 +135,29 @@ def _sizes(
         every = sum(behind.values())
         shares = [share + 6 * behind.get(index, 0) / every for index, share in enumerate(shares)]
     evidence = sum(shares)
-    total = adaptive_counts.STEP * (SURE if evidence > MUCH else weight)
+    total = initial_counts.STEP * (SURE if evidence > MUCH else weight)
     return tuple(max(1, round(total * share / max(evidence, 1))) for share in shares)
 
 
 def source(counts: InitialCounts, prompts: int) -> str:
-    """The text of the module `adaptive_counts`."""
+    """The text of the module `initial_counts`."""
     tables = {
-        "CLEAR": counts.clear,
-        "FIRST_WAYS": counts.ways,
-        "FIRST_RANKS": counts.ranks,
-        "FIRST_FLAGS": counts.flags,
-        "FIRST_GUESSED": counts.guessed,
-        "FIRST_MORE": counts.more,
+        "INITIAL_STABLE": counts.stable,
+        "INITIAL_MODES": counts.modes,
+        "INITIAL_RANKS": counts.ranks,
+        "INITIAL_FLAGS": counts.flags,
+        "INITIAL_GUESSED": counts.guessed,
+        "INITIAL_MORE": counts.more,
     }
     lines = [
         '"""Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.',
         "",
         f"Made by `python -m cloud_anchor.tiny.count_adaptive` from right answers to {prompts} training",
-        "prompts of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See",
+        "prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_GUESSED and INITIAL_MORE are estimates. See",
         "`adaptive_model.InitialCounts`.",
         '"""',
         "",
-        f"STEP = {adaptive_counts.STEP}",
+        f"STEP = {initial_counts.STEP}",
         '"""What one occurrence adds to its count."""',
         "",
         "# fmt: off",

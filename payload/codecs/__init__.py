@@ -1,1 +1,1 @@
-"""How a payload's body is written: one module per codec, and what they share."""
+"""The codecs: one module per body, and the models and coders that they share."""

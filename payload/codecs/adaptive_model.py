@@ -1,7 +1,8 @@
-"""How often which kind of name, rank and anchor comes: what codec predictive believes at first, and learns.
+"""The adaptive model of codec predictive: frequency counts of bucket, rank code and anchor flag.
 
-Knows counts in integers, and codes with them. Does not know rows or positions. The first counts are part of
-the format (`habit_counts`), and matter for the first dozen tokens of a payload.
+Responsible for the distributions, in integers, their adaptation and coding with them. Not responsible for
+rows or positions. The initial counts are part of the format (see `initial_counts`) and matter for the first
+dozen tokens of a payload.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from payload.codecs import adaptive_counts
-from payload.codecs.adaptive_counts import STEP
-from payload.codecs.naming import BITS, BUCKETS, NUMBER, TOP, Name
+from payload.codecs.initial_counts import (
+    INITIAL_FLAGS,
+    INITIAL_GUESSED,
+    INITIAL_MODES,
+    INITIAL_MORE,
+    INITIAL_RANKS,
+    INITIAL_STABLE,
+    STEP,
+)
 from payload.codecs.range_coder import Coder
+from payload.codecs.rank_codes import BITS, BUCKETS, ESCAPE, TOP, RankCode
 
-MAX_CLASS = 24
-"""Bit length of the highest rank that can be named."""
-
+MAX_RANK_BITS = 24
+"""Bit length of the highest rank that can be coded."""
 
 Sizes = tuple[int, ...]
 """Counts of one distribution, in sixteenths of an occurrence; each at least 1."""
@@ -25,16 +32,19 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class InitialCounts:
-    """Counts with which the distributions of a body begin.
+    """Counts that the distributions of a body begin with.
 
-    clear:   static distribution of whether the bucket is unambiguous. guessed, more: as `AdaptiveModel` uses.
-    ways:    by bucket and by whether the last token needed a name.
-    ranks:   rank classes, by way and by pair of buckets.
-    flags:   [0] where anchors may be anywhere, [1] where they are expected at doubtful positions; by bucket.
+    stable:  [2]: the reader's own bucket, the bucket stated.
+    modes:   [BUCKETS][2][MODES]: by bucket, and whether the mode before was another than TOP.
+    ranks:   [modes by rank][pairs of buckets][bit lengths]: the first ones; the others begin with 1.
+    flags:   [2][BUCKETS][2]: no anchor, an anchor; by shape (anchors anywhere, where the model is uncertain),
+             for tokens coded by their rank among all.
+    guessed: [2]: the same for tokens of another mode, in all buckets.
+    more:    [2]: no more anchor, another one.
     """
 
-    clear: Sizes
-    ways: tuple[tuple[Sizes, Sizes], ...]
+    stable: Sizes
+    modes: tuple[tuple[Sizes, Sizes], ...]
     ranks: tuple[tuple[Sizes, ...], ...]
     flags: tuple[tuple[Sizes, ...], tuple[Sizes, ...]]
     guessed: Sizes
@@ -42,12 +52,7 @@ class InitialCounts:
 
 
 FORMAT_COUNTS = InitialCounts(
-    adaptive_counts.CLEAR,
-    adaptive_counts.FIRST_WAYS,
-    adaptive_counts.FIRST_RANKS,
-    adaptive_counts.FIRST_FLAGS,
-    adaptive_counts.FIRST_GUESSED,
-    adaptive_counts.FIRST_MORE,
+    INITIAL_STABLE, INITIAL_MODES, INITIAL_RANKS, INITIAL_FLAGS, INITIAL_GUESSED, INITIAL_MORE
 )
 """The counts of the wire format."""
 
@@ -55,8 +60,8 @@ FORMAT_COUNTS = InitialCounts(
 class Counts:
     """One adaptive distribution."""
 
-    def __init__(self, first: Sequence[int]) -> None:
-        self._sizes = list(first)
+    def __init__(self, initial: Sequence[int]) -> None:
+        self._sizes = list(initial)
 
     def code(self, coder: Coder, value: int) -> int:
         value = coder.choice(value, self._sizes)
@@ -64,66 +69,69 @@ class Counts:
         return value
 
     def bits(self, value: int) -> float:
-        """What coding it would cost now."""
+        """Bits that coding the value would take now."""
         return math.log2(sum(self._sizes) / self._sizes[value])
 
 
 class AdaptiveModel:
     """The distributions of one body; each method codes a value, or reads one and returns it.
 
-    doubtful: whether anchors are expected where the model doubts, rather than anywhere.
+    uncertain: whether anchors are expected where the model is uncertain, rather than anywhere.
     """
 
-    def __init__(self, coder: Coder, doubtful: bool, counts: InitialCounts = FORMAT_COUNTS) -> None:
+    def __init__(self, coder: Coder, uncertain: bool, counts: InitialCounts = FORMAT_COUNTS) -> None:
         self._coder = coder
-        self._clear = counts.clear
-        self._ways = [[Counts(first) for first in pair] for pair in counts.ways]
+        self._stable = counts.stable
+        self._modes = [[Counts(sizes) for sizes in pair] for pair in counts.modes]
         self._ranks = [
-            [Counts([*first, *[1] * (MAX_CLASS + 1 - len(first))]) for first in group]
+            [Counts([*sizes, *[1] * (MAX_RANK_BITS + 1 - len(sizes))]) for sizes in group]
             for group in counts.ranks
         ]
         self._flags = [
-            [Counts(first) for first in counts.flags[doubtful]],
+            [Counts(sizes) for sizes in counts.flags[uncertain]],
             [Counts(counts.guessed)] * BUCKETS,
         ]
         self._more = Counts(counts.more)
-        self._lapsed = 0
+        self._after_miss = 0
 
-    def bucket(self, value: int, clear: bool) -> int:
-        """How sure the model is; told where the reader may see it differently, else `value` is taken."""
-        if self._coder.choice(int(not clear), self._clear) == 0:
+    def bucket(self, value: int, stable: bool) -> int:
+        """The confidence bucket: the reader's own where it is stable, else stated."""
+        if self._coder.choice(int(not stable), self._stable) == 0:
             return value
         return self._coder.uniform(value, BUCKETS)
 
     def more(self, value: bool) -> bool:
-        """Whether there is another anchor."""
+        """The flag that announces another anchor."""
         return bool(self._more.code(self._coder, int(value)))
 
-    def anchor(self, value: bool, bucket: int, certain: bool) -> bool:
-        """Whether a token that the model may have written itself is an anchor."""
-        return bool(self._flags[not certain][bucket].code(self._coder, int(value)))
+    def anchor(self, value: bool, bucket: int, by_rank: bool) -> bool:
+        """The anchor flag of a token. by_rank: its code is its rank among all tokens."""
+        return bool(self._flags[not by_rank][bucket].code(self._coder, int(value)))
 
-    def name(self, choices: Sequence[Name], bucket: int, tokens: int) -> Name:
-        """The cheapest of a token's names; `tokens` is how many numbers there are."""
-        told = min(choices, key=lambda name: self._bits(name, bucket, tokens)) if choices else Name(TOP, 0, 0)
-        way = self._ways[bucket][self._lapsed].code(self._coder, told.way)
-        self._lapsed = int(way != TOP)
-        if way == TOP:
-            return Name(TOP, 0, 0)
-        if way == NUMBER:
-            return Name(NUMBER, self._coder.uniform(told.low, tokens), 0)
-        low = self._coder.uniform(told.low, 1 << BITS[way])
-        size = self._ranks[way - 1][bucket // 2].code(self._coder, told.rank.bit_length())
+    def rank_code(self, choices: Sequence[RankCode], bucket: int, tokens: int) -> RankCode:
+        """The cheapest of a token's codes; `tokens` is the number of ids."""
+        code = min(choices, key=lambda code: self._bits(code, bucket, tokens)) if choices else _TOP
+        mode = self._modes[bucket][self._after_miss].code(self._coder, code.mode)
+        self._after_miss = int(mode != TOP)
+        if mode == TOP:
+            return _TOP
+        if mode == ESCAPE:
+            return RankCode(ESCAPE, self._coder.uniform(code.residue, tokens), 0)
+        residue = self._coder.uniform(code.residue, 1 << BITS[mode])
+        size = self._ranks[mode - 1][bucket // 2].code(self._coder, code.rank.bit_length())
         if size < 2:
-            return Name(way, low, size)
+            return RankCode(mode, residue, size)
         below = 1 << (size - 1)
-        return Name(way, low, below + self._coder.uniform(told.rank - below, below))
+        return RankCode(mode, residue, below + self._coder.uniform(code.rank - below, below))
 
-    def _bits(self, name: Name, bucket: int, tokens: int) -> float:
-        bits = self._ways[bucket][self._lapsed].bits(name.way)
-        if name.way == TOP:
+    def _bits(self, code: RankCode, bucket: int, tokens: int) -> float:
+        bits = self._modes[bucket][self._after_miss].bits(code.mode)
+        if code.mode == TOP:
             return bits
-        if name.way == NUMBER:
+        if code.mode == ESCAPE:
             return bits + math.log2(tokens)
-        size = name.rank.bit_length()
-        return bits + BITS[name.way] + self._ranks[name.way - 1][bucket // 2].bits(size) + max(0, size - 1)
+        size = code.rank.bit_length()
+        return bits + BITS[code.mode] + self._ranks[code.mode - 1][bucket // 2].bits(size) + max(0, size - 1)
+
+
+_TOP = RankCode(TOP, 0, 0)

@@ -1,10 +1,11 @@
-"""Codec compact: which positions hold anchors, and which tokens they are, through an arithmetic coder.
+"""Codec compact: arithmetic coding of positions and tokens.
 
-Knows the grammar of a body (SPEC.md, "Body of compact"): canvas, shape, then either tokens up to an END, or
-runs and their tokens. One function writes and reads it. Does not know how likely a token is (`tokenmodel`).
+Responsible for the grammar of a body (SPEC.md, "Body of compact"): canvas, shape, then either tokens up to an
+END, or runs of positions and their tokens. One class writes and reads it. Not responsible for the probability
+of a token (see `token_model`).
 
-A delta lists only the positions that its base leaves free, numbered 0, 1, 2... among themselves; the base's
-anchors are contexts as they are passed.
+A delta codes only the positions that its base leaves free, numbered 0, 1, 2... among themselves; the base's
+anchors serve as contexts.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from payload.contract import Contract
 from payload.errors import AnchorRangeError, MalformedPayloadError
 
 MAX_VOCAB = (1 << 24) - 1
-FREE_ANCHORS = 64
-ANCHORS_A_BYTE = 8
-"""A body of n bytes holds at most FREE_ANCHORS + ANCHORS_A_BYTE * n tokens: a bound on reading time."""
+FREE_TOKENS = 64
+TOKENS_PER_BYTE = 8
+"""A body of n bytes codes at most FREE_TOKENS + TOKENS_PER_BYTE * n tokens: bounds reading time."""
 
 _CANVASES = (512, 256, 1024, 128, 64)
 _CANVAS_SIZES = (40, 10, 4, 4, 4, 2)
@@ -37,7 +38,7 @@ _GAP_SIZES = (24, 12, 8, 6, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 _FIRST_RUN_SIZES = (6, 4, 4, 4, 6, 24, 12, 8, 4, 2, 1, 1, 1, 1, 1, 1, 1)
 _RUN_SIZES = (24, 10, 6, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 _MORE_SIZES = ((1, 63), (3, 2), (1, 3))
-"""Is there no run, is there one: before the first run, before the second, before any later one."""
+"""No run follows, one follows: before the first run, before the second, before any later one."""
 
 
 def encode(
@@ -45,24 +46,26 @@ def encode(
 ) -> bytes:
     """The body of a compact payload. `base` must be a subset of `anchors` (see `wire`).
 
-    prior: instead of the installed one, to measure another.
+    prior: in place of the installed one, to measure another.
+
+    Raises AnchorRangeError for a vocabulary over MAX_VOCAB.
     """
     coder = Coder(None)
     body = _Body(coder, anchors.contract, prompt_ids, base, prior)
     count = body.run(anchors.by_position, anchors.canvas, anchors.length)[3]
     assert coder.encoder
     data = coder.encoder.finish()
-    # Zeros that say nothing keep very even tokens within what a reader accepts.
-    least = -(-(count - FREE_ANCHORS) // ANCHORS_A_BYTE)
+    # Padding zeros keep highly predictable tokens within the reader's bound.
+    least = -(-(count - FREE_TOKENS) // TOKENS_PER_BYTE)
     return data.ljust(least, b"\0")
 
 
 def decode(body: bytes, contract: Contract, prompt_ids: Sequence[int], base: AnchorSet | None) -> Shape:
-    """Read a body back. Raises MalformedPayloadError or AnchorRangeError."""
+    """The shape in a body. Raises MalformedPayloadError or AnchorRangeError."""
     coder = Coder(body)
     assert coder.decoder
     found, canvas, length, count = _Body(coder, contract, prompt_ids, base).run({}, 0, None)
-    least = -(-(count - FREE_ANCHORS) // ANCHORS_A_BYTE)
+    least = -(-(count - FREE_TOKENS) // TOKENS_PER_BYTE)
     if len(body) > least and (coder.decoder.unread or body[-1:] == b"\0"):
         raise MalformedPayloadError(
             f"body: expected its end after {len(body) - coder.decoder.unread} bytes, found {len(body)}"
@@ -91,7 +94,7 @@ class _Body:
         self._old = base.by_position if base is not None else {}
         size = contract.vocab_size
         self._model = TokenModel(prior or prior_of(size), size, prompt_ids)
-        self._most = 0 if coder.decoder is None else FREE_ANCHORS + ANCHORS_A_BYTE * coder.decoder.size
+        self._most = 0 if coder.decoder is None else FREE_TOKENS + TOKENS_PER_BYTE * coder.decoder.size
         self._count = 0
         self._at = 0
         self._order = sorted(self._old)
@@ -100,7 +103,7 @@ class _Body:
     def run(
         self, known: Mapping[int, int], canvas: int, length: int | None
     ) -> tuple[dict[int, int], int, int | None, int]:
-        """All anchors by position, canvas, length, and how many tokens were coded."""
+        """Codes the body: all anchors by position, canvas, length, and the number of tokens coded."""
         canvas = self._base.canvas if self._base is not None else code_canvas(self._coder, canvas)
         old_length = self._base.length if self._base is not None else None
         fresh = [p for p in known if p not in self._old]
@@ -131,7 +134,7 @@ class _Body:
         return self._model.code(self._coder, token, may_end=may_end)
 
     def _whole(self, known: Mapping[int, int], canvas: int, old_length: int | None) -> dict[int, int]:
-        """Every position up to an END, or up to the length where the base tells it."""
+        """Every position up to an END, or up to the length where the base has one."""
         found = dict(self._old)
         last_old = max(self._old, default=-1)
         end = canvas if old_length is None else old_length
@@ -148,10 +151,10 @@ class _Body:
         return found
 
     def _runs(self, known: Mapping[int, int], fresh: list[int], canvas: int) -> dict[int, int]:
-        """Is there a run? gap, size, tokens; is there another?... over the positions the base leaves free."""
+        """Runs over the positions the base leaves free: a flag for each, then gap, size and tokens."""
         found = dict(self._old)
         free = [p for p in range(canvas) if p not in self._old] if self._old else range(canvas)
-        runs = grouped([bisect_left(free, p) for p in fresh])
+        runs = runs_of([bisect_left(free, p) for p in fresh])
         at = nth = 0
         while self._coder.choice(int(nth < len(runs)), _MORE_SIZES[min(nth, 2)]):
             start, size = runs[nth] if nth < len(runs) else (at, 1)
@@ -173,7 +176,7 @@ class _Body:
         return found
 
     def _pass(self, position: int) -> None:
-        """Tell the model what lies between the last token and `position`: gaps and the base's anchors."""
+        """Gives the model the context between the last token and `position`: gaps and the base's anchors."""
         while self._passed < len(self._order) and self._order[self._passed] < position:
             old = self._order[self._passed]
             if old >= self._at:
@@ -187,7 +190,7 @@ class _Body:
 
 
 def code_canvas(coder: Coder, canvas: int, sizes: Sequence[int] = _CANVAS_SIZES) -> int:
-    """The number of positions; raises AnchorRangeError for more than there may be."""
+    """Codes the number of positions; raises AnchorRangeError for more than MAX_CANVAS."""
     other = len(_CANVASES)
     index = coder.choice(_CANVASES.index(canvas) if canvas in _CANVASES else other, sizes)
     if index < other:
@@ -198,7 +201,7 @@ def code_canvas(coder: Coder, canvas: int, sizes: Sequence[int] = _CANVAS_SIZES)
     return canvas
 
 
-def grouped(ascending: Sequence[int]) -> list[tuple[int, int]]:
+def runs_of(ascending: Sequence[int]) -> list[tuple[int, int]]:
     """Start and size of every run of consecutive numbers."""
     runs: list[tuple[int, int]] = []
     for number in ascending:

@@ -1,8 +1,8 @@
-"""What is known about token ids before a payload is read: weights, and for one vocabulary word statistics.
+"""The prior of the token model: weights, and for one vocabulary word statistics.
 
-Knows the file `model.bin` (made by `payload.tools.train_token_model`, described in SPEC.md) and nothing else.
-The file is part of the format: two sides with different files do not understand each other, so every
-check leans on its hash.
+Responsible for the file `model.bin` (made by `payload.tools.train_token_model`, described in SPEC.md). The
+file is part of the format: two sides with different files cannot read each other's payloads, so every check
+covers its hash. Not responsible for coding.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from payload.errors import PayloadError
 MODEL_FILE = Path(__file__).parents[1] / "model.bin"
 
 START = -1
-"""Stands before the first position of a response, as a context."""
+"""Precedes the first token of a response, as a context."""
 END = -2
-"""Follows the last token of a response, as if it were one."""
+"""Follows the last token of a response, as a token of its own."""
 
 MAX_SCORE = 384
 
@@ -32,13 +32,13 @@ _FRACTIONS = (
     46341, 48393, 50535, 52773, 55109, 57549, 60097, 62757,
 )
 # fmt: on
-"""round(2^15 * 2^(i/16)): written out, because they are part of the format."""
+"""round(2^15 * 2^(i/16)): literal, because they are part of the format."""
 
 _MASS = tuple((_FRACTIONS[s & 15] << (s >> 4)) >> 15 for s in range(MAX_SCORE + 1))
 
 
 def mass(score: int) -> int:
-    """2^(score/16), for scores cut to 0..MAX_SCORE; at least 1."""
+    """2^(score/16), with the score clamped to 0..MAX_SCORE."""
     return _MASS[0 if score < 0 else MAX_SCORE if score > MAX_SCORE else score]
 
 
@@ -60,12 +60,12 @@ WEIGHT_SIZES: Mapping[str, int] = {
     "escape": 10,
     "escape_bits": 24,
 }
-"""Name and number of weights, in the order of the file, in 1/16 bit; but escape_bits are sizes."""
+"""Name and number of weights, in the order of the file, in 1/16 bit; escape_bits are interval sizes."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """One number for every value of every feature; SPEC.md says how they add up."""
+    """One number per value of each feature; their sum is defined in SPEC.md."""
 
     seen: Sequence[int]
     unseen: Sequence[int]
@@ -89,8 +89,8 @@ class Weights:
 class Words:
     """Statistics of one vocabulary's tokens; empty for a vocabulary without any.
 
-    classes: how common a token is, 1 to 15, in order of id.
-    pairs:   context token -> what follows it: token (or END) -> class, 1 (nearly sure) to 16.
+    classes: frequency class of a token, 1 to 15, in order of id.
+    pairs:   context token -> its followers: token (or END) -> class, 1 (nearly certain) to 16.
     triples: the same for the two tokens before, 1 to 12.
     alike:   token -> the token it is compared as, so that "The" and " the" match.
     breaks:  tokens that end a line.
@@ -121,7 +121,7 @@ class Prior:
 
     @cached_property
     def common(self) -> Common:
-        """Made once: there are many, and every payload starts from them."""
+        """The slots that every payload starts from, computed once."""
         weights = self.weights
         rest = weights.rank[0] + weights.prompt_count[0] + weights.answer_count[0]
         scores = [weights.unseen[known] + rest for known in self.words.classes.values()]
@@ -131,7 +131,7 @@ class Prior:
 
 
 def prior_of(vocab_size: int) -> Prior:
-    """The prior of a vocabulary. Only its size picks it: a wrong guess costs bytes, never correctness."""
+    """The prior of a vocabulary, chosen by its size: a wrong choice costs bytes, never correctness."""
     known, plain, trained = _load()
     return trained if vocab_size == known else plain
 
@@ -154,7 +154,7 @@ def _file() -> bytes:
 
 @cache
 def model_hash() -> bytes:
-    """SHA-256 of the model file: the check of every compact payload leans on it."""
+    """SHA-256 of the model file, which the check of every compact payload covers."""
     return hashlib.sha256(_file()).digest()
 
 

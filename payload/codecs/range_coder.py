@@ -1,8 +1,9 @@
-"""An arithmetic (range) coder over integers: intervals of a total in, bytes out, and back.
+"""A range coder (arithmetic coding) in integers: intervals of a total to bytes, and back.
 
-Knows nothing of what the intervals mean. The state is an interval of a 56-bit number line that grows by a
-byte whenever it is narrower than 2^48; all arithmetic is exact, so that every machine writes the same bytes.
-The message ends with the shortest bytes that lie in the last interval; a reader takes zeros after them.
+Responsible for exact arithmetic, so that every machine writes the same bytes. Not responsible for what the
+intervals mean. The state is an interval of a 56-bit number line that is renormalised by a byte whenever it is
+narrower than 2^48. The message ends with the shortest bytes that lie in the last interval; a reader takes
+zeros after them.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from payload.errors import MalformedPayloadError
 _TOP_BITS = 56
 _LOW = 1 << 48
 MAX_TOTAL = 1 << 44
-"""An interval's total must stay below this, so that precision remains."""
+"""The total of an interval must stay below this to keep the precision."""
 
 
 class RangeEncoder:
-    """Collects intervals; `finish` gives the bytes."""
+    """Encodes intervals; `finish` gives the bytes."""
 
     def __init__(self) -> None:
         self._low = 0
@@ -36,7 +37,7 @@ class RangeEncoder:
             self._bits += 8
 
     def finish(self) -> bytes:
-        """The shortest bytes that, zeros after them, lie in the interval."""
+        """The shortest bytes that, followed by zeros, lie in the interval."""
         for bits in range(0, self._bits + 8, 8):
             unused = self._bits - bits
             if unused < 0:
@@ -48,7 +49,7 @@ class RangeEncoder:
 
 
 class RangeDecoder:
-    """Reads intervals back from bytes, and zeros after their end."""
+    """Decodes intervals from bytes, and from zeros after their end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -62,13 +63,13 @@ class RangeDecoder:
 
     @property
     def unread(self) -> int:
-        """Bytes that no interval has looked at: more than none at the end of a message is an error."""
+        """Number of bytes that no interval has used: at the end of a message it must be 0."""
         return max(0, len(self._data) - self._at)
 
     def target(self, total: int) -> int:
-        """Where in [0, total) the message stands; follow with `take` of the interval that holds it.
+        """The value in [0, total) that the next interval holds; follow with `take` of that interval.
 
-        Raises MalformedPayloadError for a place that the division leaves over: no encoder goes there.
+        Raises MalformedPayloadError in the remainder of the division, which no encoder writes.
         """
         target = self._code // (self._range // total)
         if target >= total:
@@ -78,6 +79,7 @@ class RangeDecoder:
         return target
 
     def take(self, start: int, size: int, total: int) -> None:
+        """Narrow to [start, start + size) of `total`."""
         unit = self._range // total
         self._code -= start * unit
         self._range = size * unit
@@ -91,9 +93,8 @@ class RangeDecoder:
 class Coder:
     """One grammar for both directions: every method codes a value, or reads one and returns it.
 
-    Written so, the model of a codec exists once: `Coder(None)` encodes what it is given, `Coder(data)`
-    ignores what it is given and reads. A decoder's values are what hostile bytes say, within the ranges
-    asked for.
+    So the model of a codec exists once: `Coder(None)` encodes the values it is given, `Coder(data)` ignores
+    them and decodes. Decoded values may come from hostile bytes, but lie in the ranges that the calls state.
     """
 
     def __init__(self, data: bytes | None) -> None:
@@ -111,7 +112,7 @@ class Coder:
         return value
 
     def choice(self, value: int, sizes: Sequence[int]) -> int:
-        """An index into `sizes`, as likely as its share of their sum."""
+        """An index into `sizes`, each with a probability of its share of their sum."""
         total = sum(sizes)
         if self.encoder:
             self.encoder.put(sum(sizes[:value]), sizes[value], total)

@@ -1,8 +1,8 @@
-"""The paper's text template (section 6.3): the anchors as text, one NUL byte for every gap, compressed.
+"""The template codecs (paper section 6.3): the anchors as text, one NUL byte per gap, compressed.
 
-Knows how to write a template and to read it back by tokenising it again. That gives other ids at times
-("a" + "b" may be the one token "ab"), so every anchor that would not come back is left out of the text like
-a gap and listed beside it as a patch. Does not know how to tokenise: it is given a `TokenBytes`.
+Responsible for writing a template and for reading it back by tokenising it. Tokenising does not always give
+the same ids ("a" + "b" may be the one token "ab"), so every anchor that would not come back is a gap in the
+text and is listed beside it as a patch. Not responsible for tokenising: it is given a `TokenBytes`.
 
 Body: varint canvas, varint length + 1 (0 where unknown), varint number of patches, then for each patch
 varint distance from the patch before it (from -1 for the first, less one) and varint id; then the
@@ -20,28 +20,28 @@ from payload.contract import Contract
 from payload.errors import AnchorRangeError, MalformedPayloadError, PayloadError
 
 MAX_TEMPLATE_BYTES = 1 << 15
-"""Longest template that is unpacked."""
+"""Bytes of the longest template, decompressed."""
 
 Shape = tuple[tuple[int, ...], tuple[int, ...], int, int | None]
 """Positions, ids, canvas, length: what every codec's body holds."""
 
 
 class TokenBytes(Protocol):
-    """The tokenizer as the template codecs see it."""
+    """The part of a tokenizer that the template codecs need."""
 
     def token_bytes(self, id: int) -> bytes:
-        """The bytes one token stands for."""
+        """The bytes of one token."""
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, special tokens not recognised and none added."""
 
 
-def encode_template(anchors: AnchorSet, tokens: TokenBytes, squeeze: Callable[[bytes], bytes]) -> bytes:
-    """The body of a template payload."""
+def encode_template(anchors: AnchorSet, tokens: TokenBytes, compress: Callable[[bytes], bytes]) -> bytes:
+    """The body of a template payload. Raises PayloadError for a text over MAX_TEMPLATE_BYTES."""
     known = anchors.by_position
     patched: dict[int, int] = {}
     for run in _runs(anchors.positions):
-        for position in _unfaithful(run, [known[p] for p in run], tokens):
+        for position in _patches(run, [known[p] for p in run], tokens):
             patched[position] = known[position]
     text = bytearray()
     for position in range(anchors.positions[-1] + 1 if anchors.positions else 0):
@@ -58,13 +58,13 @@ def encode_template(anchors: AnchorSet, tokens: TokenBytes, squeeze: Callable[[b
     for position, token in patched.items():
         out += varint(position - previous - 1) + varint(token)
         previous = position
-    return bytes(out) + squeeze(bytes(text))
+    return bytes(out) + compress(bytes(text))
 
 
 def decode_template(
-    body: bytes, contract: Contract, tokens: TokenBytes, unsqueeze: Callable[[bytes, int, str], bytes]
+    body: bytes, contract: Contract, tokens: TokenBytes, decompress: Callable[[bytes, int, str], bytes]
 ) -> Shape:
-    """Read a template body back. Raises PayloadError subclasses for every way in which it can be wrong."""
+    """The shape in a template body. Raises PayloadError subclasses for a body that breaks a rule."""
     reader = Reader(body)
     canvas = reader.varint("canvas", MAX_CANVAS)
     length = reader.varint("length", MAX_CANVAS + 1)
@@ -73,7 +73,7 @@ def decode_template(
     for _ in range(reader.varint("number of patches", MAX_CANVAS)):
         previous += 1 + reader.varint("patch distance", MAX_CANVAS)
         found[previous] = reader.varint("patch id", 0x7FFFFFFF)
-    text = unsqueeze(reader.rest(), MAX_TEMPLATE_BYTES, "template")
+    text = decompress(reader.rest(), MAX_TEMPLATE_BYTES, "template")
     position = 0
     for index, segment in enumerate(text.split(b"\0")):
         position += index > 0
@@ -112,22 +112,22 @@ def _runs(positions: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def _unfaithful(run: list[int], ids: list[int], tokens: TokenBytes) -> list[int]:
-    """Positions of a run that must be left out of the text so that the rest tokenises to its own ids."""
+def _patches(run: list[int], ids: list[int], tokens: TokenBytes) -> list[int]:
+    """Positions of a run that must be left out of the text so that the rest tokenises to the same ids."""
     out: list[int] = []
     todo = [(0, len(ids))]
     while todo:
         start, end = todo.pop()
-        at = _first_difference(ids[start:end], tokens)
-        if at is None:
+        index = _first_difference(ids[start:end], tokens)
+        if index is None:
             continue
-        out.append(run[start + at])
-        todo += [(start, start + at), (start + at + 1, end)]
+        out.append(run[start + index])
+        todo += [(start, start + index), (start + index + 1, end)]
     return sorted(out)
 
 
 def _first_difference(ids: list[int], tokens: TokenBytes) -> int | None:
-    """Index of the first id that tokenising the text of `ids` does not give back; None where all do."""
+    """Index of the first id that tokenising the text of `ids` does not give back; None where all match."""
     pieces = [tokens.token_bytes(token) for token in ids]
     for index, piece in enumerate(pieces):
         if not piece or b"\0" in piece:

@@ -1,14 +1,15 @@
-"""How likely each token is to come next: a log-linear model in integers.
+"""The token model of codec compact: a log-linear context model in integers.
 
-Knows the prompt, the tokens coded so far and a `Prior`; every candidate gets a score, a sum of weights in
-1/16 bits, and a mass of 2^(score/16). Does not know runs or bytes. SPEC.md gives the same model in words.
+Responsible for the probability of the next token, given the prompt, the tokens coded so far and a `Prior`:
+every candidate has a score, a sum of weights in 1/16 bits, and a mass of 2^(score/16). Not responsible for
+runs or bytes. SPEC.md defines the same model.
 
-Candidates, in the order in which they lie on the coder's number line:
+Candidates, in the order of their intervals:
   END          where allowed;
-  favourites   tokens that a context speaks for: they follow the last one or two tokens in the prior's pairs
-               and triples, or followed the last token before, in the prompt or in the answer;
+  context      tokens that a context predicts: they follow the last one or two tokens in the prior's pairs and
+               triples, or followed the last token at an earlier place in the prompt or the answer;
   slots        every common token of the prior and every token of prompt and answer;
-  escape       any id at all, by its rank.
+  escape       any id, by its rank.
 """
 
 from __future__ import annotations
@@ -21,32 +22,33 @@ from payload.codecs.prior import END, START, Prior, mass
 from payload.codecs.range_coder import Coder
 
 GAP = -3
-"""Stands in the text for one or more positions without a token: no context reaches across."""
+"""Marks one or more positions without a token: no context reaches across."""
 
 MAX_PROMPT_IDS = 4096
-"""Only so many of the prompt's last ids are used, so that time stays bounded."""
+"""Last ids of the prompt that are used: bounds the time."""
 MAX_OCCURRENCES = 24
 MAX_MATCH = 6
 _COUNT_CLASS = (0, 1, 2, 2, 3, 3, 3)
 """Class of a count in the prompt; 4 from 7 on. In the answer: at most 3."""
 
 
-class Favourite(NamedTuple):
-    """A candidate with a reason: classes of pair and triple, of its match in the prompt and in the answer.
+class ContextCandidate(NamedTuple):
+    """A candidate that a context predicts: classes of its pair, its triple and its matches.
 
-    For END, `near` is the best match in the prompt of a token that ends a line.
+    prompt_match, answer_match: class of its longest match in the prompt and in the answer. For END,
+    `prompt_match` is the best match in the prompt of a token that ends a line.
     """
 
     id: int
     pair: int
     triple: int
-    near: int
-    own: int
+    prompt_match: int
+    answer_match: int
 
     @property
-    def group(self) -> int:
-        """Which kinds of reason: 1 statistics, 2 matches, 3 both."""
-        return (1 if self.pair or self.triple else 0) + (2 if self.near or self.own else 0)
+    def source(self) -> int:
+        """The sources of the prediction: 1 statistics, 2 matches, 3 both."""
+        return (1 if self.pair or self.triple else 0) + (2 if self.prompt_match or self.answer_match else 0)
 
 
 class TokenModel:
@@ -73,7 +75,7 @@ class TokenModel:
             if 0 <= token < vocab_size:
                 self._prompt_count[token] = self._prompt_count.get(token, 0) + 1
         for token in self._prompt_count:
-            self._weigh(token)
+            self._update_slot(token)
         self._answer = len(self._tokens)
         self._append(START)
 
@@ -83,30 +85,30 @@ class TokenModel:
             self._append(GAP)
 
     def push(self, token: int) -> None:
-        """The next position holds a token that both sides know already."""
+        """The next position holds a token that a base gives."""
         self._append(token)
         self._answer_count[token] = self._answer_count.get(token, 0) + 1
-        self._weigh(token)
+        self._update_slot(token)
 
     def code(self, coder: Coder, token: int, *, may_end: bool) -> int:
-        """Code the token at the next position, or END, and learn from it."""
-        favourites, longest = self.favourites()
+        """Code the token at the next position, or END, and adapt to it."""
+        candidates, longest = self.context_candidates()
         if not may_end:
-            del favourites[0]
-        names = [favourite.id for favourite in favourites]
-        starts = list(accumulate((mass(self.score(each)) for each in favourites), initial=0))
-        hidden = [self._slot[name] for name in names if name in self._slot]
+            del candidates[0]
+        ids = [candidate.id for candidate in candidates]
+        starts = list(accumulate((mass(self.score(each)) for each in candidates), initial=0))
+        excluded = [self._slot[each] for each in ids if each in self._slot]
         slots_at = starts[-1]
-        escape_at = slots_at + self._total - sum(self._mass[slot] for slot in hidden)
+        escape_at = slots_at + self._total - sum(self._mass[slot] for slot in excluded)
         escape = mass(self._weights.escape[self.escape_class(longest)])
         total = escape_at + escape
         if coder.encoder:
-            if token in names:
-                index = names.index(token)
+            if token in ids:
+                index = ids.index(token)
                 coder.encoder.put(starts[index], starts[index + 1] - starts[index], total)
             elif token in self._slot:
                 slot = self._slot[token]
-                before = sum(self._mass[:slot]) - sum(self._mass[h] for h in hidden if h < slot)
+                before = sum(self._mass[:slot]) - sum(self._mass[h] for h in excluded if h < slot)
                 coder.encoder.put(slots_at + before, self._mass[slot], total)
             else:
                 coder.encoder.put(escape_at, escape, total)
@@ -119,10 +121,10 @@ class TokenModel:
                 while starts[index + 1] <= target:
                     index += 1
                 coder.decoder.take(starts[index], starts[index + 1] - starts[index], total)
-                token = names[index]
+                token = ids[index]
             elif target < escape_at:
                 left = list(self._mass)
-                for slot in hidden:
+                for slot in excluded:
                     left[slot] = 0
                 before = slots_at
                 for slot, end_of in enumerate(accumulate(left, initial=slots_at)):
@@ -140,11 +142,11 @@ class TokenModel:
         return token
 
     def escape_class(self, longest: int) -> int:
-        """By the longest match, and whether there is a token before at all."""
+        """Class of an escape: by the longest match, and whether a token precedes."""
         return min(longest, 4) + (5 if self._tokens[-1] >= 0 else 0)
 
     def _rank(self, coder: Coder, token: int) -> int:
-        """Any id: the bit length of id + 1, then its place among the ids of that length."""
+        """Code any id: the bit length of id + 1, then its index among the ids of that length."""
         bits = self._vocab_size.bit_length()
         length = coder.choice((token + 1).bit_length() - 1, self._weights.escape_bits[:bits])
         first = (1 << length) - 1
@@ -158,7 +160,7 @@ class TokenModel:
         self._alike.append(alike)
 
     def features(self, token: int) -> tuple[int, bool, int, int, int]:
-        """What is known of a token whatever came last: how common, present at all, rank, two counts."""
+        """The features of a token that no context changes: frequency class, presence, rank, two counts."""
         known = self._words.classes.get(token, 0)
         in_prompt = self._prompt_count.get(token, 0)
         in_answer = self._answer_count.get(token, 0)
@@ -171,7 +173,7 @@ class TokenModel:
         )
 
     def _score(self, token: int) -> int:
-        """Of a token that no context speaks for."""
+        """The score of a token that no context predicts."""
         weights = self._weights
         known, present, rank, in_prompt, in_answer = self.features(token)
         return (
@@ -181,8 +183,8 @@ class TokenModel:
             + weights.answer_count[in_answer]
         )
 
-    def _weigh(self, token: int) -> None:
-        """Give a token a slot, or its slot a new mass."""
+    def _update_slot(self, token: int) -> None:
+        """Give a token a slot, or update the mass of its slot."""
         score = self._score(token)
         slot = self._slot.get(token)
         if slot is None:
@@ -196,53 +198,56 @@ class TokenModel:
             self._base[slot] = score
             self._mass[slot] = mass(score)
 
-    def favourites(self) -> tuple[list[Favourite], int]:
-        """Tokens a context speaks for, and END in any case, first; and the length of the longest match."""
+    def context_candidates(self) -> tuple[list[ContextCandidate], int]:
+        """END, then the tokens that a context predicts; and the length of the longest match."""
         words, last = self._words, self._tokens[-1]
         pairs = words.pairs.get(last, {})
         triples = words.triples.get((self._tokens[-2], last), {}) if last >= 0 else {}
         in_prompt, in_answer = self._matches()
-        near_longest = max(in_prompt.values(), default=0)
-        own_longest = max(in_answer.values(), default=0)
-        near_alone = sum(length == near_longest for length in in_prompt.values()) == 1
-        own_alone = sum(length == own_longest for length in in_answer.values()) == 1
+        prompt_longest = max(in_prompt.values(), default=0)
+        answer_longest = max(in_answer.values(), default=0)
+        prompt_alone = sum(length == prompt_longest for length in in_prompt.values()) == 1
+        answer_alone = sum(length == answer_longest for length in in_answer.values()) == 1
         out = []
         line = 0
         for token in dict.fromkeys((*pairs, *triples, *in_prompt, *in_answer)):
             if token == END:
                 continue
-            near = _match(in_prompt.get(token, 0), near_longest, near_alone)
-            own = _match(in_answer.get(token, 0), own_longest, own_alone)
-            out.append(Favourite(token, pairs.get(token, 0), triples.get(token, 0), near, own))
-            if near > line and token in words.breaks:
-                line = near
-        end = Favourite(END, pairs.get(END, 0), triples.get(END, 0), line, 0)
-        return [end, *out], max(near_longest, own_longest)
+            prompt_match = _match(in_prompt.get(token, 0), prompt_longest, prompt_alone)
+            answer_match = _match(in_answer.get(token, 0), answer_longest, answer_alone)
+            pair, triple = pairs.get(token, 0), triples.get(token, 0)
+            out.append(ContextCandidate(token, pair, triple, prompt_match, answer_match))
+            if prompt_match > line and token in words.breaks:
+                line = prompt_match
+        end = ContextCandidate(END, pairs.get(END, 0), triples.get(END, 0), line, 0)
+        return [end, *out], max(prompt_longest, answer_longest)
 
-    def score(self, token: Favourite) -> int:
+    def score(self, token: ContextCandidate) -> int:
         weights = self._weights
         if token.id == END:
             return (
                 weights.end_pair[token.pair]
                 + weights.triple[token.triple]
-                + weights.end_line[token.near]
+                + weights.end_line[token.prompt_match]
                 + weights.end_age[min(6, (self._coded + 1).bit_length())]
             )
         slot = self._slot.get(token.id)
         base = self._score(token.id) if slot is None else self._base[slot]
-        group = token.group
+        source = token.source
         return (
             base
-            + (base * weights.scale[group] >> 4)
-            + weights.source[group]
+            + (base * weights.scale[source] >> 4)
+            + weights.source[source]
             + weights.pair[token.pair]
             + weights.triple[token.triple]
-            + weights.prompt_match[token.near]
-            + weights.answer_match[token.own]
+            + weights.prompt_match[token.prompt_match]
+            + weights.answer_match[token.answer_match]
         )
 
     def _matches(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Tokens that followed the last one before and their longest shared context: in prompt, in answer."""
+        """Tokens that followed earlier occurrences of the last one, with the length of the longest common
+        context: in the prompt, in the answer.
+        """
         in_prompt: dict[int, int] = {}
         in_answer: dict[int, int] = {}
         tokens, alike, end = self._tokens, self._alike, len(self._tokens) - 1
@@ -268,7 +273,7 @@ class TokenModel:
 
 
 def _match(length: int, longest: int, alone: bool) -> int:
-    """Class of a match: 0 none; else by length, whether another is longer, whether it is the only longest."""
+    """Class of a match: 0 without one; else by length, and whether it is the longest and the only one."""
     if not length:
         return 0
     return 1 + (length - 1) * 3 + (0 if length < longest else 2 if alone else 1)

@@ -1,7 +1,7 @@
-"""Word statistics of one vocabulary, counted from texts, and the model file they are written to.
+"""Word statistics of one vocabulary: counting them, and writing the model file.
 
-Knows token ids, counts and the layout that `prior.parse` reads. Does not know where texts come from or how
-weights are fitted (`train`).
+Responsible for counts of tokens, pairs and triples, and for the layout that `prior.parse` reads. Not
+responsible for texts or for fitting weights (see `tools.train_token_model`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from payload.bytesio import varint
 from payload.codecs.prior import END, START, WEIGHT_SIZES, Weights, Words
 
 MAX_FOLLOWERS = 64
-"""Followers kept of a context: bounds the time a token takes."""
+"""Followers kept per context: bounds the time per token."""
 MAX_COMMON = 1500
 
 _LEAST_COMMON = 3.0
 _LEAST_PAIR = 2.0
 _LEAST_TRIPLE = 3.5
-_DOUBT = 1.5
+_DISCOUNT = 1.5
 
 
 class Text(NamedTuple):
-    """Token ids with START before and END after them where known; negative ids else are gaps."""
+    """Token ids, with START first and END last where known; other negative ids are gaps."""
 
     ids: Sequence[int]
     weight: float
@@ -55,11 +55,11 @@ def count_words(texts: Iterable[Text], piece: Callable[[int], str]) -> Words:
         for token in sorted(common)
         if single[token] >= _LEAST_COMMON
     }
-    told = {c: _classes(followers, _LEAST_PAIR, 16) for c, followers in sorted(pairs.items())}
-    told3 = {c: _classes(followers, _LEAST_TRIPLE, 12) for c, followers in sorted(triples.items())}
-    told = {context: followers for context, followers in told.items() if followers}
-    told3 = {context: followers for context, followers in told3.items() if followers}
-    lexicon = _lexicon(Words(classes, told, told3))
+    pair_classes = {c: _classes(followers, _LEAST_PAIR, 16) for c, followers in sorted(pairs.items())}
+    triple_classes = {c: _classes(followers, _LEAST_TRIPLE, 12) for c, followers in sorted(triples.items())}
+    pair_classes = {context: followers for context, followers in pair_classes.items() if followers}
+    triple_classes = {context: followers for context, followers in triple_classes.items() if followers}
+    lexicon = _lexicon(Words(classes, pair_classes, triple_classes))
     first: dict[str, int] = {}
     alike = {}
     for token in lexicon:
@@ -67,12 +67,12 @@ def count_words(texts: Iterable[Text], piece: Callable[[int], str]) -> Words:
         if word and first.setdefault(word, token) != token:
             alike[token] = first[word]
     breaks = frozenset(token for token in lexicon if "Ċ" in piece(token))
-    return Words(classes, told, told3, alike, breaks)
+    return Words(classes, pair_classes, triple_classes, alike, breaks)
 
 
 def _classes(followers: Counter[int], least: float, most: int) -> dict[int, int]:
-    """Half bits of surprise, from 1 on, of the followers that are kept; END first, then in order of id."""
-    total = followers.total() + _DOUBT
+    """Classes of the kept followers: their surprisal in half bits, from 1 on; END first, then by id."""
+    total = followers.total() + _DISCOUNT
     kept = sorted(followers, key=lambda token: (-followers[token], token))[:MAX_FOLLOWERS]
     return {
         token: 1 + min(most - 1, round(-2 * math.log2(followers[token] / total)))
@@ -82,7 +82,7 @@ def _classes(followers: Counter[int], least: float, most: int) -> dict[int, int]
 
 
 def _lexicon(words: Words) -> list[int]:
-    """Every token the words speak of, ascending."""
+    """Every token of the statistics, ascending."""
     tokens = {*words.classes, *words.pairs, *words.breaks, *words.alike, *words.alike.values()}
     tokens.update(token for followers in words.pairs.values() for token in followers)
     tokens.update(token for context in words.triples for token in context)
@@ -91,7 +91,7 @@ def _lexicon(words: Words) -> list[int]:
 
 
 def write_model(vocab_size: int, plain: Weights, trained: Weights, words: Words) -> bytes:
-    """The model file: see SPEC.md, "The model file"."""
+    """The bytes of the model file (SPEC.md, "The model file")."""
     out = bytearray()
     for weights in (plain, trained):
         for name, size in WEIGHT_SIZES.items():

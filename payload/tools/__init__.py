@@ -1,1 +1,1 @@
-"""Command-line tools over payloads: inspect, codec benchmark, training of the token model."""
+"""Commands over payloads: inspect, codec benchmark, training of the token model."""

@@ -1,7 +1,8 @@
-"""`python -m payload bench`: what every codec makes of published diffusion runs.
+"""`python -m payload bench`: bytes per codec on published diffusion runs.
 
-Knows traces and codecs; every figure counts all bytes of a payload and every payload is decoded and compared
-before it is counted. Payloads carry positions, ids, canvas and the answer's length, no optional fields.
+Responsible for encoding traces with every codec and for the tables: every figure counts all bytes of a
+payload, and every payload is decoded and compared before it is counted. Payloads carry positions, ids, canvas
+and the answer's length, no optional fields. Not responsible for traces (see `published_runs`) or codecs.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ CODECS: dict[str, tuple[Codec, bool]] = {
     "compact": (Codec.COMPACT, True),
     "compact-no-prompt": (Codec.COMPACT, False),
 }
-"""Name -> codec, and whether both sides know the prompt."""
+"""By name: the codec, and whether both sides know the prompt."""
 
 FULL = "1.0"
-"""The whole answer as anchors: what the last fraction leaves open is read from the output's text."""
+"""The whole answer as anchors; where the last fraction is not complete, the tokens of the output's text."""
 
 STREAM = ("0.1", "0.15", "0.25")
 """Fractions of a stream of refinements: one payload, then two that add to it."""
 
 LONG = 20
-"""Answers over so many tokens are compared with zstd and a dictionary."""
+"""Answers with more tokens are compared with zstd and a dictionary."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +107,7 @@ def measure(
     *,
     with_length: bool = True,
 ) -> dict[str, Any]:
-    """The report: bytes by fraction and codec, of full text, of a stream, and what was compared."""
+    """The report: bytes by fraction and codec, of the full text and of a stream, and comparisons."""
     fractions = sorted({f for trace in traces for f in trace.anchors} | {FULL}, key=float)
     sizes: dict[str, dict[str, list[int]]] = {f: {name: [] for name in CODECS} for f in fractions}
     trips: dict[str, dict[str, int]] = {f: dict.fromkeys(CODECS, 0) for f in fractions}
@@ -127,8 +128,8 @@ def measure(
         if "0.1" in trace.anchors:
             beaten["template"] += sizes["0.1"]["compact"][-1] < sizes["0.1"]["template-gzip"][-1]
         text = _answer_text(trace, tokenizer)
-        for name, squeeze in _full_text_codecs(trace.prompt).items():
-            full.setdefault(name, []).append(len(squeeze(text)))
+        for name, compress in _full_text_codecs(trace.prompt).items():
+            full.setdefault(name, []).append(len(compress(text)))
         if len(anchors_of(trace, FULL, tokenizer).ids) > LONG:
             beaten["long"] += 1
             beaten["zstd_dictionary"] += sizes[FULL]["compact"][-1] < full["zstd-dictionary"][-1]
@@ -167,7 +168,7 @@ def summary(values: Sequence[float]) -> dict[str, float]:
 def _stream(
     trace: Trace, tokenizer: TraceTokenizer, prompt_ids: list[int], with_length: bool
 ) -> Iterator[int]:
-    """Sizes of a stream's payloads; each is decoded on top of the ones before."""
+    """Bytes of a stream's payloads; each is decoded on top of the one before."""
     base: Base | None = None
     for fraction in STREAM:
         anchors = anchors_of(trace, fraction, tokenizer, with_length)
@@ -180,7 +181,7 @@ def _stream(
 
 
 def _answer_text(trace: Trace, tokenizer: TraceTokenizer) -> bytes:
-    """Text of the very ids that fraction FULL codes."""
+    """Text of the ids that fraction FULL codes."""
     return b"".join(tokenizer.token_bytes(token) for token in full_answer(trace, tokenizer))
 
 
@@ -211,7 +212,7 @@ def _full_text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:
 def speed(
     traces: Sequence[Trace], tokenizer: TraceTokenizer, prompts: dict[str, list[int]]
 ) -> dict[str, float]:
-    """Template payloads decoded a second (at 10%), ms for compact with 100 anchors; best of 5."""
+    """Template payloads decoded per second (at 10%), ms for compact with 100 anchors; best of 5."""
     unprimed = Shared(tokenizer.contract, tokens=tokenizer)
     fraction = min(traces[0].anchors, key=lambda f: abs(float(f) - 0.1))
     templates = [
@@ -231,7 +232,7 @@ def speed(
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Processor seconds of the fastest of five: what else the machine does must not count."""
+    """Processor seconds of the fastest of five runs, so that other load does not count."""
     times = []
     for _ in range(5):
         start = time.process_time()
@@ -254,7 +255,7 @@ def _progress(traces: Sequence[Trace]) -> Iterator[Trace]:
 
 def print_tables(report: dict[str, Any]) -> None:
     count = report["traces"]
-    print(f"{count} traces; bytes a payload, all framing included (mean / median / p95)\n")
+    print(f"{count} traces; bytes per payload, all framing included (mean / median / p95)\n")
     print(f"{'fraction':>8}  " + "  ".join(f"{name:>22}" for name in CODECS) + "   round trips")
     for fraction, row in report["fractions"].items():
         cells = [f"{row[n]['mean']:8.2f} /{row[n]['median']:5.0f} /{row[n]['p95']:5.0f}" for n in CODECS]
@@ -280,7 +281,7 @@ def print_tables(report: dict[str, Any]) -> None:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Mean bytes by fraction, one line a codec, and the full text's compressors as levels."""
+    """Mean bytes by fraction, one line per codec, and the full text's compressors as levels."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -295,7 +296,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
         if name != "raw":
             axes.axhline(row["mean"], linewidth=0.8, linestyle=":", color="grey")
             axes.annotate(f"{name} of the full text", (0.62, row["mean"]), fontsize=7, va="bottom")
-    axes.set(xlabel="fraction of the diffusion steps", ylabel="mean bytes a payload", ylim=(0, None))
+    axes.set(xlabel="fraction of the diffusion steps", ylabel="mean bytes per payload", ylim=(0, None))
     axes.set_title(f"{report['traces']} runs")
     axes.legend(fontsize=8)
     picture = BytesIO()

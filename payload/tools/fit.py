@@ -1,7 +1,7 @@
-"""Fits the weights of the token model: the fewest bits for recorded tokens, by gradient descent in numpy.
+"""Fitting of the token model's weights: gradient descent (Adam) on the bits of recorded tokens, in numpy.
 
-Knows the sum that `TokenModel.score` makes, here in floating point and in bits; the result is rounded to the
-integers that both sides use. Does not know texts or files.
+Responsible for the score of `TokenModel.score` in floating point, its gradient, and rounding the result to
+the integers that both sides use. Not responsible for texts or files.
 """
 
 from __future__ import annotations
@@ -14,34 +14,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from payload.codecs.prior import END, WEIGHT_SIZES, Weights
-from payload.codecs.token_model import Favourite
+from payload.codecs.token_model import ContextCandidate
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Kind = tuple[int, ...]
 
 STEPS = 200
 RATE = 0.15
 DECAY = 2e-5
-"""Pull of every weight towards zero, in bits a token per squared bit: what was rare says little."""
+"""Weight decay, in bits per token and squared bit: rare features stay near zero."""
 
 OFFSET = 9 * 16
-"""Added to every candidate's score, so that the unlikely ones still have a mass."""
+"""Added to every candidate's score, so that unlikely candidates have a mass of at least 1."""
 
 _AT = dict(zip(WEIGHT_SIZES, np.cumsum([0, *WEIGHT_SIZES.values()]).tolist(), strict=False))
 _SIZE = sum(WEIGHT_SIZES.values())
 
 
 class Instance(NamedTuple):
-    """One coded token: what the candidates looked like, and which it was.
+    """One coded token: the features of the candidates, and which of them it was.
 
-    kinds:      features of the slots no context speaks for -> how many look so.
-    favourites: each favourite and its features (None for END).
-    target:     index of the favourite it was; else `slot` its features; else it escaped.
+    kinds:      features of the slots that no context predicts -> number of such slots.
+    candidates: each context candidate and its features (None for END).
+    target:     index of the candidate it was; else `slot` has its features; else it was an escape.
     """
 
     kinds: Mapping[Kind, int]
-    favourites: Sequence[tuple[Favourite, Kind | None]]
+    candidates: Sequence[tuple[ContextCandidate, Kind | None]]
     target: int | None
     slot: Kind | None
     token: int
@@ -64,7 +63,7 @@ def fit(instances: Sequence[Instance], name: str) -> Weights:
         rate = RATE * min(1.0, 2 * (1 - (step - 1) / STEPS))
         values -= rate * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-9)
         if step % 50 == 0:
-            print(f"\rfit {name}: step {step} of {STEPS}, {bits:.3f} bits a token", end="", file=sys.stderr)
+            print(f"\rfit {name}: step {step} of {STEPS}, {bits:.3f} bits per token", end="", file=sys.stderr)
     print(file=sys.stderr)
     return _rounded(values, problem.escaped)
 
@@ -76,7 +75,7 @@ def _rounded(values: Floats, escaped: Sequence[int]) -> Weights:
     }
     for name in ("seen", "unseen", "end_age", "escape"):
         units[name] = [value + OFFSET for value in units[name]]
-    # A scaled base is the base times (16 + scale) / 16, offset included: take out what the offset adds.
+    # A scaled base is the base times (16 + scale) / 16, offset included: subtract what the offset adds.
     units["source"] = [
         value - (OFFSET * scale >> 4) for value, scale in zip(units["source"], units["scale"], strict=True)
     ]
@@ -112,9 +111,9 @@ class _Problem:
                 target_kind[at] = number.setdefault(instance.slot, len(number))
             else:
                 self.escaped[(instance.token + 1).bit_length() - 1] += 1
-            for each, features in instance.favourites:
+            for each, features in instance.candidates:
                 owners.append(at)
-                groups.append(each.group)
+                groups.append(each.source)
                 if features is None:
                     assert each.id == END
                     bases.append(-1)
@@ -122,7 +121,7 @@ class _Problem:
                         (
                             _AT["end_pair"] + each.pair,
                             _AT["triple"] + each.triple,
-                            _AT["end_line"] + each.near,
+                            _AT["end_line"] + each.prompt_match,
                             _AT["end_age"] + instance.age,
                             -1,
                         )
@@ -133,9 +132,9 @@ class _Problem:
                         (
                             _AT["pair"] + each.pair,
                             _AT["triple"] + each.triple,
-                            _AT["prompt_match"] + each.near,
-                            _AT["answer_match"] + each.own,
-                            _AT["source"] + each.group,
+                            _AT["prompt_match"] + each.prompt_match,
+                            _AT["answer_match"] + each.answer_match,
+                            _AT["source"] + each.source,
                         )
                     )
         self.kinds = np.array([_kind_row(kind) for kind in number])
@@ -146,7 +145,7 @@ class _Problem:
         self.target_row, self.target_kind = target_row, target_kind
 
     def cost(self, values: Floats) -> tuple[float, Floats]:
-        """Mean bits a token, escapes' ids left out, and its slope. Scores are in bits."""
+        """Mean bits per token, without the ids of escapes, and the gradient. Scores are in bits."""
         padded = np.append(values, 0.0)
         kind_score = padded[self.kinds].sum(axis=1)
         base = np.where(self.bases >= 0, kind_score[self.bases], 0.0)

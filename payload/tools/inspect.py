@@ -1,7 +1,7 @@
-"""`python -m payload inspect`: what a payload says, in words or JSON.
+"""`python -m payload inspect`: header, optional fields and anchors of a payload, as text or JSON.
 
-Knows only what can be told without a tokenizer: the header always; the anchors where the contract, and the
-prompt ids if needed, are given.
+Responsible for what can be read without a tokenizer: the header always; the anchors where the contract, and
+the prompt ids if needed, are given. Not responsible for template payloads, deltas and codec predictive.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def run(args: argparse.Namespace) -> int:
         for key, value in report.items():
             print(f"{key:>14}  {value if value is not None else '-'}")
         if anchors is None:
-            why = "--contract" if contract is None else "--prompt-ids" if header.needs_prompt else None
+            option = "--contract" if contract is None else "--prompt-ids" if header.needs_prompt else None
             if header.codec is Codec.PREDICTIVE:
-                told = "need the device's model: python -m edge_runtime.fill"
+                hint = "need the device's model: python -m edge_runtime.fill"
             else:
-                told = f"give {why} to list them" if why else "need a tokenizer or a base"
-            print(f"{'anchors':>14}  {told}")
+                hint = f"give {option} to list them" if option else "need a tokenizer or a base"
+            print(f"{'anchors':>14}  {hint}")
     return 0
 
 

@@ -1,7 +1,8 @@
-"""Published runs of a diffusion model, as the bench and the training of the model file read them.
+"""Published runs of a diffusion model, read for the codec benchmark and the training of the model file.
 
-Knows the JSONL of traces (prompt, output, anchors at fractions of the steps) and the Qwen2.5 tokenizer file.
-Imports `tokenizers` only when a tokenizer is opened: nothing else in `payload` needs it.
+Responsible for the JSONL of traces (prompt, output, anchors at fractions of the steps) and the Qwen2.5
+tokenizer file. Not responsible for codecs. `tokenizers` is imported only when a tokenizer is opened: nothing
+else in `payload` needs it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from payload.contract import Contract
 from payload.files import InputError, read_text
 
 CANVAS = 512
-"""Response positions of every published run but the smallest set's."""
+"""Response positions of the published runs, but for the smallest set."""
 
 DEFAULT_TOKENIZER = Path("..") / "tokenizer" / "qwen2.5_tokenizer.json.gz"
-"""Where the tokenizer lies, seen from the folder of the traces."""
+"""Path of the tokenizer, relative to the folder of the traces."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,14 @@ class TraceTokenizer:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The visible character that byte-level BPE writes for each byte, inverted."""
+    """Byte by visible character, as byte-level BPE writes it."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(b): b for b in plain} | {chr(256 + at): b for at, b in enumerate(others)}
 
 
 def read_traces(path: Path) -> list[Trace]:
-    """Every run of a JSONL file. Raises InputError naming the line that is not one."""
+    """Every run of a JSONL file. Raises InputError naming the line that is not a run."""
     traces = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip():

@@ -1,10 +1,9 @@
-"""Trains `model.bin`: `python -m payload.tools.train_token_model`, with its worth on texts it has not seen.
+"""Training of `model.bin`, and its cross-validation: `python -m payload.tools.train_token_model`.
 
-Word statistics are counts (`words`); the weights of the token model are fitted so that the tokens of the
-traces cost the fewest bits, always under statistics that were made without the trace at hand. `--measure`
-codes every trace with a model, words and weights, that was made without its fold.
-
-Knows the token model's features (`tokenmodel`) by recording them. Needs numpy and tokenizers.
+Responsible for the texts, the folds and the features, which it records from the token model. Word statistics
+are counts (`word_statistics`); the weights are fitted (`fit`) so that the tokens of the traces take the
+fewest bits, always under statistics from which the trace at hand was left out. `--measure` codes every trace
+with statistics and weights made without its fold. Not responsible for coding. Needs tokenizers.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from payload.cli import run_command
 from payload.codecs import compact
 from payload.codecs.prior import END, MODEL_FILE, START, WEIGHT_SIZES, Prior, Weights, Words
 from payload.codecs.range_coder import Coder
 from payload.codecs.token_model import TokenModel
 from payload.codecs.word_statistics import Text, count_words, write_model
-from payload.files import InputError, read_text, write_whole
+from payload.files import read_text, write_whole
 from payload.header import HEADER_BYTES
 from payload.tools.codec_bench import FULL, anchors_of, summary
 from payload.tools.fit import Instance, fit
@@ -44,14 +44,14 @@ ZERO = Weights(**{name: (0,) * size for name, size in WEIGHT_SIZES.items()})
 
 
 class TextSource(NamedTuple):
-    """A text and the trace it goes with: left out together."""
+    """A text and the name of its trace: both are left out together."""
 
     name: str | None
     text: Text
 
 
 class Recorder(TokenModel):
-    """A token model that notes, for every token it codes, what each candidate looked like."""
+    """A token model that records the features of every candidate of each token it codes."""
 
     def __init__(self, prior: Prior, vocab_size: int, prompt_ids: Sequence[int]) -> None:
         self.instances: list[Instance] = []
@@ -62,29 +62,29 @@ class Recorder(TokenModel):
         self._kinds: Counter[tuple[int, ...]] = Counter(self._kind.values())
         super().__init__(prior, vocab_size, prompt_ids)
 
-    def _weigh(self, token: int) -> None:
-        super()._weigh(token)
+    def _update_slot(self, token: int) -> None:
+        super()._update_slot(token)
         kind = self.features(token)
         self._kinds[self._kind.get(token, kind)] -= token in self._kind
         self._kinds[kind] += 1
         self._kind[token] = kind
 
     def code(self, coder: Coder, token: int, *, may_end: bool) -> int:
-        favourites, longest = self.favourites()
+        candidates, longest = self.context_candidates()
         if not may_end:
-            del favourites[0]
+            del candidates[0]
         kinds = {kind: count for kind, count in self._kinds.items() if count}
         looks = []
-        for each in favourites:
+        for each in candidates:
             kind = self._kind.get(each.id)
             if kind is not None:
                 kinds[kind] -= 1
             looks.append((each, self.features(each.id) if each.id != END else None))
-        names = [each.id for each in favourites]
+        names = [each.id for each in candidates]
         self.instances.append(
             Instance(
                 kinds=kinds,
-                favourites=looks,
+                candidates=looks,
                 target=names.index(token) if token in names else None,
                 slot=self._kind.get(token) if token not in names else None,
                 token=token,
@@ -100,7 +100,7 @@ class Recorder(TokenModel):
 
 
 def record(trace: Trace, prompt_ids: Sequence[int], prior: Prior, vocab_size: int) -> list[Instance]:
-    """What the model sees of a trace's anchors at 25%, those of 10% counting most."""
+    """Instances of a trace's anchors at 25% of the steps; those of 10% have the greatest weight."""
     model = Recorder(prior, vocab_size, prompt_ids)
     pairs = trace.anchors["0.25"]
     whole = len(pairs) == trace.length
@@ -119,7 +119,7 @@ def record(trace: Trace, prompt_ids: Sequence[int], prior: Prior, vocab_size: in
 
 
 def sources(args: argparse.Namespace, traces: list[Trace], tokenizer: TraceTokenizer) -> list[TextSource]:
-    """Every text that words are counted from."""
+    """Every text for the word statistics."""
     out = []
     for trace in traces:
         ids = [START, *full_answer(trace, tokenizer)]
@@ -159,7 +159,7 @@ def _problems(folder: Path) -> Iterable[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m payload.tools.train_token_model",
-        description="Make the model file of codec compact.",
+        description="Train the model file of codec compact.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -171,23 +171,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--tokenizer", type=Path, help="tokenizer.json[.gz]; default: beside the traces' folder"
     )
-    parser.add_argument("--folds", type=int, default=5, help="folds that are left out in turn (5)")
-    parser.add_argument("--measure", action="store_true", help="only say what held-out traces cost")
+    parser.add_argument("--folds", type=int, default=5, help="folds of the cross-validation (5)")
+    parser.add_argument("--measure", action="store_true", help="only print the cost of held-out traces")
     parser.add_argument(
         "-o", "--output", type=Path, default=MODEL_FILE, help="model file (payload/model.bin)"
     )
     args = parser.parse_args(argv)
-    try:
-        make(args)
-    except InputError as error:
-        print(f"payload.tools.train_token_model: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return run_command("payload.tools.train_token_model", lambda: train(args))
 
 
-def make(args: argparse.Namespace) -> None:
+def train(args: argparse.Namespace) -> int:
+    """Trains and writes the model file, or with `--measure` prints the cost of held-out traces."""
     tokenizer = TraceTokenizer(args.tokenizer or args.traces.parent / DEFAULT_TOKENIZER)
     size = tokenizer.contract.vocab_size
     traces = read_traces(args.traces)
@@ -224,13 +218,14 @@ def make(args: argparse.Namespace) -> None:
             row = summary(sizes)
             print(
                 f"held out, at {fraction}, prompt {'known' if known else 'unknown'}: mean {row['mean']:.2f}, "
-                f"median {row['median']:.0f}, 95% below {row['p95']:.0f} bytes a payload"
+                f"median {row['median']:.0f}, 95% below {row['p95']:.0f} bytes per payload"
             )
-        return
+        return 0
     weights = [fit([i for part in parts for i in part], "all") for parts in (plain, trained)]
     data = write_model(size, weights[0], weights[1], words_without(set(), texts, tokenizer))
     write_whole(args.output, data)
     print(f"{args.output}: {len(data)} bytes")
+    return 0
 
 
 def words_without(names: set[str], texts: list[TextSource], tokenizer: TraceTokenizer) -> Words:

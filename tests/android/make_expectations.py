@@ -29,7 +29,7 @@ from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
 from payload import AnchorSet, Base, Codec, Contract, Extras, PayloadError, Shared, decode, encode, peek
-from payload.codecs.compression import unzstd
+from payload.codecs.compression import zstd_decompress
 from payload.files import write_whole
 from payload.header import seal
 
@@ -133,7 +133,7 @@ def frames(luck: random.Random) -> Iterator[dict[str, Any]]:
 
 def _unpacked(data: bytes) -> str | None:
     try:
-        return unzstd(data, 1 << 17, "frame").hex()
+        return zstd_decompress(data, 1 << 17, "frame").hex()
     except PayloadError:
         return None
 

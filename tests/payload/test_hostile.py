@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from payload import AnchorSet, Codec, PayloadError, Shared, decode, encode, peek
-from payload.codecs.compact import ANCHORS_A_BYTE, FREE_ANCHORS
+from payload.codecs.compact import FREE_TOKENS, TOKENS_PER_BYTE
 from payload.errors import MalformedPayloadError
 from payload.header import MAX_PAYLOAD_BYTES, seal
 from tests.payload import fuzz_decode
@@ -73,7 +73,7 @@ def test_few_bytes_cannot_ask_for_many_tokens() -> None:
     shared = Shared(fuzz_decode.TOY)
     data = encode(anchors, shared)
     body = data[4:]
-    assert FREE_ANCHORS + ANCHORS_A_BYTE * len(body) >= 2001
+    assert FREE_TOKENS + TOKENS_PER_BYTE * len(body) >= 2001
     assert decode(data, shared) == anchors
     with pytest.raises(MalformedPayloadError, match="tokens in"):
         decode(seal(fuzz_decode.TOY, Codec.COMPACT, body.rstrip(b"\0")), shared)

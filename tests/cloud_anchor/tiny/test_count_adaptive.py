@@ -11,9 +11,9 @@ import pytest
 from cloud_anchor.tiny import count_adaptive
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
-from payload.codecs import adaptive_counts
+from payload.codecs import initial_counts
 from payload.codecs.adaptive_model import FORMAT_COUNTS
-from payload.codecs.naming import BUCKETS, WAYS
+from payload.codecs.rank_codes import BUCKETS, MODES
 
 
 @pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped bundle is missing")
@@ -26,12 +26,12 @@ def test_counts_have_the_form_of_the_formats_and_change_nothing() -> None:
     for field in fields(FORMAT_COUNTS):
         expected = _form(getattr(FORMAT_COUNTS, field.name))
         assert _form(getattr(first, field.name)) == _form(getattr(second, field.name)) == expected
-    assert _form(FORMAT_COUNTS.ways) == ((WAYS,) * 2,) * BUCKETS
+    assert _form(FORMAT_COUNTS.modes) == ((MODES,) * 2,) * BUCKETS
     assert count_adaptive.count(texts, tokens) == first, "counting leaves the format's counts as they are"
 
 
 def test_the_module_is_what_the_program_writes() -> None:
-    shipped = Path(adaptive_counts.__file__).read_text("utf-8")
+    shipped = Path(initial_counts.__file__).read_text("utf-8")
     assert count_adaptive.source(FORMAT_COUNTS, 400) == shipped
 
 

@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 from payload import AnchorSet, Base, Codec, Contract, Decoding, PayloadError, Shared, decode, encode, peek
 from payload.codecs import predictive
 from payload.codecs.adaptive_model import AdaptiveModel
-from payload.codecs.naming import BUCKETS, BY_6_BITS, NUMBER, TOP, Name, bucket_of, names, resolve
 from payload.codecs.range_coder import Coder
+from payload.codecs.rank_codes import (
+    BUCKETS,
+    ESCAPE,
+    RANK_MOD_64,
+    TOP,
+    RankCode,
+    confidence_bucket,
+    rank_codes,
+    token_of,
+)
 from payload.errors import FingerprintError, MalformedPayloadError
 from payload.header import seal
 from tests.payload.fake_predictor import HashPredictor
@@ -93,7 +102,7 @@ def test_numbers_that_are_off_by_more_are_noticed_or_harmless(anchors: AnchorSet
         assert decode(data, Shared(CONTRACT, predictor=HashPredictor(WORDS, PROMPT, noise=noise))) == anchors
 
 
-def test_another_ranking_is_never_accepted() -> None:
+def test_another_model_is_never_accepted() -> None:
     """Under 299 other models each is refused, though a check of 16 bits may err once in 65,536."""
     model = HashPredictor(WORDS, PROMPT)
     text = own_text(model, {2: 7, 5: 9, 11: 3}, 20)
@@ -119,7 +128,7 @@ def test_changed_bytes_and_another_prompt_are_noticed(at: int, change: int) -> N
         decode(bytes(data), Shared(CONTRACT, predictor=HashPredictor(WORDS, [*PROMPT, 1])))
 
 
-def test_the_header_names_the_ranking_and_the_payload_is_refused_without_it() -> None:
+def test_the_header_names_the_fingerprint_and_the_payload_is_refused_without_it() -> None:
     model = HashPredictor(WORDS, PROMPT)
     data = encode(AnchorSet((0,), (7,), 64, CONTRACT, 3), Shared(CONTRACT, predictor=model), "predictive")
     header = peek(data, Shared(CONTRACT, PROMPT))
@@ -198,23 +207,25 @@ def test_every_name_finds_its_token_within_the_tolerance(seed: int, token: int, 
     row = HashPredictor(WORDS, [seed]).row([])
     seen = set(range(0, WORDS, 3))
     off = row + np.random.default_rng(seed).uniform(-tolerance / 2, tolerance / 2, len(row)) * 0.99
-    for name in names(row, token, seen, tolerance):
-        assert resolve(row, name, seen) == token
-        assert resolve(off, name, seen) == token
-    bucket, clear = bucket_of(row, tolerance)
+    for code in rank_codes(row, token, seen, tolerance):
+        assert token_of(row, code, seen) == token
+        assert token_of(off, code, seen) == token
+    bucket, stable = confidence_bucket(row, tolerance)
     assert 0 <= bucket < BUCKETS
-    assert not clear or tolerance == 0 or bucket_of(off)[0] == bucket
+    assert not stable or tolerance == 0 or confidence_bucket(off)[0] == bucket
 
 
-def test_equal_guesses_are_told_apart() -> None:
+def test_equal_predictions_are_distinguished() -> None:
     row = np.full(WORDS + 1, -np.log(WORDS + 1))
-    assert {resolve(row, names(row, t, (), 0.0)[0], ()) for t in range(WORDS + 1)} == set(range(WORDS + 1))
-    assert [name.way for name in names(row, 5, (), 0.1)] == [
-        BY_6_BITS,
-        NUMBER,
+    assert {token_of(row, rank_codes(row, t, (), 0.0)[0], ()) for t in range(WORDS + 1)} == set(
+        range(WORDS + 1)
+    )
+    assert [code.mode for code in rank_codes(row, 5, (), 0.1)] == [
+        RANK_MOD_64,
+        ESCAPE,
     ]  # 41 numbers: alone in its bin
-    assert resolve(row, names(row, 0, (), 0.0)[0], ()) == 0
-    assert names(row, 0, (), 0.0)[0].way == TOP
+    assert token_of(row, rank_codes(row, 0, (), 0.0)[0], ()) == 0
+    assert rank_codes(row, 0, (), 0.0)[0].mode == TOP
 
 
 @given(st.binary(max_size=40))
@@ -222,14 +233,14 @@ def test_equal_guesses_are_told_apart() -> None:
 def test_any_body(body: bytes) -> None:
     """Sealed by chance with the right check or not: an AnchorSet or a named error, in bounded steps."""
     model = HashPredictor(WORDS, PROMPT)
-    walk = predictive.Walk(model, WORDS, None, body)
+    body_coder = predictive.PredictiveBody(model, WORDS, None, body)
     try:
-        for _ in walk.steps():
+        for _ in body_coder.tokens():
             pass
     except PayloadError:
         pass
     else:
-        positions, ids, canvas, length = walk.shape
+        positions, ids, canvas, length = body_coder.shape
         anchors = AnchorSet(positions, ids, canvas, CONTRACT, length)
         data = seal(
             CONTRACT,
@@ -237,10 +248,10 @@ def test_any_body(body: bytes) -> None:
             body,
             prompt_ids=PROMPT,
             fingerprint=model.identity,
-            digest=walk.digest,
+            digest=body_coder.digest,
         )
         assert decode(data, Shared(CONTRACT, predictor=model)) == anchors
-    assert model.rows <= predictive.FREE_PLACES + predictive.PLACES_A_BYTE * len(body) + 1
+    assert model.rows <= predictive.FREE_POSITIONS + predictive.POSITIONS_PER_BYTE * len(body) + 1
 
 
 def test_few_bytes_cannot_ask_for_many_passes() -> None:
@@ -255,7 +266,7 @@ def test_few_bytes_cannot_ask_for_many_passes() -> None:
     model = Sure(WORDS, PROMPT)
     anchors = AnchorSet(tuple(range(4000)), (7,) * 4000, 4096, CONTRACT, 4000)
     data = encode(anchors, Shared(CONTRACT, predictor=model), "predictive", draft=[7] * 4000)
-    assert len(data) >= 4 + (4000 - predictive.FREE_PLACES) / predictive.PLACES_A_BYTE
+    assert len(data) >= 4 + (4000 - predictive.FREE_POSITIONS) / predictive.POSITIONS_PER_BYTE
     start = time.process_time()
     assert decode(data, Shared(CONTRACT, predictor=model)) == anchors
     assert time.process_time() - start < 5
@@ -282,14 +293,14 @@ def test_a_body_holds_nothing_beside_its_walk() -> None:
     )[4:]
     for longer in (body + b"\0", body + b"\1" * 9):
         with pytest.raises(MalformedPayloadError, match="end after"):
-            list(predictive.Walk(model, WORDS, None, longer).steps())
+            list(predictive.PredictiveBody(model, WORDS, None, longer).tokens())
 
 
 def test_counts_are_learned() -> None:
     def size(times: int) -> int:
-        habits = AdaptiveModel(coder := Coder(None), doubtful=True)
+        model = AdaptiveModel(coder := Coder(None), uncertain=True)
         for _ in range(times):
-            habits.name([Name(NUMBER, 5, 0)], 2, 1024)
+            model.rank_code([RankCode(ESCAPE, 5, 0)], 2, 1024)
         return len(coder.encoder.finish())
 
     # 10 bits each are the number's own; what is left is saying so, which the first few times is a surprise.

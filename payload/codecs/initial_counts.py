@@ -1,7 +1,7 @@
 """Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.
 
 Made by `python -m cloud_anchor.tiny.count_adaptive` from right answers to 400 training
-prompts of the tiny pair; FIRST_FLAGS[0], FIRST_GUESSED and FIRST_MORE are guesses. See
+prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_GUESSED and INITIAL_MORE are estimates. See
 `adaptive_model.InitialCounts`.
 """
 
@@ -9,8 +9,8 @@ STEP = 16
 """What one occurrence adds to its count."""
 
 # fmt: off
-CLEAR = (2047, 1)
-FIRST_WAYS = (
+INITIAL_STABLE = (2047, 1)
+INITIAL_MODES = (
     ((18, 1, 1, 490, 1, 3), (17, 1, 1, 484, 1, 11)),
     ((143, 1, 1833, 31, 41, 1), (11, 1, 441, 2, 58, 1)),
     ((595, 1120, 145, 20, 161, 8), (147, 183, 47, 54, 80, 1)),
@@ -18,7 +18,7 @@ FIRST_WAYS = (
     ((1788, 145, 1, 38, 77, 1), (372, 55, 4, 1, 81, 1)),
     ((2042, 5, 1, 1, 1, 1), (2037, 11, 1, 1, 1, 1)),
 )
-FIRST_RANKS = (
+INITIAL_RANKS = (
     (
         (1, 262, 208, 27, 12, 1, 1, 1),
         (1, 1024, 996, 26, 1, 1, 1, 1),
@@ -40,10 +40,10 @@ FIRST_RANKS = (
         (120, 106, 217, 67, 1, 2, 1, 1),
     ),
 )
-FIRST_FLAGS = (
+INITIAL_FLAGS = (
     ((8, 4), (8, 4), (8, 4), (8, 4), (8, 4), (8, 4)),
     ((1, 128), (1, 128), (1, 128), (1, 127), (2048, 1), (2048, 1)),
 )
-FIRST_GUESSED = (8, 504)
-FIRST_MORE = (16, 48)
+INITIAL_GUESSED = (8, 504)
+INITIAL_MORE = (16, 48)
 # fmt: on

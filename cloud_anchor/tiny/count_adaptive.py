@@ -158,7 +158,7 @@ def source(counts: InitialCounts, prompts: int) -> str:
         '"""',
         "",
         f"STEP = {initial_counts.STEP}",
-        '"""What one occurrence adds to its count."""',
+        '"""Added to the count of a value that is coded."""',
         "",
         "# fmt: off",
         *(f"{name} = {_literal(table)}" for name, table in tables.items()),

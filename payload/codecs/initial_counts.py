@@ -6,7 +6,7 @@ prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_GUESSED and INITIAL_MORE are
 """
 
 STEP = 16
-"""What one occurrence adds to its count."""
+"""Added to the count of a value that is coded."""
 
 # fmt: off
 INITIAL_STABLE = (2047, 1)

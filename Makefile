@@ -1,16 +1,17 @@
 # Two commands: `make demo` sets up everything and runs the whole loop, `make test` sets up everything and
-# runs the tests. Both put what they install in .venv.
+# runs the tests. Each target installs the extra that it needs into .venv.
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 SHELL := /bin/bash
 
-.PHONY: help demo test lint evaluate results arm train ship clean
+.PHONY: help demo test extras lint evaluate results arm train ship clean
 
 help:
 	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair of tiny models"
 	@echo "make test                  every test"
+	@echo "make extras                each extra by itself in a fresh environment, with the commands promised for it"
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
 	@echo "make results               every table and figure of the paper with its controls (half an hour)"
@@ -23,7 +24,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp an extra: installing again only where pyproject.toml has changed.
+# One stamp per extra: installed again only where pyproject.toml has changed.
 $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
@@ -33,6 +34,9 @@ demo: $(VENV)/cloud.stamp
 
 test: $(VENV)/dev.stamp
 	$(RUN) -m pytest
+
+extras: $(VENV)/dev.stamp
+	$(RUN) -m tests.extras
 
 lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff format --check .

@@ -1,6 +1,4 @@
-"""The whole way from a checkpoint to a bundle: what is in it, what is checked, what survives an
-interruption.
-"""
+"""A whole conversion: content of the bundle, verification, continuation after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user can get wrong, or a network can break: one clear message each, and nothing left behind."""
+"""Errors of users and networks: one clear message each, and no files left behind."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_tokenizer_of_another_model(broken: Path, checkpoint_folder: Path) -> 
 
 
 def test_a_tokenizer_read_differently_on_the_device(broken: Path) -> None:
-    """An added token that only tokenizer_config.json knows."""
+    """An added token that only tokenizer_config.json has."""
 
     def add(config: dict[str, Any]) -> None:
         token = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
@@ -291,15 +291,15 @@ def test_what_the_hub_can_answer(
 def test_a_hub_model_is_named_by_its_commit(
     checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {}
+    requested: dict[str, Any] = {}
     snapshot = Path(shutil.copytree(checkpoint_folder, tmp_path / "snapshots" / "0123abc"))
 
     def download(name: str, **options: Any) -> str:
-        asked.update(options, name=name)
+        requested.update(options, name=name)
         return str(snapshot)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     manifest = run_convert("Owner/Model", tmp_path / "out", variants=["fp32"], revision="main", threads=1)
-    assert (asked["name"], asked["revision"]) == ("Owner/Model", "main")
-    assert not any(pattern.endswith(".py") for pattern in asked["allow_patterns"])
+    assert (requested["name"], requested["revision"]) == ("Owner/Model", "main")
+    assert not any(pattern.endswith(".py") for pattern in requested["allow_patterns"])
     assert (manifest.model.id, manifest.model.revision) == ("Owner/Model", "0123abc")

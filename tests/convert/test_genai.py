@@ -1,4 +1,4 @@
-"""The bundle's folder opens in onnxruntime-genai and answers there as in our engine."""
+"""The bundle's folder opens in onnxruntime-genai and gives the same answers as in `OrtEngine`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs say what PyTorch says, in every dialect and storage format, however the tokens are cut."""
+"""The graphs give PyTorch's logits in every dialect and storage format, for any division into chunks."""
 
 from __future__ import annotations
 

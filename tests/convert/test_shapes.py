@@ -1,6 +1,4 @@
-"""The published shapes: a cut of Qwen2.5-0.5B with its whole vocabulary, and a layer of its larger
-siblings.
-"""
+"""The published shapes: Qwen2.5-0.5B cut short with its whole vocabulary, one layer of the larger models."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -33,7 +34,7 @@ from tests.extras.promises import EXTRAS, PROMPT, Command, Extra
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("payload", "edge_runtime", "convert", "cloud_anchor")
-SECONDS = 300
+SECONDS = 600
 """Most that one command may take, on a slow machine."""
 
 
@@ -184,15 +185,13 @@ class Environment:
         code = f"import importlib.util as u; print(u.find_spec({package!r}) is not None)"
         return self._call(code) == "True"
 
-    def line(self, command: Command) -> list[str]:
-        """The command's words, with what they stand for."""
-        script = self.bin / command.program
-        words = (
-            [str(script)]
-            if command.program.startswith("inversespec-")
-            else [self.python, "-m", command.program]
-        )
-        return [*words, *(word.format(bundles=self.bundles, port=self.port) for word in command.arguments)]
+    def words(self, command: Command) -> list[str]:
+        """The command's words, with the values of {bundles} and {port}."""
+        line = command.line.replace("{bundles}", self.bundles).replace("{port}", str(self.port))
+        program, *arguments = shlex.split(line)
+        if program.startswith("inversespec-"):
+            return [str(self.bin / program), *arguments]
+        return [self.python, "-m", program, *arguments]
 
     def run(self, command: Command) -> None:
         """Run a command to its end; raises BrokenPromiseError where it fails or writes nothing."""
@@ -202,7 +201,7 @@ class Environment:
             written.unlink(missing_ok=True)
         try:
             done = subprocess.run(
-                self.line(command),
+                self.words(command),
                 cwd=self.work,
                 env=self.variables,
                 stdin=subprocess.DEVNULL,
@@ -211,14 +210,18 @@ class Environment:
                 timeout=SECONDS,
             )
         except subprocess.TimeoutExpired:
-            raise BrokenPromiseError(f"{command}: expected an end within {SECONDS} s, found none") from None
+            raise BrokenPromiseError(
+                f"{command.line}: expected an end within {SECONDS} s, found none"
+            ) from None
         except OSError as error:
-            raise BrokenPromiseError(f"{command}: cannot be started: {error}") from error
+            raise BrokenPromiseError(f"{command.line}: cannot be started: {error}") from error
         if done.returncode:
-            raise BrokenPromiseError(f"{command}: exit {done.returncode}\n{_tail(done.stdout + done.stderr)}")
+            raise BrokenPromiseError(
+                f"{command.line}: exit {done.returncode}\n{_tail(done.stdout + done.stderr)}"
+            )
         if written and not (written.is_file() and written.stat().st_size):
-            raise BrokenPromiseError(f"{command}: expected it to write {command.writes}, found none")
-        print(f"    {time.perf_counter() - started:5.1f} s  {command}", flush=True)
+            raise BrokenPromiseError(f"{command.line}: expected it to write {command.writes}, found none")
+        print(f"    {time.perf_counter() - started:5.1f} s  {command.line}", flush=True)
 
     @contextmanager
     def running(self, command: Command) -> Iterator[None]:
@@ -226,7 +229,7 @@ class Environment:
         log = self.work / "service.log"
         with log.open("w", encoding="utf-8") as file:
             process = subprocess.Popen(
-                self.line(command), cwd=self.work, env=self.variables, stdout=file, stderr=file
+                self.words(command), cwd=self.work, env=self.variables, stdout=file, stderr=file
             )
             try:
                 self._wait_until_ready(process, command, log)
@@ -234,12 +237,12 @@ class Environment:
                 process.send_signal(signal.SIGTERM)
                 if code := process.wait(timeout=60):
                     raise BrokenPromiseError(
-                        f"{command}: exit {code} after SIGTERM\n{_tail(log.read_text())}"
+                        f"{command.line}: exit {code} after SIGTERM\n{_tail(log.read_text())}"
                     )
             finally:
                 process.kill()
                 process.wait()
-        print(f"    started, ready, ended  {command}", flush=True)
+        print(f"    started, ready, ended  {command.line}", flush=True)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], command: Command, log: Path) -> None:
         end = time.monotonic() + SECONDS
@@ -250,7 +253,7 @@ class Environment:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.5)
         raise BrokenPromiseError(
-            f"{command}: expected it to be ready, found exit {process.poll()}\n{_tail(log.read_text())}"
+            f"{command.line}: expected it to be ready, found exit {process.poll()}\n{_tail(log.read_text())}"
         )
 
 

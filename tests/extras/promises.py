@@ -11,26 +11,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROMPT = "Tell me about Torden: its river, mayor, craft, dish and age."
-EDGE = ("--prompt", PROMPT)
-ANCHOR = (*EDGE, "--fraction", "0.1", "-o", "payload.bin")
+EDGE = f'--prompt "{PROMPT}"'
+ANCHOR = f"{EDGE} --fraction 0.1 -o payload.bin"
 SHIPPED_BUNDLE = "{bundles}/tiny-qwen"
-"""In an argument, {bundles} stands for the folder of the installed bundles and {port} for a free port."""
+"""In a command, {bundles} stands for the folder of the installed bundles and {port} for a free port."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A program of the environment, with its arguments.
+    """A command line of the environment.
 
-    program: a module for `python -m`, or an installed script.
-    writes:  file that must be there and not empty afterwards; deleted before.
+    line:   words as in a shell; the first is a module for `python -m`, or an installed script.
+    writes: file that must be there and not empty afterwards; deleted before.
     """
 
-    program: str
-    arguments: tuple[str, ...] = ()
+    line: str
     writes: str | None = None
-
-    def __str__(self) -> str:
-        return " ".join((self.program, *self.arguments))
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Extra:
-    """What an extra must be able to do, and what it must not bring.
+    """The commands that must work with an extra alone, and the packages it must not bring.
 
     absent: packages that must not be installed with it.
     """
@@ -56,102 +52,65 @@ class Extra:
 EXTRAS: dict[str, Extra] = {
     "edge": Extra(
         (
-            Command("edge_runtime.fill", ("edge.bin", *EDGE)),
-            Command("edge_runtime.fill", ("edge.bin", *EDGE, "--json")),
-            Command("edge_runtime.doctor", (SHIPPED_BUNDLE,)),
-            Command("edge_runtime.bench", (SHIPPED_BUNDLE, "--repeat", "1", "--length", "16")),
-            Command("payload", ("inspect", "edge.bin")),
-            Command("inversespec-fill", ("edge.bin", *EDGE)),
-            Command("inversespec-doctor", (SHIPPED_BUNDLE, "--json")),
-            Command("inversespec-bench", ("--help",)),
-            Command("inversespec-payload", ("inspect", "edge.bin")),
+            Command(f"edge_runtime.fill edge.bin {EDGE}"),
+            Command(f"edge_runtime.fill edge.bin {EDGE} --json"),
+            Command(f"edge_runtime.doctor {SHIPPED_BUNDLE}"),
+            Command(f"edge_runtime.bench {SHIPPED_BUNDLE} --repeat 1 --length 16"),
+            Command("payload inspect edge.bin"),
+            Command(f"inversespec-fill edge.bin {EDGE}"),
+            Command(f"inversespec-doctor {SHIPPED_BUNDLE} --json"),
+            Command("inversespec-bench --help"),
+            Command("inversespec-payload inspect edge.bin"),
         ),
         absent=("torch", "transformers", "onnx", "safetensors", "rich", "matplotlib", "scipy"),
     ),
     "convert": Extra(
         (
-            Command("convert.random_checkpoint", ("source",), writes="source/model.safetensors"),
+            Command("convert.random_checkpoint source", writes="source/model.safetensors"),
             Command(
-                "convert",
-                ("source", "-o", "bundle", "--variants", "fp32,int8", "--threshold", "int8.greedy=0"),
+                "convert source -o bundle --variants fp32,int8 --threshold int8.greedy=0",
                 writes="bundle/bundle.json",
             ),
-            Command("edge_runtime.doctor", ("bundle",)),
-            Command(
-                "inversespec-convert",
-                ("source", "-o", "again", "--variants", "int4", "--threshold", "int4.top1=0", "--json"),
-                writes="again/bundle.json",
-            ),
-            Command("convert.attention_cost", ("--repeat", "1")),
+            Command("edge_runtime.doctor bundle"),
+            Command("inversespec-convert source -o again --variants fp16 --json", writes="again/bundle.json"),
+            Command("convert.attention_cost --repeat 1"),
         ),
         absent=("matplotlib", "scipy", "fastapi"),
     ),
     "cloud": Extra(
         (
-            Command("cloud_anchor.tiny.demo", (), writes="payload.bin"),
-            Command("inversespec-demo", EDGE, writes="payload.bin"),
-            Command("edge_runtime.fill", ("payload.bin", *EDGE)),
-            Command("cloud_anchor.anchor", ("--model", "tiny", *ANCHOR), writes="payload.bin"),
-            Command("payload", ("inspect", "payload.bin")),
-            Command("cloud_anchor.anchor", ("--model", "dream", *ANCHOR), writes="payload.bin"),
-            Command("payload", ("inspect", "payload.bin")),
-            Command("inversespec-anchor", ("--model", "tiny", *ANCHOR), writes="payload.bin"),
+            Command("cloud_anchor.tiny.demo", writes="payload.bin"),
+            Command(f"inversespec-demo {EDGE}", writes="payload.bin"),
+            Command(f"edge_runtime.fill payload.bin {EDGE}"),
+            Command(f"cloud_anchor.anchor --model tiny {ANCHOR}", writes="payload.bin"),
+            Command("payload inspect payload.bin"),
+            Command(f"cloud_anchor.anchor --model dream {ANCHOR}", writes="payload.bin"),
+            Command(f"inversespec-anchor --model tiny {ANCHOR}", writes="payload.bin"),
         ),
         absent=("onnx", "matplotlib", "scipy", "fastapi"),
     ),
     "serve": Extra(
         services=(
             Service(
-                Command("cloud_anchor.serve", ("--model", "tiny", "--port", "{port}")),
-                (Command("edge_runtime.fill", ("--url", "http://127.0.0.1:{port}", *EDGE, "--no-fallback")),),
+                Command("cloud_anchor.serve --model tiny --port {port}"),
+                (Command(f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback"),),
             ),
-            Service(Command("inversespec-serve", ("--model", "dream", "--port", "{port}"))),
+            Service(Command("inversespec-serve --model dream --port {port}")),
         ),
         absent=("onnx", "matplotlib", "scipy", "ray"),
     ),
     "experiments": Extra(
         (
             Command(
-                "cloud_anchor.suite",
-                (
-                    "--model",
-                    "tiny",
-                    "--edge",
-                    "tiny-qwen",
-                    "--subset",
-                    "2",
-                    "--phases",
-                    "fill,sizes",
-                    "-o",
-                    "results",
-                ),
+                "cloud_anchor.suite --model tiny --edge tiny-qwen --subset 2 --phases bytes,sizes -o results",
                 writes="results/report.html",
             ),
+            Command("inversespec-suite --help"),
             Command(
-                "inversespec-suite",
-                ("--subset", "2", "--phases", "bytes", "-o", "more"),
-                writes="more/report.html",
+                "cloud_anchor.suite.evaluate --prompts 1 --json evaluated.jsonl", writes="evaluated.jsonl"
             ),
             Command(
-                "cloud_anchor.suite.evaluate",
-                ("--prompts", "2", "--json", "evaluated.jsonl"),
-                writes="evaluated.jsonl",
-            ),
-            Command(
-                "cloud_anchor.suite.sampler_bench",
-                (
-                    "--model",
-                    "tiny",
-                    "--held-out",
-                    "--steps",
-                    "4",
-                    "--batch",
-                    "2",
-                    "--prompts",
-                    "2",
-                    "--repeats",
-                    "1",
-                ),
+                "cloud_anchor.suite.sampler_bench --held-out --steps 4 --batch 2 --prompts 2 --repeats 1",
             ),
         ),
         absent=("fastapi",),

@@ -207,19 +207,19 @@ def create_app(
 
     @app.get("/v1/contract", response_model=ContractAnswer, responses=error_responses(401, *COMMON_ERRORS))
     async def contract() -> Response:
-        """What a device has to know before it asks."""
+        """Contract, plan and limits, which a device needs before its first request."""
         info = backend.info
         known = {name: getattr(info, name) for name in ContractAnswer.model_fields if hasattr(info, name)}
         return Response(encode_json(known | {"deadline": info.limits.deadline}), media_type=JSON)
 
     @app.get("/healthz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS))
     async def healthz() -> dict[str, str]:
-        """Whether the process answers."""
+        """Liveness: 200 while the process responds."""
         return {"status": "ok"}
 
     @app.get("/readyz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS, 503))
     async def readyz() -> dict[str, str]:
-        """Whether requests are taken."""
+        """Readiness: 200 while requests are admitted, else 503."""
         reason = service.unavailable()
         if reason is not None:
             raise reason
@@ -237,7 +237,7 @@ def create_app(
         },
     )
     async def figures() -> Response:
-        """Figures for Prometheus."""
+        """Metrics for Prometheus."""
         text = metrics.text(backend.figures() | {"requests": service.open_requests})
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 

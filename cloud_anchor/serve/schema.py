@@ -177,7 +177,7 @@ class AnchorsAnswer(BaseModel):
 
 
 class ContractAnswer(BaseModel):
-    """What the service is."""
+    """The contract, plan and limits of the service."""
 
     model: str
     identity: str

@@ -169,7 +169,7 @@ def test_an_interrupted_run_goes_on(
 
     monkeypatch.setattr(runner, "_measured", interrupted)
     assert main(chosen) == 130
-    assert "goes on" in capsys.readouterr().err
+    assert "the same command continues" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
     lines = tmp_path / "items" / "commits.jsonl"
     assert len(lines.read_text().splitlines()) == 1

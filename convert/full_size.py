@@ -23,8 +23,9 @@ from convert.progress import Silent
 from convert.random_checkpoint import read_tokenizer, write_random_checkpoint
 from convert.verify import Thresholds
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
+from edge_runtime.engine.genai_engine import load_genai_model
 from edge_runtime.engine.ort_engine import OrtEngine
-from edge_runtime.tools.baselines import genai_loop, genai_model, genai_options
+from edge_runtime.tools.baselines import genai_loop
 from payload.cli import run_command
 
 VARIANTS = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
@@ -73,7 +74,7 @@ def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
 def measure_genai(folder: Path, graph: str | None, threads: int) -> float:
     """Median milliseconds per token of onnxruntime-genai's own loop on a folder in its form."""
     count = 20
-    prepare, run = genai_loop(genai_model(folder, genai_options(threads, graph)), range(16), count)
+    prepare, run = genai_loop(load_genai_model(folder, graph=graph, threads=threads), range(16), count)
     times = []
     for _ in range(6):
         prepare()

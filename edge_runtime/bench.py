@@ -1,7 +1,7 @@
-"""python -m edge_runtime.bench: how fast a bundle runs on this device, and in how much memory.
+"""python -m edge_runtime.bench: speed and memory of a bundle on this device.
 
-Knows the command line, recorded anchors, and how figures are printed and plotted. Does not know how they are
-measured (see `measure`).
+Responsible for the command line, recorded anchors, tables and plots. Not responsible for measuring (see
+`measure`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from edge_runtime.decode.forced import FillOptions
-from edge_runtime.engine.genai_engine import GRAPH
+from edge_runtime.engine.genai_engine import GRAPH, load_genai_model
 from edge_runtime.errors import UsageError
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.system import resident_memory
-from edge_runtime.tools.baselines import KINDS, genai_loop, genai_model, genai_options, open_peer
+from edge_runtime.tools.baselines import KINDS, genai_loop, open_baseline
 from edge_runtime.tools.measure import (
     COVERAGES,
     DECODED,
@@ -48,7 +48,7 @@ examples:
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --traces traces.jsonl --format json
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --vs genai --vs llama.cpp:qwen2.5-0.5b-q4_0.gguf
 
-Peers run in the same process, a repetition of each in turn. A ratio below 1 says that ours is faster.
+Baselines run in the same process, one repetition of each in turn. A ratio below 1 says that ours is faster.
 A trace is a line of JSON with "prompt", "gen_len" and "anchors": {"0.1": [[position, id], ...], ...}.
 Energy is not measured.
 """
@@ -56,7 +56,10 @@ Energy is not measured.
 
 @dataclass
 class BenchReport:
-    """Everything one run has measured. seconds: of loading and to the first token. memory: bytes by kind."""
+    """The measurements of one run.
+
+    seconds: of loading and of the first pass. memory: bytes by kind. ratios: ours over a baseline's.
+    """
 
     bundle: str
     variant: str
@@ -113,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--limit", type=int, metavar="N", help="only the first N traces")
     result.add_argument(
         "--vs",
-        metavar="PEER",
+        metavar="BASELINE",
         action="append",
         default=[],
         help=f"also time another program: {', '.join(KINDS)}; may be given again",
@@ -141,7 +144,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def measure(args: argparse.Namespace) -> BenchReport:
-    """Loads the bundle and takes every measurement, with a line of progress on a terminal."""
+    """Loads the bundle and takes every measurement, with progress on a terminal."""
     for name, value in (("--repeat", args.repeat), ("--length", args.length), ("--threads", args.threads)):
         if value is not None and value < 1:
             raise UsageError(f"{name}: expected at least 1, found {value}")
@@ -183,14 +186,14 @@ def _time(tests: Sequence[Trial], repeat: int, report: BenchReport) -> list[Figu
 
 
 def _side_by_side(bench: Bench, args: argparse.Namespace, edge: EdgeRuntime, report: BenchReport) -> None:
-    """Every test of single passes on this engine and on each peer in turn, and the ratios."""
+    """Times single passes on this engine and on each baseline in turn, and adds the ratios."""
     rows = [list(passes(bench, DEPTHS))]
     for spec in args.vs:
         kind, _, path = spec.partition(":")
         name = f"{kind} {Path(path).name}" if path else kind
         _progress(f"loading {name}")
-        peer = open_peer(spec, edge.bundle, context=bench.engine.context, threads=edge.threads)
-        rows.append(list(passes(Bench(name, peer, bench.contract), DEPTHS)))
+        baseline = open_baseline(spec, edge.bundle, context=bench.engine.context, threads=edge.threads)
+        rows.append(list(passes(Bench(name, baseline, bench.contract), DEPTHS)))
         if kind == "genai":
             for label, threads in ((f"{name}'s loop", edge.threads), (f"{name}'s loop, its threads", None)):
                 rows.append(list(_loop(label, path, threads, edge, bench)))
@@ -201,9 +204,9 @@ def _side_by_side(bench: Bench, args: argparse.Namespace, edge: EdgeRuntime, rep
 
 
 def _loop(label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench: Bench) -> Iterator[Trial]:
-    """Decoding by onnxruntime-genai's own loop, on a folder of its form or on the bundle."""
+    """Tests of decoding by onnxruntime-genai's own loop, on a folder of its builder or on the bundle."""
     graph = None if folder else f"{edge.bundle.variant_name}/{GRAPH}"
-    model = genai_model(Path(folder or edge.bundle.path), genai_options(threads, graph))
+    model = load_genai_model(Path(folder or edge.bundle.path), graph=graph, threads=threads)
     for depth in DEPTHS:
         if depth + DECODED + 2 < bench.engine.context:
             loop = genai_loop(model, bench.ids[: max(depth, 1)], DECODED)
@@ -211,7 +214,7 @@ def _loop(label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench
 
 
 def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: BenchReport) -> None:
-    """Recorded answers with their own anchors, against one pass a position."""
+    """Times recorded answers with their own anchors, against one pass per position."""
     for fraction in FRACTIONS:
         cases, left = read_traces(args.traces, edge, fraction, args.limit)
         name = f"traces at {fraction}"
@@ -230,7 +233,10 @@ def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: B
 def read_traces(
     path: Path, edge: EdgeRuntime, fraction: str, limit: int | None
 ) -> tuple[list[FillCase], int]:
-    """The answers of a trace file with their anchors at a fraction, and how many the context cannot hold."""
+    """Reads answers with their anchors at a fraction; returns them, and the number that exceed the context.
+
+    Raises UsageError for a file of another form or vocabulary.
+    """
     cases: list[FillCase] = []
     left = 0
     try:
@@ -256,7 +262,7 @@ def read_traces(
 
 
 def plot(report: BenchReport, path: Path) -> None:
-    """Fill time against coverage, beside what one pass a position takes."""
+    """Plots fill time against coverage, with the time of one pass per position."""
     try:
         import matplotlib
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""python -m edge_runtime.doctor: is this bundle whole, does it run here, and which variant should be used?
+"""python -m edge_runtime.doctor: checks a bundle on this device and recommends a variant.
 
-Knows how to check a bundle's files, to run each variant through a short answer that is known from its
-conversion, to read what the processor can do, and to say in words what is wrong. Changes nothing.
+Responsible for checking a bundle's files, for running each variant on a short answer that is known from its
+conversion, and for a report in words. Not responsible for repairs: it changes nothing.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ exit codes: 0 a variant can be used, 2 wrong usage, 4 none can, 130 interrupted
 """
 
 _BASE_MEMORY = 150 << 20  # Python with its libraries, and the runtime's working space
-_LOADED = (
-    2.0  # memory of a loaded variant over its files' size: kernels keep weights in an order of their own
-)
+_LOADED = 2.0  # memory of a loaded variant over its files' size: kernels keep reordered weights
 _CLOSE = 1.25  # variants this close to the fastest are told apart by accuracy
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found about one variant.
+    """The findings about one variant.
 
-    problems: why it cannot be used, empty where it can. notes: what to know about it.
-    needs: estimated bytes of memory. milliseconds: a token of a short answer, None where it did not run.
-    divergence: mean KL from the original model, from its conversion; None where not stated.
+    size, needs:  bytes of its files, and estimated bytes of memory.
+    problems:     reasons why it cannot be used; empty where it can.
+    notes:        other remarks.
+    milliseconds: per token of a short answer; None where it did not run.
+    divergence:   mean KL divergence from the original model, stated by its conversion; None where not stated.
     """
 
     variant: str
@@ -59,6 +59,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class DoctorReport:
+    """The findings about all variants. memory: available bytes; None where the system does not tell."""
+
     bundle: str
     processor: Processor
     memory: int | None
@@ -103,10 +105,10 @@ def explain(processor: Processor) -> str:
 def examine(
     path: Path, *, threads: int | None = None, memory: int | None = None, processor: Processor | None = None
 ) -> DoctorReport:
-    """Check every variant of a bundle on this machine.
+    """Checks every variant of a bundle on this machine.
 
-    memory: bytes that may be used; None for what is available. Raises BundleError where the folder is no
-    bundle at all; what is wrong with a part of it is in the report.
+    memory: bytes that may be used; None for all that are available. Raises BundleError where the folder is no
+    bundle at all; faults of a part of it are in the report.
     """
     manifest = read_manifest(path)
     available = available_memory() if memory is None else memory
@@ -116,7 +118,7 @@ def examine(
 
 
 def recommend(findings: Sequence[Finding]) -> tuple[str | None, str]:
-    """The most accurate of the variants that are about as fast as the fastest, and why."""
+    """The most accurate of the variants that are about as fast as the fastest, and the reason in words."""
     usable = [f for f in findings if not f.problems and f.milliseconds is not None]
     if not usable:
         return None, "see the problems above"
@@ -125,9 +127,8 @@ def recommend(findings: Sequence[Finding]) -> tuple[str | None, str]:
     close = [f for f in usable if speed[f.variant] <= fastest * _CLOSE]
     best = min(close, key=lambda f: (float("inf") if f.divergence is None else f.divergence, f.needs))
     if len(usable) == 1:
-        return best.variant, "no other variant can be used here" if len(
-            findings
-        ) > 1 else "it is the only one"
+        only = "no other variant can be used here" if len(findings) > 1 else "it is the only one"
+        return best.variant, only
     if len(close) == 1:
         return best.variant, f"the fastest here, {fastest:.1f} ms a token"
     return best.variant, (
@@ -172,7 +173,10 @@ def _examine_variant(
 
 
 def _probe(engine: Engine, bundle: Bundle, problems: list[str], notes: list[str]) -> float:
-    """Run the known answer and note how it differs; milliseconds a token after the first pass."""
+    """Runs the known answer and adds its differences to problems or notes.
+
+    Returns milliseconds per token after the first pass.
+    """
     probe = bundle.variant.verification.get("probe")
     if not isinstance(probe, dict) or not probe.get("answer"):
         notes.append("its conversion left no known answer to compare with")
@@ -186,18 +190,16 @@ def _probe(engine: Engine, bundle: Bundle, problems: list[str], notes: list[str]
         (i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b), len(expected)
     )
     if expected and tokens != expected:
-        said = f"expected the known answer {expected}, found {tokens}"
+        difference = f"expected the known answer {expected}, found {tokens}"
         if agreed == 0:
             problems.append(
-                f"{said}. It differs from the first token on: this processor, or the emulator it runs in, "
-                "computes "
-                "it wrongly. Use another variant, or another processor model in the emulator."
+                f"{difference}. It differs from the first token on: this processor, or the emulator it runs "
+                "in, computes it wrongly. Use another variant, or another processor model in the emulator."
             )
         else:
             notes.append(
-                f"{said}, the same up to token {agreed}: sums in another order can turn a near tie on "
-                "another "
-                "processor"
+                f"{difference}, the same up to token {agreed}: sums in another order can turn a near tie on "
+                "another processor"
             )
     return 1e3 * stats.fill / max(1, stats.passes - 1)
 

@@ -1,7 +1,7 @@
-"""Every way the edge can fail, by name.
+"""Errors of the edge runtime.
 
-Each message says what was expected, what was found, where, and what to do. The command lines print its text
-and exit with the class's `exit_code`; errors of the payload itself are `payload.PayloadError` (code 3).
+Each message states the expected and the found value, the place, and a remedy. Commands print it and exit with
+the class's `exit_code`; errors of the payload itself are `payload.PayloadError` (code 3).
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from payload.errors import UserError
 
 
 class EdgeError(UserError):
-    """Anything the edge cannot do. `exit_code` is what a command line returns for it."""
+    """Base of all errors of the edge runtime."""
 
     exit_code = 4
 
 
 class UsageError(EdgeError):
-    """What was asked for does not make sense: an option, a missing prompt, an answer too long."""
+    """An argument is wrong: an option, a missing prompt, an answer too long."""
 
     exit_code = 2
 
 
 class ContextError(UsageError):
-    """The prompt, the anchors or the tokens asked for do not fit the model's context."""
+    """The prompt, the anchors or the requested tokens do not fit the model's context."""
 
 
 class BundleError(EdgeError):
@@ -62,12 +62,12 @@ class EngineError(EdgeError):
 
 
 class CloudUnavailableError(EdgeError):
-    """The service cannot be reached, or cannot answer in time."""
+    """The service cannot be reached, or does not answer in time."""
 
     exit_code = 5
 
 
 class CloudRefusedError(EdgeError):
-    """The service has understood and will not: a wrong key, another contract, a prompt too long."""
+    """The service refuses the request: a wrong key, another contract, a prompt too long."""
 
     exit_code = 5

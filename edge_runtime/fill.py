@@ -88,20 +88,22 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--profile", choices=tuple(PROFILES), default="latency", help="default: latency")
     result.add_argument(
-        "--deterministic", action="store_true", help="the same sums in the same order every time; no guesses"
+        "--deterministic",
+        action="store_true",
+        help="the same sums in the same order every time; no speculation",
     )
     result.add_argument(
         "--speculate",
         choices=("auto", "on", "off"),
         default="auto",
-        help="guess gap tokens and verify several a pass; auto: where measured to pay",
+        help="draft gap tokens and verify several per pass; auto: where measured to pay",
     )
     result.add_argument(
         "--lookahead",
         type=_positive,
         default=0,
         metavar="N",
-        help="choose the last N tokens of a gap with sight of the anchors behind it: more passes",
+        help="choose the last N tokens of a gap together with the anchors after it: more passes",
     )
     result.add_argument(
         "--no-verify", action="store_true", help="do not check the bundle's SHA-256: starts faster"

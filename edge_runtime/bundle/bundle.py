@@ -1,12 +1,12 @@
-"""The model bundle: a folder that holds everything the device needs of a model.
+"""Bundle: a folder with everything that the device needs of a model.
 
     bundle.json            shapes, variants, contract, SHA-256 of every other file
     tokenizer.json         byte-level BPE
     chat_template.json     the template in compiled form; its Jinja original lies beside it
-    int8/model.onnx ...    one folder a variant: a graph and its weights
+    int8/model.onnx ...    one folder per variant: a graph and its weights
 
-Knows how to verify the files, and how a bundle's contract is computed. Does not know how a bundle is chosen
-(see `lookup`), made (see `convert`) or run (see `ort_engine`).
+Responsible for verifying the files, and for computing a bundle's contract. Not responsible for choosing a
+bundle (see `lookup`), making it (see `convert`) or running it (see `ort_engine`).
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class Bundle:
     def verify_contract(self) -> None:
         """Checks that the manifest's contract is that of its tokenizer and template.
 
-        Once made and hashed they cannot drift apart, so this is for whoever makes a bundle: it
-        takes 0.3 s for a full vocabulary.
+        For conversion and diagnosis: once a bundle is made its hashes keep them together. Takes 0.3 s for a
+        full vocabulary. Raises BundleContractError.
         """
         found = contract_of(self.path)
         if found != self.contract:
@@ -132,7 +132,7 @@ class Bundle:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads a folder's `bundle.json` and nothing else: enough to tell which contract it fits."""
+    """Reads a folder's `bundle.json` and nothing else, which is enough for its contract."""
     path = folder / MANIFEST
     if not path.is_file():
         found = "no such folder" if not folder.is_dir() else f"a folder without {MANIFEST}"

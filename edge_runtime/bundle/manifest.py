@@ -1,6 +1,7 @@
-"""The content of `bundle.json`: what a bundle says of itself.
+"""Manifest: the content of `bundle.json`.
 
-Knows the schema, and names the field where a manifest breaks it. Does not know files (see `bundle`).
+Responsible for the schema, and for errors that name the field that breaks it. Not responsible for the
+bundle's other files (see `bundle`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TEMPLATE = "chat_template.json"
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What a manifest says of a file: its size in bytes and its SHA-256 in hex."""
+    """Size in bytes and SHA-256 in hex of a file."""
 
     size: int
     sha256: str
@@ -52,7 +53,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape(Sizes):
-    """A model's sizes and where it comes from."""
+    """A model's sizes, and the repository and revision that it comes from."""
 
     id: str
     revision: str
@@ -76,8 +77,9 @@ class ModelShape(Sizes):
 class Variant:
     """One precision of the model.
 
-    graph: the ONNX file, relative to the bundle. files: records of the graph and its weights.
-    verification: how it was checked against the original model; not read on the device.
+    graph:        the ONNX file, relative to the bundle.
+    files:        records of the graph and its weights.
+    verification: results of the checks against the original model.
     """
 
     graph: str
@@ -207,7 +209,7 @@ def _records(data: Mapping[str, Any], where: str) -> dict[str, FileRecord]:
 
 
 def _relative(name: str) -> str:
-    """A path that stays inside the bundle, so that a manifest cannot point at the device's other files."""
+    """Checks that a path stays inside the bundle: a manifest must not name other files of the device."""
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
         raise BundleSchemaError(f"{MANIFEST}: expected a path inside the bundle, found {name!r}")

@@ -83,9 +83,9 @@ class Speculator:
     def size(self, most: int) -> int:
         """The draft length with the most tokens per second, at most `most`."""
         speeds, yielded = [], 0.0
-        for guesses in range(most + 1):
-            yielded += self.rate**guesses
-            speeds.append(yielded / float(np.interp(1 + guesses, self._sizes, self._costs)))
+        for drafted in range(most + 1):
+            yielded += self.rate**drafted
+            speeds.append(yielded / float(np.interp(1 + drafted, self._sizes, self._costs)))
         return int(np.argmax(speeds))
 
 

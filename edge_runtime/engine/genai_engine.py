@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ CONFIG = "genai_config.json"
 GRAPH = "genai.onnx"
 
 
-def _library() -> Any:
+def genai_library() -> Any:
+    """The module `onnxruntime_genai`; raises EngineError where it is not installed."""
     try:
         return importlib.import_module("onnxruntime_genai")
     except ImportError as error:
@@ -33,6 +35,29 @@ def _library() -> Any:
             "expected the package onnxruntime-genai, found none: pip install onnxruntime-genai, "
             "or use the default engine, onnxruntime"
         ) from error
+
+
+def load_genai_model(folder: Path, *, graph: str | None = None, threads: int | None = None) -> Any:
+    """Loads an `onnxruntime_genai.Model` from a folder with `genai_config.json`.
+
+    graph:   file to load instead of the configured one, relative to the folder.
+    threads: the library's default where None.
+
+    Raises EngineError.
+    """
+    genai = genai_library()
+    decoder: dict[str, Any] = {}
+    if graph is not None:
+        decoder["filename"] = graph
+    if threads is not None:
+        decoder["session_options"] = {"intra_op_num_threads": threads}
+    try:
+        config = genai.Config(str(folder))
+        config.overlay(json.dumps({"model": {"decoder": decoder}}))
+        return genai.Model(config)
+    except Exception as error:  # the library's exceptions have no base of their own
+        path = folder / graph if graph else folder
+        raise EngineError(f"{path}: expected a model onnxruntime-genai can load, found: {error}") from error
 
 
 class GenaiEngine(BaseEngine):
@@ -44,7 +69,7 @@ class GenaiEngine(BaseEngine):
 
     def __init__(self, model: Any, shape: ModelShape, *, context: int) -> None:
         super().__init__(context=context, vocab=shape.vocab_size)
-        genai = _library()
+        genai = genai_library()
         parameters = genai.GeneratorParams(model)
         parameters.set_search_options(max_length=context)
         self._generator = genai.Generator(model, parameters)
@@ -53,24 +78,18 @@ class GenaiEngine(BaseEngine):
     @classmethod
     def open(cls, bundle: Bundle, *, context: int | None = None, threads: int | None = None) -> GenaiEngine:
         """The engine of a bundle's chosen variant. Raises ContextError or EngineError."""
-        genai = _library()
+        genai_library()
         size = checked_context(bundle, context)
         graph = bundle.graph_path.with_name(GRAPH)
+        name = str(graph.relative_to(bundle.path))
         if not (bundle.path / CONFIG).is_file() or not graph.is_file():
             raise EngineError(
-                f"{bundle.path}: expected {CONFIG} and {graph.relative_to(bundle.path)}, found at most one. "
+                f"{bundle.path}: expected {CONFIG} and {name}, found at most one. "
                 "Convert the model again, or use the default engine, onnxruntime."
             )
-        options = {"intra_op_num_threads": performance_cores() if threads is None else threads}
-        decoder = {"filename": str(graph.relative_to(bundle.path)), "session_options": options}
-        try:
-            config = genai.Config(str(bundle.path))
-            config.overlay(json.dumps({"model": {"decoder": decoder}}))
-            return cls(genai.Model(config), bundle.manifest.model, context=size)
-        except Exception as error:  # the library's exceptions have no base of their own
-            raise EngineError(
-                f"{graph}: expected a graph onnxruntime-genai can load, found: {error}"
-            ) from error
+        threads = performance_cores() if threads is None else threads
+        model = load_genai_model(bundle.path, graph=name, threads=threads)
+        return cls(model, bundle.manifest.model, context=size)
 
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
         if len(self._logits) < len(rows):
@@ -86,7 +105,7 @@ class GenaiEngine(BaseEngine):
                 start = row + 1
             if start < len(ids):
                 self._generator.append_tokens(np.asarray(ids[start:], np.int32))
-        except Exception as error:  # as above
+        except Exception as error:  # the library's exceptions have no base of their own
             raise EngineError(
                 f"onnxruntime-genai failed on {len(ids)} tokens after {self.length}: {error}"
             ) from error

@@ -1,8 +1,8 @@
-"""The chat template in its compiled form: strings to put around each message.
+"""ChatTemplate: the compiled form of a chat template, literal text around each message.
 
-Knows how to render messages without Jinja. Does not know how to tokenise the result, nor how a Jinja template
-becomes this form (see `chat_compiler`). The form is what a payload's contract hashes, so both sides of the
-network put the same text before an answer.
+Responsible for rendering messages without Jinja. Not responsible for tokenising the result, nor for compiling
+a Jinja template (see `chat_compiler`). A payload's contract hashes this form, so both sides of the network
+put the same text before an answer.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 from edge_runtime.errors import BundleSchemaError, UsageError
 
 Affixes = tuple[str, str]
-"""What is put before and after a message's content."""
+"""Text before and after a message's content."""
 
 ROLES = ("system", "user", "assistant")
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """Affixes for each role, and what asks the model for an answer.
+    """Affixes of each role, and the text that opens an answer.
 
-    default_system: content of the system message that is put first where the messages bring none, or None.
+    default_system: content of the system message that is prepended to messages without one, or None.
     generation:     text after the last message that opens the assistant's answer.
     """
 
@@ -79,7 +79,7 @@ class ChatTemplate:
         return "".join(parts) + self.generation
 
     def render_prompt(self, user_text: str) -> str:
-        """Text for a single question: the default system message, the user's text, the answer's opening."""
+        """Text of a single question: the default system message, the user's text, the answer's opening."""
         return self.render([{"role": "user", "content": user_text}])
 
 

@@ -1,7 +1,7 @@
-"""Text to token ids and back, for byte-level BPE vocabularies of the Qwen2 family.
+"""Tokenizer: text to token ids and back, for byte-level BPE vocabularies of the Qwen2 family.
 
-Knows the `tokenizers` library, the bytes of each token, and how to stream text whose characters are split
-over several tokens. Does not know chat templates or models.
+Responsible for the `tokenizers` library, the bytes of each token, and streaming of text whose characters are
+split over several tokens. Not responsible for chat templates or models.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ class Tokenizer:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of special tokens: they steer the model and are no part of an answer's text."""
+        """Ids of special tokens, which are not part of an answer's text."""
         return self._special
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text. The names of special tokens in it become special tokens; nothing is added."""
+        """Token ids of a text. Names of special tokens in it become special tokens; no token is added."""
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of token ids, special tokens left out; bytes that are no UTF-8 become U+FFFD."""
+        """Text of token ids without special tokens; bytes that are not UTF-8 become U+FFFD."""
         stream = TextStream(self)
         return "".join([stream.push(id_) for id_ in ids]) + stream.flush()
 
     def token_bytes(self, id: int) -> bytes:
-        """The bytes a token stands for: its name in UTF-8 for an added token, none for an id without a token.
+        """The bytes of a token: the name in UTF-8 of an added token, empty for an id without a token.
 
         A model's embedding may have more rows than its vocabulary has tokens, so such ids do occur.
         """
@@ -97,9 +97,9 @@ class Tokenizer:
 
 
 class TextStream:
-    """Token ids in, text out, a character as soon as its last byte has come.
+    """Incremental decoding: returns each character with the token that completes it.
 
-    The pushed texts and the flushed rest together are `Tokenizer.decode` of the same ids.
+    The texts of `push` and `flush` joined are `Tokenizer.decode` of the same ids.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -107,11 +107,11 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, id: int) -> str:
-        """The text that this token completes: empty inside a character and for special tokens."""
+        """The text completed by this token; empty inside a character and for special tokens."""
         if id in self._tokenizer.special_ids:
             return ""
         return self._decoder.decode(self._tokenizer.token_bytes(id))
 
     def flush(self) -> str:
-        """What an answer that ends inside a character leaves: U+FFFD, or nothing."""
+        """The text of bytes that are left at the end: U+FFFD inside a character, else empty."""
         return self._decoder.decode(b"", final=True)

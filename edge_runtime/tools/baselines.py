@@ -1,15 +1,14 @@
-"""Other programs that run the same model, to time beside this one.
+"""Baselines of the benchmark: other programs that run the same model.
 
-Knows llama.cpp (through llama-cpp-python), transformers and onnxruntime-genai's own loop: how each is loaded,
-run a chunk at a time and rewound. For comparison only; what fills answers is `ort_engine` or `genai_engine`.
-Every library is asked for by name when it is wanted, and its absence is one clear error.
+Responsible for loading, running and rewinding models of llama.cpp (through llama-cpp-python), transformers
+and onnxruntime-genai's own loop. Not responsible for filling answers (see `ort_engine`, `genai_engine`). Each
+library is imported on use; its absence is an EngineError.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,24 @@ import numpy as np
 
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.base import BaseEngine, Engine, Logits
-from edge_runtime.engine.genai_engine import GenaiEngine
+from edge_runtime.engine.genai_engine import GenaiEngine, genai_library, load_genai_model
 from edge_runtime.errors import EngineError, UsageError
 
 KINDS = ("genai", "genai:FOLDER", "llama.cpp:FILE.gguf", "transformers:FOLDER")
 
 
-def open_peer(spec: str, bundle: Bundle, *, context: int, threads: int) -> Engine:
-    """The engine of a peer as `--vs` names it. Raises UsageError or EngineError.
+def open_baseline(spec: str, bundle: Bundle, *, context: int, threads: int) -> Engine:
+    """The engine of a baseline as `--vs` names it. Raises UsageError or EngineError.
 
-    genai runs the bundle itself, or a folder made by that library's own builder; the others run the file or
-    the checkpoint named, which must have the bundle's vocabulary.
+    genai runs the bundle itself, or a folder made by that library's own builder; the others run the named
+    file or checkpoint, which must have the bundle's vocabulary.
     """
     kind, _, path = spec.partition(":")
     if kind == "genai" and not path:
         return GenaiEngine.open(bundle, context=context, threads=threads)
     if kind == "genai":
-        options = genai_options(threads)
-        return GenaiEngine(genai_model(Path(path), options), bundle.manifest.model, context=context)
+        model = load_genai_model(Path(path), threads=threads)
+        return GenaiEngine(model, bundle.manifest.model, context=context)
     if kind == "llama.cpp" and path:
         return LlamaEngine(Path(path), bundle.manifest.model.vocab_size, context=context, threads=threads)
     if kind == "transformers" and path:
@@ -52,14 +51,14 @@ def _library(name: str, package: str) -> Any:
 
 
 class LlamaEngine(BaseEngine):
-    """Runs a GGUF file on llama.cpp, with its defaults but for context and threads."""
+    """Runs a GGUF file on llama.cpp, with default settings except context and threads."""
 
     def __init__(self, path: Path, vocab: int, *, context: int, threads: int) -> None:
         super().__init__(context=context, vocab=vocab)
         llama = self._llama = _library("llama_cpp", "llama-cpp-python")
         if not path.is_file():
             raise EngineError(f"{path}: expected a GGUF file, found none")
-        # Kept for as long as it may be called.
+        # Referenced for as long as it may be called.
         self._quiet = llama.llama_log_callback(lambda *_: None)
         llama.llama_log_set(self._quiet, ctypes.c_void_p())
         llama.llama_backend_init()
@@ -133,26 +132,9 @@ class TransformersEngine(BaseEngine):
         return logits
 
 
-def genai_options(threads: int | None, graph: str | None = None) -> dict[str, Any]:
-    """Settings of a decoder in onnxruntime-genai's form; its own defaults where None."""
-    options: dict[str, Any] = {"filename": graph} if graph else {}
-    return options | ({"session_options": {"intra_op_num_threads": threads}} if threads else {})
-
-
-def genai_model(folder: Path, options: dict[str, Any]) -> Any:
-    """A model folder opened by onnxruntime-genai; raises EngineError."""
-    genai = _library("onnxruntime_genai", "onnxruntime-genai")
-    try:
-        config = genai.Config(str(folder))
-        config.overlay(json.dumps({"model": {"decoder": options}}))
-        return genai.Model(config)
-    except Exception as error:  # the library's exceptions have no base of their own
-        raise EngineError(f"{folder}: expected a folder for onnxruntime-genai, found: {error}") from error
-
-
 def genai_loop(model: Any, ids: Sequence[int], count: int) -> tuple[Callable[[], None], Callable[[], None]]:
-    """The library's own greedy loop over `count` tokens after ids: what prepares it, and what to time."""
-    genai = _library("onnxruntime_genai", "onnxruntime-genai")
+    """Functions that prepare and run onnxruntime-genai's own greedy loop over `count` tokens after ids."""
+    genai = genai_library()
     generator: Any = None
 
     def prepare() -> None:

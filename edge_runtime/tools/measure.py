@@ -1,7 +1,7 @@
-"""What a model costs on this device: time of passes, time of whole answers, memory.
+"""Timing of engines: single passes and whole answers.
 
-Knows how to time an engine, any engine, so that figures of two of them can be put side by side. Does not know
-how they are shown (see `bench`).
+Responsible for tests that run on any engine, timed in turn so that their figures can be compared. Not
+responsible for output (see `bench`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from payload import AnchorSet, Contract
 
 CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 DECODED = 16
-"""Tokens of one repetition of decoding."""
+"""Number of tokens per repetition of decoding."""
 REST = 0.1
-"""Seconds before each repetition: the threads of a peer wait actively for about 50 ms after a pass."""
+"""Seconds before each repetition: threads of some baselines spin for about 50 ms after a pass."""
 COVERAGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 class Figure(NamedTuple):
-    """One line of a benchmark. seconds, deviation: mean and standard deviation of a repetition.
+    """One row of a benchmark.
 
-    tokens, passes: of one repetition.
+    tokens, passes: of one repetition. seconds, deviation: mean and standard deviation of a repetition.
     """
 
     engine: str
@@ -48,9 +48,9 @@ class FillCase(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What to time: `run` after `prepare`, which is not timed. tokens: of one repetition.
+    """One test: times `run`, after `prepare`.
 
-    passes: of one repetition, asked for after the last.
+    tokens: of one repetition. passes: returns those of one repetition, called after the last.
     """
 
     engine: str
@@ -62,8 +62,8 @@ class Trial(NamedTuple):
 
 
 def timed(tests: Sequence[Trial], repeat: int) -> list[Figure]:
-    """Times tests in turn, a repetition of each at a time, so that whatever else the device does is shared
-    by them all. The first repetition is not counted.
+    """Times tests in turn, one repetition of each at a time, so that other load on the device affects all of
+    them alike. The first repetition is not counted.
     """
     seconds: list[list[float]] = [[] for _ in tests]
     for _ in range(repeat + 1):
@@ -92,7 +92,7 @@ class Bench:
         self.ids = [int(i) for i in random.integers(0, contract.vocab_size, engine.context)]
 
     def _at(self, depth: int) -> Callable[[], None]:
-        """Brings the cache to the first `depth` ids."""
+        """Sets the cache to the first `depth` ids."""
 
         def prepare() -> None:
             self.engine.rewind(min(depth, self.engine.length))
@@ -128,7 +128,7 @@ class Bench:
         return Trial(self.name, f"decode at {depth}", count, lambda: count, self._at(depth), run)
 
     def chunk(self, size: int, depth: int, *, scored: bool) -> Trial:
-        """A pass of `size` known tokens, with the logits of each or of the last one only."""
+        """A pass of `size` known tokens, with the logits of each or of the last only."""
         rows = range(size) if scored else [size - 1]
         ids = self.ids[depth : depth + size]
         label = f"chunk {size}{', scored' if scored else ''}"
@@ -150,7 +150,7 @@ class Bench:
         return Trial(self.name, name, _tokens(cases), lambda: stats.passes, lambda: None, run)
 
     def stepwise(self, name: str, cases: Sequence[FillCase]) -> Trial:
-        """The same answers as the paper decodes them: one pass for the prompt, one for each position."""
+        """The same answers decoded as in the paper: one pass for the prompt, one per position."""
 
         def run() -> None:
             for case in cases:
@@ -166,7 +166,7 @@ class Bench:
         return Trial(self.name, name, _tokens(cases), lambda: passes, lambda: None, run)
 
     def synthetic(self, coverage: float, prompt: int, length: int) -> FillCase:
-        """An answer of `length` tokens, a share of them anchored at random places."""
+        """An answer of `length` tokens, a share `coverage` of them anchored at random positions."""
         random = np.random.default_rng(1)
         places = [int(p) for p in random.permutation(length)[: round(coverage * length)]]
         anchors = AnchorSet.of({p: self.ids[-1 - p] for p in places}, length, self.contract, length)

@@ -1,4 +1,4 @@
-"""Peers of the benchmark: the same model gives the same logits in each, after any rewind."""
+"""Baselines of the benchmark: the same model gives the same logits in each, after any rewind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge_runtime import bench as cli
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EngineError, UsageError
-from edge_runtime.tools.baselines import open_peer
+from edge_runtime.tools.baselines import open_baseline
 
 CONTEXT = 200
 
@@ -35,7 +35,7 @@ def open_as(kind: str, request: pytest.FixtureRequest, bundle: Bundle) -> Any:
         spec = f"llama.cpp:{request.getfixturevalue('gguf')}"
     else:
         spec = f"transformers:{request.getfixturevalue('tiny_checkpoint')}"
-    return open_peer(spec, bundle, context=CONTEXT, threads=1)
+    return open_baseline(spec, bundle, context=CONTEXT, threads=1)
 
 
 # llama.cpp keeps its cache in half precision.
@@ -78,7 +78,7 @@ def test_what_cannot_be_opened(tiny_bundle: Path, tmp_path: Path, monkeypatch: p
     bundle = Bundle.open(tiny_bundle, "fp32")
 
     def attempt(spec: str) -> None:
-        open_peer(spec, bundle, context=CONTEXT, threads=1)
+        open_baseline(spec, bundle, context=CONTEXT, threads=1)
 
     with pytest.raises(UsageError, match="expected one of genai, genai:FOLDER, llama"):
         attempt("llama.cpp")

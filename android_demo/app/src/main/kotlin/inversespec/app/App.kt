@@ -8,35 +8,35 @@ import java.util.concurrent.Executors
 import java.util.concurrent.ThreadFactory
 
 /**
- * The process: what lives longer than a screen.
+ * The application: owner of the view models, which live as long as the process.
  *
- * The desks hold all state and do all work; an activity only shows them, so turning the phone neither stops nor
- * repeats anything.
+ * All state and work is in the view models; an activity only displays them, so rotating the phone neither stops
+ * nor repeats anything.
  */
 class App : Application() {
-    lateinit var models: ModelsDesk private set
-    lateinit var fill: FillDesk private set
-    lateinit var bench: BenchDesk private set
+    lateinit var models: ModelsViewModel private set
+    lateinit var fill: FillViewModel private set
+    lateinit var bench: BenchViewModel private set
 
     override fun onCreate() {
         super.onCreate()
-        // Official builds of ONNX Runtime report usage to their maker by default. Nothing leaves this phone unasked.
+        // Official builds of ONNX Runtime report usage to their publisher by default. This app opts out.
         Os.setenv("ORT_DISABLE_TELEMETRY", "1", true)
-        // One thread for all calls of a model: one model in memory, one answer at a time, in the order asked for.
-        val model = thread("model", Process.THREAD_PRIORITY_DEFAULT)
-        val files = thread("files", Process.THREAD_PRIORITY_BACKGROUND)
-        models = ModelsDesk(this, model, files)
-        fill = FillDesk(this, models, model, files)
-        bench = BenchDesk(this, models, model)
+        // A single thread for all model calls: one model in memory, one answer at a time, in order of request.
+        val modelThread = executor("model", Process.THREAD_PRIORITY_DEFAULT)
+        val fileThread = executor("files", Process.THREAD_PRIORITY_BACKGROUND)
+        models = ModelsViewModel(this, modelThread, fileThread)
+        fill = FillViewModel(this, models, modelThread, fileThread)
+        bench = BenchViewModel(this, models, modelThread)
         models.start()
     }
 
-    private fun thread(name: String, priority: Int): ExecutorService =
+    private fun executor(name: String, priority: Int): ExecutorService =
         Executors.newSingleThreadExecutor(object : ThreadFactory {
-            override fun newThread(work: Runnable) = object : Thread(name) {
+            override fun newThread(task: Runnable) = object : Thread(name) {
                 override fun run() {
                     Process.setThreadPriority(priority)
-                    work.run()
+                    task.run()
                 }
             }
         })

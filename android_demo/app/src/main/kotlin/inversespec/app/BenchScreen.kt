@@ -6,8 +6,8 @@ import android.widget.Button
 import android.widget.TextView
 import java.util.Locale
 
-/** How long a pass takes on this phone, as a curve and a table. */
-class BenchScreen(parent: ViewGroup, private val desk: BenchDesk, share: (String) -> Unit) :
+/** Duration of a pass on this phone against its number of tokens, as a curve and a table. */
+class BenchScreen(parent: ViewGroup, private val viewModel: BenchViewModel, share: (String) -> Unit) :
     Screen(parent, R.layout.bench) {
     private val run = find<Button>(R.id.bench_run)
     private val send = find<Button>(R.id.bench_share)
@@ -19,23 +19,23 @@ class BenchScreen(parent: ViewGroup, private val desk: BenchDesk, share: (String
     private val table = find<TextView>(R.id.bench_table)
 
     init {
-        run.setOnClickListener { if (desk.state.value.running) desk.stop() else desk.start() }
-        send.setOnClickListener { share(desk.report(desk.state.value)) }
+        run.setOnClickListener { if (viewModel.state.value.running) viewModel.stop() else viewModel.start() }
+        send.setOnClickListener { share(viewModel.report(viewModel.state.value)) }
     }
 
-    override fun watch() = desk.state.watch(::show)
+    override fun observe() = viewModel.state.observe(::show)
 
-    private fun show(state: BenchState) {
+    private fun show(state: BenchUiState) {
         run.setText(if (state.running) R.string.stop else R.string.bench_run)
         send.isEnabled = !state.running && state.points.isNotEmpty()
-        errorCard.shown = state.error != null
+        errorCard.isVisible = state.error != null
         error.text = state.error
-        card.shown = state.points.isNotEmpty()
+        card.isVisible = state.points.isNotEmpty()
         val single = state.points.firstOrNull { it.tokens == 1 }
         headline.text =
             single?.let { String.format(Locale.getDefault(), "%,.0f", it.tokensPerSecond) }
                 ?: context.getString(R.string.stat_unknown)
         curve.points = state.points
-        table.text = context.getString(R.string.bench_header) + "\n" + BenchDesk.table(state.points)
+        table.text = context.getString(R.string.bench_header) + "\n" + BenchViewModel.table(state.points)
     }
 }

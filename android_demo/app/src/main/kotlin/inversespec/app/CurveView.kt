@@ -7,14 +7,14 @@ import android.graphics.Path
 import android.util.AttributeSet
 import android.util.TypedValue
 import android.view.View
-import inversespec.edge.ChunkCost
+import inversespec.edge.PassCost
 import java.util.Locale
 import kotlin.math.ceil
 import kotlin.math.floor
 import kotlin.math.log10
 import kotlin.math.pow
 
-/** The chunk curve: milliseconds a pass takes against the tokens in it, which double from point to point. */
+/** A chart of milliseconds per pass against the number of tokens in the pass, which doubles from point to point. */
 class CurveView(context: Context, attributes: AttributeSet?) : View(context, attributes) {
     private val line = paint(R.color.primary).apply {
         style = Paint.Style.STROKE
@@ -28,7 +28,7 @@ class CurveView(context: Context, attributes: AttributeSet?) : View(context, att
     }
     private val path = Path()
 
-    var points: List<ChunkCost> = emptyList()
+    var points: List<PassCost> = emptyList()
         set(value) {
             if (field == value) return
             field = value
@@ -47,7 +47,7 @@ class CurveView(context: Context, attributes: AttributeSet?) : View(context, att
         val right = width - dp(12f)
         val top = dp(24f)
         val bottom = height - dp(24f)
-        val step = round(points.maxOf { it.milliseconds } / 4)
+        val step = roundUp(points.maxOf { it.milliseconds } / 4)
         val most = step * ceil(points.maxOf { it.milliseconds } / step)
         fun x(at: Int) = left + (right - left) * at / maxOf(points.size - 1, 1)
         fun y(ms: Double) = (bottom - (bottom - top) * ms / most).toFloat()
@@ -71,8 +71,8 @@ class CurveView(context: Context, attributes: AttributeSet?) : View(context, att
         for ((at, point) in points.withIndex()) canvas.drawCircle(x(at), y(point.milliseconds), dp(4f), dot)
     }
 
-    /** The next of 1, 2, 5, 10... times a power of ten. */
-    private fun round(value: Double): Double {
+    /** The smallest of 1, 2, 5 and 10 times a power of ten that is not below a value. */
+    private fun roundUp(value: Double): Double {
         val power = 10.0.pow(floor(log10(maxOf(value, 1e-6))))
         return power * listOf(1.0, 2.0, 5.0, 10.0).first { it >= value / power * 0.999 }
     }

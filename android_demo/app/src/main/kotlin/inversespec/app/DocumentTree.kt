@@ -6,18 +6,18 @@ import android.provider.DocumentsContract
 import android.provider.DocumentsContract.Document
 import java.io.InputStream
 
-/** The files of a folder that the user chose, by their path below it. */
+/** Read access to the files of a folder that the user chose, by relative path. */
 class DocumentTree(private val resolver: ContentResolver, private val tree: Uri) {
     private val children = HashMap<String, Map<String, String>>()
 
-    /** Opens a file such as `int8/model.onnx`; null where there is none. */
+    /** Opens a file such as `int8/model.onnx`; null where it does not exist. */
     fun open(path: String): InputStream? {
         var id = DocumentsContract.getTreeDocumentId(tree)
         for (name in path.split('/')) id = list(id)[name] ?: return null
         return resolver.openInputStream(DocumentsContract.buildDocumentUriUsingTree(tree, id))
     }
 
-    /** Document ids by name in one folder. */
+    /** Document ids by display name of the children of one folder. */
     private fun list(folder: String): Map<String, String> = children.getOrPut(folder) {
         val found = HashMap<String, String>()
         val columns = arrayOf(Document.COLUMN_DISPLAY_NAME, Document.COLUMN_DOCUMENT_ID)

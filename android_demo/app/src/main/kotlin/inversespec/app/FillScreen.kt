@@ -15,15 +15,16 @@ import android.widget.TextView
 import inversespec.edge.Source
 import java.util.Locale
 
-/** Prompt and payload in, the answer with its two colours and its figures out. */
-class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions) : Screen(parent, R.layout.fill) {
-    /** What needs the activity. */
+/** Input of prompt and payload, and the answer with its sources in two colours and its statistics. */
+class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, actions: Actions) :
+    Screen(parent, R.layout.fill) {
+    /** Actions that require the activity. */
     interface Actions {
         fun chooseSample()
 
         fun choosePayload()
 
-        fun typeAddress()
+        fun enterAddress()
     }
 
     private val prompt = find<EditText>(R.id.prompt)
@@ -38,7 +39,7 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
     private val status = find<TextView>(R.id.status)
     private val answer = find<TextView>(R.id.answer)
     private val statsCard = find<View>(R.id.stats_card)
-    private var promptSet = -1
+    private var promptVersion = -1
     private var wasBusy = false
 
     init {
@@ -47,13 +48,13 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
 
             override fun onTextChanged(text: CharSequence, start: Int, before: Int, count: Int) = Unit
 
-            override fun afterTextChanged(text: Editable) = desk.type(text.toString())
+            override fun afterTextChanged(text: Editable) = viewModel.onPromptEdited(text.toString())
         })
         sources[0].setOnClickListener { actions.chooseSample() }
         sources[1].setOnClickListener { actions.choosePayload() }
-        sources[2].setOnClickListener { actions.typeAddress() }
-        payloadClear.setOnClickListener { desk.clearPayload() }
-        go.setOnClickListener { if (desk.state.value.busy) desk.stop() else desk.start() }
+        sources[2].setOnClickListener { actions.enterAddress() }
+        payloadClear.setOnClickListener { viewModel.clearPayload() }
+        go.setOnClickListener { if (viewModel.state.value.busy) viewModel.stop() else viewModel.start() }
         caption(R.id.stat_bytes, R.string.stat_bytes)
         caption(R.id.stat_cloud, R.string.stat_cloud)
         caption(R.id.stat_edge, R.string.stat_edge)
@@ -62,11 +63,11 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
         caption(R.id.stat_agreement, R.string.stat_agreement)
     }
 
-    override fun watch() = desk.state.watch(::show)
+    override fun observe() = viewModel.state.observe(::show)
 
-    private fun show(state: FillState) {
-        if (state.promptSet != promptSet) {
-            promptSet = state.promptSet
+    private fun show(state: FillUiState) {
+        if (state.promptVersion != promptVersion) {
+            promptVersion = state.promptVersion
             if (prompt.text.toString() != state.prompt) prompt.setText(state.prompt)
         }
         prompt.isEnabled = !state.busy
@@ -74,9 +75,9 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
         showPayload(state)
         go.isEnabled = state.phase != Phase.READING
         go.setText(if (state.busy) R.string.stop else if (state.payload == null) R.string.go_alone else R.string.go)
-        errorCard.shown = state.error != null
+        errorCard.isVisible = state.error != null
         error.text = state.error
-        answerCard.shown = state.busy || state.answer.text.isNotEmpty()
+        answerCard.isVisible = state.busy || state.answer.text.isNotEmpty()
         status.setText(
             when (state.phase) {
                 Phase.LOADING -> R.string.status_loading
@@ -91,53 +92,52 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
         wasBusy = state.busy
     }
 
-    /** On a screen so low that the answer would begin below its middle, scrolls to it. */
+    /** Scrolls to the answer where it would begin in the lower half of the screen. */
     private fun showAnswer() {
         if (answerCard.top > view.height / 2) (view as ScrollView).smoothScrollTo(0, answerCard.top)
     }
 
-    private fun showPayload(state: FillState) {
+    private fun showPayload(state: FillUiState) {
         val payload = state.payload
-        payloadClear.shown = payload != null && !state.busy
+        payloadClear.isVisible = payload != null && !state.busy
         if (payload == null) {
             val reading = state.phase == Phase.READING
             payloadTitle.setText(if (reading) R.string.payload_reading else R.string.payload_none)
             payloadDetail.setText(R.string.payload_none_detail)
-            payloadDetail.shown = !reading
+            payloadDetail.isVisible = !reading
             return
         }
         val header = payload.header
         payloadTitle.text = context.getString(R.string.payload_title, header.size)
-        payloadDetail.shown = true
+        payloadDetail.isVisible = true
         payloadDetail.text = listOfNotNull(
-            payload.from,
+            payload.origin,
             header.codec.label,
             if (header.totalSteps > 0) context.getString(R.string.payload_steps, header.step, header.totalSteps) else null,
             context.getString(R.string.payload_contract, header.tag),
         ).joinToString(" · ")
     }
 
-    private fun showStats(state: FillState) {
+    private fun showStats(state: FillUiState) {
         val unknown = context.getString(R.string.stat_unknown)
-        statsCard.shown = answerCard.shown
+        statsCard.isVisible = answerCard.isVisible
         number(R.id.stat_bytes, (state.payload?.bytes?.size ?: 0).toString())
-        number(R.id.stat_cloud, state.answer.cloud.toString())
-        number(R.id.stat_edge, state.answer.edge.toString())
+        number(R.id.stat_cloud, state.answer.cloudTokens.toString())
+        number(R.id.stat_edge, state.answer.edgeTokens.toString())
         val stats = state.stats
         number(R.id.stat_passes, stats?.passes?.toString() ?: unknown)
         number(R.id.stat_speed, stats?.let { String.format(Locale.getDefault(), "%.0f", it.tokensPerSecond) } ?: unknown)
-        number(
-            R.id.stat_agreement,
-            stats?.agreement?.let { percent(it) } ?: unknown,
-        )
+        number(R.id.stat_agreement, stats?.agreement?.let { percent(it) } ?: unknown)
     }
 
-    /** Two digits that say something: anchors are often what this model would hardly have written. */
-    private fun percent(share: Double): String =
-        String.format(Locale.getDefault(), if (share >= 0.1) "%.0f%%" else if (share >= 0.001) "%.1f%%" else "<0.1%%", 100 * share)
+    /** A percentage, with a decimal below 10%: edge-aware payloads consist of tokens that this model finds unlikely. */
+    private fun percent(share: Double): String {
+        val format = if (share >= 0.1) "%.0f%%" else if (share >= 0.001) "%.1f%%" else "<0.1%%"
+        return String.format(Locale.getDefault(), format, 100 * share)
+    }
 
-    /** Two colours, and a tint below the cloud's: the difference does not hang on telling colours apart. */
-    private fun coloured(answer: Answer): CharSequence {
+    /** Two text colours, and a tinted background for the cloud's tokens: readable without telling colours apart. */
+    private fun coloured(answer: AnswerText): CharSequence {
         val text = SpannableString(answer.text)
         var start = 0
         for (run in answer.runs) {
@@ -153,9 +153,9 @@ class FillScreen(parent: ViewGroup, private val desk: FillDesk, actions: Actions
         return text
     }
 
-    private fun caption(stat: Int, text: Int) = find<View>(stat).need<TextView>(R.id.caption).setText(text)
+    private fun caption(stat: Int, text: Int) = find<View>(stat).requireView<TextView>(R.id.caption).setText(text)
 
     private fun number(stat: Int, text: String) {
-        find<View>(stat).need<TextView>(R.id.number).text = text
+        find<View>(stat).requireView<TextView>(R.id.number).text = text
     }
 }

@@ -18,33 +18,33 @@ import android.widget.FrameLayout
 import android.widget.Toast
 import android.widget.Toolbar
 
-/** The one activity: three screens above a bar, and what needs an activity: choosers, dialogs, shares. */
+/** The only activity: three screens above a tab bar, and what requires an activity: choosers, dialogs, sharing. */
 class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
     private val app get() = application as App
     private lateinit var screens: List<Screen>
     private lateinit var tabs: List<View>
     private var tab = 0
     private var dialog: Dialog? = null
-    private var unwatch: () -> Unit = {}
+    private var stopObserving: () -> Unit = {}
 
     override fun onCreate(saved: Bundle?) {
         super.onCreate(saved)
         setContentView(R.layout.main)
         val root = findViewById<View>(R.id.root)!!
-        val content = root.need<ViewGroup>(R.id.content)
+        val content = root.requireView<ViewGroup>(R.id.content)
         screens = listOf(
             FillScreen(content, app.fill, this),
             ModelsScreen(content, app.models, this),
             BenchScreen(content, app.bench, ::share),
         )
         for (screen in screens) content.addView(screen.view)
-        tabs = listOf(R.id.tab_fill, R.id.tab_models, R.id.tab_bench).map { root.need<View>(it) }
+        tabs = listOf(R.id.tab_fill, R.id.tab_models, R.id.tab_bench).map { root.requireView<View>(it) }
         for ((at, view) in tabs.withIndex()) view.setOnClickListener { show(at) }
-        keepClearOfBars(root, root.need(R.id.bar))
+        applyWindowInsets(root, root.requireView(R.id.bar))
         show(saved?.getInt(TAB) ?: 0)
         if (saved == null) {
-            if (!receive(intent)) welcome()
-        } else if (app.fill.state.value == FillState()) {
+            if (!handle(intent)) openFirstSample()
+        } else if (app.fill.state.value == FillUiState()) {
             app.fill.setPrompt(saved.getString(PROMPT).orEmpty())
         }
     }
@@ -53,7 +53,7 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
         super.onStart()
         app.models.refresh()
         val toolbar = findViewById<Toolbar>(R.id.toolbar)!!
-        unwatch = app.models.state.watch { state ->
+        stopObserving = app.models.state.observe { state ->
             toolbar.subtitle = state.installed.firstOrNull { it.inUse }?.let { inUse ->
                 getString(R.string.model_in_use, inUse.info?.id ?: inUse.folder.name, inUse.variant)
             }
@@ -62,7 +62,7 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
     }
 
     override fun onStop() {
-        unwatch()
+        stopObserving()
         for (screen in screens) screen.stop()
         super.onStop()
     }
@@ -75,46 +75,47 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
     override fun onSaveInstanceState(out: Bundle) {
         super.onSaveInstanceState(out)
         out.putInt(TAB, tab)
-        out.putString(PROMPT, app.fill.state.value.prompt.take(LONGEST_KEPT))
+        out.putString(PROMPT, app.fill.state.value.prompt.take(MAX_SAVED_PROMPT))
     }
 
     override fun onNewIntent(intent: Intent) {
         super.onNewIntent(intent)
-        receive(intent)
+        handle(intent)
     }
 
     private fun show(at: Int) {
         tab = at
-        for ((index, screen) in screens.withIndex()) screen.view.shown = index == at
+        for ((index, screen) in screens.withIndex()) screen.view.isVisible = index == at
         for ((index, view) in tabs.withIndex()) view.isSelected = index == at
     }
 
-    /** Takes what another app sent: a payload, its address, or a prompt. */
-    private fun receive(intent: Intent): Boolean {
+    /** Handles a payload, an address or a prompt sent by another app; false for any other intent. */
+    private fun handle(intent: Intent): Boolean {
         val text = intent.getStringExtra(Intent.EXTRA_TEXT)
         @Suppress("DEPRECATION")
-        val sent = if (intent.action == Intent.ACTION_VIEW) intent.data else intent.getParcelableExtra<Uri>(Intent.EXTRA_STREAM)
+        val stream = intent.getParcelableExtra<Uri>(Intent.EXTRA_STREAM)
+        val document = if (intent.action == Intent.ACTION_VIEW) intent.data else stream
         if (intent.action !in setOf(Intent.ACTION_SEND, Intent.ACTION_VIEW)) return false
         when {
-            sent != null -> app.fill.openDocument(sent)
+            document != null -> app.fill.openDocument(document)
             text == null -> return false
-            // An address is shown before anything is fetched from it.
-            text.trim().matches(Regex("https?://\\S+")) -> typeAddress(text.trim())
+            // The user confirms an address before anything is fetched from it.
+            text.trim().matches(Regex("https?://\\S+")) -> enterAddress(text.trim())
             else -> app.fill.setPrompt(text)
         }
         show(0)
         return true
     }
 
-    /** The first start shows something that can be filled at once, without a network. */
-    private fun welcome() {
-        if (app.fill.state.value == FillState()) assets.samples().firstOrNull()?.let(app.fill::openSample)
+    /** On the first start, loads a sample that can be filled without a network. */
+    private fun openFirstSample() {
+        if (app.fill.state.value == FillUiState()) assets.samples().firstOrNull()?.let(app.fill::openSample)
     }
 
     override fun chooseSample() {
         val samples = assets.samples()
         if (samples.isEmpty()) return Toast.makeText(this, R.string.samples_none, Toast.LENGTH_LONG).show()
-        present(
+        replaceDialog(
             AlertDialog.Builder(this)
                 .setTitle(R.string.samples)
                 .setItems(samples.map { it.title }.toTypedArray()) { _, at -> app.fill.openSample(samples[at]) },
@@ -148,18 +149,18 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
         }
     }
 
-    override fun typeAddress() = typeAddress("")
+    override fun enterAddress() = enterAddress("")
 
-    private fun typeAddress(first: String) {
+    private fun enterAddress(initial: String) {
         val field = EditText(this)
         field.setHint(R.string.url_hint)
         field.inputType = InputType.TYPE_CLASS_TEXT or InputType.TYPE_TEXT_VARIATION_URI
-        field.setText(first)
+        field.setText(initial)
         val frame = FrameLayout(this)
         val side = (24 * resources.displayMetrics.density).toInt()
         frame.setPadding(side, side / 3, side, 0)
         frame.addView(field)
-        present(
+        replaceDialog(
             AlertDialog.Builder(this)
                 .setTitle(R.string.url_title)
                 .setView(frame)
@@ -168,33 +169,33 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
         )
     }
 
-    override fun chooseVariant(bundle: Installed) {
+    override fun chooseVariant(bundle: InstalledBundle) {
         val variants = bundle.info?.variants ?: return
-        if (variants.size == 1) return useIfItFits(bundle, variants[0].name)
+        if (variants.size == 1) return selectIfItFits(bundle, variants[0].name)
         val items = variants.map { getString(R.string.variant_item, it.name, size(it.bytes)) }
-        present(
+        replaceDialog(
             AlertDialog.Builder(this)
                 .setTitle(R.string.variant_title)
-                .setItems(items.toTypedArray()) { _, at -> useIfItFits(bundle, variants[at].name) },
+                .setItems(items.toTypedArray()) { _, at -> selectIfItFits(bundle, variants[at].name) },
         )
     }
 
-    private fun useIfItFits(bundle: Installed, variant: String) {
+    private fun selectIfItFits(bundle: InstalledBundle, variant: String) {
         val needed = bundle.info?.memoryNeeded(variant) ?: return
         val free = app.models.state.value.freeMemory
-        if (needed <= free) return app.models.use(bundle, variant)
-        present(
+        if (needed <= free) return app.models.select(bundle, variant)
+        replaceDialog(
             AlertDialog.Builder(this)
                 .setTitle(R.string.memory_title)
                 .setMessage(getString(R.string.memory_detail, size(needed), size(free)))
                 .setNegativeButton(R.string.cancel, null)
-                .setPositiveButton(R.string.memory_anyway) { _, _ -> app.models.use(bundle, variant) },
+                .setPositiveButton(R.string.memory_anyway) { _, _ -> app.models.select(bundle, variant) },
         )
     }
 
-    override fun confirmDelete(bundle: Installed) {
+    override fun confirmDelete(bundle: InstalledBundle) {
         val freed = bundle.info?.bytes ?: 0
-        present(
+        replaceDialog(
             AlertDialog.Builder(this)
                 .setTitle(getString(R.string.delete_title, bundle.info?.id ?: bundle.folder.name))
                 .setMessage(getString(R.string.delete_detail, size(freed)))
@@ -208,15 +209,15 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
         startActivity(Intent.createChooser(intent, null))
     }
 
-    private fun present(builder: AlertDialog.Builder) {
+    private fun replaceDialog(builder: AlertDialog.Builder) {
         dialog?.dismiss()
         dialog = builder.show()
     }
 
     private fun size(bytes: Long): String = Formatter.formatShortFileSize(this, bytes)
 
-    /** From Android 15 on an app is drawn behind the system's bars, and must keep its content clear of them. */
-    private fun keepClearOfBars(root: View, bar: View) {
+    /** Pads the content by the system bars, behind which apps are drawn from Android 15 on. */
+    private fun applyWindowInsets(root: View, bar: View) {
         root.setOnApplyWindowInsetsListener { _, insets ->
             if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.R) {
                 val bars = insets.getInsets(WindowInsets.Type.systemBars() or WindowInsets.Type.displayCutout())
@@ -233,7 +234,7 @@ class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
     private companion object {
         const val TAB = "tab"
         const val PROMPT = "prompt"
-        const val LONGEST_KEPT = 10_000
+        const val MAX_SAVED_PROMPT = 10_000
         const val PAYLOAD = 1
         const val ZIP = 2
         const val FOLDER = 3

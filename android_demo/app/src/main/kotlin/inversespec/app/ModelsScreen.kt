@@ -8,14 +8,17 @@ import android.widget.LinearLayout
 import android.widget.ProgressBar
 import android.widget.TextView
 
-/** The bundles on this phone: use, check, delete, import. */
-class ModelsScreen(parent: ViewGroup, private val desk: ModelsDesk, private val actions: Actions) :
-    Screen(parent, R.layout.models) {
-    /** What needs the activity. */
+/** The installed bundles: select, verify, delete, import. */
+class ModelsScreen(
+    parent: ViewGroup,
+    private val viewModel: ModelsViewModel,
+    private val actions: Actions,
+) : Screen(parent, R.layout.models) {
+    /** Actions that require the activity. */
     interface Actions {
-        fun chooseVariant(bundle: Installed)
+        fun chooseVariant(bundle: InstalledBundle)
 
-        fun confirmDelete(bundle: Installed)
+        fun confirmDelete(bundle: InstalledBundle)
 
         fun chooseZip()
 
@@ -33,16 +36,16 @@ class ModelsScreen(parent: ViewGroup, private val desk: ModelsDesk, private val 
     init {
         imports[0].setOnClickListener { actions.chooseZip() }
         imports[1].setOnClickListener { actions.chooseFolder() }
-        find<View>(R.id.job_cancel).setOnClickListener { desk.cancelJob() }
+        find<View>(R.id.job_cancel).setOnClickListener { viewModel.cancelJob() }
     }
 
-    override fun watch() = desk.state.watch(::show)
+    override fun observe() = viewModel.state.observe(::show)
 
-    private fun show(state: ModelsState) {
+    private fun show(state: ModelsUiState) {
         val job = state.job
-        jobCard.shown = job != null
+        jobCard.isVisible = job != null
         if (job != null) showJob(job)
-        messageCard.shown = state.message != null
+        messageCard.isVisible = state.message != null
         messageCard.setBackgroundResource(if (state.failed) R.drawable.bg_error_card else R.drawable.bg_card)
         message.setTextColor(context.getColor(if (state.failed) R.color.error else R.color.text))
         message.text = state.message
@@ -54,7 +57,7 @@ class ModelsScreen(parent: ViewGroup, private val desk: ModelsDesk, private val 
         for ((at, bundle) in state.installed.withIndex()) showBundle(list.getChildAt(at), bundle, state)
     }
 
-    private fun showJob(job: Job) {
+    private fun showJob(job: FileJob) {
         jobProgress.isIndeterminate = job.total <= 0
         if (job.total > 0) {
             jobProgress.progress = (jobProgress.max * job.done / job.total).toInt()
@@ -64,11 +67,11 @@ class ModelsScreen(parent: ViewGroup, private val desk: ModelsDesk, private val 
         }
     }
 
-    private fun showBundle(item: View, bundle: Installed, state: ModelsState) {
+    private fun showBundle(item: View, bundle: InstalledBundle, state: ModelsUiState) {
         val info = bundle.info
-        item.need<TextView>(R.id.model_name).text = info?.id ?: bundle.folder.name
-        item.need<View>(R.id.model_in_use).shown = bundle.inUse
-        item.need<TextView>(R.id.model_detail).text = if (info == null) {
+        item.requireView<TextView>(R.id.model_name).text = info?.id ?: bundle.folder.name
+        item.requireView<View>(R.id.model_in_use).isVisible = bundle.inUse
+        item.requireView<TextView>(R.id.model_detail).text = if (info == null) {
             bundle.problem
         } else {
             context.getString(
@@ -85,12 +88,12 @@ class ModelsScreen(parent: ViewGroup, private val desk: ModelsDesk, private val 
         button(item, R.id.model_use, idle && info != null && (!bundle.inUse || info.variants.size > 1)) {
             actions.chooseVariant(bundle)
         }
-        button(item, R.id.model_verify, idle && info != null) { desk.verify(bundle) }
+        button(item, R.id.model_verify, idle && info != null) { viewModel.verify(bundle) }
         button(item, R.id.model_delete, idle && !bundle.builtIn) { actions.confirmDelete(bundle) }
     }
 
     private fun button(item: View, id: Int, enabled: Boolean, action: () -> Unit) {
-        val button = item.need<Button>(id)
+        val button = item.requireView<Button>(id)
         button.isEnabled = enabled
         button.setOnClickListener { action() }
     }

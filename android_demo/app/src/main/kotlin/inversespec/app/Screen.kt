@@ -6,35 +6,35 @@ import android.view.LayoutInflater
 import android.view.View
 import android.view.ViewGroup
 
-/** One of the app's three screens: a view that shows a desk while it is started. */
+/** One of the app's three screens: a view that displays a view model's state while it is started. */
 abstract class Screen(parent: ViewGroup, layout: Int) {
     val view: View = LayoutInflater.from(parent.context).inflate(layout, parent, false)
     protected val context: Context get() = view.context
-    private var unwatch: () -> Unit = {}
+    private var stopObserving: () -> Unit = {}
 
-    /** Starts watching; returns how to stop. */
-    protected abstract fun watch(): () -> Unit
+    /** Observes the view model; returns a function that ends this. */
+    protected abstract fun observe(): () -> Unit
 
     fun start() {
-        unwatch = watch()
+        stopObserving = observe()
     }
 
     fun stop() {
-        unwatch()
-        unwatch = {}
+        stopObserving()
+        stopObserving = {}
     }
 
-    protected fun <V : View> find(id: Int): V = view.need(id)
+    protected fun <V : View> find(id: Int): V = view.requireView(id)
 
     protected fun bytes(count: Long): String = Formatter.formatShortFileSize(context, count)
 }
 
-/** A view that the layout has. */
-fun <V : View> View.need(id: Int): V = findViewById<V>(id)!!
+/** The view of an id that the layout contains. */
+fun <V : View> View.requireView(id: Int): V = findViewById<V>(id)!!
 
-/** Visible or gone. */
-var View.shown: Boolean
+/** VISIBLE for true, GONE for false. */
+var View.isVisible: Boolean
     get() = visibility == View.VISIBLE
-    set(yes) {
-        visibility = if (yes) View.VISIBLE else View.GONE
+    set(value) {
+        visibility = if (value) View.VISIBLE else View.GONE
     }

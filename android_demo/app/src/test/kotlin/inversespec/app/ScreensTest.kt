@@ -33,17 +33,17 @@ import org.robolectric.annotation.GraphicsMode
 import org.robolectric.annotation.LooperMode
 import org.robolectric.shadows.ShadowDialog
 
-/** The real activity, the shipped bundle and samples, the desktop's ONNX Runtime. */
+/** The real activity on Robolectric, with the shipped bundle and samples and the desktop natives of ONNX Runtime. */
 @RunWith(RobolectricTestRunner::class)
 @Config(sdk = [35], application = App::class, qualifiers = "w411dp-h891dp-port-notnight-xhdpi")
 @GraphicsMode(GraphicsMode.Mode.NATIVE)
 @LooperMode(LooperMode.Mode.PAUSED)
 class ScreensTest {
-    private var phone: Phone? = null
+    private var robot: AppRobot? = null
 
-    private fun start(intent: Intent? = null) = Phone(intent).also { phone = it }
+    private fun start(intent: Intent? = null) = AppRobot(intent).also { robot = it }
 
-    /** A share of [bytes] from another app. */
+    /** The intent with which another app shares [bytes]. */
     private fun share(bytes: ByteArray): Intent {
         val uri = Uri.parse("content://other.app/payload")
         shadowOf(RuntimeEnvironment.getApplication().contentResolver).registerInputStream(uri, ByteArrayInputStream(bytes))
@@ -51,168 +51,168 @@ class ScreensTest {
     }
 
     @Before
-    fun samplesAreThere() = assertTrue("the assets hold samples: run `make apk`", Phone.samples().size >= 3)
+    fun samplesExist() = assertTrue("the assets hold samples: run `make apk`", AppRobot.samples().size >= 3)
 
     @After
-    fun leave() {
-        phone?.leave()
+    fun close() {
+        robot?.close()
     }
 
     @Test
     fun `the first start fills a sample without a network`() {
-        val phone = start()
-        phone.wait("the first sample") { phone.app.fill.state.value.payload != null }
-        phone.settle()
-        val sample = Phone.samples().first()
-        assertEquals(sample.prompt, phone.text(R.id.prompt))
-        assertEquals(phone.activity.getString(R.string.payload_title, Phone.bytes(sample).size), phone.text(R.id.payload_title))
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.settle()
+        val sample = AppRobot.samples().first()
+        assertEquals(sample.prompt, robot.text(R.id.prompt))
+        assertEquals(robot.activity.getString(R.string.payload_title, AppRobot.bytes(sample).size), robot.text(R.id.payload_title))
 
-        phone.tap(R.id.go)
-        phone.wait(Phase.DONE)
-        val state = phone.app.fill.state.value
-        val answer = phone.activity.findViewById<TextView>(R.id.answer)!!.text as Spanned
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        val state = robot.app.fill.state.value
+        val answer = robot.activity.findViewById<TextView>(R.id.answer)!!.text as Spanned
         assertEquals(state.answer.text, answer.toString())
         assertTrue("words, not fragments: $answer", answer.toString().split(" ").size > 10)
         val colours = answer.getSpans(0, answer.length, ForegroundColorSpan::class.java).map { it.foregroundColor }.toSet()
-        assertEquals(setOf(phone.activity.getColor(R.color.cloud), phone.activity.getColor(R.color.edge)), colours)
+        assertEquals(setOf(robot.activity.getColor(R.color.cloud), robot.activity.getColor(R.color.edge)), colours)
         val stats = state.stats!!
-        assertEquals(stats.tokens, state.answer.cloud + state.answer.edge)
-        assertEquals(stats.anchors, state.answer.cloud)
-        assertFalse(phone.isShown(R.id.fill_error_card))
-        phone.photograph("fill-light")
+        assertEquals(stats.tokens, state.answer.cloudTokens + state.answer.edgeTokens)
+        assertEquals(stats.anchors, state.answer.cloudTokens)
+        assertFalse(robot.isShown(R.id.fill_error_card))
+        robot.screenshot("fill-light")
     }
 
     @Test
-    fun `text arrives piece by piece`() {
-        val phone = start()
-        phone.wait("the first sample") { phone.app.fill.state.value.payload != null }
-        phone.tap(R.id.go)
+    fun `text arrives incrementally`() {
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.tap(R.id.go)
         val seen = ArrayList<String>()
-        repeat(3) { phone.midAnswer { seen += phone.text(R.id.answer) } }
-        phone.wait(Phase.DONE)
-        seen += phone.text(R.id.answer)
+        repeat(3) { robot.duringAnswer { seen += robot.text(R.id.answer) } }
+        robot.waitFor(Phase.DONE)
+        seen += robot.text(R.id.answer)
         for ((part, longer) in seen.zipWithNext()) assertTrue("'$part' begins '$longer'", longer.startsWith(part))
         assertTrue("${seen[0]} is not the whole answer", seen.first().length < seen.last().length)
     }
 
     @Test
-    fun `turning the phone neither stops nor repeats an answer`() {
-        val phone = start()
-        phone.wait("the first sample") { phone.app.fill.state.value.payload != null }
-        phone.tap(R.id.go)
-        val before = phone.activity
-        phone.midAnswer {
-            val part = phone.text(R.id.answer)
-            phone.turn("land")
-            assertNotEquals("a new activity", before, phone.activity)
-            assertEquals(part, phone.text(R.id.answer))
+    fun `rotating the phone neither stops nor repeats an answer`() {
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.tap(R.id.go)
+        val before = robot.activity
+        robot.duringAnswer {
+            val part = robot.text(R.id.answer)
+            robot.rotate("land")
+            assertNotEquals("a new activity", before, robot.activity)
+            assertEquals(part, robot.text(R.id.answer))
         }
-        phone.wait(Phase.DONE)
-        assertEquals(phone.app.fill.state.value.answer.text, phone.text(R.id.answer))
-        assertEquals(Phone.samples().first().prompt, phone.text(R.id.prompt))
-        val whole = phone.text(R.id.answer)
-        phone.photograph("fill-landscape")
-        phone.turn("port")
-        assertEquals(whole, phone.text(R.id.answer))
-        phone.tap(R.id.go)
-        phone.wait(Phase.DONE)
-        assertEquals("the same again", whole, phone.text(R.id.answer))
+        robot.waitFor(Phase.DONE)
+        assertEquals(robot.app.fill.state.value.answer.text, robot.text(R.id.answer))
+        assertEquals(AppRobot.samples().first().prompt, robot.text(R.id.prompt))
+        val whole = robot.text(R.id.answer)
+        robot.screenshot("fill-landscape")
+        robot.rotate("port")
+        assertEquals(whole, robot.text(R.id.answer))
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        assertEquals("the same again", whole, robot.text(R.id.answer))
     }
 
     @Test
     fun `stop leaves the model ready`() {
-        val phone = start()
-        phone.wait("the first sample") { phone.app.fill.state.value.payload != null }
-        phone.tap(R.id.go)
-        phone.midAnswer { phone.tap(R.id.go) }
-        phone.wait(Phase.STOPPED)
-        assertTrue("what was written stays", phone.text(R.id.answer).isNotEmpty())
-        assertEquals(phone.activity.getString(R.string.status_stopped), phone.text(R.id.status))
-        phone.tap(R.id.go)
-        phone.wait(Phase.DONE)
-        assertTrue(phone.text(R.id.answer).isNotEmpty())
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.tap(R.id.go)
+        robot.duringAnswer { robot.tap(R.id.go) }
+        robot.waitFor(Phase.STOPPED)
+        assertTrue("the partial text stays", robot.text(R.id.answer).isNotEmpty())
+        assertEquals(robot.activity.getString(R.string.status_stopped), robot.text(R.id.status))
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        assertTrue(robot.text(R.id.answer).isNotEmpty())
     }
 
     @Test
-    fun `without a payload the device writes alone`() {
-        val phone = start()
-        phone.wait("the first sample") { phone.app.fill.state.value.payload != null }
-        phone.settle()
-        phone.tap(R.id.payload_clear)
-        phone.tap(R.id.go)
-        phone.wait(Phase.DONE)
-        assertEquals(0, phone.app.fill.state.value.answer.cloud)
-        assertTrue(phone.app.fill.state.value.answer.edge > 0)
+    fun `without a payload the device generates the whole answer`() {
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.settle()
+        robot.tap(R.id.payload_clear)
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        assertEquals(0, robot.app.fill.state.value.answer.cloudTokens)
+        assertTrue(robot.app.fill.state.value.answer.edgeTokens > 0)
     }
 
     @Test
-    fun `a shared payload that was changed on its way shows why it is refused`() {
-        val sample = Phone.samples().first()
-        val changed = Phone.bytes(sample).also { it[it.size / 2] = (it[it.size / 2] + 1).toByte() }
-        val phone = start(share(changed))
-        phone.wait("the payload") { phone.app.fill.state.value.payload != null }
-        phone.app.fill.setPrompt(sample.prompt)
-        phone.settle()
-        phone.tap(R.id.go)
-        phone.wait(Phase.FAILED)
-        assertTrue(phone.isShown(R.id.fill_error_card))
-        assertEquals(phone.app.fill.state.value.error, phone.text(R.id.fill_error))
-        assertTrue(phone.text(R.id.fill_error), phone.text(R.id.fill_error).length > 20)
-        phone.photograph("fill-error")
+    fun `a corrupted shared payload shows the reason for its refusal`() {
+        val sample = AppRobot.samples().first()
+        val changed = AppRobot.bytes(sample).also { it[it.size / 2] = (it[it.size / 2] + 1).toByte() }
+        val robot = start(share(changed))
+        robot.waitFor("the payload") { robot.app.fill.state.value.payload != null }
+        robot.app.fill.setPrompt(sample.prompt)
+        robot.settle()
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.FAILED)
+        assertTrue(robot.isShown(R.id.fill_error_card))
+        assertEquals(robot.app.fill.state.value.error, robot.text(R.id.fill_error))
+        assertTrue(robot.text(R.id.fill_error), robot.text(R.id.fill_error).length > 20)
+        robot.screenshot("fill-error")
     }
 
     @Test
-    fun `what is no payload is refused at once`() {
+    fun `bytes that are no payload are refused immediately`() {
         for (bytes in listOf(ByteArray(0), ByteArray(3), ByteArray(100) { -1 }, ByteArray(1 shl 20))) {
-            val phone = start(share(bytes))
-            phone.wait(Phase.FAILED)
-            assertTrue(phone.isShown(R.id.fill_error_card))
-            assertEquals(null, phone.app.fill.state.value.payload)
-            phone.leave()
+            val robot = start(share(bytes))
+            robot.waitFor(Phase.FAILED)
+            assertTrue(robot.isShown(R.id.fill_error_card))
+            assertEquals(null, robot.app.fill.state.value.payload)
+            robot.close()
         }
-        phone = null
+        robot = null
     }
 
     @Test
-    fun `an address is checked before it is asked`() {
-        val phone = start()
+    fun `an address is validated before it is fetched`() {
+        val robot = start()
         for (address in listOf("", "payload", "ftp://host/p", "https:///p")) {
-            phone.app.fill.openAddress(address)
-            phone.wait(Phase.FAILED)
-            assertTrue(address, "https://host/path" in phone.text(R.id.fill_error))
+            robot.app.fill.openAddress(address)
+            robot.waitFor(Phase.FAILED)
+            assertTrue(address, "https://host/path" in robot.text(R.id.fill_error))
         }
     }
 
     @Test
     fun `a payload is fetched from its address, and nothing larger than a payload`() {
-        val sample = Phone.samples().first()
-        val pages = mapOf("/payload" to Phone.bytes(sample), "/large" to ByteArray(1 shl 20))
+        val sample = AppRobot.samples().first()
+        val pages = mapOf("/payload" to AppRobot.bytes(sample), "/large" to ByteArray(1 shl 20))
         val server = HttpServer.create(InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0)
         server.createContext("/") { exchange ->
             val page = pages[exchange.requestURI.path]
             exchange.sendResponseHeaders(if (page == null) 404 else 200, page?.size?.toLong() ?: -1)
             try {
                 exchange.responseBody.use { body -> page?.let(body::write) }
-            } catch (hungUp: IOException) {
-                // The app stops reading where a payload must have ended.
+            } catch (closed: IOException) {
+                // The app stops reading at the maximum size of a payload.
             }
         }
         server.start()
         try {
-            val phone = start()
+            val robot = start()
             val host = "http://localhost:${server.address.port}"
-            phone.app.fill.openAddress("$host/missing")
-            phone.wait(Phase.FAILED)
-            assertTrue("404" in phone.text(R.id.fill_error))
-            phone.app.fill.openAddress("$host/large")
-            phone.wait(Phase.FAILED)
-            assertTrue(Payloads.MAX_BYTES.toString() in phone.text(R.id.fill_error))
-            phone.app.fill.openAddress("$host/payload")
-            phone.wait(Phase.IDLE)
-            phone.app.fill.setPrompt(sample.prompt)
-            phone.tap(R.id.go)
-            phone.wait(Phase.DONE)
-            assertTrue(phone.app.fill.state.value.answer.cloud > 0)
+            robot.app.fill.openAddress("$host/missing")
+            robot.waitFor(Phase.FAILED)
+            assertTrue("404" in robot.text(R.id.fill_error))
+            robot.app.fill.openAddress("$host/large")
+            robot.waitFor(Phase.FAILED)
+            assertTrue(Payloads.MAX_BYTES.toString() in robot.text(R.id.fill_error))
+            robot.app.fill.openAddress("$host/payload")
+            robot.waitFor(Phase.IDLE)
+            robot.app.fill.setPrompt(sample.prompt)
+            robot.tap(R.id.go)
+            robot.waitFor(Phase.DONE)
+            assertTrue(robot.app.fill.state.value.answer.cloudTokens > 0)
         } finally {
             server.stop(0)
         }
@@ -220,52 +220,52 @@ class ScreensTest {
 
     @Test
     fun `models are checked, imported and refused`() {
-        val phone = start()
-        phone.tap(R.id.tab_models)
-        phone.wait("the built-in model") { phone.app.models.state.value.installed.isNotEmpty() }
-        phone.settle()
-        val list = phone.activity.findViewById<LinearLayout>(R.id.model_list)!!
+        val robot = start()
+        robot.tap(R.id.tab_models)
+        robot.waitFor("the built-in model") { robot.app.models.state.value.installed.isNotEmpty() }
+        robot.settle()
+        val list = robot.activity.findViewById<LinearLayout>(R.id.model_list)!!
         assertEquals(1, list.childCount)
-        val installed = phone.app.models.state.value.installed.single()
+        val installed = robot.app.models.state.value.installed.single()
         assertTrue(installed.inUse && installed.builtIn && installed.problem == null)
 
-        phone.tap(R.id.model_verify)
-        phone.wait("the check") { phone.app.models.state.value.message != null }
-        assertFalse(phone.text(R.id.models_message), phone.app.models.state.value.failed)
-        phone.photograph("models-light")
+        robot.tap(R.id.model_verify)
+        robot.waitFor("the check") { robot.app.models.state.value.message != null }
+        assertFalse(robot.text(R.id.models_message), robot.app.models.state.value.failed)
+        robot.screenshot("models-light")
 
         fun import(change: (String, ByteArray) -> ByteArray) {
             val uri = Uri.parse("content://files/bundle.zip")
-            shadowOf(phone.app.contentResolver).registerInputStream(uri, ByteArrayInputStream(zip(change)))
-            phone.app.models.importZip(uri)
-            phone.wait("the import") { phone.app.models.state.value.let { it.job == null && it.message != null } }
-            phone.settle()
+            shadowOf(robot.app.contentResolver).registerInputStream(uri, ByteArrayInputStream(zip(change)))
+            robot.app.models.importZip(uri)
+            robot.waitFor("the import") { robot.app.models.state.value.let { it.job == null && it.message != null } }
+            robot.settle()
         }
         import { _, bytes -> bytes }
-        assertFalse(phone.text(R.id.models_message), phone.app.models.state.value.failed)
+        assertFalse(robot.text(R.id.models_message), robot.app.models.state.value.failed)
         import { name, bytes -> if (name.endsWith("model.onnx.data")) bytes.also { it[9] = (it[9] + 1).toByte() } else bytes }
-        assertTrue(phone.text(R.id.models_message), phone.app.models.state.value.failed)
-        assertTrue(phone.text(R.id.models_message), "sha" in phone.text(R.id.models_message).lowercase())
-        assertEquals("nothing half-installed", 1, phone.app.models.state.value.installed.size)
+        assertTrue(robot.text(R.id.models_message), robot.app.models.state.value.failed)
+        assertTrue(robot.text(R.id.models_message), "sha" in robot.text(R.id.models_message).lowercase())
+        assertEquals("nothing half-installed", 1, robot.app.models.state.value.installed.size)
 
-        phone.freeMemory(1000)
-        phone.app.models.state.value.installed.single().let { phone.activity.chooseVariant(it) }
+        robot.freeMemory(1000)
+        robot.app.models.state.value.installed.single().let { robot.activity.chooseVariant(it) }
         (ShadowDialog.getLatestDialog() as AlertDialog).listView.performItemClick(null, 0, 0)
-        phone.settle()
+        robot.settle()
         val warning = shadowOf(ShadowDialog.getLatestDialog() as AlertDialog)
-        assertEquals(phone.activity.getString(R.string.memory_title), warning.title)
-        phone.freeMemory(3L shl 30)
+        assertEquals(robot.activity.getString(R.string.memory_title), warning.title)
+        robot.freeMemory(3L shl 30)
 
-        phone.tap(R.id.model_use)
+        robot.tap(R.id.model_use)
         val dialog = ShadowDialog.getLatestDialog() as AlertDialog
         assertEquals(installed.info!!.variants.size, dialog.listView.adapter.count)
         val other = installed.info!!.variants.indexOfFirst { it.name != installed.variant }
         dialog.listView.performItemClick(null, other, other.toLong())
-        phone.wait("the variant") { phone.app.models.state.value.installed.single().variant != installed.variant }
-        phone.app.fill.openSample(Phone.samples().first())
-        phone.wait(Phase.IDLE)
-        phone.app.fill.start()
-        phone.wait(Phase.DONE)
+        robot.waitFor("the variant") { robot.app.models.state.value.installed.single().variant != installed.variant }
+        robot.app.fill.openSample(AppRobot.samples().first())
+        robot.waitFor(Phase.IDLE)
+        robot.app.fill.start()
+        robot.waitFor(Phase.DONE)
     }
 
     private fun zip(change: (String, ByteArray) -> ByteArray): ByteArray {
@@ -283,16 +283,16 @@ class ScreensTest {
 
     @Test
     fun `the benchmark draws its curve and shares its figures`() {
-        val phone = start()
-        phone.tap(R.id.tab_bench)
-        phone.tap(R.id.bench_run)
-        phone.wait("the curve") { phone.app.bench.state.value.let { !it.running && it.points.isNotEmpty() } }
-        phone.settle()
-        val points = phone.app.bench.state.value.points
+        val robot = start()
+        robot.tap(R.id.tab_bench)
+        robot.tap(R.id.bench_run)
+        robot.waitFor("the curve") { robot.app.bench.state.value.let { !it.running && it.points.isNotEmpty() } }
+        robot.settle()
+        val points = robot.app.bench.state.value.points
         assertEquals(1, points.first().tokens)
         assertTrue(points.all { it.milliseconds > 0 })
-        phone.photograph("bench-light")
-        phone.tap(R.id.bench_share)
+        robot.screenshot("bench-light")
+        robot.tap(R.id.bench_share)
         val chooser = shadowOf(RuntimeEnvironment.getApplication()).nextStartedActivity
         @Suppress("DEPRECATION")
         val sent = chooser.getParcelableExtra<Intent>(Intent.EXTRA_INTENT)!!.getStringExtra(Intent.EXTRA_TEXT)!!
@@ -301,17 +301,17 @@ class ScreensTest {
 
     @Test
     @Config(qualifiers = "w411dp-h891dp-port-night-xhdpi")
-    fun `every screen has its dark form`() {
-        val phone = start()
-        phone.wait("the first sample") { phone.app.fill.state.value.payload != null }
-        phone.tap(R.id.go)
-        phone.wait(Phase.DONE)
-        phone.photograph("fill-dark")
-        phone.tap(R.id.tab_bench)
-        phone.tap(R.id.bench_run)
-        phone.wait("the curve") { phone.app.bench.state.value.let { !it.running && it.points.isNotEmpty() } }
-        phone.photograph("bench-dark")
-        phone.tap(R.id.tab_models)
-        phone.photograph("models-dark")
+    fun `every screen has a dark theme`() {
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        robot.screenshot("fill-dark")
+        robot.tap(R.id.tab_bench)
+        robot.tap(R.id.bench_run)
+        robot.waitFor("the curve") { robot.app.bench.state.value.let { !it.running && it.points.isNotEmpty() } }
+        robot.screenshot("bench-dark")
+        robot.tap(R.id.tab_models)
+        robot.screenshot("models-dark")
     }
 }

@@ -1,23 +1,23 @@
 package inversespec.edge
 
-/** No response is longer than this: a bound that keeps a hostile payload from asking for memory. */
+/** Maximum number of response positions: bounds the memory that a hostile payload can claim. */
 const val MAX_CANVAS = 65_536
 
 internal const val MAX_SESSION = 32
 internal const val MAX_STEPS = 1 shl 20
 
 /**
- * The tokens a diffusion model has committed, and where (paper section 3.1).
+ * Tokens committed by the diffusion model, with their positions (paper section 3.1).
  *
- * @property positions 0-based inside the response, strictly ascending, each below [canvas].
- * @property ids token ids, one a position, each below the contract's vocabulary size.
- * @property canvas number of response positions the diffusion model worked on.
+ * @property positions 0-based in the response, strictly ascending, each below [canvas].
+ * @property ids token ids, one per position, each below the contract's vocabulary size.
+ * @property canvas number of response positions that the diffusion model denoised.
  * @property length number of response tokens before the first end marker, where known.
- * @property step denoising steps run, of [totalSteps] planned; 0 of 0 where unknown.
+ * @property step number of denoising steps run, of [totalSteps] planned; 0 of 0 where unknown.
  * @property prompt the user's prompt as text, where the payload carries it.
- * @property session an opaque name in hex that ties payloads of one conversation together.
- * @property confidence how sure the diffusion model was, 0 to 3, one an anchor; empty where not told.
- * @throws AnchorRangeException where these do not fit together.
+ * @property session opaque name in hex that links the payloads of one conversation.
+ * @property confidence the diffusion model's confidence, 0 to 3, per anchor; empty where not stated.
+ * @throws AnchorRangeException where these are inconsistent.
  */
 data class AnchorSet(
     val positions: List<Int>,
@@ -66,7 +66,7 @@ data class AnchorSet(
 
     val size: Int get() = positions.size
 
-    /** Share of the response that is anchored: of its length where known, else of the whole canvas. */
+    /** Fraction of the response that is anchored: of its length where known, else of the canvas. */
     val coverage: Double get() = positions.size / (length?.coerceAtLeast(1) ?: canvas).toDouble()
 
     private inline fun check(holds: Boolean, message: () -> String) {

@@ -1,27 +1,27 @@
 package inversespec.edge
 
-import inversespec.edge.bundle.BundleFolder
-import inversespec.edge.bundle.BundleImport
+import inversespec.edge.bundle.Bundle
+import inversespec.edge.bundle.BundleImporter
 import java.io.File
 import java.io.InputStream
 
 /**
- * One precision of a model.
+ * A variant of a model: one precision of its weights.
  *
- * @property bytes size of its graph and weights.
+ * @property bytes size of graph and weights.
  */
 data class VariantInfo(val name: String, val bytes: Long)
 
 /**
- * What a bundle's `bundle.json` says.
+ * Description of a bundle, from its `bundle.json`.
  *
- * @property id of the model, as its maker named it.
- * @property context most tokens of prompt and answer together.
- * @property variant the one that is open, or the bundle's default where none is.
- * @property variants all of them, in the order of their names.
+ * @property id the model's id, as its author named it.
+ * @property context maximum number of tokens of prompt and answer together.
+ * @property variant the open variant, or the bundle's default where none is open.
+ * @property variants all variants, sorted by name.
  * @property commonBytes size of the files that every variant needs.
- * @property contract what a payload for this bundle must be made for; a payload carries [contractTag] of it.
- * @property cacheBytesPerToken memory the model takes for each token of prompt and answer.
+ * @property contract the contract that payloads for this bundle must match; payloads carry its [contractTag].
+ * @property cacheBytesPerToken memory of the KV cache per token of prompt and answer.
  */
 data class BundleInfo(
     val dir: File,
@@ -35,23 +35,23 @@ data class BundleInfo(
 ) {
     val contractTag: String get() = contract.tag
 
-    /** Bytes of all files. */
+    /** Size of all files, in bytes. */
     val bytes: Long get() = commonBytes + variants.sumOf { it.bytes }
 
     /**
-     * An upper bound, in bytes, of what running a variant with so many tokens takes: its weights twice, for the
-     * runtime lays out those of large multiplications anew, and the cache, which grows by doubling.
+     * Upper bound on the memory of running a variant with [tokens] tokens, in bytes: twice its weights, as ONNX
+     * Runtime repacks those of large multiplications, and the cache, which grows by doubling.
      */
     fun memoryNeeded(variant: String = this.variant, tokens: Int = context): Long =
         2 * variants.first { it.name == variant }.bytes + 2 * tokens * cacheBytesPerToken
 }
 
-/** Called with how much is done and the whole, in bytes; the whole is -1 where it is not known. */
+/** Callback with progress in bytes; total is -1 where it is unknown. */
 typealias Progress = (done: Long, total: Long) -> Unit
 
 /**
- * Model bundles as folders and archives. Everything here reads or writes files: call it off the main thread. What
- * can be cancelled raises java.util.concurrent.CancellationException then.
+ * Operations on model bundles as folders and archives. All of them read or write files: call them off the main
+ * thread. A cancelled operation throws java.util.concurrent.CancellationException.
  *
  * ```kotlin
  * val folder = Bundles.importZip(File("tiny-qwen.zip"), File(filesDir, "bundles"), expectedSha256 = null)
@@ -60,31 +60,35 @@ typealias Progress = (done: Long, total: Long) -> Unit
  */
 object Bundles {
     /**
-     * What a folder's `bundle.json` says; reads nothing else.
+     * Reads a folder's `bundle.json`, and no other file.
      *
-     * @throws BundleMissingException where the folder is no bundle, [BundleSchemaException] where it is broken.
+     * @throws BundleMissingException where the folder is no bundle, [BundleSchemaException] where the file is invalid.
      */
-    fun inspect(dir: File): BundleInfo = BundleFolder.open(dir).info()
+    fun inspect(dir: File): BundleInfo = Bundle.open(dir).info()
 
     /**
-     * Checks size and SHA-256 of a bundle's files.
+     * Verifies size and SHA-256 of a bundle's files.
      *
-     * @param variant only the files this one needs; null for all.
-     * @throws BundleException naming the file that is missing, cut or changed.
+     * @param variant verify only the files of this variant; null for all files.
+     * @throws BundleException naming the file that is missing, truncated or changed.
      */
-    fun verify(dir: File, variant: String? = null, cancel: Cancel = Cancel(), onProgress: Progress = { _, _ -> }) =
-        BundleFolder.open(dir).verify(variant, cancel, onProgress)
+    fun verify(
+        dir: File,
+        variant: String? = null,
+        cancel: CancelSignal = CancelSignal(),
+        onProgress: Progress = { _, _ -> },
+    ) = Bundle.open(dir).verify(variant, cancel, onProgress)
 
     /**
-     * Unpacks a bundle's zip below [into], checks every file, and only then gives it its place: the folder this
-     * returns is whole, and one of the same name that was there before is replaced. Whatever goes wrong, and
-     * where [cancel] says so, nothing is left behind.
+     * Extracts a bundle's zip archive below [into], verifies every file, then renames the folder to its final
+     * name, replacing a bundle of the same name. On any failure and on cancellation nothing is left behind.
      *
-     * The archive may hold the bundle at its top or in one folder. Files that `bundle.json` does not list are
-     * left out. No entry can lie outside [into], and no more than [maxBytes] are written.
+     * The archive may contain the bundle at its root or in one folder. Files that `bundle.json` does not list are
+     * skipped. Entries outside [into] are refused, and at most [maxBytes] are written.
      *
-     * @param expectedSha256 SHA-256 (hex) the archive must have; null where that is not known.
-     * @throws BundleException naming what is wrong.
+     * @param expectedSha256 SHA-256 (hex) that the archive must have; null to skip this check.
+     * @return the folder of the bundle.
+     * @throws BundleException naming the fault.
      */
     fun importZip(
         zip: InputStream,
@@ -92,32 +96,32 @@ object Bundles {
         expectedSha256: String? = null,
         totalBytes: Long = -1,
         maxBytes: Long = MAX_BUNDLE_BYTES,
-        cancel: Cancel = Cancel(),
+        cancel: CancelSignal = CancelSignal(),
         onProgress: Progress = { _, _ -> },
-    ): File = BundleImport(into, maxBytes, cancel, onProgress).zip(zip, expectedSha256, totalBytes)
+    ): File = BundleImporter(into, maxBytes, cancel, onProgress).importZip(zip, expectedSha256, totalBytes)
 
-    /** The same from a file. */
+    /** Imports a zip archive from a file. */
     fun importZip(
         zip: File,
         into: File,
         expectedSha256: String? = null,
-        cancel: Cancel = Cancel(),
+        cancel: CancelSignal = CancelSignal(),
         onProgress: Progress = { _, _ -> },
-    ): File = BundleImport(into, MAX_BUNDLE_BYTES, cancel, onProgress).zip(zip, expectedSha256)
+    ): File = BundleImporter(into, MAX_BUNDLE_BYTES, cancel, onProgress).importZip(zip, expectedSha256)
 
     /**
-     * The same for a bundle that is a folder: its listed files are copied below [into].
+     * Imports a bundle that is a folder: copies its listed files below [into], with the guarantees of [importZip].
      *
-     * @param open opens one of the bundle's files by its relative path, null where there is none; so that a
-     *   folder need not be one of the file system (Android's document trees are not).
+     * @param open opens a file of the bundle by relative path, or returns null where it does not exist. The
+     *   folder may be outside the file system, such as an Android document tree.
      */
     fun importFiles(
         into: File,
-        cancel: Cancel = Cancel(),
+        cancel: CancelSignal = CancelSignal(),
         onProgress: Progress = { _, _ -> },
         open: (path: String) -> InputStream?,
-    ): File = BundleImport(into, MAX_BUNDLE_BYTES, cancel, onProgress).files(open)
+    ): File = BundleImporter(into, MAX_BUNDLE_BYTES, cancel, onProgress).importFiles(open)
 
-    /** No bundle is larger than this. */
+    /** Maximum size of a bundle in bytes. */
     const val MAX_BUNDLE_BYTES = 16L shl 30
 }

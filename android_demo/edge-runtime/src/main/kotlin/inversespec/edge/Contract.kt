@@ -1,15 +1,13 @@
 package inversespec.edge
 
-import inversespec.edge.payload.sha256
-import inversespec.edge.payload.toHex
 import inversespec.edge.text.Json
 
 /**
- * What a payload's maker and its reader must agree on: vocabulary, shared special ids, chat template.
+ * Identity of what cloud and device must share: vocabulary, special token ids, chat template.
  *
- * @property vocabSize number of ordinary tokens; an anchor's id lies in [0, vocabSize).
+ * @property vocabSize number of ordinary tokens; anchor ids are in [0, vocabSize).
  * @property vocabHash SHA-256 (hex) of the base vocabulary and merges.
- * @property special ids of the special tokens both sides use, by their text.
+ * @property special ids of the special tokens that both sides use, by their text.
  * @property templateHash SHA-256 (hex) of the compiled chat template.
  */
 data class Contract(
@@ -18,7 +16,7 @@ data class Contract(
     val special: Map<String, Int>,
     val templateHash: String,
 ) {
-    /** SHA-256 (hex) of the whole contract: of its JSON with sorted keys, no spaces, ASCII only. */
+    /** SHA-256 (hex) of the contract as ASCII JSON with sorted keys and no spaces. */
     val identity: String by lazy {
         val ids = special.toSortedMap().map { (name, id) -> "${Json.quote(name)}:$id" }
         val text = "{\"special\":{${ids.joinToString(",")}},\"template_hash\":${Json.quote(templateHash)}," +
@@ -26,10 +24,10 @@ data class Contract(
         sha256(text.toByteArray(Charsets.US_ASCII)).toHex()
     }
 
-    /** The first byte of [identity] as 2 hex digits: what a payload carries of it. */
+    /** The first byte of [identity] as 2 hex digits; payloads carry this byte. */
     val tag: String get() = identity.substring(0, 2)
 
-    /** Ids that end an answer. */
+    /** Ids of the tokens that end an answer. */
     val eosIds: Set<Int> get() = setOf(special.getValue(END_OF_TEXT), special.getValue(IM_END))
 
     override fun toString(): String =

@@ -1,16 +1,17 @@
 package inversespec.edge
 
 /**
- * Every way the edge can fail, by name; the names are those of the Python runtime, with Exception for Error.
+ * Base class of all errors of this library; subclasses are named as in the Python runtime, with Exception for
+ * Error.
  *
- * Each message says what was expected, what was found, where, and what to do: it may be shown to a person.
+ * Each message states what was expected, what was found, where, and the remedy: it may be shown to a user.
  */
 sealed class EdgeException(message: String, cause: Throwable? = null) : Exception(message, cause)
 
-/** What was asked for does not make sense: an option, a missing prompt, an answer too long. */
+/** Invalid arguments: an option, a missing prompt, an answer too long. */
 open class UsageException(message: String) : EdgeException(message)
 
-/** The prompt, the anchors or the tokens asked for do not fit the model's context. */
+/** Prompt, anchors or requested tokens exceed the model's context. */
 class ContextException(message: String) : UsageException(message)
 
 /** The model could not be loaded or run. */
@@ -19,16 +20,16 @@ class EngineException(message: String, cause: Throwable? = null) : EdgeException
 /** A model bundle cannot be used. */
 sealed class BundleException(message: String, cause: Throwable? = null) : EdgeException(message, cause)
 
-/** There is no bundle at the given place. */
+/** There is no bundle at the given path. */
 class BundleMissingException(message: String) : BundleException(message)
 
-/** A file that the bundle lists is missing, unreadable or of another size; or an archive is broken. */
+/** A file that the bundle lists is missing, unreadable or of the wrong size; or an archive is invalid. */
 class BundleFileException(message: String, cause: Throwable? = null) : BundleException(message, cause)
 
-/** A file does not have the SHA-256 that is stated for it. */
+/** A file does not match its stated SHA-256. */
 class BundleHashException(message: String) : BundleException(message)
 
-/** `bundle.json`, the tokenizer or the chat template is of an unknown or a broken form. */
+/** `bundle.json`, the tokenizer or the chat template is invalid or of an unsupported form. */
 class BundleSchemaException(message: String, cause: Throwable? = null) : BundleException(message, cause)
 
 /** The bundle has no such variant. */
@@ -37,22 +38,22 @@ class BundleVariantException(message: String) : BundleException(message)
 /** A payload, or the anchors in it, cannot be used. */
 sealed class PayloadException(message: String) : EdgeException(message)
 
-/** The bytes end before the payload does. */
+/** The bytes end before the end of the payload. */
 class TruncatedPayloadException(message: String) : PayloadException(message)
 
-/** The payload, or what it claims to unpack to, is larger than a payload may be. */
+/** The payload, or its stated decompressed size, exceeds the limit. */
 class OversizedPayloadException(message: String) : PayloadException(message)
 
-/** The bytes were changed on their way. */
+/** The bytes were changed in transit. */
 class ChecksumException(message: String) : PayloadException(message)
 
-/** The payload is written in a version of the format that this reader does not know. */
+/** The payload has a version of the format that this library does not support. */
 class VersionException(message: String) : PayloadException(message)
 
-/** The payload names a codec that this reader does not know, or is without: ask for codec compact. */
+/** The payload has a codec that is unknown or that this library does not support: request codec compact. */
 class CodecException(message: String) : PayloadException(message)
 
-/** The checksum holds but the content breaks a rule of the format. */
+/** The content violates the format. */
 class MalformedPayloadException(message: String) : PayloadException(message)
 
 /** The payload was made for another vocabulary, special ids or chat template. */
@@ -61,11 +62,11 @@ class ContractMismatchException(message: String) : PayloadException(message)
 /** A position lies outside the canvas, or a token id outside the vocabulary. */
 class AnchorRangeException(message: String) : PayloadException(message)
 
-/** The payload neither carries its prompt nor was the prompt given beside it. */
+/** The payload needs its prompt, which it does not carry and which was not passed. */
 class PromptRequiredException(message: String) : PayloadException(message)
 
-/** The payload adds to another one, and that one was not given or is not the one it names. */
+/** The payload is a delta, and its base was not passed or does not match. */
 class BasePayloadException(message: String) : PayloadException(message)
 
-/** The payload is of a codec that needs the tokenizer, and none was given. */
+/** The codec needs the tokenizer, and none was passed. */
 class TokenizerRequiredException(message: String) : PayloadException(message)

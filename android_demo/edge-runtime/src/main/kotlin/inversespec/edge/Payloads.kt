@@ -1,57 +1,13 @@
 package inversespec.edge
 
 import inversespec.edge.payload.Wire
+import inversespec.edge.payload.openPayload
 
-/** How a payload's body is written; [number] travels in the header. */
-enum class Codec(val number: Int, val label: String) {
-    TEMPLATE_GZIP(0, "template-gzip"),
-    TEMPLATE_ZSTD(1, "template-zstd"),
-    COMPACT(2, "compact"),
-
-    /** Written against the device model's own guesses. Its header is read here, its anchors are not. */
-    PREDICTIVE(3, "predictive"),
-}
-
-/** The tokenizer as the payload's codecs see it. */
-interface TokenBytes {
-    /** The bytes one token stands for; none for an id without a token. */
-    fun tokenBytes(id: Int): ByteArray
-
-    /** Ids of a text. */
-    fun encode(text: String): IntArray
-}
-
-/**
- * What a payload says about itself before its anchors are read.
- *
- * @property tag the contract tag as 2 hex digits; [Contract.identity] of a fitting bundle starts with it. Of
- *   codec predictive, another tag.
- * @property baseRef for a delta, the reference of the payload it adds to, as 2 hex digits.
- * @property prompt the user's prompt, where the payload carries it.
- * @property session in hex.
- * @property confidences number of anchors the payload states a confidence for.
- * @property size bytes of the payload; [bodyBytes]: of them, those that hold the anchors.
- */
-data class Header(
-    val version: Int,
-    val codec: Codec,
-    val tag: String,
-    val needsPrompt: Boolean,
-    val baseRef: String?,
-    val prompt: String?,
-    val session: String?,
-    val step: Int,
-    val totalSteps: Int,
-    val confidences: Int,
-    val size: Int,
-    val bodyBytes: Int,
-)
-
-/** A payload that is at hand, and its anchors: what a delta adds to. */
+/** A decoded payload: the bytes and the anchors that a delta extends. */
 class Base(val data: ByteArray, val anchors: AnchorSet)
 
 /**
- * Reads payloads: bytes from anywhere, anchors or one clear error out. The format is payload/SPEC.md.
+ * Decodes payloads from untrusted bytes. payload/SPEC.md defines the format.
  *
  * ```kotlin
  * val header = Payloads.peek(bytes)
@@ -60,25 +16,25 @@ class Base(val data: ByteArray, val anchors: AnchorSet)
  * ```
  */
 object Payloads {
-    /** More bytes than this are no payload. Whoever fetches one may stop reading here. */
+    /** Maximum size of a payload in bytes; a download may stop here. */
     const val MAX_BYTES = 1 shl 19
 
     /**
-     * The header and optional fields, without the anchors and without testing the checksum, which needs a
-     * contract and maybe a prompt.
+     * Returns header and optional fields. Decodes no anchors and does not verify the checksum, which takes a
+     * contract and for some payloads the prompt.
      *
-     * @throws PayloadException of the kind that names what is wrong.
+     * @throws PayloadException of the subclass that names the fault.
      */
-    fun peek(data: ByteArray): Header = Wire.peek(data)
+    fun peek(data: ByteArray): Header = openPayload(data).header
 
     /**
-     * The anchors of a payload; for a delta, the base's and those it adds.
+     * Returns the anchors of a payload; for a delta, the anchors of its base and its own.
      *
-     * @param contract of the model that will fill; a payload for another one is refused.
-     * @param promptIds the ids the payload was made with, where `peek(data).needsPrompt`.
+     * @param contract the contract of the edge model; a payload for another contract is refused.
+     * @param promptIds the prompt ids that the payload was encoded with, where `peek(data).needsPrompt`.
      * @param tokens the tokenizer, for the template codecs and for a prompt that the payload carries.
-     * @param base the payload a delta adds to.
-     * @throws PayloadException of the kind that names what is wrong.
+     * @param base the payload that a delta extends.
+     * @throws PayloadException of the subclass that names the fault.
      */
     fun decode(
         data: ByteArray,

@@ -1,6 +1,5 @@
 package inversespec.edge
 
-import inversespec.edge.payload.hexToBytes
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.channels.awaitClose
 import kotlinx.coroutines.channels.trySendBlocking
@@ -16,9 +15,9 @@ import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import java.io.File
 
-/** An answer as a Flow, for apps that have coroutines; README.md shows it. */
-private fun EdgeModel.tokens(payload: ByteArray?, prompt: String?): Flow<Token> = callbackFlow {
-    val cancel = Cancel()
+/** An answer as a Flow, for apps with coroutines, as in README.md. */
+private fun EdgeRuntime.tokens(payload: ByteArray?, prompt: String?): Flow<Token> = callbackFlow {
+    val cancel = CancelSignal()
     launch(Dispatchers.IO) {
         fill(payload, prompt, cancel) { trySendBlocking(it) }
         close()
@@ -26,17 +25,17 @@ private fun EdgeModel.tokens(payload: ByteArray?, prompt: String?): Flow<Token> 
     awaitClose { cancel.cancel() }
 }
 
-/** What the documentation shows, run. */
+/** The examples of the documentation. */
 internal class ExampleTest {
     private val row = expected["fills"].rows().first { it["payload"] != null && it["prompt"] == null }
 
     private val bundle = File(row.text("bundle"))
 
     @Test
-    fun `the example of EdgeModel`(@TempDir temp: File) {
+    fun `the example of EdgeRuntime`(@TempDir temp: File) {
         val file = File(temp, "payload.bin").apply { writeBytes(row.text("payload").hexToBytes()) }
         val text = StringBuilder()
-        EdgeModel.open(bundle, Options(row.text("variant"))).use { model ->
+        EdgeRuntime.open(bundle, RuntimeOptions(row.text("variant"))).use { model ->
             val stats = model.fill(file.readBytes(), prompt = null) { token -> text.append(token.text) }
             text.append(stats.tail)
             assertEquals(row.int("passes"), stats.passes)
@@ -47,8 +46,8 @@ internal class ExampleTest {
     }
 
     @Test
-    fun `an answer as a flow, whole, cut short, and refused`() = runBlocking {
-        EdgeModel.open(bundle, Options(row.text("variant"), threads = 1)).use { model ->
+    fun `an answer as a flow, whole, truncated, and refused`() = runBlocking {
+        EdgeRuntime.open(bundle, RuntimeOptions(row.text("variant"), threads = 1)).use { model ->
             val payload = row.text("payload").hexToBytes()
             assertEquals(row["ids"].ints(), model.tokens(payload, null).toList().map { it.id })
             assertEquals(row["ids"].ints().take(2), model.tokens(payload, null).take(2).toList().map { it.id })

@@ -1,6 +1,5 @@
 package inversespec.edge
 
-import inversespec.edge.payload.hexToBytes
 import org.junit.jupiter.api.AfterAll
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
@@ -16,36 +15,35 @@ import java.util.concurrent.CountDownLatch
 import java.util.concurrent.TimeUnit
 import kotlin.concurrent.thread
 
-/** The shipped model from payload to text, against the Python runtime's answers. */
+/** Fills on the shipped model, compared with the Python runtime's. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 internal class FillTest {
-    private val models = HashMap<List<Any?>, EdgeModel>()
+    private val models = HashMap<List<Any?>, EdgeRuntime>()
     private val fills: List<Row> get() = expected["fills"].rows()
 
-    /** Without a payload, and of the variant whose answers depend least on what the cache held before. */
+    /** A fill without a payload, of the variant whose answers depend least on earlier cache content. */
     private val plain: Row get() = fills.first { it["payload"] == null && it["variant"] == EXACT }
 
-    private fun model(dir: File = shippedBundle, variant: String = EXACT): EdgeModel =
-        models.getOrPut(listOf(dir, variant)) { EdgeModel.open(dir, Options(variant, threads = 1)) }
+    private fun model(dir: File = shippedBundle, variant: String = EXACT): EdgeRuntime =
+        models.getOrPut(listOf(dir, variant)) { EdgeRuntime.open(dir, RuntimeOptions(variant, threads = 1)) }
 
-    private fun model(row: Row): EdgeModel = model(File(row.text("bundle")), row.text("variant"))
+    private fun model(row: Row): EdgeRuntime = model(File(row.text("bundle")), row.text("variant"))
 
     @AfterAll
-    fun close() = models.values.forEach(EdgeModel::close)
+    fun close() = models.values.forEach(EdgeRuntime::close)
 
-    private fun fill(model: EdgeModel, row: Row): Pair<List<Token>, FillStats> {
+    private fun fill(model: EdgeRuntime, row: Row): Pair<List<Token>, FillStats> {
         val tokens = ArrayList<Token>()
         val options = FillOptions(
             maxTokens = (row["max_tokens"] as Long?)?.toInt(),
             scoreAnchors = row["score_anchors"] as Boolean,
         )
-        val stats = model.fill((row["payload"] as String?)?.hexToBytes(), row["prompt"] as String?, Cancel(), options) {
-            tokens.add(it)
-        }
+        val payload = (row["payload"] as String?)?.hexToBytes()
+        val stats = model.fill(payload, row["prompt"] as String?, options = options) { tokens.add(it) }
         return tokens to stats
     }
 
-    private fun same(row: Row, tokens: List<Token>, stats: FillStats) {
+    private fun assertEqualsPython(row: Row, tokens: List<Token>, stats: FillStats) {
         assertEquals(row["ids"].ints(), tokens.map { it.id })
         assertEquals(row["sources"], tokens.joinToString("") { if (it.source == Source.ANCHOR) "A" else "F" })
         assertEquals(List(tokens.size) { it }, tokens.map { it.position })
@@ -66,22 +64,22 @@ internal class FillTest {
         if (agreement == null) assertEquals(null, stats.agreement) else assertEquals(agreement, stats.agreement!!, 0.01)
     }
 
-    /** In the order in which Python filled them, on models that keep their cache: so they reuse as much, too. */
+    /** In Python's order, on models that keep their cache, so that the same prefixes are reused. */
     @TestFactory
     fun `every fill has the ids of the Python runtime's`(): List<DynamicTest> = fills.mapIndexed { number, row ->
         dynamicTest("fill $number") {
             val (tokens, stats) = fill(model(row), row)
-            same(row, tokens, stats)
+            assertEqualsPython(row, tokens, stats)
             assertEquals(row.int("reused"), stats.reused)
         }
     }
 
     /**
-     * The shipped int8 graph rounds activations to 8 bits, which turns a last bit's difference between versions of
-     * ONNX Runtime into some hundredths of a logit. Ids may part where the two best tokens lie that close.
+     * The shipped int8 graph rounds activations to 8 bits, which amplifies last-bit differences between versions of
+     * ONNX Runtime to some hundredths of a logit. Ids may diverge where the two best tokens are that close.
      */
     @Test
-    fun `on rounded activations answers part at near ties only`() {
+    fun `with rounded activations answers diverge at near ties only`() {
         var equal = 0
         val rows = expected["rounded"].rows()
         for ((number, row) in rows.withIndex()) {
@@ -92,19 +90,19 @@ internal class FillTest {
                 continue
             }
             val differ = found.zip(wanted).indexOfFirst { (one, other) -> one != other }
-            val parting = if (differ < 0) minOf(found.size, wanted.size) else differ
-            val margin = (row["margins"] as List<*>)[parting] as Double
-            assertTrue(margin < NEAR_TIE) { "fill $number parts at $parting, where Python was sure by $margin" }
+            val divergence = if (differ < 0) minOf(found.size, wanted.size) else differ
+            val margin = (row["margins"] as List<*>)[divergence] as Double
+            assertTrue(margin < NEAR_TIE) { "fill $number diverges at $divergence, where Python's margin is $margin" }
         }
-        println("rounded fills: $equal of ${rows.size} equal, the others part at near ties")
+        println("rounded fills: $equal of ${rows.size} equal, the others diverge at near ties")
     }
 
     @Test
-    fun `a cancelled answer leaves the model ready`() {
+    fun `a cancelled answer leaves the model usable`() {
         val model = model()
         val whole = fill(model, plain).first.map { it.id }
         for (after in listOf(0, 1, 5)) {
-            val cancel = Cancel()
+            val cancel = CancelSignal()
             if (after == 0) cancel.cancel()
             val seen = ArrayList<Int>()
             val stats = model.fill(null, plain.text("prompt"), cancel) {
@@ -119,9 +117,9 @@ internal class FillTest {
     }
 
     @Test
-    fun `cancelling from another thread ends an answer that would go on`() {
+    fun `cancelling from another thread ends a running answer`() {
         val model = model()
-        val cancel = Cancel()
+        val cancel = CancelSignal()
         val begun = CountDownLatch(1)
         var stats: FillStats? = null
         val worker = thread {
@@ -139,17 +137,18 @@ internal class FillTest {
     }
 
     @Test
-    fun `what the callback throws comes out and the model stays ready`() {
+    fun `exceptions of the callback propagate and the model stays usable`() {
         val model = model()
         assertThrows(IllegalStateException::class.java) { model.generate(plain.text("prompt")) { error("enough") } }
         assertThrows(UsageException::class.java) {
             model.generate(plain.text("prompt")) { model.generate("x") {} }
         }
-        same(plain, fill(model, plain).first, fill(model, plain).second.copy(passes = plain.int("passes")))
+        val (tokens, stats) = fill(model, plain)
+        assertEqualsPython(plain, tokens, stats.copy(passes = plain.int("passes")))
     }
 
     @Test
-    fun `the prompt's tokens come first where they are asked for`() {
+    fun `echoed prompt tokens come first`() {
         val tokens = ArrayList<Token>()
         val stats = model().fill(null, "Hi", options = FillOptions(maxTokens = 2, echoPrompt = true)) { tokens.add(it) }
         assertEquals((-stats.promptTokens until 2).toList(), tokens.map { it.position })
@@ -158,7 +157,7 @@ internal class FillTest {
     }
 
     @Test
-    fun `what cannot be filled is refused and the model stays ready`() {
+    fun `invalid requests are refused and the model stays usable`() {
         val model = model()
         val carried = fills.first { it["payload"] != null && it["prompt"] == null }.text("payload").hexToBytes()
         val beside = fills.first { it["payload"] != null && it["prompt"] != null }.text("payload").hexToBytes()
@@ -174,8 +173,8 @@ internal class FillTest {
     }
 
     @Test
-    fun `a closed model says so, and closing ends a running answer`() {
-        val model = EdgeModel.open(shippedBundle, Options(threads = 1))
+    fun `a closed model is refused, and closing ends a running answer`() {
+        val model = EdgeRuntime.open(shippedBundle, RuntimeOptions(threads = 1))
         val begun = CountDownLatch(1)
         var stats: FillStats? = null
         val worker = thread {
@@ -193,7 +192,7 @@ internal class FillTest {
     }
 
     @Test
-    fun `calls from two threads wait for each other`() {
+    fun `calls from two threads are serialised`() {
         val model = model()
         val results = List(2) { ArrayList<Int>() }
         val options = FillOptions(maxTokens = plain.int("max_tokens"))
@@ -205,11 +204,11 @@ internal class FillTest {
     }
 
     @Test
-    fun `the chunk curve has a point for every size that fits`() {
+    fun `bench measures every chunk size that fits`() {
         val costs = model().bench(repeat = 1)
         assertEquals(listOf(1, 2, 4, 8, 16, 32, 64).filter { it + 64 <= model().info.context }, costs.map { it.tokens })
         assertTrue(costs.all { it.milliseconds > 0 && it.tokensPerSecond > 0 })
-        val cancel = Cancel()
+        val cancel = CancelSignal()
         assertEquals(1, model().bench(1, cancel) { cancel.cancel() }.size)
         assertEquals(plain["ids"].ints(), fill(model(), plain).first.map { it.id })
     }

@@ -11,16 +11,16 @@ internal const val MANIFEST = "bundle.json"
 internal const val TOKENIZER = "tokenizer.json"
 internal const val TEMPLATE = "chat_template.json"
 
-/** What a manifest says of a file, or what was found: its size in bytes and its SHA-256 in hex. */
+/** Size in bytes and SHA-256 in hex of a file, as stated by the manifest or as found. */
 internal class FileRecord(val size: Long, val sha256: String)
 
-/** Sizes of a model's tensors, as far as running it needs them. */
+/** Dimensions of a model, as far as the engine needs them. */
 internal class ModelShape(val id: String, val layers: Int, val kvHeads: Int, val headDim: Int, val vocabSize: Int)
 
-/** One precision of the model: its ONNX file, relative to the bundle, and the records of graph and weights. */
+/** A variant of the model: its ONNX file, relative to the bundle, and the records of graph and weights. */
 internal class Variant(val graph: String, val files: Map<String, FileRecord>)
 
-/** The content of `bundle.json`; names the field where one is wrong. Does not know files. */
+/** The parsed and validated content of `bundle.json`. Not responsible for the files that it lists. */
 internal class Manifest private constructor(
     val model: ModelShape,
     val context: Int,
@@ -29,14 +29,14 @@ internal class Manifest private constructor(
     val variants: Map<String, Variant>,
     val files: Map<String, FileRecord>,
 ) {
-    /** Records of the files that a variant needs; of all files for null. */
+    /** Records of the files of a variant; of all files for null. */
     fun records(variant: String?): Map<String, FileRecord> {
         val wanted = if (variant == null) variants.values else listOf(variants.getValue(variant))
         return files + wanted.flatMap { it.files.toList() }
     }
 
     companion object {
-        /** A manifest is a few kilobytes; a larger file is something else. */
+        /** Maximum size of a manifest in bytes; a usual one has a few kilobytes. */
         const val MAX_BYTES = 4 shl 20
         private const val SCHEMA = 1L
 
@@ -76,12 +76,12 @@ internal class Manifest private constructor(
             return Manifest(model, top.positive("context"), contract, default, variants, files)
         }
 
-        /** Refuses a path that does not stay inside its folder, so that no file elsewhere can be meant. */
+        /** True for a relative path that stays inside its folder. */
         fun isInside(path: String): Boolean =
             path.isNotEmpty() && path.split('/').none { it.isEmpty() || it == "." || it == ".." } &&
                 path.none { it == '\\' || it == ':' || it == '\u0000' }
 
-        /** Raises where a file that the manifest lists is missing, of another size or of another SHA-256. */
+        /** Throws where a listed file is missing or its size or SHA-256 differs. */
         fun check(place: String, expected: FileRecord, found: FileRecord?) {
             if (found == null) {
                 throw BundleFileException(
@@ -117,7 +117,7 @@ internal class Manifest private constructor(
             throw BundleSchemaException("$MANIFEST: expected $expected, found ${found.toString().take(80)}. $remedy")
     }
 
-    /** An object of the manifest, with its name for errors. */
+    /** A JSON object of the manifest, with its path for error messages. */
     private class Section(private val map: Map<*, *>, val name: String) {
         fun names(): List<String> = map.keys.map { it as String }
 

@@ -4,24 +4,26 @@ import inversespec.edge.AnchorSet
 import inversespec.edge.ContextException
 import inversespec.edge.Stop
 
-/** Where an answer ends: before position [end], because of [stop]. No end token counts before [hold]. */
-internal class Ending private constructor(val end: Int, val stop: Stop, val hold: Int) {
+/** End of an answer: before position [end], for the reason [stop]. End tokens are suppressed before [suppressUntil]. */
+internal class Ending private constructor(val end: Int, val stop: Stop, val suppressUntil: Int) {
     companion object {
-        /** Above this share of anchored positions the last anchor is taken for the answer's end (section 3.3). */
+        /** Coverage above which the last anchor is the end of the answer (section 3.3). */
         private const val END_MARKER_COVERAGE = 0.4
 
         /**
-         * The stop rule for an answer of which at most [room] tokens fit the context. End tokens are held back
-         * while anything the cloud has committed remains: an anchor, or the known length.
+         * The stop rule for an answer of which at most [room] tokens fit the context. End tokens are suppressed
+         * up to the last anchor, or up to the known length.
+         *
+         * @throws ContextException where the anchors do not fit.
          */
         fun of(anchors: AnchorSet, room: Int, maxTokens: Int?): Ending {
             val committed = (anchors.positions.lastOrNull() ?: -1) + 1
-            val hold = anchors.length ?: committed
+            val suppressUntil = anchors.length ?: committed
             val limit = maxTokens ?: anchors.canvas
-            if (minOf(hold, limit) > room) {
+            if (minOf(suppressUntil, limit) > room) {
                 throw ContextException(
                     "expected an answer of at most $room tokens after this prompt, found one of " +
-                        "${minOf(hold, limit)} in the payload. Shorten the prompt.",
+                        "${minOf(suppressUntil, limit)} in the payload. Shorten the prompt.",
                 )
             }
             val (end, stop) = when {
@@ -30,7 +32,7 @@ internal class Ending private constructor(val end: Int, val stop: Stop, val hold
                 else -> anchors.canvas to Stop.LIMIT
             }
             val most = minOf(limit, room)
-            return if (end <= most) Ending(end, stop, hold) else Ending(most, Stop.LIMIT, hold)
+            return if (end <= most) Ending(end, stop, suppressUntil) else Ending(most, Stop.LIMIT, suppressUntil)
         }
     }
 }

@@ -3,30 +3,30 @@ package inversespec.edge.engine
 import inversespec.edge.ContextException
 import inversespec.edge.EngineException
 
-/** A running pass was told to end. The engine holds what it held before. */
-internal class PassTerminated : RuntimeException("terminated")
+/** A running pass was terminated. The cache is unchanged. */
+internal class PassTerminatedException : RuntimeException("terminated")
 
 /**
- * What forced decoding needs of a model: run known tokens, forget some. Keeps the ids of the cache and checks the
- * arguments; a subclass runs the model.
+ * A model with a KV cache: runs known tokens, rewinds the cache. Responsible for the cached ids and for argument
+ * checks; a subclass runs the model.
  */
 internal abstract class Engine(val context: Int, val vocab: Int) : AutoCloseable {
     private val ids = IntArray(context)
 
-    /** Number of tokens the cache holds. */
+    /** Number of tokens in the cache. */
     var length = 0
         private set
 
-    /** The id of the cache's token at a place, the oldest at 0. */
-    fun token(place: Int): Int = ids[place]
+    /** Id of the cached token at an index, the oldest at 0. */
+    fun token(index: Int): Int = ids[index]
 
     /**
-     * Runs a chunk of known tokens in one pass, after what the cache holds.
+     * Runs a chunk of known tokens in one pass, after the cached ones.
      *
-     * @param rows which of the chunk's rows give logits, ascending; row i predicts the token after chunk[i].
+     * @param rows indices into the chunk to compute logits for, ascending; row i predicts the token after chunk[i].
      * @return float32[rows.size, vocab], valid until the next call.
      * @throws ContextException where the chunk does not fit, [EngineException] where an id or a row is out of
-     *   range or the model fails; then the cache holds what it held before.
+     *   range or the model fails; the cache then is unchanged.
      */
     fun append(chunk: IntArray, rows: IntArray): Logits {
         if (chunk.isEmpty()) throw EngineException("append: expected at least one token id, found none")
@@ -50,7 +50,7 @@ internal abstract class Engine(val context: Int, val vocab: Int) : AutoCloseable
         return logits
     }
 
-    /** Forgets everything past [length] tokens; copies nothing. */
+    /** Truncates the cache to [length] tokens, without copying. */
     fun rewind(length: Int) {
         if (length !in 0..this.length) {
             throw EngineException("rewind: expected a length from 0 to ${this.length}, found $length")
@@ -58,7 +58,7 @@ internal abstract class Engine(val context: Int, val vocab: Int) : AutoCloseable
         this.length = length
     }
 
-    /** Ends a running pass from another thread, which then raises [PassTerminated]; false lets passes run again. */
+    /** Terminates a running pass from another thread, with [PassTerminatedException]; false permits passes again. */
     open fun terminate(now: Boolean) = Unit
 
     protected abstract fun run(chunk: IntArray, rows: IntArray): Logits

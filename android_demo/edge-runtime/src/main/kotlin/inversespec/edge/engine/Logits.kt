@@ -5,10 +5,10 @@ import java.nio.FloatBuffer
 import kotlin.math.ln
 
 /**
- * Rows of logits, read where the model wrote them: float32[rows, vocab].
+ * Rows of logits in the model's output buffer: float32[rows, vocab].
  *
- * Reads go through a block of a few kilobytes: on a phone single reads from a direct buffer are slow, and a copy
- * of a whole row would leave the processor's cache.
+ * Read in blocks of a few kilobytes: single reads from a direct buffer are slow on a phone, and a copy of a whole row
+ * would not stay in the processor's cache.
  */
 internal class Logits(private val vocab: Int) {
     /** At least rows * vocab floats. */
@@ -16,14 +16,14 @@ internal class Logits(private val vocab: Int) {
 
     private val block = FloatArray(BLOCK)
 
-    /** The id of a row's largest logit, the lowest of equals, [banned] ids left out. */
+    /** Id of a row's largest logit, the lowest id on ties, without the [banned] ids. */
     fun argmax(row: Int, banned: IntArray = NONE): Int {
         var best = -1
         var top = Float.NEGATIVE_INFINITY
         blocks(row) { start, size ->
             for (index in 0 until size) {
                 val value = block[index]
-                // Also true for what is not a number: that must not be passed over.
+                // Also true for NaN, which must not be skipped.
                 if (!(value <= top) && (banned.isEmpty() || start + index !in banned)) {
                     if (value.isNaN()) throw notNumbers()
                     top = value
@@ -49,7 +49,7 @@ internal class Logits(private val vocab: Int) {
 
     private inline fun blocks(row: Int, each: (start: Int, size: Int) -> Unit) {
         val reader = buffer.duplicate()
-        // Through the base class: the overriding method of newer Java's is not there on Android 8.
+        // Called on the base class: the covariant override of newer Java versions does not exist on Android 8.
         (reader as java.nio.Buffer).position(row * vocab)
         var start = 0
         while (start < vocab) {
@@ -69,12 +69,12 @@ internal class Logits(private val vocab: Int) {
         private val NONE = IntArray(0)
         private const val LOG2_E = 1.44269504f
 
-        /** e^x for x of 0 and less, to a millionth; a vocabulary's worth of the exact one is as slow as a pass. */
+        /** e^x for x <= 0, relative error 1e-6; over a whole vocabulary the exact function takes as long as a pass. */
         fun exp(x: Float): Float {
             if (x < -87f) return 0f
             val power = x * LOG2_E
             val whole = power.toInt() - 1
-            // Cody and Waite: what is left of x after whole * ln 2, without the error of one product.
+            // Cody-Waite reduction: x - whole * ln 2, without the rounding error of a single product.
             val rest = x - whole * 0.693359375f + whole * 2.12194440e-4f
             val high = 1f / 24 + rest * (1f / 120 + rest * (1f / 720 + rest * (1f / 5040)))
             val series = 1f + rest * (1f + rest * (0.5f + rest * (1f / 6 + rest * high)))

@@ -15,11 +15,10 @@ import java.nio.FloatBuffer
 import java.nio.LongBuffer
 
 /**
- * A bundle's graph on ONNX Runtime, with one cache buffer that is past and present at once.
+ * A bundle's graph on ONNX Runtime, with one cache buffer bound as both past and present.
  *
- * Nothing is copied: the cache is updated in place, forgetting is a shorter mask, and logits are read where they
- * were written. The cache starts small and doubles as it fills. Not for use from two threads at a time, but for
- * [terminate].
+ * Zero-copy: the cache is updated in place, rewinding shortens the mask, and logits are read from the output buffer.
+ * The cache starts small and doubles as it fills. Not thread-safe, except for [terminate].
  */
 internal class OrtEngine(graph: File, private val shape: ModelShape, context: Int, threads: Int) :
     Engine(context, shape.vocabSize) {
@@ -46,7 +45,7 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         try {
             env = OrtEnvironment.getEnvironment()
             sessionOptions = options(threads)
-            // From the path, never from bytes: the weights stay in the file and are mapped.
+            // From a path, not from bytes: the weights are then memory-mapped.
             session = env.createSession(graph.path, sessionOptions)
             runOptions = OrtSession.RunOptions()
         } catch (error: OrtException) {
@@ -81,7 +80,7 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
             throw outOfMemory(total, error)
         } catch (error: OrtException) {
             val text = error.message.orEmpty()
-            if ("terminate flag" in text) throw PassTerminated()
+            if ("terminate flag" in text) throw PassTerminatedException()
             if ("bad_alloc" in text || "Failed to allocate memory" in text) throw outOfMemory(total, error)
             throw EngineException("ONNX Runtime failed on ${chunk.size} tokens after $length: $text", error)
         }
@@ -95,7 +94,7 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
     override fun close() = synchronized(terminating) {
         if (closed) return
         closed = true
-        // The caches' tensors are in both.
+        // Cache tensors are both inputs and outputs.
         (inputs.values + outputs.values).distinct().forEach(OnnxTensor::close)
         inputs.clear()
         outputs.clear()
@@ -104,7 +103,7 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         sessionOptions.close()
     }
 
-    /** Tensors over the buffers, of this pass's lengths; in a row of single tokens only the mask's changes. */
+    /** Binds tensors of this pass's shapes over the buffers; between single-token passes only the mask changes. */
     private fun bind(total: Int, size: Int, wanted: Int) {
         inputs.bind(INPUT_IDS, longArrayOf(1, size.toLong())) { OnnxTensor.createTensor(env, ids.first(size), it) }
         inputs.bind(MASK, longArrayOf(1, total.toLong())) { OnnxTensor.createTensor(env, mask.first(total), it) }
@@ -128,7 +127,7 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         remove(name)?.close()
     }
 
-    /** Makes room for so many tokens in all, in the chunk and rows, keeping the cache's first [length]. */
+    /** Grows the buffers for [total] tokens, a chunk of [size] and [wanted] rows; keeps the cached tokens. */
     private fun reserve(total: Int, size: Int, wanted: Int) {
         if (ids.capacity() < size) {
             inputs.drop(INPUT_IDS)
@@ -148,11 +147,11 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         val dims = longArrayOf(1, shape.kvHeads.toLong(), room.toLong(), shape.headDim.toLong())
         val grown = names.indices.map { floats(shape.kvHeads * room * shape.headDim) }
         if (length > 0) for ((from, to) in caches.zip(grown)) copy(from, to, room)
-        // Should one of them fail, the next pass starts over from the copies.
+        // If an allocation below fails, the next pass grows again from these copies.
         capacity = 0
         caches = grown
         for ((name, buffer) in names.zip(grown)) {
-            // One tensor on both sides: that is what tells the graph to update it in place.
+            // One tensor as input and output: the graph then updates it in place.
             inputs.drop("past_key_values.$name")
             val tensor = OnnxTensor.createTensor(env, buffer, dims)
             inputs["past_key_values.$name"] = tensor
@@ -164,7 +163,7 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         capacity = room
     }
 
-    /** The first [length] tokens of every head. */
+    /** Copies the first [length] tokens of every head. */
     private fun copy(from: FloatBuffer, to: FloatBuffer, room: Int) {
         val held = from.capacity() / (shape.kvHeads * shape.headDim)
         for (head in 0 until shape.kvHeads) {
@@ -187,7 +186,7 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
     }
 
     private companion object {
-        /** Tokens the first cache buffer has room for, at least. */
+        /** Minimum capacity of the cache buffer, in tokens. */
         const val MIN_BUFFER = 64
         const val INPUT_IDS = "input_ids"
         const val MASK = "attention_mask"
@@ -195,14 +194,14 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         const val LOGITS = "logits"
 
         /**
-         * For one request at a time: threads may spin within a pass, where they wait for microseconds, and sleep
-         * between passes, where a device should save its battery.
+         * Session options for one request at a time: threads spin within a pass, where waits take microseconds,
+         * and sleep between passes, to save the battery.
          */
         fun options(threads: Int) = OrtSession.SessionOptions().apply {
             setIntraOpNumThreads(threads)
             setInterOpNumThreads(1)
             setSessionLogLevel(OrtLoggingLevel.ORT_LOGGING_LEVEL_ERROR)
-            // A pattern is kept for each shape seen, and every chunk has another one.
+            // Patterns are cached per shape, and chunks vary in shape.
             setMemoryPatternOptimization(false)
             addConfigEntry("session.intra_op.allow_spinning", "1")
             addConfigEntry("session.force_spinning_stop", "1")

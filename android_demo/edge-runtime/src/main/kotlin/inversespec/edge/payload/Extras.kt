@@ -4,8 +4,11 @@ import inversespec.edge.MAX_CANVAS
 import inversespec.edge.MAX_SESSION
 import inversespec.edge.MAX_STEPS
 import inversespec.edge.MalformedPayloadException
+import inversespec.edge.payload.codecs.Compression
+import inversespec.edge.strictUtf8
+import inversespec.edge.toHex
 
-/** The optional fields of a payload: a byte of flags, then the fields that are set, in the order of the flags. */
+/** The optional fields of a payload: a byte of flags, then the fields that are present, in the order of the flags. */
 internal class Extras(
     val prompt: String? = null,
     val session: String? = null,
@@ -20,7 +23,7 @@ internal class Extras(
         private const val STEPS = 4
         private const val CONFIDENCE = 8
 
-        fun read(reader: Reader): Extras {
+        fun read(reader: ByteReader): Extras {
             val at = reader.at
             val flags = reader.byte("flags of the optional fields")
             if (flags !in 1..15) {
@@ -43,13 +46,13 @@ internal class Extras(
             return Extras(prompt, session, step, total, confidence)
         }
 
-        private fun prompt(reader: Reader): String {
+        private fun prompt(reader: ByteReader): String {
             val size = reader.varint("prompt length", MAX_PROMPT_BYTES)
             val packed = reader.varint("packed prompt length", MAX_PROMPT_BYTES)
             val text = if (packed == 0) {
                 reader.take(size, "prompt")
             } else {
-                Squeeze.unzstd(reader.take(packed, "prompt"), size, "prompt")
+                Compression.unzstd(reader.take(packed, "prompt"), size, "prompt")
             }
             if (text.size != size) {
                 throw MalformedPayloadException("prompt: expected $size bytes after unpacking, found ${text.size}")
@@ -59,7 +62,7 @@ internal class Extras(
             }
         }
 
-        private fun session(reader: Reader): String {
+        private fun session(reader: ByteReader): String {
             val size = reader.varint("session length", MAX_SESSION)
             if (size == 0) {
                 throw MalformedPayloadException("session length: expected 1 to $MAX_SESSION, found 0")
@@ -67,8 +70,8 @@ internal class Extras(
             return reader.take(size, "session").toHex()
         }
 
-        /** Four 2-bit levels a byte, the first in the lowest bits. */
-        private fun confidence(reader: Reader): List<Int> {
+        /** Four 2-bit levels per byte, the first in the lowest bits. */
+        private fun confidence(reader: ByteReader): List<Int> {
             val count = reader.varint("number of confidences", MAX_CANVAS)
             if (count == 0) {
                 throw MalformedPayloadException("number of confidences: expected at least 1, found 0")

@@ -3,19 +3,19 @@ package inversespec.edge.text
 import inversespec.edge.BundleSchemaException
 import inversespec.edge.UsageException
 
-/** One message of a conversation; [role] is system, user or assistant. */
-internal class Message(val role: String, val content: String)
+/** A message of a conversation; [role] is system, user or assistant. */
+internal class ChatMessage(val role: String, val content: String)
 
-/** The chat template in its compiled form, `chat_template.json`: strings to put around each message. */
+/** A compiled chat template, `chat_template.json`: a prefix and a suffix per role. */
 internal class ChatTemplate private constructor(
     private val defaultSystem: String?,
     private val affixes: Map<String, List<String>>,
     private val generation: String,
 ) {
-    /** Text of a conversation up to the place where the answer begins. */
-    fun render(messages: List<Message>): String {
+    /** Text of a conversation, up to the start of the answer. */
+    fun render(messages: List<ChatMessage>): String {
         val all = if (defaultSystem != null && messages.firstOrNull()?.role != "system") {
-            listOf(Message("system", defaultSystem)) + messages
+            listOf(ChatMessage("system", defaultSystem)) + messages
         } else {
             messages
         }
@@ -27,13 +27,13 @@ internal class ChatTemplate private constructor(
         } + generation
     }
 
-    /** Text for a single question: the default system message, the user's text, the answer's opening. */
-    fun renderPrompt(userText: String): String = render(listOf(Message("user", userText)))
+    /** Text of a single prompt: default system message, user message, start of the answer. */
+    fun renderPrompt(userText: String): String = render(listOf(ChatMessage("user", userText)))
 
     companion object {
         private val ROLES = listOf("system", "user", "assistant")
 
-        /** Raises [BundleSchemaException] where a field is missing or of another type. */
+        /** Parses `chat_template.json`; throws [BundleSchemaException] where a field is missing or of another type. */
         fun fromJson(data: ByteArray): ChatTemplate {
             val value = try {
                 Json.parse(data)

@@ -1,14 +1,14 @@
 package inversespec.edge.text
 
-import inversespec.edge.payload.strictUtf8
+import inversespec.edge.strictUtf8
 
-/** A text that is no JSON; the message says where. */
+/** Invalid JSON; the message states the location. */
 internal class JsonException(message: String) : Exception(message)
 
 /**
- * A JSON reader in one class, because a phone's and a desktop's Java share none.
+ * JSON parser, as Android and desktop Java have none in common.
  *
- * Objects become maps in the order of the text, arrays lists, whole numbers Long, others Double.
+ * Objects become maps in document order, arrays lists, integers Long, other numbers Double.
  */
 internal class Json private constructor(private val text: String) {
     private var at = 0
@@ -68,7 +68,7 @@ internal class Json private constructor(private val text: String) {
         }
     }
 
-    /** Whether an object or array ends here, rather than going on after a comma. */
+    /** Consumes a closing bracket (true) or a comma (false). */
     private fun ends(close: Char): Boolean {
         space()
         val found = peek()
@@ -156,14 +156,14 @@ internal class Json private constructor(private val text: String) {
         private const val MAX_DEPTH = 64
         private val NUMBER = Regex("-?(?:0|[1-9][0-9]*)((?:\\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)")
 
-        /** The value of a JSON text in UTF-8. Raises [JsonException]. */
+        /** Parses a JSON text in UTF-8; throws [JsonException]. */
         fun parse(data: ByteArray): Any? = parse(
             strictUtf8(data) { throw JsonException("expected UTF-8, found another byte at $it") },
         )
 
         fun parse(text: String): Any? = Json(text).document()
 
-        /** A string as JSON in ASCII, the way a contract's identity is computed over it. */
+        /** A string as ASCII JSON, in the form that contract identities are computed over. */
         fun quote(text: String): String {
             val out = StringBuilder("\"")
             for (char in text) {

@@ -4,17 +4,17 @@ import java.util.regex.Pattern
 import java.util.regex.PatternSyntaxException
 
 /**
- * The regular expression of a `tokenizer.json`, written for Oniguruma, as one that a desktop's and a phone's Java
- * understand alike.
+ * Translates the regular expression of a `tokenizer.json` (Oniguruma) to one with equal meaning in desktop Java and on
+ * Android.
  *
- * `\s` differs most: ASCII on the desktop, Unicode on Android, where the flag that would make them equal is not
- * known. So it is written out. Case-insensitive parts fold as Unicode does on all three.
+ * The main difference is `\s`: ASCII on the desktop, Unicode on Android, which lacks the flag that would align them.
+ * It is therefore expanded. Case-insensitive parts use Unicode case folding on all three.
  */
 internal object SplitRegex {
-    /** Unicode's White_Space, as the inside of a character class. */
+    /** Unicode White_Space, as the content of a character class. */
     private const val SPACE = "\\x09-\\x0D\\x20\\x85\\xA0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000"
 
-    /** Raises [PatternSyntaxException] for what is no regular expression. */
+    /** Compiles a pattern; throws [PatternSyntaxException] where it is invalid. */
     fun compile(pattern: String): Pattern {
         val out = StringBuilder()
         var inClass = 0

@@ -7,10 +7,10 @@ import java.util.regex.Pattern
 import java.util.regex.PatternSyntaxException
 
 /**
- * A `tokenizer.json` of the Qwen2 form: byte-level BPE after NFC, split by the file's regular expression, with
- * added tokens taken out of the text first.
+ * A tokenizer of the Qwen2 family, from its `tokenizer.json`. Added tokens are matched first; the rest is normalised
+ * to NFC, split by the file's regular expression and encoded by byte-level BPE.
  *
- * Whatever else the file asks for is refused by name when it is read, so that ids are right or not given at all.
+ * Any other setting in the file is refused by name on loading, so that ids are never silently wrong.
  */
 internal class Tokenizer private constructor(file: Fields) : TokenBytes {
     private val pool: ByteArray
@@ -22,10 +22,10 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
     private val normalizes: Boolean
     private val splits: List<Pattern>
 
-    /** Ids of special tokens: they steer the model and are no part of an answer's text. */
+    /** Ids of special tokens, which are not part of an answer's text. */
     val specialIds: Set<Int>
 
-    /** Number of ids, added tokens included. */
+    /** Number of ids, including added tokens. */
     val size: Int
 
     init {
@@ -34,7 +34,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         if (normalizes) file.expect("normalizer", "NFC")
         splits = splits(file.fields("pre_tokenizer"))
         specialIds = readAdded(file.list("added_tokens"))
-        // The longest name first, so that of two that begin alike the longer is found.
+        // Longest first, so that the longer of two names with a common prefix matches.
         names = addedIds.keys.sortedByDescending { it.length }.joinToString("|", transform = Pattern::quote)
             .takeIf { it.isNotEmpty() }?.let(Pattern::compile)
         val model = file.fields("model")
@@ -78,7 +78,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
     override fun tokenBytes(id: Int): ByteArray = added[id]
         ?: if (id in 0 until starts.size - 1) pool.copyOfRange(starts[id], starts[id + 1]) else ByteArray(0)
 
-    /** Text of token ids, special tokens left out; bytes that are no UTF-8 become U+FFFD. */
+    /** Text of token ids without special tokens; invalid UTF-8 becomes U+FFFD. */
     fun decode(ids: IntArray): String = TextStream(this).run { ids.joinToString("") { push(it) } + flush() }
 
     private fun ordinary(text: String, out: IdBuffer) {
@@ -88,7 +88,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         for (piece in pieces) bpe.encode(piece.toByteArray(Charsets.UTF_8), out::add)
     }
 
-    /** The matches of a text and what lies between them. */
+    /** Splits a text into the matches of a pattern and the parts between them. */
     private fun isolate(text: String, split: Pattern): List<String> {
         val result = ArrayList<String>()
         val matcher = split.matcher(text)
@@ -122,7 +122,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         }
     }
 
-    /** Reads the added tokens; returns the ids of the special ones. */
+    /** Adds the added tokens; returns the ids of the special ones. */
     private fun readAdded(tokens: List<Any?>): Set<Int> {
         val special = HashSet<Int>()
         for (each in tokens) {
@@ -137,8 +137,8 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         return special
     }
 
-    private fun merges(list: List<Any?>, ids: Map<String, Int>): Merges {
-        val result = Merges(list.size)
+    private fun merges(list: List<Any?>, ids: Map<String, Int>): MergeTable {
+        val result = MergeTable(list.size)
         for ((rank, each) in list.withIndex()) {
             val pair = if (each is String) each.split(' ') else each as? List<*>
             if (pair?.size != 2) refuse("merge of two tokens", each)
@@ -151,7 +151,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
     private fun id(value: Any?, token: String): Int =
         (value as? Long)?.takeIf { it in 0 until MAX_IDS }?.toInt() ?: refuse("id of token $token", value)
 
-    /** An object of the file, whose fields must be as this reader knows them. */
+    /** A JSON object of the file, with checked access to its fields. */
     private class Fields(value: Any?, private val where: String) {
         private val map = value as? Map<*, *> ?: refuse("object in $where", value)
 
@@ -160,7 +160,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         fun fields(name: String) = Fields(map[name], name)
 
         fun map(name: String): Map<String, Any?> {
-            @Suppress("UNCHECKED_CAST") // JSON objects have text for names
+            @Suppress("UNCHECKED_CAST") // names of JSON objects are strings
             return map[name] as? Map<String, Any?> ?: refuse("object in $where.$name", map[name])
         }
 
@@ -173,7 +173,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         fun expect(name: String, type: String) = fields(name).check("type", type)
     }
 
-    /** Ids in a growing array. */
+    /** A growing array of ids. */
     private class IdBuffer {
         private var ids = IntArray(64)
         private var size = 0
@@ -189,7 +189,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
     companion object {
         private const val MAX_IDS = 1 shl 24
 
-        /** Reads the text of a `tokenizer.json`. Raises [BundleSchemaException] naming what this cannot read. */
+        /** Parses a `tokenizer.json`; throws [BundleSchemaException] naming an unsupported setting. */
         fun fromJson(data: ByteArray): Tokenizer {
             val value = try {
                 Json.parse(data)
@@ -204,36 +204,4 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
                 "Use a model of the Qwen2 vocabulary family.",
         )
     }
-}
-
-/** The character that byte-level BPE writes for each byte: printable Latin-1 for itself, the others from 256 on. */
-internal object ByteAlphabet {
-    val CHARS: CharArray
-    private val BYTES = HashMap<Char, Byte>()
-
-    init {
-        val printable = ('!'..'~') + ('\u00A1'..'\u00AC') + ('\u00AE'..'\u00FF')
-        val plain = printable.map { it.code }.toSet()
-        var other = 256
-        CHARS = CharArray(256) { if (it in plain) it.toChar() else (other++).toChar() }
-        for ((byte, char) in CHARS.withIndex()) BYTES[char] = byte.toByte()
-    }
-
-    /** The bytes of a token as the vocabulary writes it; null where a character stands for none. */
-    fun bytes(token: String): ByteArray? {
-        val result = ByteArray(token.length)
-        for ((index, char) in token.withIndex()) result[index] = BYTES[char] ?: return null
-        return result
-    }
-}
-
-/** Token ids in, text out, a character as soon as its last byte has come. */
-internal class TextStream(private val tokenizer: Tokenizer) {
-    private val decoder = Utf8Stream()
-
-    /** The text that this token completes: empty inside a character and for special tokens. */
-    fun push(id: Int): String = if (id in tokenizer.specialIds) "" else decoder.push(tokenizer.tokenBytes(id))
-
-    /** What an answer that ends inside a character leaves: U+FFFD, or nothing. */
-    fun flush(): String = decoder.flush()
 }

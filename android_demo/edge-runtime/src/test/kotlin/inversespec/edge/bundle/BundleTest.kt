@@ -7,11 +7,11 @@ import inversespec.edge.BundleMissingException
 import inversespec.edge.BundleSchemaException
 import inversespec.edge.BundleVariantException
 import inversespec.edge.Bundles
-import inversespec.edge.Cancel
-import inversespec.edge.EdgeModel
-import inversespec.edge.Options
-import inversespec.edge.payload.sha256
-import inversespec.edge.payload.toHex
+import inversespec.edge.CancelSignal
+import inversespec.edge.EdgeRuntime
+import inversespec.edge.RuntimeOptions
+import inversespec.edge.sha256
+import inversespec.edge.toHex
 import inversespec.edge.shippedBundle
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertThrows
@@ -48,7 +48,7 @@ internal class BundleTest {
         refused<T> { Bundles.importZip(zip(files).inputStream(), into, sha256) }
     }
 
-    /** The error is of the kind, and nothing is left behind. */
+    /** Asserts the class of the exception and that nothing is left behind. */
     private inline fun <reified T : Exception> refused(body: () -> Unit) {
         val before = into.list().orEmpty().toSet()
         val error = try {
@@ -63,7 +63,7 @@ internal class BundleTest {
     }
 
     @Test
-    fun `a bundle says what it is`() {
+    fun `inspect describes a bundle`() {
         val info = Bundles.inspect(shippedBundle)
         assertEquals("tiny-qwen", info.id)
         assertEquals(2, info.contractTag.length)
@@ -79,10 +79,10 @@ internal class BundleTest {
     }
 
     @Test
-    fun `a bundle that is not whole is refused by the file`() {
+    fun `an incomplete bundle is refused, naming the file`() {
         val model = files().keys.first { it.endsWith(".data") }
         assertThrows(BundleMissingException::class.java) { Bundles.inspect(File(temp, "absent")) }
-        assertThrows(BundleMissingException::class.java) { EdgeModel.open(temp) }
+        assertThrows(BundleMissingException::class.java) { EdgeRuntime.open(temp) }
         val bundle = copy()
         File(bundle, model).run { writeBytes(readBytes().also { it[100] = (it[100] + 1).toByte() }) }
         assertThrows(BundleHashException::class.java) { Bundles.verify(bundle) }
@@ -91,13 +91,14 @@ internal class BundleTest {
         File(bundle, model).delete()
         val error = assertThrows(BundleFileException::class.java) { Bundles.verify(bundle) }
         assertTrue(model.substringAfter('/') in error.message!!)
-        assertThrows(BundleVariantException::class.java) { EdgeModel.open(shippedBundle, Options(variant = "int3")) }
-        val cancel = Cancel().also { it.cancel() }
+        val options = RuntimeOptions(variant = "int3")
+        assertThrows(BundleVariantException::class.java) { EdgeRuntime.open(shippedBundle, options) }
+        val cancel = CancelSignal().also { it.cancel() }
         assertThrows(CancellationException::class.java) { Bundles.verify(shippedBundle, null, cancel) }
     }
 
     @Test
-    fun `a manifest that breaks a rule is refused by the field`() {
+    fun `an invalid manifest is refused, naming the field`() {
         val text = String(files().getValue(MANIFEST))
         val changes = mapOf(
             "\"schema\": 1" to "\"schema\": 2",
@@ -120,7 +121,7 @@ internal class BundleTest {
     }
 
     @Test
-    fun `a zip becomes a bundle that runs`() {
+    fun `an imported zip archive runs`() {
         val data = zip(files())
         val sha256 = sha256(data).toHex().uppercase()
         var last = 0L
@@ -131,10 +132,10 @@ internal class BundleTest {
         }
         assertEquals(File(into, "tiny-qwen"), dir)
         Bundles.verify(dir)
-        EdgeModel.open(dir, Options(threads = 1)).use { model ->
+        EdgeRuntime.open(dir, RuntimeOptions(threads = 1)).use { model ->
             assertEquals(3, model.generate("Hi", 3) {}.tokens)
         }
-        // Once more, inside one folder and with more than the bundle beside: it takes the place of the first.
+        // Again, in a folder and with unlisted files: it replaces the first.
         val more = mapOf("some/NOTES.txt" to ByteArray(3), "other.txt" to ByteArray(3))
         val nested = files().mapKeys { "some/${it.key}" } + more
         val file = File(temp, "bundle.zip").apply { writeBytes(zip(nested)) }
@@ -144,7 +145,7 @@ internal class BundleTest {
     }
 
     @Test
-    fun `files from anywhere become a bundle`() {
+    fun `files of any origin are imported`() {
         val dir = Bundles.importFiles(into) { path -> files()[path]?.inputStream() }
         Bundles.verify(dir)
         val model = files().keys.first { it.endsWith(".data") }
@@ -163,7 +164,7 @@ internal class BundleTest {
     }
 
     @Test
-    fun `no archive writes outside its folder`() {
+    fun `archive entries outside the folder are refused`() {
         for (name in listOf("../evil", "/evil", "a/../../evil", "a//b", "..\\evil", "./x", "C:evil")) {
             refused<BundleFileException>(mapOf(name to ByteArray(3)))
         }
@@ -171,7 +172,7 @@ internal class BundleTest {
     }
 
     @Test
-    fun `a broken archive is refused and leaves nothing`() {
+    fun `an invalid archive is refused and leaves nothing behind`() {
         val good = files()
         val model = good.keys.first { it.endsWith(".data") }
         refused<BundleFileException>(mapOf("a.txt" to ByteArray(3)))
@@ -187,7 +188,7 @@ internal class BundleTest {
         refused<BundleFileException> { Bundles.importZip(zip(good).inputStream(), into, maxBytes = 50_000) }
         val bomb = zip(mapOf("zeros" to ByteArray(4 shl 20)))
         refused<BundleFileException> { Bundles.importZip(bomb.inputStream(), into, maxBytes = 1 shl 20) }
-        val cancel = Cancel()
+        val cancel = CancelSignal()
         refused<CancellationException> {
             Bundles.importZip(zip(good).inputStream(), into, cancel = cancel) { done, _ ->
                 if (done > 3000) cancel.cancel()
@@ -196,7 +197,7 @@ internal class BundleTest {
     }
 
     @Test
-    fun `what a killed import left is swept away by the next`() {
+    fun `the staging folder of a killed import is deleted by the next import`() {
         File(into, ".import-dead/x").mkdirs()
         Bundles.importZip(zip(files()).inputStream(), into)
         assertEquals(listOf("tiny-qwen"), into.list()!!.toList())

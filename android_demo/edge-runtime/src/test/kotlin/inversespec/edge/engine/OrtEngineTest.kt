@@ -1,7 +1,7 @@
 package inversespec.edge.engine
 
 import inversespec.edge.EngineException
-import inversespec.edge.bundle.BundleFolder
+import inversespec.edge.bundle.Bundle
 import inversespec.edge.bundle.ModelShape
 import inversespec.edge.shippedBundle
 import org.junit.jupiter.api.Assertions.assertArrayEquals
@@ -13,17 +13,17 @@ import org.junit.jupiter.api.io.TempDir
 import java.io.File
 import kotlin.math.abs
 
-/** The shipped model on ONNX Runtime: its cache may grow and be rewound at will. */
+/** The shipped model on ONNX Runtime: cache growth, rewinding, termination, errors. */
 internal class OrtEngineTest {
-    private val folder = BundleFolder.open(shippedBundle)
-    private val context = folder.manifest.context
+    private val bundle = Bundle.open(shippedBundle)
+    private val context = bundle.manifest.context
 
     private fun <T> engine(body: (OrtEngine) -> T): T =
-        OrtEngine(folder.graph("fp32"), folder.manifest.model, context, 1).use(body)
+        OrtEngine(bundle.graph("fp32"), bundle.manifest.model, context, 1).use(body)
 
     private fun ids(size: Int, seed: Int = 1): IntArray {
-        val luck = java.util.Random(seed.toLong())
-        return IntArray(size) { luck.nextInt(folder.manifest.contract.vocabSize) }
+        val random = java.util.Random(seed.toLong())
+        return IntArray(size) { random.nextInt(bundle.manifest.contract.vocabSize) }
     }
 
     private fun Engine.row(chunk: IntArray): FloatArray {
@@ -62,7 +62,7 @@ internal class OrtEngineTest {
     }
 
     @Test
-    fun `rows are those asked for`() = engine { engine ->
+    fun `logits are those of the requested rows`() = engine { engine ->
         val chunk = ids(12)
         val logits = engine.append(chunk, intArrayOf(3, 7, 11))
         val rows = List(3) { row -> FloatArray(engine.vocab) { logits.buffer.get(row * engine.vocab + it) } }
@@ -71,14 +71,14 @@ internal class OrtEngineTest {
             engine.rewind(0)
             assertClose(engine.row(chunk.copyOf(place + 1)), rows[row])
         }
-        // More rows than ever before, then fewer: the buffer is the same.
+        // More rows than before: the buffer grows.
         engine.rewind(0)
         val many = engine.append(chunk, IntArray(12) { it })
         assertClose(rows[2], FloatArray(engine.vocab) { many.buffer.get(11 * engine.vocab + it) })
     }
 
     @Test
-    fun `the buffer is used again and the context is the limit`() = engine { engine ->
+    fun `the buffer is reused and the context is the limit`() = engine { engine ->
         engine.append(ids(context), IntArray(0))
         assertEquals(context, engine.length)
         assertThrows(inversespec.edge.ContextException::class.java) { engine.append(ids(1), IntArray(0)) }
@@ -95,22 +95,22 @@ internal class OrtEngineTest {
         val expected = engine.row(chunk)
         engine.rewind(10)
         engine.terminate(true)
-        assertThrows(PassTerminated::class.java) { engine.append(chunk.copyOfRange(10, 20), intArrayOf(9)) }
+        assertThrows(PassTerminatedException::class.java) { engine.append(chunk.copyOfRange(10, 20), intArrayOf(9)) }
         assertEquals(10, engine.length)
         engine.terminate(false)
         assertClose(expected, engine.row(chunk.copyOfRange(10, 20)))
     }
 
     @Test
-    fun `what cannot be loaded or run is refused with one clear error`(@TempDir temp: File) {
+    fun `invalid graphs and arguments are refused with a clear error`(@TempDir temp: File) {
         val text = File(temp, "model.onnx").apply { writeText("no graph") }
         for (graph in listOf(text, File(temp, "absent.onnx"))) {
-            val error = assertThrows(EngineException::class.java) { OrtEngine(graph, folder.manifest.model, 64, 1) }
+            val error = assertThrows(EngineException::class.java) { OrtEngine(graph, bundle.manifest.model, 64, 1) }
             assertTrue("expected a graph ONNX Runtime can load" in error.message!!)
         }
-        val model = folder.manifest.model
+        val model = bundle.manifest.model
         val wrong = ModelShape(model.id, model.layers + 1, model.kvHeads, model.headDim, model.vocabSize)
-        val error = assertThrows(EngineException::class.java) { OrtEngine(folder.graph("fp32"), wrong, 64, 1) }
+        val error = assertThrows(EngineException::class.java) { OrtEngine(bundle.graph("fp32"), wrong, 64, 1) }
         assertTrue("${model.layers}.key" in error.message!!)
         engine { engine ->
             assertThrows(EngineException::class.java) { engine.append(intArrayOf(engine.vocab), IntArray(0)) }
@@ -119,22 +119,5 @@ internal class OrtEngineTest {
             engine.close()
             assertThrows(EngineException::class.java) { engine.append(intArrayOf(1), IntArray(0)) }
         }
-    }
-
-    @Test
-    fun `one thread for each fast core`(@TempDir temp: File) {
-        assertTrue(Threads.performanceCores() in 1..Runtime.getRuntime().availableProcessors())
-        val count = Runtime.getRuntime().availableProcessors()
-        for (cpu in 0 until count) {
-            File(temp, "cpu$cpu/cpufreq").mkdirs()
-            File(temp, "cpu$cpu/cpufreq/cpuinfo_max_freq").writeText(if (cpu == 0) "2800000\n" else "1800000\n")
-        }
-        assertEquals(1, Threads.performanceCores(temp))
-        for (cpu in 0 until count) {
-            File(temp, "cpu$cpu/topology").mkdirs()
-            File(temp, "cpu$cpu/topology/thread_siblings_list").writeText("0-${count - 1}\n")
-            File(temp, "cpu$cpu/cpu_capacity").writeText("1024\n")
-        }
-        assertEquals(1, Threads.performanceCores(temp))
     }
 }

@@ -12,13 +12,17 @@ import inversespec.edge.Row
 import inversespec.edge.TokenBytes
 import inversespec.edge.TokenizerRequiredException
 import inversespec.edge.expected
+import inversespec.edge.hexToBytes
 import inversespec.edge.int
 import inversespec.edge.ints
 import inversespec.edge.repo
 import inversespec.edge.row
 import inversespec.edge.rows
 import inversespec.edge.text
+import inversespec.edge.payload.codecs.CompactCodec
+import inversespec.edge.payload.codecs.ModelFile
 import inversespec.edge.text.Json
+import inversespec.edge.toHex
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertThrows
 import org.junit.jupiter.api.Assertions.assertTrue
@@ -28,7 +32,7 @@ import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.TestFactory
 import java.io.File
 
-/** Takes the longest piece that fits, from left to right; of equal pieces the lowest id. */
+/** A greedy longest-match tokenizer; among equal pieces the lowest id. */
 private class ToyTokens(private val pieces: List<ByteArray>) : TokenBytes {
     private val ids = pieces.withIndex().reversed().filter { it.value.isNotEmpty() }
         .associate { it.value.toHex() to it.index }
@@ -84,7 +88,7 @@ internal class PayloadTest {
             val contract = contracts.getValue(row.text("contract"))
             val error = row["error"] as String?
             if (error != null) {
-                // A broken delta is refused before its base is asked for.
+                // An invalid delta is refused before its base is checked.
                 val found = assertThrows(PayloadException::class.java) {
                     Payloads.decode(data, contract, promptIds(row), tokens)
                 }
@@ -112,7 +116,7 @@ internal class PayloadTest {
     }
 
     @Test
-    fun `what random bytes decode to is what Python makes of them`() {
+    fun `random bodies decode as in Python`() {
         var read = 0
         for (row in expected["sealed"].rows()) {
             val contract = contracts.getValue(row.text("contract"))
@@ -131,10 +135,10 @@ internal class PayloadTest {
     }
 
     @TestFactory
-    fun `the worst inputs end soon`(): List<DynamicTest> =
+    fun `hostile inputs are refused`(): List<DynamicTest> =
         File(repo, "tests/payload/hostile").listFiles { file -> file.extension == "bin" }!!.sorted().map { file ->
             dynamicTest("hostile: ${file.name}") {
-                // Unsealed, so most end at the checksum; the sealed ones above go on behind it.
+                // Most are refused for their checksum; the random bodies above have a matching one.
                 val data = file.readBytes()
                 assertThrows(PayloadException::class.java) {
                     Payloads.decode(data.copyOfRange(1, data.size), contracts.getValue("toy"), null, tokens)
@@ -143,14 +147,14 @@ internal class PayloadTest {
         }
 
     @Test
-    fun `few bytes cannot ask for much`() {
+    fun `small bodies take bounded time`() {
         for (contract in contracts.values) {
             for (fill in listOf(0, 1, 0xFF)) {
                 val body = ByteArray(4000) { fill.toByte() }
                 try {
-                    Compact.decode(body, contract, IntArray(0), null)
+                    CompactCodec.decode(body, contract, IntArray(0), null)
                 } catch (expected: PayloadException) {
-                    // Refused is as good as read.
+                    // A refusal is as good as a result.
                 }
             }
         }
@@ -173,7 +177,7 @@ internal class PayloadTest {
     }
 
     @Test
-    fun `any cut of a payload is refused`() {
+    fun `every truncation of a payload is refused`() {
         val data = vectors.first { it["name"] == "compact: a carried prompt" }.text("payload").hexToBytes()
         for (size in data.indices) {
             assertThrows(PayloadException::class.java) {

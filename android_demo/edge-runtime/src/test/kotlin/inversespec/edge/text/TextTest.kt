@@ -30,8 +30,8 @@ internal class TextTest {
         return Tokenizer.fromJson(GZIPInputStream(file.inputStream()).use { it.readBytes() })
     }
 
-    /** Texts to ids, ids to text piece by piece: as Python does. */
-    private fun same(tokenizer: Tokenizer, vectors: Row) {
+    /** Encodes texts and decodes streams as Python does. */
+    private fun assertEqualsPython(tokenizer: Tokenizer, vectors: Row) {
         for (row in vectors["texts"].rows()) {
             assertEquals(row["ids"].ints(), tokenizer.encode(row.text("text")).toList()) { "text ${row.text("text")}" }
         }
@@ -43,26 +43,26 @@ internal class TextTest {
     }
 
     @Test
-    fun `the shipped tokenizer is Python's`() = same(shipped(), expected["tokenizer"].row())
+    fun `the shipped tokenizer equals Python's`() = assertEqualsPython(shipped(), expected["tokenizer"].row())
 
     @Test
-    fun `the Qwen tokenizer is Python's, and gives the published vectors`() {
+    fun `the Qwen tokenizer equals Python's and gives the published vectors`() {
         val tokenizer = qwen()
         val texts = File(shared, "qwen2_vectors.inp").readText().split("\n__ggml_vocab_test__\n")
         val lines = File(shared, "qwen2_vectors.out").readLines()
         assertTrue(texts.size >= 40)
         for ((number, text) in texts.withIndex()) {
-            // The line of an empty text at the end is no line.
+            // An empty text at the end has no line.
             val ids = lines.getOrElse(number) { "" }.trim().split(' ').filter { it.isNotEmpty() }.map { it.toInt() }
             assertEquals(ids, tokenizer.encode(text).toList()) { "text $text" }
             assertEquals(text, tokenizer.decode(ids.toIntArray()))
         }
         println("qwen vectors: ${texts.size}")
-        same(tokenizer, (expected["qwen"] ?: return).row())
+        assertEqualsPython(tokenizer, (expected["qwen"] ?: return).row())
     }
 
     @Test
-    fun `names of special tokens become special tokens and no text`() {
+    fun `names of special tokens encode to special tokens and decode to no text`() {
         val tokenizer = shipped()
         val ids = tokenizer.encode("a<|im_end|>")
         assertTrue(ids.last() in tokenizer.specialIds)
@@ -77,11 +77,11 @@ internal class TextTest {
         val start = System.nanoTime()
         val ids = tokenizer.encode("the".repeat(20_000))
         assertEquals(60_000, ids.sumOf { tokenizer.tokenBytes(it).size })
-        assertTrue(System.nanoTime() - start < 20_000_000_000) // a quadratic one takes minutes
+        assertTrue(System.nanoTime() - start < 20_000_000_000) // a quadratic algorithm takes minutes
     }
 
     @Test
-    fun `what is no Qwen tokenizer is refused by the field that differs`() {
+    fun `an unsupported tokenizer is refused with the field that differs`() {
         val text = File(shippedBundle, "tokenizer.json").readText()
         val changes = listOf(
             "\"type\":\\s*\"NFC\"" to "\"type\":\"NFKC\"",
@@ -104,20 +104,20 @@ internal class TextTest {
     }
 
     @Test
-    fun `space means the same on every Java`() {
+    fun `whitespace has the same meaning on every Java`() {
         val pattern = SplitRegex.compile("\\s+|[^\\s\\S]|[\\s]x|\\S")
         for (space in listOf("\u000B", "\u0085", "\u00A0", "\u2003", "\u3000")) {
             assertTrue(pattern.matcher(space).matches(), "U+%04X".format(space[0].code))
         }
-        // No flag that Android does not know.
+        // No flag that Android lacks.
         assertEquals(java.util.regex.Pattern.UNICODE_CASE, pattern.flags())
     }
 
     @Test
-    fun `chat templates render as Python's do`() {
+    fun `chat templates render as in Python`() {
         for (row in expected["chat"].rows()) {
             val template = ChatTemplate.fromJson(json(row["template"]).toByteArray())
-            val messages = row["messages"].rows().map { Message(it.text("role"), it.text("content")) }
+            val messages = row["messages"].rows().map { ChatMessage(it.text("role"), it.text("content")) }
             assertEquals(row["text"], template.render(messages))
         }
     }
@@ -135,12 +135,12 @@ internal class TextTest {
             assertThrows(BundleSchemaException::class.java, { ChatTemplate.fromJson(broken.toByteArray()) }, broken)
         }
         val template = ChatTemplate.fromJson("{$good,\"default_system\":null,\"generation\":\"\"}".toByteArray())
-        assertThrows(UsageException::class.java) { template.render(listOf(Message("tool", "x"))) }
+        assertThrows(UsageException::class.java) { template.render(listOf(ChatMessage("tool", "x"))) }
     }
 
     @Test
-    fun `broken sequences become as many replacement characters as in Python`() {
-        fun text(vararg bytes: Int) = Utf8Stream().run { push(ByteArray(bytes.size) { bytes[it].toByte() }) + flush() }
+    fun `invalid sequences become as many replacement characters as in Python`() {
+        fun text(vararg bytes: Int) = Utf8Decoder().run { push(ByteArray(bytes.size) { bytes[it].toByte() }) + flush() }
         assertEquals("\uFFFD\uFFFD\uFFFD", text(0xED, 0xA0, 0x80))
         assertEquals("\uFFFD\uFFFD", text(0xE0, 0x80))
         assertEquals("\uFFFDa", text(0xF0, 0x90, 0x80, 0x61))
@@ -149,7 +149,7 @@ internal class TextTest {
     }
 
     @Test
-    fun `JSON is read as it is written`() {
+    fun `JSON values are parsed and invalid documents are refused`() {
         val value = Json.parse(" {\"a\": [1, -2.5e1, true, null, \"\\u00e9\\n\\ud83c\\udf89\"], \"b\": {}} ")
         assertEquals(mapOf("a" to listOf(1L, -25.0, true, null, "é\n🎉"), "b" to emptyMap<String, Any>()), value)
         val all = listOf(
@@ -164,7 +164,7 @@ internal class TextTest {
     }
 
     @Test
-    fun `bytes and characters of byte-level BPE stand for each other`() {
+    fun `the byte alphabet is a bijection`() {
         assertEquals(256, ByteAlphabet.CHARS.toSet().size)
         assertArrayEquals(byteArrayOf(0x20, 0x41, 0xFF.toByte()), ByteAlphabet.bytes("ĠAÿ"))
         assertEquals(null, ByteAlphabet.bytes("中"))

@@ -1,0 +1,37 @@
+package inversespec.edge
+
+/** Encoding of a payload's body; [number] is its code in the header. */
+enum class Codec(val number: Int, val label: String) {
+    TEMPLATE_GZIP(0, "template-gzip"),
+    TEMPLATE_ZSTD(1, "template-zstd"),
+    COMPACT(2, "compact"),
+
+    /** Coded against the edge model's own predictions. This library reads its header, not its anchors. */
+    PREDICTIVE(3, "predictive"),
+}
+
+/**
+ * Header and optional fields of a payload.
+ *
+ * @property tag contract tag as 2 hex digits: the start of [Contract.identity] of a matching bundle. For codec
+ *   predictive the tag depends on the edge model's fingerprint as well.
+ * @property baseRef for a delta, the reference of the payload that it extends, as 2 hex digits.
+ * @property prompt the user's prompt, where the payload carries it.
+ * @property session session name in hex.
+ * @property confidences number of anchors that the payload states a confidence for.
+ * @property size bytes of the payload; [bodyBytes]: bytes of its body, which holds the anchors.
+ */
+data class Header(
+    val version: Int,
+    val codec: Codec,
+    val tag: String,
+    val needsPrompt: Boolean,
+    val baseRef: String?,
+    val prompt: String?,
+    val session: String?,
+    val step: Int,
+    val totalSteps: Int,
+    val confidences: Int,
+    val size: Int,
+    val bodyBytes: Int,
+)

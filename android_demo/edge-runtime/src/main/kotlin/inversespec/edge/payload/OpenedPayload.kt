@@ -1,0 +1,84 @@
+package inversespec.edge.payload
+
+import inversespec.edge.Codec
+import inversespec.edge.CodecException
+import inversespec.edge.Header
+import inversespec.edge.MalformedPayloadException
+import inversespec.edge.OversizedPayloadException
+import inversespec.edge.PayloadException
+import inversespec.edge.Payloads
+import inversespec.edge.VersionException
+import inversespec.edge.toHex
+
+private const val VERSION = 1
+private const val NEEDS_PROMPT = 4
+private const val DELTA = 2
+private const val EXTRAS = 1
+private val TEMPLATES = listOf(Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD)
+
+/**
+ * Bytes before the optional fields. Byte 0: version (2 bits), codec (3), needs prompt, is a delta, has optional
+ * fields. Byte 1: contract tag. Bytes 2-3: check. A delta continues with the reference to its
+ * base.
+ */
+internal const val HEADER_BYTES = 4
+
+/** A payload in its parts, before its check is verified. */
+internal class OpenedPayload(val header: Header, val extras: Extras, val body: ByteArray)
+
+/**
+ * Splits a payload into header, optional fields and body; verifies neither checksum nor contract.
+ *
+ * @throws PayloadException of the subclass that names the fault.
+ */
+internal fun openPayload(data: ByteArray): OpenedPayload {
+    if (data.size > Payloads.MAX_BYTES) {
+        throw OversizedPayloadException(
+            "payload: expected at most ${Payloads.MAX_BYTES} bytes, found ${data.size}; this is not a payload",
+        )
+    }
+    val reader = ByteReader(data)
+    val head = reader.take(HEADER_BYTES, "header")
+    val first = head[0].toInt() and 0xFF
+    val version = first shr 6
+    if (version != VERSION) {
+        throw VersionException(
+            "version: expected $VERSION, found $version in byte 0 (${hexByte(first)}); " +
+                if (version > VERSION) "update this software to read it" else "this is not a payload",
+        )
+    }
+    val number = first shr 3 and 7
+    val codec = Codec.values().firstOrNull { it.number == number } ?: throw CodecException(
+        "codec: expected ${Codec.values().joinToString { "${it.number} (${it.label})" }}, found $number " +
+            "in byte 0 (${hexByte(first)}); update this software to read it",
+    )
+    if (codec == Codec.PREDICTIVE && first and NEEDS_PROMPT == 0) {
+        throw MalformedPayloadException(
+            "header: expected codec ${codec.label} to need its prompt, found byte 0 ${hexByte(first)}",
+        )
+    }
+    if (codec in TEMPLATES && first and (NEEDS_PROMPT or DELTA) != 0) {
+        throw MalformedPayloadException(
+            "header: expected neither prompt nor base for codec ${codec.label}, found byte 0 ${hexByte(first)}",
+        )
+    }
+    val baseRef = if (first and DELTA != 0) reader.take(1, "reference to the base payload").toHex() else null
+    val extras = if (first and EXTRAS != 0) Extras.read(reader) else Extras()
+    val header = Header(
+        version = version,
+        codec = codec,
+        tag = head.copyOfRange(1, 2).toHex(),
+        needsPrompt = first and NEEDS_PROMPT != 0,
+        baseRef = baseRef,
+        prompt = extras.prompt,
+        session = extras.session,
+        step = extras.step,
+        totalSteps = extras.totalSteps,
+        confidences = extras.confidence.size,
+        size = data.size,
+        bodyBytes = reader.left,
+    )
+    return OpenedPayload(header, extras, reader.rest())
+}
+
+private fun hexByte(byte: Int) = "0x${byte.toString(16).padStart(2, '0')}"

@@ -1,7 +1,7 @@
-"""`make apk`: an APK out of compiled classes, resources, assets and natives, without an Android SDK.
+"""`make apk`: builds an APK from compiled classes, resources, assets and natives, without an Android SDK.
 
-Knows the tools, in which order they run, and what a phone demands of the result, which is checked at the end.
-Does not know Kotlin (Maven compiles before this) nor where the natives come from (`natives`).
+Responsible for the tools, their order, and the verification of the result. Not responsible for compiling
+Kotlin (Maven runs first) or for the origin of the natives (see `natives`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import re
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from natives import PAGE, BuildError, from_maven, natives
+from android_demo.errors import BuildError
+from android_demo.natives import PAGE, from_maven, natives
+from payload.cli import run_command
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"
@@ -35,7 +36,7 @@ DEX = BUILD / "classes.dex"
 MIN_SDK, TARGET_SDK = "26", "36"
 SHIPPED = BUILD / "shipped.jar"
 KEYSTORE = BUILD / "debug.keystore"
-PASSWORD = "android"  # as every debug key's: it keeps nobody out
+PASSWORD = "android"  # the conventional password of debug keys; not a secret
 ABIS = ("arm64-v8a", "x86_64")
 JAVA = ("java", "-Xmx900m", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=2")
 
@@ -49,33 +50,33 @@ PACKAGES = {
     "dexdump": "dexdump",
     "zipalign": "zipalign",
 }
-"""The commands this needs, and the Debian package of each."""
+"""Required commands, each with its Debian package."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m android_demo.apk", description=__doc__.splitlines()[0])
     parser.add_argument("step", choices=["tools", "resources", "package", "verify", "jar", "screens"])
-    parser.add_argument("--abis", default=",".join(ABIS), help=f"ABIs to pack (default {','.join(ABIS)})")
+    parser.add_argument("--abis", default=",".join(ABIS), help=f"ABIs to include (default {','.join(ABIS)})")
     args = parser.parse_args(argv)
     abis = args.abis.split(",")
-    steps = {
+    steps: dict[str, Callable[[], None]] = {
         "tools": check_tools,
         "resources": resources,
         "package": lambda: package(abis),
         "verify": lambda: verify(abis),
-        "jar": back_to_jar,
-        "screens": screens,
+        "jar": dex_to_jar,
+        "screens": robolectric_classes,
     }
-    try:
+
+    def run_step() -> int:
         steps[args.step]()
-    except BuildError as error:
-        print(f"apk: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return 0
+
+    return run_command("apk", run_step)
 
 
 def missing_packages() -> list[str]:
-    """Debian packages of the commands and files that are not here."""
+    """Debian packages of the required commands and files that are not installed."""
     missing = {package for command, package in PACKAGES.items() if not shutil.which(command)}
     if not FRAMEWORK.is_file():
         missing.add("android-framework-res")
@@ -83,6 +84,7 @@ def missing_packages() -> list[str]:
 
 
 def check_tools() -> None:
+    """Raises BuildError naming the missing Debian packages."""
     missing = missing_packages()
     if missing:
         raise BuildError(
@@ -91,7 +93,7 @@ def check_tools() -> None:
 
 
 def run(*command: str | Path) -> str:
-    """Standard output of a command; raises BuildError with what it said where it fails."""
+    """Standard output of a command. Raises BuildError with its output where it fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode:
         raise BuildError(f"{Path(command[0]).name} failed:\n{(done.stdout + done.stderr)[-4000:]}")
@@ -99,7 +101,7 @@ def run(*command: str | Path) -> str:
 
 
 def resources() -> None:
-    """Compiles manifest, resources and assets, and writes R.java, which the classes are compiled against."""
+    """Compiles manifest, resources and assets, and writes R.java, which the Kotlin classes refer to."""
     source = BUILD / "gen"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir(parents=True)
@@ -112,17 +114,17 @@ def resources() -> None:
     run("aapt", "package", "-f", "-m", *levels, *versions, *inputs, "-J", source, "-F", RESOURCES)
 
 
-def tools() -> str:
-    """Class path of the tools from Maven Central."""
+def tools_class_path() -> str:
+    """Class path of the build tools from Maven Central."""
     return (BUILD / "tools.classpath").read_text().strip()
 
 
 def package(abis: list[str]) -> None:
-    """Shrinks, dexes, packs, signs and checks."""
+    """Shrinks, dexes, packs, signs and verifies."""
     libraries = natives(abis, BUILD / "natives")
     classes = [HERE / "app" / "target" / "app-0.1.0.jar", *sorted(LIBRARIES.glob("*.jar"))]
-    made_from = max(path.stat().st_mtime for path in (*classes, SHRINK, HERE / "tools" / "pom.xml"))
-    if not DEX.is_file() or DEX.stat().st_mtime < made_from:
+    inputs_changed = max(path.stat().st_mtime for path in (*classes, SHRINK, HERE / "tools" / "pom.xml"))
+    if not DEX.is_file() or DEX.stat().st_mtime < inputs_changed:
         shrink(classes)
         to_dex()
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
@@ -130,12 +132,12 @@ def package(abis: list[str]) -> None:
         pack(unsigned, libraries)
         sign(unsigned)
     verify(abis)
-    print(table())
+    print(size_table())
 
 
 def shrink(jars: list[Path]) -> None:
-    """One jar with the classes that can be reached."""
-    class_path = tools()
+    """Writes one jar with the reachable classes."""
+    class_path = tools_class_path()
     android = next(path for path in class_path.split(":") if "/android-all-" in path)
     keep_classes = "(!META-INF/**,!module-info.class,**.class,**.bin)"
     options = [part for jar in jars for part in ("-injars", f"{jar}{keep_classes}")]
@@ -146,7 +148,7 @@ def shrink(jars: list[Path]) -> None:
 
 
 def jdk_modules() -> list[Path]:
-    """The JDK's modules that Android has its own form of; the platform jar is without them."""
+    """The JDK modules whose classes Android implements itself; the platform jar lacks them."""
     home = Path(shutil.which("javac") or "javac").resolve().parents[1]
     modules = [home / "jmods" / f"java.{name}.jmod" for name in ("base", "logging")]
     for module in modules:
@@ -156,28 +158,28 @@ def jdk_modules() -> list[Path]:
 
 
 def to_dex() -> None:
-    """Dalvik bytecode of the shrunk classes; raises BuildError where a phone could not run it."""
+    """Writes Dalvik bytecode of the shrunk classes. Raises BuildError where a phone cannot run it."""
     part = BUILD / "part.dex"
     dx = ("com.android.dx.command.Main", "--dex", f"--min-sdk-version={MIN_SDK}", "--num-threads=1")
-    run(*JAVA, "-cp", tools(), *dx, f"--output={part}", SHRUNK)
+    run(*JAVA, "-cp", tools_class_path(), *dx, f"--output={part}", SHRUNK)
     check_dex(part)
     part.rename(DEX)
 
 
 def check_dex(dex: Path) -> None:
-    """No instruction that Android's run time cannot link, and room for every method."""
+    """Raises BuildError for invoke-custom instructions, which Android's runtime cannot link."""
     custom = run("dexdump", "-d", dex).count("invoke-custom")
     if custom:
         raise BuildError(f"{dex.name}: expected no invoke-custom, found {custom}; see -Xlambdas in pom.xml")
 
 
 def method_count(dex: bytes) -> int:
-    """Methods a dex file refers to; at most 65,536 fit."""
+    """Number of methods that a dex file refers to, at most 65,536."""
     return int(struct.unpack_from("<I", dex, 88)[0])
 
 
 def pack(apk: Path, libraries: dict[str, bytes]) -> None:
-    """Writes the unsigned APK. What is mapped from it as it lies is stored and aligned."""
+    """Writes the unsigned APK. Entries that Android maps into memory are stored and aligned."""
     with zipfile.ZipFile(apk, "w") as out, zipfile.ZipFile(RESOURCES) as compiled:
         for name in compiled.namelist():
             add(out, name, compiled.read(name), align=4 if name == "resources.arsc" else None)
@@ -190,9 +192,9 @@ def pack(apk: Path, libraries: dict[str, bytes]) -> None:
 
 
 def add(out: zipfile.ZipFile, name: str, data: bytes, align: int | None = None) -> None:
-    """One entry: deflated, or stored with its bytes at a multiple of `align`.
+    """Adds an entry: deflated, or, with `align`, stored at an offset that is a multiple of it.
 
-    The padding is the extra field 0xD935 of the Android tools, so that the signer keeps the alignment.
+    The padding is extra field 0xD935, as of the Android tools, so that the signer keeps the alignment.
     """
     entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     entry.external_attr = 0o644 << 16
@@ -207,7 +209,7 @@ def add(out: zipfile.ZipFile, name: str, data: bytes, align: int | None = None) 
 
 
 def sign(unsigned: Path) -> None:
-    """Signs with a debug key of this build folder, made on first use; schemes 2 and 3."""
+    """Signs (schemes 2 and 3) with a debug key in the build folder, which is generated on first use."""
     if not KEYSTORE.is_file():
         store = ("-keystore", KEYSTORE, "-storepass", PASSWORD, "-keypass", PASSWORD)
         key = "-alias debug -dname CN=debug -keyalg RSA -keysize 2048 -validity 10000".split()
@@ -221,7 +223,7 @@ def sign(unsigned: Path) -> None:
 
 
 def verify(abis: list[str]) -> None:
-    """What a phone and a store demand of the APK that ships; raises BuildError."""
+    """Checks the APK against the requirements of phones and stores. Raises BuildError."""
     if not APK.is_file():
         raise BuildError(f"expected {APK}, found none: run `make apk`")
     signature = run("apksigner", "verify", "--verbose", "--min-sdk-version", MIN_SDK, APK)
@@ -239,42 +241,42 @@ def verify(abis: list[str]) -> None:
     ):
         if line not in badging:
             raise BuildError(f"aapt: expected {line!r}, found:\n{badging}")
-    asked = re.findall(r"uses-permission: name='([^']*)'", badging)
-    if asked != ["android.permission.INTERNET"]:
-        raise BuildError(f"aapt: expected only the permission INTERNET, found {asked}")
+    permissions = re.findall(r"uses-permission: name='([^']*)'", badging)
+    if permissions != ["android.permission.INTERNET"]:
+        raise BuildError(f"aapt: expected only the permission INTERNET, found {permissions}")
     run("zipalign", "-c", "-p", "4", APK)
-    for entry, start in stored(APK):
+    for entry, start in stored_entries(APK):
         if entry.filename.endswith(".so") and start % PAGE:
             raise BuildError(f"{entry.filename}: expected to start at a multiple of {PAGE}, found {start}")
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(APK) as apk:
         check_dex(Path(apk.extract("classes.dex", folder)))
 
 
-def back_to_jar() -> None:
-    """The dex of the APK as a jar again, with its resources: what ships, in a form a JVM can run."""
+def dex_to_jar() -> None:
+    """Converts the dex of the APK back to a jar with its resources, to run it on a JVM."""
     with tempfile.TemporaryDirectory(dir=BUILD) as folder, zipfile.ZipFile(APK) as apk:
         dex = apk.extract("classes.dex", folder)
         convert = ("com.googlecode.dex2jar.tools.Dex2jarCmd", "--force", "--compute-frames")
-        run(*JAVA, "-cp", tools(), *convert, "--dont-sanitize-names", "--output", SHIPPED, dex)
+        run(*JAVA, "-cp", tools_class_path(), *convert, "--dont-sanitize-names", "--output", SHIPPED, dex)
         with zipfile.ZipFile(SHIPPED, "a") as jar:
             for name in apk.namelist():
                 if name.startswith("inversespec/"):
                     jar.writestr(name, apk.read(name))
 
 
-def screens() -> None:
-    """Classes that Robolectric needs out of an Android archive, for which Maven has no class path."""
+def robolectric_classes() -> None:
+    """Extracts the classes that Robolectric needs from an archive that Maven cannot put on a class path."""
     archive = BUILD / "robolectric" / "monitor-1.8.0.aar"
     if not archive.is_file():
         archive.parent.mkdir(parents=True, exist_ok=True)
         if not from_maven("androidx.test:monitor:1.8.0:aar", archive.parent):
-            raise BuildError("androidx.test:monitor:1.8.0 is not served here, and Robolectric needs it")
+            raise BuildError("androidx.test:monitor:1.8.0 is not available, and Robolectric needs it")
     with zipfile.ZipFile(archive) as aar:
         archive.with_name("monitor.jar").write_bytes(aar.read("classes.jar"))
 
 
-def stored(apk: Path) -> Iterator[tuple[zipfile.ZipInfo, int]]:
-    """The entries that are not compressed, and where their bytes start."""
+def stored_entries(apk: Path) -> Iterator[tuple[zipfile.ZipInfo, int]]:
+    """Uncompressed entries, each with the offset of its data."""
     with zipfile.ZipFile(apk) as archive, apk.open("rb") as file:
         for entry in archive.infolist():
             if entry.compress_type == zipfile.ZIP_STORED:
@@ -283,12 +285,12 @@ def stored(apk: Path) -> Iterator[tuple[zipfile.ZipInfo, int]]:
                 yield entry, entry.header_offset + 30 + name + extra
 
 
-def table() -> str:
-    """What the APK is made of, largest first."""
+def size_table() -> str:
+    """Sizes of the parts of the APK, largest first."""
     parts: dict[str, int] = defaultdict(int)
     with zipfile.ZipFile(APK) as apk:
         for entry in apk.infolist():
-            parts[part_of(entry.filename)] += entry.compress_size
+            parts[_part_of(entry.filename)] += entry.compress_size
         methods = method_count(apk.read("classes.dex"))
     size = APK.stat().st_size
     parts["signature, directory, alignment"] = size - sum(parts.values())
@@ -299,7 +301,7 @@ def table() -> str:
     return "\n".join([*lines, whole, f"{APK.relative_to(HERE.parent)}: {checked}"])
 
 
-def part_of(name: str) -> str:
+def _part_of(name: str) -> str:
     if name.startswith("lib/"):
         return f"ONNX Runtime for {name.split('/')[1]}"
     if name.startswith("assets/"):

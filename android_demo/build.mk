@@ -1,4 +1,4 @@
-# The Android part, included by the Makefile of the root: `make apk`, `make apk-test`.
+# The Android targets, included by the root Makefile: `make apk`, `make apk-test`.
 
 ANDROID := android_demo
 ANDROID_BUILD := $(ANDROID)/build
@@ -9,24 +9,24 @@ MVN := MAVEN_OPTS="$${MAVEN_OPTS:--Xmx900m -XX:+UseSerialGC -XX:TieredStopAtLeve
 
 apk: apk-resources
 	$(MVN) -pl app -am -Dmaven.test.skip package
-	$(RUN) $(ANDROID)/apk.py package --abis $(ABIS)
+	$(RUN) -m android_demo.apk package --abis $(ABIS)
 
-# Says which Debian packages are missing, if any are; $(ANDROID)/setup-debian.sh installs them.
+# Fails with the missing Debian packages, if any; $(ANDROID)/setup-debian.sh installs them.
 apk-tools: $(VENV)/cloud.stamp
-	$(RUN) $(ANDROID)/apk.py tools
+	$(RUN) -m android_demo.apk tools
 
 apk-resources: apk-tools apk-assets $(ANDROID_BUILD)/tools.classpath
-	$(RUN) $(ANDROID)/apk.py resources
+	$(RUN) -m android_demo.apk resources
 
-# The tiny bundle and payloads for it; made again where the weights have changed.
+# The tiny bundle and sample payloads for it; rebuilt where the weights have changed.
 apk-assets: $(VENV)/cloud.stamp
-	PYTHONPATH=. $(RUN) $(ANDROID)/samples.py
+	$(RUN) -m android_demo.samples
 
 $(ANDROID_BUILD)/tools.classpath: $(ANDROID)/tools/pom.xml
 	mkdir -p $(@D)
 	mvn --batch-mode --quiet --file $< dependency:build-classpath
 	touch $@
 
-# The APK, its dex on a JVM, and its screens; screenshots go to $(ANDROID_BUILD)/screenshots.
+# Tests of the APK, of its dex on a JVM, and of its screens; screenshots are written to $(ANDROID_BUILD)/screenshots.
 apk-test: apk $(VENV)/dev.stamp
 	APK_TESTS=1 $(RUN) -m pytest tests/android/test_app.py

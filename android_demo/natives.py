@@ -1,10 +1,11 @@
-"""ONNX Runtime's native libraries for Android: where they come from, and whether a phone can load them.
+"""ONNX Runtime's native libraries for Android: download and verification.
 
-Knows the archive they ride in and the pages they must be aligned to. Does not know the APK.
+Responsible for the source archive, its integrity and the alignment of the libraries. Not responsible for the
+APK.
 
-The archive is `com.microsoft.onnxruntime:onnxruntime-android` from Maven Central. Where it is not served, the
-same libraries are taken from an npm package that carries them, if they have the SHA-256 written here.
-Both ways they must be built from the commit that the desktop natives, on which the tests run, are built from.
+The archive is `com.microsoft.onnxruntime:onnxruntime-android` from Maven Central. Where it is not available,
+the same libraries are taken from an npm package, if they have the SHA-256 pinned here. In both cases they
+must be built from the commit of the desktop natives, which the tests run on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from android_demo.errors import BuildError
+
 HERE = Path(__file__).resolve().parent
 VERSION = re.findall(r"<onnxruntime.version>(.*?)<", (HERE / "pom.xml").read_text())[0]
 MAVEN = f"com.microsoft.onnxruntime:onnxruntime-android:{VERSION}:aar"
@@ -26,7 +29,7 @@ NPM = "com.github.asus4.onnxruntime@0.4.9"
 NPM_ARCHIVE = "package/Plugins/Android/onnxruntime.aar"
 LIBRARIES = ("libonnxruntime.so", "libonnxruntime4j_jni.so")
 PAGE = 16 * 1024
-"""Android 15 devices may have pages of 16 kB; a library aligned to less cannot be loaded there."""
+"""Page size of some devices from Android 15 on; a library aligned to less cannot be loaded there."""
 
 NPM_SHA256 = {
     "arm64-v8a/libonnxruntime.so": "3a602b463d434d20fbf69cd1b8bdfd2f86a2cb67d08de97aec8f62476fa4ab87",
@@ -36,12 +39,8 @@ NPM_SHA256 = {
 }
 
 
-class BuildError(Exception):
-    """The build cannot go on; says what to do."""
-
-
 def natives(abis: list[str], cache: Path) -> dict[str, bytes]:
-    """`ABI/name.so` and its bytes, for each ABI; checked. Raises BuildError."""
+    """Verified libraries of each ABI: `ABI/name.so` to content. Raises BuildError."""
     path = archive(cache)
     found: dict[str, bytes] = {}
     with zipfile.ZipFile(path) as aar:
@@ -56,7 +55,7 @@ def natives(abis: list[str], cache: Path) -> dict[str, bytes]:
 
 
 def archive(cache: Path) -> Path:
-    """The archive of natives: $ORT_ANDROID_AAR, the one fetched before, Maven Central's, or npm's."""
+    """The archive of natives: $ORT_ANDROID_AAR, the cached one, Maven Central's, or npm's."""
     given = os.environ.get("ORT_ANDROID_AAR")
     if given:
         if not Path(given).is_file():
@@ -66,13 +65,13 @@ def archive(cache: Path) -> Path:
     if not path.is_file():
         cache.mkdir(parents=True, exist_ok=True)
         if not from_maven(MAVEN, cache):
-            print(f"{MAVEN} is not served here; taking the same libraries from npm's {NPM}")
+            print(f"{MAVEN} is not available; using the same libraries from npm's {NPM}")
             _from_npm(path)
     return path
 
 
 def from_maven(artifact: str, folder: Path) -> bool:
-    """Copies an artifact to a folder; False where the registry does not have it. Raises BuildError."""
+    """Copies an artifact to a folder; returns False where it does not exist. Raises BuildError."""
     mvn = ["mvn", "--batch-mode", "--quiet", "--update-snapshots"]
     copy = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"]
     done = subprocess.run([*mvn, *copy], capture_output=True, text=True, cwd=folder)
@@ -109,7 +108,7 @@ def _from_npm(path: Path) -> None:
 
 
 def check_build(found: dict[str, bytes]) -> None:
-    """Version and commit in each library must be those of the desktop natives; raises BuildError."""
+    """Checks that each library is built from the commit of the desktop natives. Raises BuildError."""
     desktop = next((HERE / "build" / "lib").glob("onnxruntime-*.jar"))
     with zipfile.ZipFile(desktop) as jar:
         expected = _build(jar.read("ai/onnxruntime/native/linux-x64/libonnxruntime.so"))
@@ -124,7 +123,7 @@ def _build(library: bytes) -> str:
 
 
 def check_pages(name: str, library: bytes) -> None:
-    """Every loadable segment of an ELF library must be aligned to PAGE; raises BuildError."""
+    """Checks that every loadable segment of an ELF library is aligned to PAGE. Raises BuildError."""
     if library[:5] != b"\x7fELF\x02":
         raise BuildError(f"{name}: expected a 64-bit ELF library, found {library[:5]!r}")
     (start,) = struct.unpack_from("<Q", library, 32)

@@ -1,7 +1,7 @@
-"""The app's assets: the tiny bundle, and payloads made for it by the shipped diffusion model.
+"""The app's assets: the tiny bundle, and sample payloads from the shipped diffusion model.
 
-Knows which prompts are shown and where the app looks for what. The prompts are held out: neither model was
-trained on them. Of each family's first few the one is taken that the two get right together, if there is one.
+Responsible for the choice of prompts and the layout of the assets. Prompts are held out: neither model was
+trained on them. Of the first few of each task, the first that both models together answer correctly is used.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cloud_anchor.tiny.pair import FULL_RUN
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import problems
 from edge_runtime.bundle.lookup import SHIPPED
+from payload.cli import run_command
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "build" / "assets"
@@ -33,11 +34,16 @@ SHOWN = (
     ("code", "easy"),
     ("description", "easy"),
 )
-"""Family and difficulty of each sample, in the order of the app's list."""
+"""Task and difficulty of each sample, in the order of the app's list."""
 
 
 def main() -> int:
-    key = fingerprint()
+    return run_command("samples", write_assets)
+
+
+def write_assets() -> int:
+    """Writes the assets, unless they are up to date."""
+    key = content_key()
     stamp = ASSETS.with_name("assets.stamp")
     if ASSETS.is_dir() and stamp.is_file() and stamp.read_text() == key:
         return 0
@@ -46,14 +52,14 @@ def main() -> int:
     folder = ASSETS / "samples"
     folder.mkdir(parents=True)
     pipeline = Pipeline.open("tiny", edge=SHIPPED)
-    index = [sample(pipeline, folder, number, *wish) for number, wish in enumerate(SHOWN)]
+    index = [sample(pipeline, folder, number, *kind) for number, kind in enumerate(SHOWN)]
     (folder / "index.json").write_text(json.dumps(index, indent=1), "utf-8")
     stamp.write_text(key)
     return 0
 
 
-def fingerprint() -> str:
-    """Changes where the samples would: with either model, the payload's format, or this file."""
+def content_key() -> str:
+    """Hash of everything that determines the samples: both models, the payload format, this file."""
     digest = hashlib.sha256()
     weights = find_checkpoint("tiny")
     files = [*weights.rglob("*"), *SHIPPED.rglob("*"), HERE.parent / "payload" / "model.bin", Path(__file__)]
@@ -63,7 +69,7 @@ def fingerprint() -> str:
 
 
 def copy_bundle(into: Path) -> None:
-    """The files that the manifest lists, and nothing that only other runtimes need."""
+    """Copies the files that the manifest lists, without those of other runtimes."""
     manifest = json.loads((SHIPPED / "bundle.json").read_text("utf-8"))
     names = {"bundle.json", *manifest["files"]}
     names.update(name for variant in manifest["variants"].values() for name in variant["files"])

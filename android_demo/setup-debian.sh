@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what `make apk` and the Android tests need on Debian or Ubuntu. Needs root; does nothing where all is there.
+# Installs the Debian or Ubuntu packages that `make apk` and the Android tests need. Needs root where any is missing.
 set -euo pipefail
 
 packages=(aapt android-framework-res apksigner dexdump maven npm openjdk-17-jdk-headless zipalign)
@@ -7,7 +7,7 @@ missing=()
 for package in "${packages[@]}"; do
     dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
-# Another JDK, Maven or npm than Debian's is as good.
+# A JDK, Maven or npm from another source is accepted.
 command -v mvn >/dev/null && missing=("${missing[@]/#maven/}")
 command -v npm >/dev/null && missing=("${missing[@]/#npm/}")
 command -v javac >/dev/null && missing=("${missing[@]/#openjdk-17-jdk-headless/}")

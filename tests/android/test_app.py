@@ -1,6 +1,6 @@
-"""The app: the APK that ships, its dex run on a JVM, and its screens.
+"""The app: the APK, its dex run on a JVM, and its screens.
 
-`make apk-test` builds the APK and runs these; by themselves they do not build, for that takes minutes.
+`make apk-test` builds the APK, which takes minutes, and runs these tests; they do not build it themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.android import jvm
+from android_demo import apk, jvm, natives
+from android_demo.errors import BuildError
 from tests.android.make_expectations import write_expectations
 
 DEMO = jvm.PROJECT
@@ -31,27 +32,23 @@ pytestmark = pytest.mark.skipif(
 
 
 def step(name: str) -> subprocess.CompletedProcess[str]:
-    """One step of the build."""
-    command = [sys.executable, str(DEMO / "apk.py"), name]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """Runs one step of the build."""
+    command = [sys.executable, "-m", "android_demo.apk", name]
+    return subprocess.run(command, cwd=jvm.REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_the_apk_is_what_a_phone_and_a_store_demand() -> None:
+def test_the_apk_meets_the_requirements_of_phones_and_stores() -> None:
     done = step("verify")
     assert done.returncode == 0, done.stdout
 
 
-def test_a_flaw_in_the_apk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(DEMO))
-    import apk
-    import natives
-
-    # A library that starts one page too early.
+def test_misaligned_libraries_are_found(tmp_path: Path) -> None:
+    # A library at an offset that is not a multiple of 16 kB.
     shifted = tmp_path / "shifted.apk"
     with zipfile.ZipFile(shifted, "w") as out:
         apk.add(out, "lib/x86_64/libx.so", b"\x7fELF", align=4096)
         apk.add(out, "lib/x86_64/liby.so", b"\x7fELF", align=natives.PAGE)
-    starts = {entry.filename: start for entry, start in apk.stored(shifted)}
+    starts = {entry.filename: start for entry, start in apk.stored_entries(shifted)}
     assert starts["lib/x86_64/libx.so"] == 4096
     assert starts["lib/x86_64/liby.so"] == natives.PAGE
     # A library whose segments are aligned to 4 kB pages.
@@ -64,11 +61,11 @@ def test_a_flaw_in_the_apk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     count = int.from_bytes(library[56:58], "little")
     for at in range(first, first + size * count, size):
         library[at + 48 : at + 56] = (4096).to_bytes(8, "little")
-    with pytest.raises(natives.BuildError, match="expected segments aligned to 16384, found 4096"):
+    with pytest.raises(BuildError, match="expected segments aligned to 16384, found 4096"):
         natives.check_pages(name, bytes(library))
 
 
-def test_the_library_in_the_dex_that_ships_fills_as_python_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shipped_dex_fills_as_python_does(capsys: pytest.CaptureFixture[str]) -> None:
     write_expectations(jvm.EXPECTED)
     compiled = jvm.maven("test-compile")
     assert compiled.returncode == 0, compiled.stdout[-4000:]
@@ -77,7 +74,7 @@ def test_the_library_in_the_dex_that_ships_fills_as_python_does(capsys: pytest.C
     tools = (BUILD / "tools.classpath").read_text().strip()
     launcher = next(path for path in tools.split(":") if "junit-platform-console-standalone" in path)
     libraries = (jvm.TARGET / "test-classpath.txt").read_text().strip()
-    # The library, ONNX Runtime and most of Kotlin come from the dex; what only tests need comes after it.
+    # The library, ONNX Runtime and most of Kotlin come from the dex; test dependencies follow.
     class_path = ":".join([str(SHIPPED), str(jvm.TARGET / "test-classes"), libraries])
     reports = BUILD / "dex-reports"
     command = ["java", "-Xmx700m", "-XX:+UseSerialGC", f"-Drepo={jvm.REPO}", f"-Dexpected={jvm.EXPECTED}"]
@@ -92,14 +89,14 @@ def test_the_library_in_the_dex_that_ships_fills_as_python_does(capsys: pytest.C
     fills = [case for case in cases if case.attrib["name"].startswith(FILLS)]
     passed = [case for case in fills if not len(case.findall("failure")) + len(case.findall("error"))]
     with capsys.disabled():
-        print(f"\nfills by the dex that ships with the ids of Python's: {len(passed)} of {len(fills)}")
+        print(f"\nfills by the shipped dex with ids equal to Python's: {len(passed)} of {len(fills)}")
     assert ran.returncode == 0, ran.stdout[-6000:]
     assert len(passed) == len(fills) >= 50
 
 
-def test_the_screens_work_and_are_photographed() -> None:
+def test_the_screens_work_and_screenshots_are_written() -> None:
     ready = step("screens")
-    if "is not served here" in ready.stdout:
+    if "is not available" in ready.stdout:
         pytest.skip(ready.stdout.strip())
     assert ready.returncode == 0, ready.stdout
     for old in (BUILD / "screenshots").glob("*.png"):
@@ -111,6 +108,6 @@ def test_the_screens_work_and_are_photographed() -> None:
     count = re.search(r'<testsuite [^>]*tests="(\d+)"', report)
     assert count is not None
     assert int(count[1]) >= 12
-    pictures = {path.stem for path in (BUILD / "screenshots").glob("*.png")}
+    screenshots = {path.stem for path in (BUILD / "screenshots").glob("*.png")}
     screens = {f"{screen}-{mode}" for screen in ("fill", "models", "bench") for mode in ("light", "dark")}
-    assert screens | {"fill-error", "fill-landscape"} <= pictures
+    assert screens | {"fill-error", "fill-landscape"} <= screenshots

@@ -1,7 +1,7 @@
-"""The Kotlin edge runtime on the desktop JVM, held against the Python one: Maven runs the tests, this counts.
+"""The Kotlin edge runtime on the desktop JVM, compared with the Python one.
 
-Maven's own word is not enough: a fill test that was never run would pass as well. So the reports are read,
-and every answer that Python has filled must have been filled there, with the same ids.
+Maven runs the tests; these tests read its reports, as Maven also succeeds where a test was never run. Every
+answer that Python has filled must have been filled there, with the same ids.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from android_demo import jvm
 from edge_runtime.bundle.lookup import SHIPPED
-from tests.android import jvm
 from tests.android.make_expectations import write_expectations
 
 pytestmark = [
@@ -27,12 +27,12 @@ pytestmark = [
 FILLS = "every fill has the ids of the Python runtime's"
 VECTORS = "every vector of the format"
 SKIPS_ALLOWED = 1
-"""The Qwen vectors, which lie beside the repository and not in it."""
+"""The Qwen vectors, which are not part of the repository."""
 
 
 @pytest.fixture(scope="module")
 def results() -> Counter[tuple[str, str]]:
-    """How often a test method came out how, dynamic tests counted one by one: (method, result) -> number."""
+    """Number of results by (test method, result); dynamic tests count individually."""
     write_expectations(jvm.EXPECTED)
     for old in (jvm.TARGET / "surefire-reports").glob("TEST-*.xml"):
         old.unlink()
@@ -68,12 +68,12 @@ def test_every_fill_has_the_ids_of_the_python_runtime(
     assert equal == wanted >= 50
 
 
-def test_every_vector_of_the_format_is_read_alike(results: Counter[tuple[str, str]]) -> None:
+def test_every_vector_of_the_format_is_decoded_equally(results: Counter[tuple[str, str]]) -> None:
     vectors = json.loads((jvm.REPO / "tests" / "vectors" / "payload_vectors.json").read_text())["vectors"]
     assert results[VECTORS, "passed"] == len(vectors)
 
 
-def test_nothing_failed_and_nothing_was_left_out(results: Counter[tuple[str, str]]) -> None:
+def test_nothing_failed_and_nothing_was_skipped(results: Counter[tuple[str, str]]) -> None:
     by_result: Counter[str] = Counter()
     for (_, result), number in results.items():
         by_result[result] += number

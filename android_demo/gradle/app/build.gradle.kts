@@ -21,7 +21,7 @@ android {
         manifest.srcFile(sources.resolve("AndroidManifest.xml"))
         kotlin.directories.add(sources.resolve("kotlin").path)
         res.directories.add(sources.resolve("res").path)
-        // The tiny bundle and the samples: run `make apk-assets` in the root of the repository once.
+        // The tiny bundle and the samples: run `make apk-assets` once in the root of the repository.
         assets.directories.add(rootDir.resolve("../build/assets").path)
     }
     // Merged over the manifest of onnxruntime-android.

@@ -20,7 +20,7 @@ kotlin {
 }
 
 dependencies {
-    // The app brings the natives of its platform, with the same classes.
+    // The app provides the natives of its platform, with the same classes.
     compileOnly(libs.onnxruntime)
     testImplementation(libs.onnxruntime)
     testImplementation(libs.junit)

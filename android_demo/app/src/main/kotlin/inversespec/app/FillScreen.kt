@@ -108,12 +108,13 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
             return
         }
         val header = payload.header
+        val extras = header.extras
         payloadTitle.text = context.getString(R.string.payload_title, header.size)
         payloadDetail.isVisible = true
         payloadDetail.text = listOfNotNull(
             payload.origin,
             header.codec.label,
-            if (header.totalSteps > 0) context.getString(R.string.payload_steps, header.step, header.totalSteps) else null,
+            extras.totalSteps.takeIf { it > 0 }?.let { context.getString(R.string.payload_steps, extras.step, it) },
             context.getString(R.string.payload_contract, header.tag),
         ).joinToString(" · ")
     }

@@ -62,7 +62,7 @@ class FillViewModel(
                 val (bytes, origin) = read()
                 val loaded = LoadedPayload(bytes, Payloads.peek(bytes), origin);
                 { current ->
-                    val prompt = loaded.header.prompt
+                    val prompt = loaded.header.extras.prompt
                     current.copy(
                         phase = Phase.IDLE,
                         payload = loaded,
@@ -82,7 +82,7 @@ class FillViewModel(
         val request = state.value
         if (request.busy || request.phase == Phase.READING) return
         val prompt = request.prompt.trim().ifEmpty { null }
-        if (prompt == null && request.payload?.header?.prompt == null) {
+        if (prompt == null && request.payload?.header?.extras?.prompt == null) {
             return state.update(failed(LocalizedException(R.string.error_no_prompt)))
         }
         val signal = CancelSignal()

@@ -59,7 +59,7 @@ class MalformedPayloadException(message: String) : PayloadException(message)
 /** The payload was made for another vocabulary, special ids or chat template. */
 class ContractMismatchException(message: String) : PayloadException(message)
 
-/** A position lies outside the canvas, or a token id outside the vocabulary. */
+/** A position is outside the canvas, a token id outside the vocabulary, or confidences do not match the anchors. */
 class AnchorRangeException(message: String) : PayloadException(message)
 
 /** The payload needs its prompt, which it does not carry and which was not passed. */

@@ -166,27 +166,27 @@ class EdgeRuntime internal constructor(
         val contract = info.contract
         if (payload == null) {
             if (prompt == null) throw UsageException("expected a payload or a prompt, found neither")
-            return promptIds(prompt) to AnchorSet(emptyList(), emptyList(), minOf(info.context, MAX_CANVAS), contract)
+            return promptIds(prompt) to AnchorSet.empty(minOf(info.context, MAX_CANVAS), contract)
         }
-        val header = openPayload(payload).header
-        val text = prompt ?: header.prompt
+        val carried = openPayload(payload).header.extras.prompt
+        val text = prompt ?: carried
         if (text == null) {
             // An invalid payload is refused as such, not for its prompt.
             try {
-                Wire.decode(payload, contract, null, tokenizer, null)
+                Wire.decode(payload, Shared(contract, null, tokenizer))
             } catch (expected: PromptRequiredException) {
                 // The exception below states the remedy.
             }
             throw UsageException("the payload does not carry its prompt: give it beside the payload")
         }
-        if (header.prompt != null && header.prompt != text) {
+        if (carried != null && carried != text) {
             throw UsageException(
-                "the payload carries another prompt (${header.prompt.take(60)}) than the one given " +
+                "the payload carries another prompt (${carried.take(60)}) than the one given " +
                     "(${text.take(60)}): leave the prompt out, or ask for another payload",
             )
         }
         val ids = promptIds(text)
-        return ids to Wire.decode(payload, contract, ids, tokenizer, null)
+        return ids to Wire.decode(payload, Shared(contract, ids, tokenizer))
     }
 
     private fun promptIds(prompt: String): IntArray = tokenizer.encode(template.renderPrompt(prompt))

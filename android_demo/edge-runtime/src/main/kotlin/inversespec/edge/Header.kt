@@ -16,9 +16,6 @@ enum class Codec(val number: Int, val label: String) {
  * @property tag contract tag as 2 hex digits: the start of [Contract.identity] of a matching bundle. For codec
  *   predictive the tag depends on the edge model's fingerprint as well.
  * @property baseRef for a delta, the reference of the payload that it extends, as 2 hex digits.
- * @property prompt the user's prompt, where the payload carries it.
- * @property session session name in hex.
- * @property confidences number of anchors that the payload states a confidence for.
  * @property size bytes of the payload; [bodyBytes]: bytes of its body, which holds the anchors.
  */
 data class Header(
@@ -27,11 +24,7 @@ data class Header(
     val tag: String,
     val needsPrompt: Boolean,
     val baseRef: String?,
-    val prompt: String?,
-    val session: String?,
-    val step: Int,
-    val totalSteps: Int,
-    val confidences: Int,
+    val extras: Extras,
     val size: Int,
     val bodyBytes: Int,
 )

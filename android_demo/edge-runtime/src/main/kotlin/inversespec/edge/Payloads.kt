@@ -3,16 +3,13 @@ package inversespec.edge
 import inversespec.edge.payload.Wire
 import inversespec.edge.payload.openPayload
 
-/** A decoded payload: the bytes and the anchors that a delta extends. */
-class Base(val data: ByteArray, val anchors: AnchorSet)
-
 /**
  * Decodes payloads from untrusted bytes. payload/SPEC.md defines the format.
  *
  * ```kotlin
  * val header = Payloads.peek(bytes)
  * val fits = header.tag == Bundles.inspect(folder).contractTag
- * println("${header.size} bytes, prompt: ${header.prompt}")
+ * println("${header.size} bytes, prompt: ${header.extras.prompt}")
  * ```
  */
 object Payloads {
@@ -30,17 +27,7 @@ object Payloads {
     /**
      * Returns the anchors of a payload; for a delta, the anchors of its base and its own.
      *
-     * @param contract the contract of the edge model; a payload for another contract is refused.
-     * @param promptIds the prompt ids that the payload was encoded with, where `peek(data).needsPrompt`.
-     * @param tokens the tokenizer, for the template codecs and for a prompt that the payload carries.
-     * @param base the payload that a delta extends.
      * @throws PayloadException of the subclass that names the fault.
      */
-    fun decode(
-        data: ByteArray,
-        contract: Contract,
-        promptIds: IntArray? = null,
-        tokens: TokenBytes? = null,
-        base: Base? = null,
-    ): AnchorSet = Wire.decode(data, contract, promptIds, tokens, base)
+    fun decode(data: ByteArray, shared: Shared): AnchorSet = Wire.decode(data, shared)
 }

@@ -42,7 +42,7 @@ internal class ForcedDecoder(
 ) {
     private val ending: Ending
     private val eos = anchors.contract.eosIds.toIntArray()
-    private val anchors = anchors.positions.zip(anchors.ids).toMap()
+    private val anchors = anchors.byPosition
     private val stats = DecodeStats()
     private var started = 0L
     private var scoredAnchors = 0

@@ -2,6 +2,7 @@ package inversespec.edge.payload
 
 import inversespec.edge.Codec
 import inversespec.edge.CodecException
+import inversespec.edge.Extras
 import inversespec.edge.Header
 import inversespec.edge.MalformedPayloadException
 import inversespec.edge.OversizedPayloadException
@@ -24,7 +25,7 @@ private val TEMPLATES = listOf(Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD)
 internal const val HEADER_BYTES = 4
 
 /** A payload in its parts, before its check is verified. */
-internal class OpenedPayload(val header: Header, val extras: Extras, val body: ByteArray)
+internal class OpenedPayload(val header: Header, val body: ByteArray)
 
 /**
  * Splits a payload into header, optional fields and body; verifies neither checksum nor contract.
@@ -63,22 +64,18 @@ internal fun openPayload(data: ByteArray): OpenedPayload {
         )
     }
     val baseRef = if (first and DELTA != 0) reader.take(1, "reference to the base payload").toHex() else null
-    val extras = if (first and EXTRAS != 0) Extras.read(reader) else Extras()
+    val extras = if (first and EXTRAS != 0) ExtrasReader.read(reader) else Extras()
     val header = Header(
         version = version,
         codec = codec,
         tag = head.copyOfRange(1, 2).toHex(),
         needsPrompt = first and NEEDS_PROMPT != 0,
         baseRef = baseRef,
-        prompt = extras.prompt,
-        session = extras.session,
-        step = extras.step,
-        totalSteps = extras.totalSteps,
-        confidences = extras.confidence.size,
+        extras = extras,
         size = data.size,
         bodyBytes = reader.left,
     )
-    return OpenedPayload(header, extras, reader.rest())
+    return OpenedPayload(header, reader.rest())
 }
 
 private fun hexByte(byte: Int) = "0x${byte.toString(16).padStart(2, '0')}"

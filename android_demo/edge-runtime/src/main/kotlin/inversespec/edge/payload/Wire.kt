@@ -1,14 +1,15 @@
 package inversespec.edge.payload
 
+import inversespec.edge.AnchorRangeException
 import inversespec.edge.AnchorSet
 import inversespec.edge.Base
 import inversespec.edge.BasePayloadException
 import inversespec.edge.Codec
 import inversespec.edge.CodecException
-import inversespec.edge.Contract
 import inversespec.edge.ContractMismatchException
 import inversespec.edge.Header
 import inversespec.edge.PromptRequiredException
+import inversespec.edge.Shared
 import inversespec.edge.TokenBytes
 import inversespec.edge.TokenizerRequiredException
 import inversespec.edge.payload.codecs.CompactCodec
@@ -21,15 +22,10 @@ import inversespec.edge.toHex
 internal object Wire {
     private val READABLE = listOf(Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT)
 
-    fun decode(
-        data: ByteArray,
-        contract: Contract,
-        promptIds: IntArray?,
-        tokens: TokenBytes?,
-        base: Base?,
-    ): AnchorSet {
+    fun decode(data: ByteArray, shared: Shared): AnchorSet {
         val payload = openPayload(data)
         val header = payload.header
+        val contract = shared.contract
         if (header.codec == Codec.PREDICTIVE) {
             throw CodecException(
                 "codec: expected ${READABLE.joinToString { it.label }}, found ${header.codec.label}, which takes " +
@@ -42,28 +38,22 @@ internal object Wire {
                     "${header.tag}; use the model bundle that it was made for, or ask for a payload for this one",
             )
         }
-        val deltaBase = checkedBase(header, base)
-        val primer = if (header.needsPrompt) promptIds ?: carriedPromptIds(header, tokens) else null
-        verifyChecksum(data, header.codec, contract, primer, deltaBase)
-        val extras = payload.extras
-        val decoded = when (header.codec) {
-            Codec.COMPACT -> CompactCodec.decode(payload.body, contract, primer ?: IntArray(0), deltaBase?.anchors)
-            Codec.TEMPLATE_GZIP -> TemplateCodec.decode(payload.body, required(header, tokens), Compression::gunzip)
-            else -> TemplateCodec.decode(payload.body, required(header, tokens), Compression::unzstd)
+        val base = checkedBase(header, shared.base)
+        val promptIds = if (header.needsPrompt) requiredPrompt(header, shared.promptIds) else null
+        verifyChecksum(data, header.codec, contract, promptIds, base)
+        val body = when (header.codec) {
+            Codec.COMPACT -> CompactCodec.decode(payload.body, contract, promptIds ?: IntArray(0), base?.anchors)
+            Codec.TEMPLATE_GZIP -> TemplateCodec.decode(payload.body, tokenizer(header, shared), Compression::gunzip)
+            else -> TemplateCodec.decode(payload.body, tokenizer(header, shared), Compression::unzstd)
         }
-        val positions = decoded.anchors.keys.sorted()
-        return AnchorSet(
-            positions,
-            positions.map(decoded.anchors::getValue),
-            decoded.canvas,
-            contract,
-            decoded.length,
-            extras.step,
-            extras.totalSteps,
-            extras.prompt,
-            extras.session,
-            extras.confidence,
-        )
+        val anchors = AnchorSet.of(body.anchors, body.canvas, contract, body.length)
+        val levels = header.extras.confidence.size
+        if (levels > 0 && levels != anchors.size) {
+            throw AnchorRangeException(
+                "expected one confidence level per anchor, found $levels for ${anchors.size} anchors",
+            )
+        }
+        return anchors
     }
 
     /** The base of a delta, checked against its reference; null for any other payload. */
@@ -77,18 +67,20 @@ internal object Wire {
         )
     }
 
-    /** Token ids of the prompt that the payload carries. */
-    private fun carriedPromptIds(header: Header, tokens: TokenBytes?): IntArray {
-        val text = header.prompt ?: throw PromptRequiredException(
-            "prompt: expected the ids of the prompt that the payload was made with, found none; " +
-                "give the prompt beside the payload",
+    private fun requiredPrompt(header: Header, given: IntArray?): IntArray {
+        if (given != null) return given
+        val remedy = if (header.extras.prompt == null) {
+            "give the prompt beside the payload"
+        } else {
+            "put the text that the payload carries in the chat template and tokenise it"
+        }
+        throw PromptRequiredException(
+            "prompt: expected the ids of the prompt that the payload was made with, found none; $remedy",
         )
-        return (tokens ?: throw PromptRequiredException(
-            "prompt: expected its ids or a tokenizer to read the text that the payload carries, found neither",
-        )).encode(text)
     }
 
-    private fun required(header: Header, tokens: TokenBytes?): TokenBytes = tokens ?: throw TokenizerRequiredException(
-        "codec ${header.codec.label}: expected a tokenizer, found none",
-    )
+    private fun tokenizer(header: Header, shared: Shared): TokenBytes =
+        shared.tokens ?: throw TokenizerRequiredException(
+            "codec ${header.codec.label}: expected a tokenizer, found none",
+        )
 }

@@ -46,7 +46,7 @@ internal class ForcedDecoderTest {
     private val contract: Contract = contract(47) // of 50: 47 and 49 end an answer
 
     private fun anchors(pairs: Map<Int, Int>, canvas: Int = 20, length: Int? = null) =
-        AnchorSet(pairs.keys.toList(), pairs.values.toList(), canvas, contract, length)
+        AnchorSet.of(pairs, canvas, contract, length)
 
     private fun fill(
         engine: Engine,
@@ -65,7 +65,7 @@ internal class ForcedDecoderTest {
 
     /** The reference: one pass per position, as in the paper. */
     private fun stepwise(engine: FakeEngine, prompt: List<Int>, anchors: AnchorSet, size: Int): List<Int> {
-        val known = anchors.positions.zip(anchors.ids).toMap()
+        val known = anchors.byPosition
         val text = prompt.toMutableList()
         repeat(size) { text.add(known[it] ?: engine.after(text.last(), text.size - 1)) }
         return text.drop(prompt.size)

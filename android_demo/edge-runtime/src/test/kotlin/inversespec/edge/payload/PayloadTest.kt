@@ -5,10 +5,12 @@ import inversespec.edge.Base
 import inversespec.edge.Codec
 import inversespec.edge.CodecException
 import inversespec.edge.Contract
+import inversespec.edge.Extras
 import inversespec.edge.MalformedPayloadException
 import inversespec.edge.PayloadException
 import inversespec.edge.Payloads
 import inversespec.edge.Row
+import inversespec.edge.Shared
 import inversespec.edge.TokenBytes
 import inversespec.edge.TokenizerRequiredException
 import inversespec.edge.expected
@@ -72,10 +74,13 @@ internal class PayloadTest {
         row.int("canvas"),
         contract,
         (row["length"] as Long?)?.toInt(),
-        row.int("step"),
-        row.int("total_steps"),
+    )
+
+    private fun extras(row: Row) = Extras(
         row["prompt"] as String?,
         row["session"] as String?,
+        row.int("step"),
+        row.int("total_steps"),
         row["confidence"].ints(),
     )
 
@@ -90,7 +95,7 @@ internal class PayloadTest {
             if (error != null) {
                 // An invalid delta is refused before its base is checked.
                 val found = assertThrows(PayloadException::class.java) {
-                    Payloads.decode(data, contract, promptIds(row), tokens)
+                    Payloads.decode(data, Shared(contract, promptIds(row), tokens))
                 }
                 assertEquals(error.replace("Error", "Exception"), found.javaClass.simpleName)
                 assertTrue("expected" in found.message!!, found.message)
@@ -98,11 +103,12 @@ internal class PayloadTest {
                 val base = vectors.firstOrNull { it["name"] == row["base"] }?.let {
                     Base(it.text("payload").hexToBytes(), anchors(it["anchors"].row(), contract))
                 }
-                assertEquals(
-                    anchors(row["anchors"].row(), contract),
-                    Payloads.decode(data, contract, promptIds(row), tokens, base),
-                )
-                assertEquals(row["codec"], Payloads.peek(data).codec.label)
+                val wanted = row["anchors"].row()
+                val shared = Shared(contract, promptIds(row), tokens, base)
+                assertEquals(anchors(wanted, contract), Payloads.decode(data, shared))
+                val header = Payloads.peek(data)
+                assertEquals(row["codec"], header.codec.label)
+                assertEquals(extras(wanted), header.extras)
             }
         }
     }
@@ -120,15 +126,17 @@ internal class PayloadTest {
         var read = 0
         for (row in expected["sealed"].rows()) {
             val contract = contracts.getValue(row.text("contract"))
-            val base = (row["base"] as String?)?.hexToBytes()?.let { Base(it, Payloads.decode(it, contract)) }
+            val base = (row["base"] as String?)?.hexToBytes()?.let { Base(it, Payloads.decode(it, Shared(contract))) }
+            val data = row.text("payload").hexToBytes()
             val found = try {
-                Payloads.decode(row.text("payload").hexToBytes(), contract, promptIds(row), tokens, base)
+                Payloads.decode(data, Shared(contract, promptIds(row), tokens, base))
             } catch (error: PayloadException) {
                 assertEquals(row["error"], error.javaClass.simpleName.replace("Exception", "Error"), "$row $error")
                 continue
             }
             assertTrue(row["error"] == null) { "$row" }
             assertEquals(anchors(row["anchors"].row(), contract), found)
+            assertEquals(extras(row["anchors"].row()), Payloads.peek(data).extras)
             read++
         }
         assertTrue(read > 50)
@@ -141,7 +149,7 @@ internal class PayloadTest {
                 // Most are refused for their checksum; the random bodies above have a matching one.
                 val data = file.readBytes()
                 assertThrows(PayloadException::class.java) {
-                    Payloads.decode(data.copyOfRange(1, data.size), contracts.getValue("toy"), null, tokens)
+                    Payloads.decode(data.copyOfRange(1, data.size), Shared(contracts.getValue("toy"), null, tokens))
                 }
             }
         }
@@ -163,7 +171,7 @@ internal class PayloadTest {
     @Test
     fun `a template without a tokenizer is refused`() {
         val data = vectors.first { it["name"] == "template-gzip: one token" }.text("payload").hexToBytes()
-        assertThrows(TokenizerRequiredException::class.java) { Payloads.decode(data, contracts.getValue("toy")) }
+        assertThrows(TokenizerRequiredException::class.java) { Payloads.decode(data, Shared(contracts.getValue("toy"))) }
     }
 
     @Test
@@ -171,7 +179,7 @@ internal class PayloadTest {
         val toy = contracts.getValue("toy")
         val data = byteArrayOf(0x5C, 0x12, 0, 0, 1, 2, 3)
         assertEquals(Codec.PREDICTIVE, Payloads.peek(data).codec)
-        val error = assertThrows(CodecException::class.java) { Payloads.decode(data, toy, IntArray(3), tokens) }
+        val error = assertThrows(CodecException::class.java) { Payloads.decode(data, Shared(toy, IntArray(3), tokens)) }
         assertTrue("predictive" in error.message!! && "compact" in error.message!!)
         assertThrows(MalformedPayloadException::class.java) { Payloads.peek(byteArrayOf(0x58, 0x12, 0, 0, 1)) }
     }
@@ -181,9 +189,9 @@ internal class PayloadTest {
         val data = vectors.first { it["name"] == "compact: a carried prompt" }.text("payload").hexToBytes()
         for (size in data.indices) {
             assertThrows(PayloadException::class.java) {
-                Payloads.decode(data.copyOf(size), contracts.getValue("toy"), null, tokens)
+                Payloads.decode(data.copyOf(size), Shared(contracts.getValue("toy"), null, tokens))
             }
         }
-        assertEquals("Où? ".repeat(20), Payloads.peek(data).prompt)
+        assertEquals("Où? ".repeat(20), Payloads.peek(data).extras.prompt)
     }
 }

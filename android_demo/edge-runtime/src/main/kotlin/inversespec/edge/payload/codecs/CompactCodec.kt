@@ -23,7 +23,7 @@ internal class CompactCodec private constructor(
     private val model = TokenModel(ModelFile.priorOf(contract.vocabSize), contract.vocabSize, promptIds)
     private val most = FREE_ANCHORS + ANCHORS_PER_BYTE * decoder.size
     private var count = 0
-    private val baseAnchors = base?.run { positions.zip(ids).toMap() }.orEmpty()
+    private val baseAnchors = base?.byPosition.orEmpty()
     private val order = baseAnchors.keys.sorted()
     private val found = HashMap(baseAnchors)
 

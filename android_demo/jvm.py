@@ -1,6 +1,7 @@
-"""Maven and the JVM, as the tests and the benchmark of the Kotlin runtime start them.
+"""Maven and the JVM, for the tests and the benchmark of the Kotlin library.
 
-Maven downloads what it needs once, into its own repository; after that it asks the network for nothing.
+Responsible for the commands, their memory limits and the class path. Not responsible for what they run.
+Maven downloads dependencies once into its local repository and needs no network afterwards.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
-PROJECT = REPO / "android_demo"
+PROJECT = Path(__file__).resolve().parent
+REPO = PROJECT.parent
 MODULE = PROJECT / "edge-runtime"
 TARGET = MODULE / "target"
 EXPECTED = TARGET / "expected.json"
@@ -21,7 +22,7 @@ _MAVEN_OPTS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx700m"
 
 
 def missing() -> str | None:
-    """What of the tools is not there; None where all are."""
+    """The first required tool that is not installed, in words; None where all are."""
     for tool, package in (("mvn", "Maven"), ("javac", "a JDK")):
         if shutil.which(tool) is None:
             return f"{package} is not installed ({tool} is not on the path)"
@@ -31,7 +32,7 @@ def missing() -> str | None:
 def maven(
     *goals: str, module: str = "edge-runtime", options: Sequence[str] = (), timeout: float = 1500
 ) -> subprocess.CompletedProcess[str]:
-    """Runs Maven on one module, quietly, and returns its exit code and output."""
+    """Runs Maven on one module; standard error is part of standard output. timeout: in seconds."""
     command = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), "-pl", module, *options, *goals]
     environment = {**os.environ, "MAVEN_OPTS": os.environ.get("MAVEN_OPTS", _MAVEN_OPTS)}
     return subprocess.run(
@@ -40,6 +41,6 @@ def maven(
 
 
 def class_path() -> str:
-    """Class path of the compiled tests, ONNX Runtime included; `maven("test-compile")` comes first."""
+    """Class path of the compiled tests, including ONNX Runtime; requires `maven("test-compile")`."""
     libraries = (TARGET / "test-classpath.txt").read_text().strip()
     return os.pathsep.join([str(TARGET / "test-classes"), str(TARGET / "classes"), libraries])

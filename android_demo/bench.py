@@ -1,7 +1,7 @@
-"""python -m tests.android.bench: milliseconds a token of the Python and of the Kotlin runtime, in one run.
+"""python -m android_demo.bench: milliseconds per token of the Python and of the Kotlin runtime.
 
-Both fill the same payloads of the shipped bundle in turns, prompt, text and log probabilities included, so
-that whatever else the machine does meets both. The answers must be equal.
+Both runtimes fill the same payload of the shipped bundle in alternation, including prompt, text and log
+probabilities, so that other load on the machine affects both. The answers must be equal.
 """
 
 from __future__ import annotations
@@ -12,29 +12,32 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from android_demo import jvm
+from android_demo.errors import BuildError
 from edge_runtime.bundle.lookup import SHIPPED
-from edge_runtime.errors import EdgeError
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Extras, Shared, encode
-from tests.android import jvm
+from payload.cli import run_command
 
 PROMPT = "Describe the town of Vell."
-MOST_RATIO = 1.25
+MAX_RATIO = 1.25
 WARM_UP = 30
 
 _EPILOG = """\
-example: python -m tests.android.bench --tokens 96 --rounds 60
+example: python -m android_demo.bench --tokens 96 --rounds 60
 
-exit codes: 0 within the bar, 1 slower or different, 2 wrong usage or no JDK
+exit codes: 0 within the limit, 1 slower or different ids, 2 wrong usage, no JDK or a failed build,
+            4 bad or missing model
 """
 
 
 @dataclass
 class Result:
-    """Medians over the rounds, and the best round, in milliseconds a token."""
+    """Median and minimum over the rounds, in milliseconds per token."""
 
     python: float
     kotlin: float
@@ -49,11 +52,11 @@ class Result:
         return self.kotlin / self.python
 
 
-class Kotlin:
-    """The Kotlin runtime in a process of its own, one fill at a time."""
+class KotlinProcess:
+    """The Kotlin runtime in a process of its own; one fill at a time."""
 
     def __init__(self, bundle: Path, variant: str, threads: int) -> None:
-        command = ["java", "-Xmx512m", "-cp", jvm.class_path(), "inversespec.edge.BenchKt"]
+        command = ["java", "-Xmx512m", "-cp", jvm.class_path(), "inversespec.edge.BenchMainKt"]
         self._process = subprocess.Popen(
             [*command, str(bundle), variant, str(threads)],
             stdin=subprocess.PIPE,
@@ -64,9 +67,10 @@ class Kotlin:
         assert self._process.stdin is not None
         self._out, self._in = self._process.stdout, self._process.stdin
         if not self._out.readline().startswith("ready"):
-            raise RuntimeError("the Kotlin runtime did not start")
+            raise BuildError("the Kotlin runtime did not start: run without --no-build")
 
     def fill(self, data: bytes) -> tuple[float, list[int]]:
+        """Duration in milliseconds and token ids of filling a payload that carries its prompt."""
         print(data.hex(), file=self._in, flush=True)
         milliseconds, _, ids = self._out.readline().partition(" ")
         return float(milliseconds), [int(each) for each in ids.split(",")]
@@ -77,9 +81,10 @@ class Kotlin:
 
 
 def measure(bundle: Path, variant: str | None, threads: int, tokens: int, rounds: int) -> Result:
+    """Times `rounds` fills of `tokens` tokens in both runtimes. Raises EdgeError, BuildError."""
     edge = EdgeRuntime.open(bundle, variant, threads=threads, prepack=False)
     options = edge.options(speculate="off")
-    # One anchor and a known length: the answer has as many tokens as asked for, all but one of them decoded.
+    # One anchor and a known length: the answer has exactly `tokens` tokens, all but one of them decoded.
     contract = edge.bundle.contract
     ids = edge.prompt_ids(PROMPT)
     anchors = AnchorSet((0,), (contract.vocab_size // 2,), tokens, contract, tokens)
@@ -94,7 +99,7 @@ def measure(bundle: Path, variant: str | None, threads: int, tokens: int, rounds
             parts.append(stream.push(token.id))
         return (time.perf_counter() - before) * 1e3, found
 
-    kotlin = Kotlin(bundle, edge.bundle.variant_name, threads)
+    kotlin = KotlinProcess(bundle, edge.bundle.variant_name, threads)
     try:
         for _ in range(WARM_UP):
             kotlin.fill(data)
@@ -108,47 +113,58 @@ def measure(bundle: Path, variant: str | None, threads: int, tokens: int, rounds
             equal = equal and first[1] == second[1]
     finally:
         kotlin.close()
-    medians = [statistics.median(each) / tokens for each in times]
-    best = [min(each) / tokens for each in times]
-    return Result(*medians, *best, rounds=rounds, tokens=tokens, equal=equal)
+    python_times, kotlin_times = ([each / tokens for each in series] for series in times)
+    return Result(
+        python=statistics.median(python_times),
+        kotlin=statistics.median(kotlin_times),
+        python_best=min(python_times),
+        kotlin_best=min(kotlin_times),
+        rounds=rounds,
+        tokens=tokens,
+        equal=equal,
+    )
 
 
-def main() -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.android.bench",
-        description="Time the Python and the Kotlin edge runtime on the same bundle, in turns.",
+        prog="python -m android_demo.bench",
+        description="Time the Python and the Kotlin edge runtime on the same bundle, in alternation.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--bundle", type=Path, default=SHIPPED, help="default: the shipped one")
     parser.add_argument("--variant", metavar="NAME", help="default: the bundle's own")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="default: 1")
-    parser.add_argument("--tokens", type=int, default=96, metavar="N", help="tokens of an answer: 96")
-    parser.add_argument("--rounds", type=int, default=40, metavar="N", help="fills of each: 40")
-    parser.add_argument("--no-build", action="store_true", help="take the classes as they were compiled last")
+    parser.add_argument("--tokens", type=int, default=96, metavar="N", help="tokens per answer (default 96)")
+    parser.add_argument("--rounds", type=int, default=40, metavar="N", help="fills per runtime (default 40)")
+    parser.add_argument("--no-build", action="store_true", help="use the classes of the last build")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    args = parser.parse_args()
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return run_command("bench", lambda: _run(args), exit_codes={BuildError: 2})
+
+
+def _run(args: argparse.Namespace) -> int:
     if lacking := jvm.missing():
-        print(f"bench: {lacking}", file=sys.stderr)
-        return 2
+        raise BuildError(lacking)
     if not args.no_build:
         built = jvm.maven("test-compile")
         if built.returncode:
-            print(built.stdout[-3000:], file=sys.stderr)
-            return 2
-    try:
-        found = measure(args.bundle, args.variant, args.threads, args.tokens, args.rounds)
-    except EdgeError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
+            raise BuildError(f"Maven failed:\n{built.stdout[-3000:]}")
+    found = measure(args.bundle, args.variant, args.threads, args.tokens, args.rounds)
     if args.json:
         print(json.dumps({**vars(found), "ratio": found.ratio}))
     else:
         print(f"{found.tokens} tokens, median of {found.rounds} fills, {args.threads} thread(s)")
-        print(f"python  {found.python:.3f} ms a token (best {found.python_best:.3f})")
-        print(f"kotlin  {found.kotlin:.3f} ms a token (best {found.kotlin_best:.3f})")
-        print(f"ratio   {found.ratio:.2f} (bar: {MOST_RATIO}); ids {'equal' if found.equal else 'DIFFERENT'}")
-    return 0 if found.equal and found.ratio <= MOST_RATIO else 1
+        print(f"python  {found.python:.3f} ms per token (best {found.python_best:.3f})")
+        print(f"kotlin  {found.kotlin:.3f} ms per token (best {found.kotlin_best:.3f})")
+        print(
+            f"ratio   {found.ratio:.2f} (at most {MAX_RATIO}); ids {'equal' if found.equal else 'DIFFERENT'}"
+        )
+    return 0 if found.equal and found.ratio <= MAX_RATIO else 1
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""python -m tests.android.make_expectations OUT: what the Python runtime does, for the Kotlin one to equal.
+"""python -m tests.android.make_expectations OUT: results of the Python runtime for the Kotlin tests.
 
-Writes one JSON file: answers filled on the shipped bundle, tokenizer and chat template results, payloads made
-of random bytes with what decoding them gives, compressed frames. It depends on the shipped weights, so it is
-made where it is used and never kept.
+Writes one JSON file: answers filled on the shipped bundle, tokenizer and chat template results, payloads with
+random bodies and their decoding results, zstd frames. It depends on the shipped weights, so it is generated
+before the tests and not committed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from payload import AnchorSet, Base, Codec, Contract, Extras, PayloadError, Shar
 from payload.codecs.compression import zstd_decompress
 from payload.files import write_whole
 from payload.header import seal
+from tests.vectors.toy_vocabulary import PIECES, ToyTokens
+from tests.vectors.toy_vocabulary import contract as toy_contract
 
 REPO = Path(__file__).resolve().parents[2]
 SHARED_TOKENIZER = REPO.parent / "shared" / "tokenizer" / "qwen2.5_tokenizer.json.gz"
 SEED = 20
 
 CODECS = (Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT)
-"""Those the Kotlin scorer knows."""
+"""Codecs that the Kotlin library decodes."""
 
 PROMPTS = (
     "What is the capital?",
@@ -70,18 +72,18 @@ LETTERS = (
 )
 
 
-def texts(luck: random.Random, count: int) -> list[str]:
-    return [*ODD, *("".join(luck.choices(LETTERS, k=luck.randrange(1, 60))) for _ in range(count))]
+def texts(rng: random.Random, count: int) -> list[str]:
+    return [*ODD, *("".join(rng.choices(LETTERS, k=rng.randrange(1, 60))) for _ in range(count))]
 
 
-def tokenizer_vectors(tokenizer: Tokenizer, luck: random.Random) -> dict[str, Any]:
+def tokenizer_vectors(tokenizer: Tokenizer, rng: random.Random) -> dict[str, Any]:
     streams = []
     for _ in range(40):
-        ids = luck.choices(range(tokenizer.size + 3), k=30)
+        ids = rng.choices(range(tokenizer.size + 3), k=30)
         stream = TextStream(tokenizer)
         streams.append({"ids": ids, "pieces": [stream.push(id_) for id_ in ids], "tail": stream.flush()})
     return {
-        "texts": [{"text": text, "ids": tokenizer.encode(text)} for text in [*PROMPTS, *texts(luck, 100)]],
+        "texts": [{"text": text, "ids": tokenizer.encode(text)} for text in [*PROMPTS, *texts(rng, 100)]],
         "streams": streams,
     }
 
@@ -106,16 +108,16 @@ def chat_vectors(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def frames(luck: random.Random) -> Iterator[dict[str, Any]]:
-    """zstd frames of every kind of block, whole and broken, with what Python makes of them; null: refused."""
+def frames(rng: random.Random) -> Iterator[dict[str, Any]]:
+    """zstd frames with every kind of block, valid and corrupted, with their content; None where refused."""
     words = [
-        "".join(luck.choices("etaoinshrdlu", weights=range(12, 0, -1), k=luck.randrange(1, 9)))
+        "".join(rng.choices("etaoinshrdlu", weights=range(12, 0, -1), k=rng.randrange(1, 9)))
         for _ in range(300)
     ]
-    contents = [b"", b"a", b"a" * 70_000, luck.randbytes(300), bytes(range(256)) * 3]
-    contents += [" ".join(luck.choices(words, k=size)).encode() for size in (5, 60, 400, 3000, 9000)]
-    contents += [bytes(luck.choices((65, 66, 67, 68), k=size)) for size in (100, 2000, 40_000)]
-    contents += [b"".join(luck.choices((b"abcd" * 9, b"xyz", luck.randbytes(7)), k=400)) for _ in range(3)]
+    contents = [b"", b"a", b"a" * 70_000, rng.randbytes(300), bytes(range(256)) * 3]
+    contents += [" ".join(rng.choices(words, k=size)).encode() for size in (5, 60, 400, 3000, 9000)]
+    contents += [bytes(rng.choices((65, 66, 67, 68), k=size)) for size in (100, 2000, 40_000)]
+    contents += [b"".join(rng.choices((b"abcd" * 9, b"xyz", rng.randbytes(7)), k=400)) for _ in range(3)]
     for content in contents:
         for level in (-5, 1, 3, 9, 19):
             for checksum in (False, True):
@@ -125,7 +127,7 @@ def frames(luck: random.Random) -> Iterator[dict[str, Any]]:
                 if len(data) < 4000 and level in (3, 19):
                     for _ in range(4):
                         broken = bytearray(data)
-                        broken[luck.randrange(4, len(data))] ^= 1 << luck.randrange(8)
+                        broken[rng.randrange(4, len(data))] ^= 1 << rng.randrange(8)
                         yield {"frame": broken.hex(), "content": _unpacked(bytes(broken)), "whole": False}
                     yield {"frame": data[:-1].hex(), "content": None, "whole": False}
                     yield {"frame": (data + b"x").hex(), "content": None, "whole": False}
@@ -138,51 +140,48 @@ def _unpacked(data: bytes) -> str | None:
         return None
 
 
-def sealed(luck: random.Random, count: int) -> Iterator[dict[str, Any]]:
-    """Payloads whose check holds around random bodies: many decode to something, the rest are refused."""
-    sys.path.insert(0, str(REPO / "tests" / "vectors"))
-    from toy_vocabulary import PIECES, ToyTokens, contract
-
+def sealed(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
+    """Payloads with random bodies and a matching check: many can be decoded, the rest are refused."""
     tokens = ToyTokens()
-    readers = {"toy": contract(), "qwen": contract(151_643, "c")}
+    contracts = {"toy": toy_contract(), "qwen": toy_contract(151_643, "c")}
     vectors = json.loads((REPO / "tests" / "vectors" / "payload_vectors.json").read_text())["vectors"]
     seeds = [bytes.fromhex(row["payload"]) for row in vectors]
     for number in range(count):
-        name, codec = luck.choice(("toy", "qwen", "qwen")), luck.choice((*CODECS, *[Codec.COMPACT] * 4))
-        scorer = readers[name]
-        prompt = [luck.randrange(300) for _ in range(luck.randrange(12))] if luck.random() < 0.5 else None
+        name, codec = rng.choice(("toy", "qwen", "qwen")), rng.choice((*CODECS, *[Codec.COMPACT] * 4))
+        contract = contracts[name]
+        prompt = [rng.randrange(300) for _ in range(rng.randrange(12))] if rng.random() < 0.5 else None
         base = None
-        body = luck.randbytes(luck.randrange(1, 24))
+        body = rng.randbytes(rng.randrange(1, 24))
         if number % 3 == 0:  # the body of a real payload, with a byte or two changed
-            payload = luck.choice([seed for seed in seeds if len(seed) > 5 and seed[0] >> 3 & 7 == codec])
+            payload = rng.choice([seed for seed in seeds if len(seed) > 5 and seed[0] >> 3 & 7 == codec])
             changed = bytearray(payload[4:])
-            for _ in range(luck.randrange(3)):
-                changed[luck.randrange(len(changed))] ^= 1 << luck.randrange(8)
+            for _ in range(rng.randrange(3)):
+                changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
             body = bytes(changed)
-        extras = luck.randbytes(4) if luck.random() < 0.2 else b""
+        extras = rng.randbytes(4) if rng.random() < 0.2 else b""
         if codec is Codec.COMPACT:
-            if luck.random() < 0.3:
+            if rng.random() < 0.3:
                 known = AnchorSet(
-                    (0, 1, 5), (7, 8, 9), luck.choice((64, 512)), scorer, luck.choice((None, 20))
+                    (0, 1, 5), (7, 8, 9), rng.choice((64, 512)), contract, rng.choice((None, 20))
                 )
-                base = Base(encode(known, Shared(scorer)), known)
+                base = Base(encode(known, Shared(contract)), known)
         else:
             prompt = None
             if name == "qwen":  # a template needs a tokenizer of its contract
-                name, scorer = "toy", readers["toy"]
-        data = seal(scorer, codec, body, extras, prompt_ids=prompt, base=base)
+                name, contract = "toy", contracts["toy"]
+        data = seal(contract, codec, body, extras, prompt_ids=prompt, base=base)
         row: dict[str, Any] = {"payload": data.hex(), "contract": name, "prompt_ids": prompt}
         row["base"] = base.data.hex() if base else None
         try:
-            anchors = decode(data, Shared(scorer, prompt, tokens, base))
-            row["anchors"] = _shape(anchors, peek(data).extras)
+            anchors = decode(data, Shared(contract, prompt, tokens, base))
+            row["anchors"] = _fields(anchors, peek(data).extras)
         except PayloadError as error:
             row["error"] = type(error).__name__
         yield row
-    assert len(PIECES) == readers["toy"].vocab_size
+    assert len(PIECES) == contracts["toy"].vocab_size
 
 
-def _shape(anchors: AnchorSet, extras: Extras) -> dict[str, Any]:
+def _fields(anchors: AnchorSet, extras: Extras) -> dict[str, Any]:
     return {
         "positions": anchors.positions,
         "ids": anchors.ids,
@@ -196,12 +195,12 @@ def _shape(anchors: AnchorSet, extras: Extras) -> dict[str, Any]:
     }
 
 
-def plans(luck: random.Random, answer: Sequence[int], contract: Contract, room: int) -> Iterator[AnchorSet]:
-    """Anchor sets of every kind for one prompt, of its own greedy answer and of words that do not belong."""
+def plans(rng: random.Random, answer: Sequence[int], contract: Contract, room: int) -> Iterator[AnchorSet]:
+    """Anchor sets of every kind for one prompt: tokens of its greedy answer and random tokens."""
     size = max(4, min(len(answer), room - 8, 40))
-    own = [*answer, *luck.choices(range(contract.vocab_size), k=size)][:size]
+    own = [*answer, *rng.choices(range(contract.vocab_size), k=size)][:size]
     canvas = min(64, room)
-    other = luck.choices(range(256, contract.vocab_size), k=size)
+    other = rng.choices(range(256, contract.vocab_size), k=size)
 
     def of(places: Sequence[int], ids: Sequence[int], length: int | None = None) -> AnchorSet:
         return AnchorSet.of({p: ids[p] for p in places}, canvas, contract, length)
@@ -210,17 +209,17 @@ def plans(luck: random.Random, answer: Sequence[int], contract: Contract, room: 
     yield of(range(1, size, 2), other, size)
     yield of(range(3), other)
     yield of(range(size), own, size)
-    yield of(sorted(luck.sample(range(size), size // 2)), other)
+    yield of(sorted(rng.sample(range(size), size // 2)), other)
     yield of([size - 1], other)
     yield of(range(min(size, canvas // 2)), own)
     yield of([], own, size // 2)
 
 
-def unrounded_bundle(folder: Path, out: Path) -> Path:
-    """A copy of a bundle whose quantised products keep float32 activations: there ONNX Runtimes agree.
+def fp32_bundle(folder: Path, out: Path) -> Path:
+    """A copy of a bundle with float32 activations, on which versions of ONNX Runtime agree.
 
-    The shipped graphs round activations to 8 bits, and a sum that differs in its last bit then rounds the
-    other way; the Kotlin tests run on another version of ONNX Runtime than the Python ones.
+    The shipped graphs round activations to 8 bits, which amplifies differences in the last bit of a sum; the
+    Kotlin tests run on another version of ONNX Runtime than the Python ones.
     """
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(folder, out)
@@ -233,7 +232,7 @@ def unrounded_bundle(folder: Path, out: Path) -> Path:
     return out
 
 
-def fills(folder: Path, variant: str, luck: random.Random, *, exact: bool) -> Iterator[dict[str, Any]]:
+def fills(folder: Path, variant: str, rng: random.Random, *, exact: bool) -> Iterator[dict[str, Any]]:
     """Answers of one variant, in the order in which a runtime that keeps its cache must fill them.
 
     exact: whether ids must be the same, rather than up to the first near tie.
@@ -244,13 +243,13 @@ def fills(folder: Path, variant: str, luck: random.Random, *, exact: bool) -> It
         room = bundle.context - len(edge.prompt_ids(prompt))
         free = AnchorSet.empty(bundle.context, bundle.contract)
         yield (plain := _filled(edge, prompt, free, None, exact=exact, max_tokens=min(48, room)))
-        for kind, anchors in enumerate(plans(luck, plain["ids"], bundle.contract, room)):
-            if (kind + number) % 2:  # every other one: all kinds over two prompts
+        for kind, anchors in enumerate(plans(rng, plain["ids"], bundle.contract, room)):
+            if (kind + number) % 2:  # every second one: two prompts cover all kinds
                 continue
             codec = (Codec.COMPACT, Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD)[
                 (kind + number) // 2 % 4
             ]
-            carried = luck.random() < 0.5
+            carried = rng.random() < 0.5
             shared = Shared(bundle.contract, edge.prompt_ids(prompt), bundle.tokenizer)
             data = encode(anchors, shared, codec, Extras(prompt if carried else None))
             yield _filled(edge, prompt, anchors, data, exact=exact, score_anchors=kind != 3)
@@ -299,7 +298,7 @@ def _filled(
 
 
 def _margins(bundle: Bundle, prompt_ids: Sequence[int], ids: Sequence[int]) -> list[float]:
-    """How far the best logit lies above the second, for each position of an answer and the one behind."""
+    """Margin of the best logit over the second, for each position of an answer and the one after it."""
     engine = OrtEngine.open(bundle, threads=1)
     engine.append(prompt_ids)
     engine.rewind(len(prompt_ids) - 1)
@@ -309,27 +308,27 @@ def _margins(bundle: Bundle, prompt_ids: Sequence[int], ids: Sequence[int]) -> l
 
 
 def expectations(work: Path, folder: Path = SHIPPED) -> dict[str, Any]:
-    """Everything, for one bundle; work: a folder for the bundle made of it."""
-    luck = random.Random(SEED)
-    same = unrounded_bundle(folder, work / "unrounded")
+    """All expectations for one bundle. work: a folder for a modified copy of the bundle."""
+    rng = random.Random(SEED)
+    same = fp32_bundle(folder, work / "fp32-activations")
     variants = sorted(read_manifest(folder).variants)
     result = {
-        "tokenizer": tokenizer_vectors(Bundle.open(folder).tokenizer, luck),
+        "tokenizer": tokenizer_vectors(Bundle.open(folder).tokenizer, rng),
         "qwen": None,
         "chat": chat_vectors(folder),
-        "frames": list(frames(luck)),
-        "sealed": list(sealed(luck, 400)),
-        "fills": [row for variant in variants for row in fills(same, variant, luck, exact=True)],
-        "rounded": list(fills(folder, read_manifest(folder).default_variant, luck, exact=False)),
+        "frames": list(frames(rng)),
+        "sealed": list(sealed(rng, 400)),
+        "fills": [row for variant in variants for row in fills(same, variant, rng, exact=True)],
+        "rounded": list(fills(folder, read_manifest(folder).default_variant, rng, exact=False)),
     }
     if SHARED_TOKENIZER.is_file():
         full = Tokenizer.from_json(gzip.decompress(SHARED_TOKENIZER.read_bytes()).decode("utf-8"))
-        result["qwen"] = tokenizer_vectors(full, luck)
+        result["qwen"] = tokenizer_vectors(full, rng)
     return result
 
 
 def write_expectations(out: Path) -> dict[str, Any]:
-    """Writes them to a file, with the bundle they need beside it, and returns them."""
+    """Writes the expectations to a file, with a modified bundle beside it, and returns them."""
     out.parent.mkdir(parents=True, exist_ok=True)
     found = expectations(out.parent)
     write_whole(out, json.dumps(found).encode())
@@ -339,7 +338,7 @@ def write_expectations(out: Path) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.android.make_expectations",
-        description="Write what the Python runtime does on the shipped bundle, for the Kotlin tests.",
+        description="Write results of the Python runtime on the shipped bundle, for the Kotlin tests.",
         epilog="example: python -m tests.android.make_expectations expected.json",
     )
     parser.add_argument("out", type=Path, help="JSON file to write")

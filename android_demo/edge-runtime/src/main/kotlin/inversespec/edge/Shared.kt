@@ -4,7 +4,7 @@ package inversespec.edge
 class Base(val data: ByteArray, val anchors: AnchorSet)
 
 /**
- * What encoder and decoder of a payload share; all but the contract only where a codec needs it.
+ * State that the encoder and the decoder of a payload share; all but the contract only where a codec needs it.
  *
  * @property contract the contract of the edge model; a payload for another contract is refused.
  * @property promptIds token ids of the prompt in the contract's chat template, up to the start of the answer; required

@@ -24,7 +24,7 @@ class TruncatedPayloadError(PayloadError):
 
 
 class OversizedPayloadError(PayloadError):
-    """The payload, or what it claims to unpack to, is larger than a payload may be."""
+    """The payload, or its decompressed content, exceeds the bounds of the format."""
 
 
 class ChecksumError(PayloadError):

@@ -7,7 +7,6 @@ Responsible for choosing the codec of a body and for giving it what it needs. No
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from payload.anchors import AnchorSet
 from payload.codecs import compact, predictive
@@ -67,11 +66,15 @@ def encode(
     Raises PayloadError subclasses for anchors that cannot be written so.
     """
     if codec == AUTO:
-        tried = []
+        written, oversized = [], None
         for each in _usable(shared):
-            with suppress(OversizedPayloadError):
-                tried.append(encode(anchors, shared, each, extras, tolerance=tolerance, draft=draft))
-        return min(tried, key=len)
+            try:
+                written.append(encode(anchors, shared, each, extras, tolerance=tolerance, draft=draft))
+            except OversizedPayloadError as error:
+                oversized = error
+        if not written and oversized:
+            raise oversized
+        return min(written, key=len)
     codec = _codec(codec)
     extras.check(anchors)
     if anchors.contract != shared.contract:

@@ -146,14 +146,14 @@ def source(counts: InitialCounts, prompts: int) -> str:
         "INITIAL_MODES": counts.modes,
         "INITIAL_RANKS": counts.ranks,
         "INITIAL_FLAGS": counts.flags,
-        "INITIAL_GUESSED": counts.guessed,
+        "INITIAL_UNRANKED": counts.unranked,
         "INITIAL_MORE": counts.more,
     }
     lines = [
         '"""Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.',
         "",
         f"Made by `python -m cloud_anchor.tiny.count_adaptive` from right answers to {prompts} training",
-        "prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_GUESSED and INITIAL_MORE are estimates. See",
+        "prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_UNRANKED and INITIAL_MORE are estimates. See",
         "`adaptive_model.InitialCounts`.",
         '"""',
         "",

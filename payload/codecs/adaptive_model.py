@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from payload.codecs.initial_counts import (
     INITIAL_FLAGS,
-    INITIAL_GUESSED,
     INITIAL_MODES,
     INITIAL_MORE,
     INITIAL_RANKS,
     INITIAL_STABLE,
+    INITIAL_UNRANKED,
     STEP,
 )
 from payload.codecs.range_coder import Coder
@@ -39,7 +39,7 @@ class InitialCounts:
     ranks:   [modes by rank][pairs of buckets][bit lengths]: the first ones; the others begin with 1.
     flags:   [2][BUCKETS][2]: no anchor, an anchor; by shape (anchors anywhere, where the model is uncertain),
              for tokens coded by their rank among all.
-    guessed: [2]: the same for tokens of another mode, in all buckets.
+    unranked: [2]: the same for tokens of another mode, in all buckets.
     more:    [2]: no more anchor, another one.
     """
 
@@ -47,12 +47,12 @@ class InitialCounts:
     modes: tuple[tuple[Sizes, Sizes], ...]
     ranks: tuple[tuple[Sizes, ...], ...]
     flags: tuple[tuple[Sizes, ...], tuple[Sizes, ...]]
-    guessed: Sizes
+    unranked: Sizes
     more: Sizes
 
 
 FORMAT_COUNTS = InitialCounts(
-    INITIAL_STABLE, INITIAL_MODES, INITIAL_RANKS, INITIAL_FLAGS, INITIAL_GUESSED, INITIAL_MORE
+    INITIAL_STABLE, INITIAL_MODES, INITIAL_RANKS, INITIAL_FLAGS, INITIAL_UNRANKED, INITIAL_MORE
 )
 """The counts of the wire format."""
 
@@ -89,7 +89,7 @@ class AdaptiveModel:
         ]
         self._flags = [
             [Counts(sizes) for sizes in counts.flags[uncertain]],
-            [Counts(counts.guessed)] * BUCKETS,
+            [Counts(counts.unranked)] * BUCKETS,
         ]
         self._more = Counts(counts.more)
         self._after_miss = 0

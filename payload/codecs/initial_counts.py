@@ -1,7 +1,7 @@
 """Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.
 
 Made by `python -m cloud_anchor.tiny.count_adaptive` from right answers to 400 training
-prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_GUESSED and INITIAL_MORE are estimates. See
+prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_UNRANKED and INITIAL_MORE are estimates. See
 `adaptive_model.InitialCounts`.
 """
 
@@ -44,6 +44,6 @@ INITIAL_FLAGS = (
     ((8, 4), (8, 4), (8, 4), (8, 4), (8, 4), (8, 4)),
     ((1, 128), (1, 128), (1, 128), (1, 127), (2048, 1), (2048, 1)),
 )
-INITIAL_GUESSED = (8, 504)
+INITIAL_UNRANKED = (8, 504)
 INITIAL_MORE = (16, 48)
 # fmt: on

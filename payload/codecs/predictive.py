@@ -75,7 +75,7 @@ class DecodedToken(NamedTuple):
 
 
 class PlannedToken(NamedTuple):
-    """What the encoder codes at one position.
+    """One position as the encoder codes it.
 
     token:     its id; END is numbered as the vocabulary's size.
     bucket, stable: the model's confidence bucket, and whether another processor finds the same.
@@ -279,7 +279,7 @@ def plan(
     tolerance: float,
     draft: Sequence[int],
 ) -> list[PlannedToken]:
-    """What to code at every position that no base gives, the end included. Arguments as of `encode`."""
+    """The tokens to code: one per position that no base gives, the end included. Arguments as of `encode`."""
     end_id = anchors.contract.vocab_size
     rows = _Rows(predictor, end_id, draft)
     forced = anchors.by_position

@@ -17,7 +17,7 @@ from typing import Protocol
 from payload.anchors import MAX_CANVAS, AnchorSet
 from payload.bytesio import Reader, varint
 from payload.contract import Contract
-from payload.errors import AnchorRangeError, MalformedPayloadError, PayloadError
+from payload.errors import AnchorRangeError, MalformedPayloadError, OversizedPayloadError
 
 MAX_TEMPLATE_BYTES = 1 << 15
 """Bytes of the longest template, decompressed."""
@@ -37,7 +37,7 @@ class TokenBytes(Protocol):
 
 
 def encode_template(anchors: AnchorSet, tokens: TokenBytes, compress: Callable[[bytes], bytes]) -> bytes:
-    """The body of a template payload. Raises PayloadError for a text over MAX_TEMPLATE_BYTES."""
+    """The body of a template payload. Raises OversizedPayloadError for a text over MAX_TEMPLATE_BYTES."""
     known = anchors.by_position
     patched: dict[int, int] = {}
     for run in _runs(anchors.positions):
@@ -48,7 +48,7 @@ def encode_template(anchors: AnchorSet, tokens: TokenBytes, compress: Callable[[
         plain = position in known and position not in patched
         text += tokens.token_bytes(known[position]) if plain else b"\0"
     if len(text) > MAX_TEMPLATE_BYTES:
-        raise PayloadError(
+        raise OversizedPayloadError(
             f"template: expected at most {MAX_TEMPLATE_BYTES} bytes of text, found {len(text)}; "
             "use codec compact"
         )

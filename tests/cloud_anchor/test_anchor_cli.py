@@ -50,6 +50,17 @@ def test_json_has_the_history(dream_folder: Path, tmp_path: Path, capsys: pytest
     assert {*zip(anchors.positions, anchors.ids, strict=True)} == sent
 
 
+@pytest.mark.parametrize("option", ["--rank-tolerance", "--rank-guard"])
+def test_the_former_name_of_the_tolerance_is_accepted(
+    dream_folder: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "payload.bin"
+    assert main(command(dream_folder, "--steps", "2", option, "0.01", "-o", str(file))) == 0
+    with pytest.raises(SystemExit, match="2"):
+        main(command(dream_folder, "--steps", "2", option, "much", "-o", str(file)))
+    assert option in capsys.readouterr().err
+
+
 def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a", "b", "c")]
     for file, seed in zip(files, "112", strict=True):

@@ -259,6 +259,17 @@ def test_auto_is_the_smallest() -> None:
         assert len(encode(some(count), shared, "auto")) == min(sizes)
 
 
+def test_auto_leaves_out_what_is_too_large() -> None:
+    shared = Shared(TOY, tokens=TOKENS)
+    longest = max(range(len(PIECES)), key=lambda token: len(PIECES[token]))
+    anchors = AnchorSet.of(dict.fromkeys(range(20_000), longest), 20_000, TOY, 20_000)
+    with pytest.raises(OversizedPayloadError, match="use codec compact"):
+        encode(anchors, shared, "template-gzip")
+    assert peek(encode(anchors, shared, "auto")).codec is Codec.COMPACT
+    with pytest.raises(OversizedPayloadError, match="beside the payload"):
+        encode(some(), shared, "auto", Extras("x" * 70_000))
+
+
 def test_one_token_costs_few_bytes() -> None:
     assert len(encode(AnchorSet((0,), (97,), 512, TOY, 1), BARE)) <= 7
     assert len(encode(AnchorSet.empty(512, TOY), BARE)) <= 6

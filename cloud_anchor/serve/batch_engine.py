@@ -14,9 +14,10 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -24,6 +25,7 @@ from cloud_anchor.errors import CloudError, NothingToSendError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.errors import (
     internal,
     out_of_memory,
@@ -49,6 +51,14 @@ StepObserver = Callable[[int, float], None]
 """Called after every step with its number of rows and its seconds."""
 
 
+class FinishedRun(NamedTuple):
+    """A run that has reached a step count at which its job gets a payload. last: it gets no further one."""
+
+    job: Job
+    run: Denoised
+    last: bool
+
+
 class BatchEngine:
     """The pipeline and the jobs it works on. All methods may be called from any thread."""
 
@@ -58,13 +68,14 @@ class BatchEngine:
         self.pipeline = pipeline
         self.limits = limits
         self._on_step = on_step
+        self._together = 1 if pipeline.scorer is None else pipeline.scorer.together
         self._batch = limits.batch
         self._steps_since_shortage = 0
         self._changed = threading.Condition()
         self._jobs: set[Job] = set()  # all that are admitted and not finished
         self._waiting: deque[Job] = deque()
         self._groups: list[ContinuousBatch[Job]] = []
-        self._finished: queue.Queue[tuple[Job, Denoised, bool] | None] = queue.Queue(2 * limits.batch)
+        self._finished: queue.Queue[FinishedRun | None] = queue.Queue(2 * limits.batch)
         self._throughput = Throughput()
         self._failures = 0
         self._closing = False
@@ -211,7 +222,7 @@ class BatchEngine:
             job.steps_left = max(0, job.steps_left - 1)
         for job, run, done in reached:
             job.steps_left = 0 if done else job.steps_left
-            self._finished.put((job, run, done))  # blocks while encoding is slower than denoising
+            self._finished.put(FinishedRun(job, run, done))  # blocks while encoding is slower than denoising
         if not len(group):
             self._groups.remove(group)
         seconds = time.perf_counter() - began
@@ -239,28 +250,53 @@ class BatchEngine:
     # Thread of the selection (edge model) and of the codec.
 
     def _run_encoder(self) -> None:
-        while (item := self._finished.get()) is not None:
-            job, run, last = item
-            if job.cancelled:
-                self._end(job)
-                continue
-            try:
-                ready = self._payload(job, run, last)
-            except (CloudError, EdgeError, PayloadError) as error:
-                self._end(job, refused(error))
-                continue
-            except Exception as error:
-                log.error("a payload could not be made", exc_info=error)
-                self._end(job, internal(error))
-                continue
-            if last:
-                self._end(job, ready)
-            else:
-                job.deliver(ready)
+        closing = False
+        while not closing:
+            found = [self._finished.get()]
+            with suppress(queue.Empty):
+                while found[-1] is not None and len(found) < self._together:
+                    found.append(self._finished.get_nowait())
+            closing = found[-1] is None
+            self._encode([each for each in found if each is not None])
 
-    def _payload(self, job: Job, run: Denoised, last: bool) -> ServedPayload:
-        """The payload of a run: a delta where it only adds to the one before, else a self-contained one."""
-        anchors = self._anchors(job, run)
+    def _encode(self, finished: Sequence[FinishedRun]) -> None:
+        """Deliver the payloads of runs; those of one selection are selected together."""
+        waiting: dict[Selection, list[FinishedRun]] = {}
+        for each in finished:
+            if each.job.cancelled:
+                self._end(each.job)
+            else:
+                waiting.setdefault(each.job.selection, []).append(each)
+        for selection, group in waiting.items():
+            try:
+                anchors = self._anchors(selection, [each.run for each in group])
+            except Exception:
+                for each in group:  # alone, so that only the jobs that fail get an error
+                    self._deliver(each, None)
+            else:
+                for each, selected in zip(group, anchors, strict=True):
+                    self._deliver(each, selected)
+
+    def _deliver(self, finished: FinishedRun, anchors: AnchorSet | None) -> None:
+        """Deliver the payload of a run, or the error; anchors: None to select them first."""
+        job, run, last = finished
+        try:
+            if anchors is None:
+                (anchors,) = self._anchors(job.selection, [run])
+            served = self._payload(job, run, anchors, last)
+        except (CloudError, EdgeError, PayloadError) as error:
+            self._end(job, refused(error))
+        except Exception as error:
+            log.error("a payload could not be made", exc_info=error)
+            self._end(job, internal(error))
+        else:
+            if last:
+                self._end(job, served)
+            elif not job.cancelled:
+                job.deliver(served)
+
+    def _payload(self, job: Job, run: Denoised, anchors: AnchorSet, last: bool) -> ServedPayload:
+        """The payload of anchors: a delta where they only add to the last ones, else self-contained."""
         shared, extras = Shared(anchors.contract, run.prompt_ids), run.extras()
         data, delta = None, False
         if job.base is not None and not job.self_contained:
@@ -273,13 +309,16 @@ class BatchEngine:
             data, len(anchors), anchors.length, run.steps, run.total_steps, run.canvas, delta=delta, last=last
         )
 
-    def _anchors(self, job: Job, run: Denoised) -> AnchorSet:
+    def _anchors(self, selection: Selection, runs: Sequence[Denoised]) -> list[AnchorSet]:
+        """The anchors of runs. One run with nothing to send has none; several raise NothingToSendError."""
         try:
-            (result,) = self.pipeline.select([""], [run], job.selection)
+            results = self.pipeline.select([""] * len(runs), runs, selection)
         except NothingToSendError:
+            if len(runs) > 1:
+                raise
             # Not an error: without anchors the device decodes the whole response by itself.
-            return run.anchors({}, self.pipeline.form.contract, None)
-        return result.anchors
+            return [runs[0].anchors({}, self.pipeline.form.contract, None)]
+        return [result.anchors for result in results]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -63,6 +63,21 @@ def test_the_edge_checkpoint_in_pytorch_selects_the_same(
     assert [made.anchors for made in one] == [made.anchors for made in other]
 
 
+def test_the_edge_checkpoint_as_an_option(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "payload.bin"
+    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "24"]
+    base += ["--total-steps", "16", "--steps", "6", "--prompt", "Why?", "--json", "-o", str(file)]
+    assert main(base) == 0
+    expected = file.read_bytes()
+    assert main([*base, "--edge-checkpoint", str(edge_bundle.parent / "checkpoint")]) == 0
+    assert file.read_bytes() == expected
+    capsys.readouterr()
+    assert main([*base, "--edge-checkpoint", str(edge_bundle)]) == 4
+    assert "expected a folder with config.json" in capsys.readouterr().err
+
+
 def test_an_edge_checkpoint_that_is_not_the_bundles_is_refused(
     dream_folder: Path, edge_bundle: Path, tmp_path: Path
 ) -> None:

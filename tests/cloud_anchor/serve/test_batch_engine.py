@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batch_engine import BatchEngine
 from cloud_anchor.serve.errors import ServiceError, refused
@@ -71,11 +73,18 @@ class Asked:
     """A job and what it was told."""
 
     def __init__(
-        self, engine: BatchEngine, prompt: str, payload_steps: Sequence[int] = (3,), allowed: float = 60
+        self,
+        engine: BatchEngine,
+        prompt: str,
+        payload_steps: Sequence[int] = (3,),
+        allowed: float = 60,
+        selection: Selection | None = None,
     ) -> None:
         self.events: queue.Queue[JobEvent] = queue.Queue()
         ids = tuple(engine.pipeline.form.ids(prompt))
-        self.job = Job(ids, PLAN, tuple(payload_steps), Selection("paper"), allowed, self.events.put)
+        self.job = Job(
+            ids, PLAN, tuple(payload_steps), selection or Selection("paper"), allowed, self.events.put
+        )
         engine.submit(self.job)
 
     def next(self) -> JobEvent:
@@ -290,6 +299,51 @@ def test_an_engine_that_closes_finishes_what_it_took(pipeline: Pipeline, gate: G
     assert all(asked.ready().last for asked in taken)
     closing.join(30)
     assert not closing.is_alive()
+
+
+class CountingScorer:
+    """Scores as another scorer does, many spans at once; waits before the first call, and keeps all sizes."""
+
+    together = 8
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.open = threading.Event()
+        self.sizes: list[int] = []
+        self.error: Exception | None = None
+
+    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
+        self.sizes.append(len(spans))
+        assert self.open.wait(30)
+        if self.error is not None and len(spans) > 1:
+            raise self.error
+        return self.scorer.score(spans)
+
+
+@pytest.mark.parametrize(("error", "sizes"), [(None, [1, 2]), (ValueError("one of both"), [1, 2, 1, 1])])
+def test_runs_that_wait_for_their_selection_are_scored_together(
+    pipeline: Pipeline, error: Exception | None, sizes: list[int]
+) -> None:
+    assert pipeline.scorer is not None
+    scorer = CountingScorer(pipeline.scorer)
+    scorer.error = error
+    batched = Pipeline(pipeline.model, pipeline.form, scorer)
+    engine = BatchEngine(batched, Limits(batch=4, queue=4, deadline=60))
+    engine.start()
+    selections = [Selection("edge-aware")] * 3 + [Selection("paper")]
+    asked = [Asked(engine, PROMPTS[0], selection=selections[0])]
+    until(lambda: scorer.sizes == [1])
+    asked += [
+        Asked(engine, prompt, selection=selection)
+        for prompt, selection in zip(PROMPTS[1:], selections[1:], strict=True)
+    ]
+    until(lambda: engine._finished.qsize() == 3)
+    scorer.open.set()
+    for one, prompt, selection in zip(asked, PROMPTS, selections, strict=True):
+        (expected,) = pipeline.make([prompt], replace(PLAN, steps=3, commit="quota"), selection)
+        assert one.ready().data == expected.payload(pipeline.form)
+    engine.close()
+    assert scorer.sizes == sizes
 
 
 def test_a_model_that_has_nothing_to_say_sends_no_anchors(engine: BatchEngine, pipeline: Pipeline) -> None:

@@ -108,6 +108,11 @@ def test_it_serves_fills_and_stops_in_order(
         (["--order", "random"], 2, "order: expected"),
         (["--threads", "0"], 2, "threads: expected at least 1"),
         (["--keys", "/nonexistent/keys"], 2, "expected a readable file of keys"),
+        (
+            ["--edge-checkpoint", "/nonexistent/qwen"],
+            4,
+            "/nonexistent/qwen: expected a folder with config.json",
+        ),
         (["--model", "/nonexistent/model"], 4, "expected a folder with config.json"),
         (["--host", "host.invalid"], 1, "expected an address to listen on"),
     ],

@@ -151,7 +151,9 @@ def client(settings: ClusterSettings) -> Iterator[Client]:
 
     from cloud_anchor.serve.ray_app import build
 
-    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
+    # On a busy machine a proxy takes longer to start than the 5 s after which Ray Serve replaces it.
+    patience = {f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S": "120" for check in ("READY", "HEALTH")}
+    environment = patience | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
     ray.init(
         num_cpus=2,
         include_dashboard=False,

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_runtime.decode.endings import Ending, Stop, ending
-from edge_runtime.decode.lookahead import BEHIND, search
+from edge_runtime.decode.lookahead import MAX_SCORED_ANCHORS, search
 from edge_runtime.decode.speculate import Drafter
 from edge_runtime.engine.base import Engine, Logits, log_total
 from edge_runtime.errors import ContextError, UsageError
@@ -127,21 +127,21 @@ def fill(
             "Raise --context or shorten the prompt."
         )
     rule = ending(anchors, engine.context - len(prompt_ids), options.max_tokens)
-    return _Filling(engine, list(prompt_ids), list(answered), anchors, rule, options, stats).tokens()
+    return _Decoder(engine, list(prompt_ids), list(answered), anchors, rule, options, stats).tokens()
 
 
-class _Item(NamedTuple):
+class _Slot(NamedTuple):
     """A position of the answer in one pass: forced is an anchor, else a drafted token to be verified."""
 
     id: int
     forced: bool
 
 
-_UNKNOWN = _Item(-1, False)
+_UNKNOWN = _Slot(-1, False)
 """A position without a draft. It is the last one of its pass: nothing after it can be run."""
 
 
-class _Filling:
+class _Decoder:
     """The state of one answer being decoded."""
 
     def __init__(
@@ -160,8 +160,8 @@ class _Filling:
         self.rule = rule
         self.eos = sorted(anchors.contract.eos_ids)
         self.anchors = anchors.by_position
-        self.places = [place for place in anchors.positions if place < rule.end]
-        self.following: Logits | None = None  # logits after the text, where a lookahead has computed them
+        self.anchor_positions = [position for position in anchors.positions if position < rule.end]
+        self.next_logits: Logits | None = None  # logits after the text, where a lookahead has computed them
         self.prompt = prompt_ids
         self.text = prompt_ids + answered  # the prompt and every token of the answer so far
 
@@ -191,86 +191,86 @@ class _Filling:
             self.stats.reused = min(reused, len(self.prompt))
         while self.position < self.rule.end:
             pending = self.text[self.engine.length :]
-            items = self._items()
-            before = len(pending) - 1  # the row that predicts the first item
-            rows = [before + i for i, item in enumerate(items) if scored or not item.forced]
-            known = self.following if self.following is not None and rows[:1] == [before] else None
-            self.following = None
-            ids = pending + [item.id for item in items]
+            slots = self._slots()
+            before = len(pending) - 1  # the row that predicts the first slot
+            rows = [before + i for i, slot in enumerate(slots) if scored or not slot.forced]
+            known = self.next_logits if self.next_logits is not None and rows[:1] == [before] else None
+            self.next_logits = None
+            ids = pending + [slot.id for slot in slots]
             predictions = self._run(ids, rows) if known is None else chain([known], self._run(ids, rows[1:]))
-            for item in items:
-                if item.forced:
-                    score = log_prob(next(predictions), item.id) if scored else None
-                    yield self._emit(item.id, Source.ANCHOR, score)
+            for slot in slots:
+                if slot.forced:
+                    score = log_prob(next(predictions), slot.id) if scored else None
+                    yield self._emit(slot.id, Source.ANCHOR, score)
                     continue
                 logits = next(predictions)
-                if item is _UNKNOWN and not self._blind(self.position):
+                if slot is _UNKNOWN and not self._gap_before_lookahead(self.position):
                     yield from self._look_ahead(logits)
                     break
                 token = self._greedy(logits)
                 if token is None:
                     return
                 yield self._emit(token, Source.FILL, log_prob(logits, token))
-                if item is not _UNKNOWN and self.options.drafter:
-                    self.options.drafter.observe(token == item.id)
-                if token != item.id:
+                if slot is not _UNKNOWN and self.options.drafter:
+                    self.options.drafter.observe(token == slot.id)
+                if token != slot.id:
                     self.engine.rewind(min(self.engine.length, len(self.text) - 1))
                     break
                 self.stats.accepted += 1
         self.stats.stop = self.rule.stop
 
-    def _items(self) -> list[_Item]:
+    def _slots(self) -> list[_Slot]:
         """Positions of the next pass: anchors, drafted tokens where there is a drafter, one unknown token."""
-        items: list[_Item] = []
+        slots: list[_Slot] = []
         position, budget = self.position, self.options.max_draft
         while position < self.rule.end:
             if position in self.anchors:
-                items.append(_Item(self.anchors[position], True))
+                slots.append(_Slot(self.anchors[position], True))
                 position += 1
                 continue
-            draft = self._draft(position, budget, items)
+            draft = self._draft(position, budget, slots)
             self.stats.drafted += len(draft)
-            items += [_Item(id_, False) for id_ in draft]
+            slots += [_Slot(id_, False) for id_ in draft]
             position += len(draft)
             budget -= len(draft)
             if position not in self.anchors and position < self.rule.end:
-                return [*items, _UNKNOWN]
-        return items
+                return [*slots, _UNKNOWN]
+        return slots
 
-    def _draft(self, position: int, budget: int, items: Sequence[_Item]) -> Sequence[int]:
+    def _draft(self, position: int, budget: int, slots: Sequence[_Slot]) -> Sequence[int]:
         """Drafted tokens for the gap at a position, no more than the gap or the budget holds."""
-        gap = min(budget, self._blind(position))
+        gap = min(budget, self._gap_before_lookahead(position))
         if self.options.drafter is None or gap <= 0:
             return ()
-        return self.options.drafter.draft([*self.text, *(item.id for item in items)], gap)[:gap]
+        return self.options.drafter.draft([*self.text, *(slot.id for slot in slots)], gap)[:gap]
 
-    def _blind(self, position: int) -> int:
+    def _gap_before_lookahead(self, position: int) -> int:
         """Number of tokens from a position on that are chosen without lookahead."""
-        following = bisect_left(self.places, position)
-        if following == len(self.places):
+        following = bisect_left(self.anchor_positions, position)
+        if following == len(self.anchor_positions):
             return self.rule.end - position
-        return max(0, self.places[following] - position - self.options.lookahead)
+        return max(0, self.anchor_positions[following] - position - self.options.lookahead)
 
     def _look_ahead(self, logits: Logits) -> Iterator[Token]:
         """Emits the rest of a gap, chosen by lookahead, and the anchors after it.
 
         logits: float32[vocab] of the gap's next token.
         """
-        end = self.places[bisect_left(self.places, self.position)]
-        behind = []
-        for place in range(end, min(end + BEHIND, self.rule.end)):
-            if place not in self.anchors:
+        end = self.anchor_positions[bisect_left(self.anchor_positions, self.position)]
+        following = []
+        for position in range(end, min(end + MAX_SCORED_ANCHORS, self.rule.end)):
+            if position not in self.anchors:
                 break
-            behind.append(self.anchors[place])
-        choice = search(logits, end - self.position, behind, self._after, self.eos)
+            following.append(self.anchors[position])
+        choice = search(logits, end - self.position, following, self._after, self.eos)
         self.stats.looked += 1
         self.stats.changed += not choice.greedy
         for id_, score in zip(choice.ids, choice.scores, strict=True):
             yield self._emit(id_, Source.FILL, score)
-        for id_, score in zip(behind, choice.behind, strict=True):
+        for id_, score in zip(following, choice.anchor_scores, strict=True):
             yield self._emit(id_, Source.ANCHOR, score if self.options.score_anchors else None)
         self.engine.rewind(common_prefix(self.engine.tokens, self.text))
-        self.following = choice.following
+        self.next_logits = choice.next_logits
 
     def _after(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
         """Runs ids after the text; reuses what the cache holds of them up to the first wanted row."""

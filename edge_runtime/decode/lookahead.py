@@ -26,7 +26,7 @@ from edge_runtime.engine.base import Logits, log_total
 WIDTH = 4
 """Tokens tried at each position of a gap."""
 
-BEHIND = 8
+MAX_SCORED_ANCHORS = 8
 """Most anchors after a gap that are scored."""
 
 PASSES = 4
@@ -53,15 +53,15 @@ class Candidate(NamedTuple):
 class Choice(NamedTuple):
     """The tokens chosen for a gap.
 
-    scores, behind: log-likelihoods of the tokens and of the anchors after them.
-    following:      float32[vocab] logits after the last of those anchors.
-    greedy:         True where greedy decoding would have chosen the same.
+    scores, anchor_scores: log-likelihoods of the tokens and of the anchors after them.
+    next_logits: float32[vocab] logits after the last of those anchors.
+    greedy:      True where greedy decoding would have chosen the same.
     """
 
     ids: tuple[int, ...]
     scores: tuple[float, ...]
-    behind: tuple[float, ...]
-    following: Logits
+    anchor_scores: tuple[float, ...]
+    next_logits: Logits
     greedy: bool
 
 
@@ -98,12 +98,12 @@ def search(
     def complete(candidate: Candidate) -> tuple[float, Choice]:
         """The total of a complete candidate with the anchors, in one pass."""
         rows = run([*candidate.ids, *anchors], range(size - 1, size + len(anchors)))
-        behind = []
+        anchor_scores = []
         for anchor in anchors:
             after = next(rows)
-            behind.append(float(after[anchor]) - log_total(after))
-        choice = Choice(candidate.ids, candidate.scores, tuple(behind), next(rows).copy(), False)
-        return candidate.total + sum(behind), choice
+            anchor_scores.append(float(after[anchor]) - log_total(after))
+        choice = Choice(candidate.ids, candidate.scores, tuple(anchor_scores), next(rows).copy(), False)
+        return candidate.total + sum(anchor_scores), choice
 
     first, *others = grow(Candidate(0.0, (), ()), logits)
     keep(others)

@@ -1,4 +1,4 @@
-"""What the edge's tests share: a model of hashes that needs no weights, and a contract for it.
+"""Fixtures of the edge's tests: a model of hashes that needs no weights, and a contract for it.
 
 The fake engine's logits depend on every token before them and on nothing else, like a causal model's.
 """
@@ -41,7 +41,7 @@ def hash_logits(prefix: Sequence[int], seed: int = 0) -> Logits:
 
 
 class HashEngine(BaseEngine):
-    """A model whose logits are `hash_logits`; notes every pass it makes."""
+    """A model whose logits are `hash_logits`; records every pass."""
 
     def __init__(self, *, context: int = 4096, seed: int = 0) -> None:
         super().__init__(context=context, vocab=VOCAB + 3)

@@ -1,4 +1,4 @@
-"""The benchmark: every figure is there, passes are those forced decoding needs, and bad input is refused."""
+"""The benchmark: complete figures, the passes of forced decoding, errors for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor tells a sound bundle from a broken one, in words, and picks a variant for a reason."""
+"""The doctor: sound and broken bundles, in words, and the recommended variant."""
 
 from __future__ import annotations
 

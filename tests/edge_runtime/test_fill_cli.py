@@ -134,7 +134,7 @@ def test_an_empty_anchor_set_is_plain_greedy_decoding(fill: Any) -> None:
 
 
 def fails(result: tuple[int, str, str], code: int, *parts: str) -> None:
-    """One message of one cause, nothing on standard output, no traceback."""
+    """One message with one cause, nothing on standard output, no traceback."""
     assert result[0] == code, result
     assert result[1] == ""
     assert result[2].startswith("fill: ")

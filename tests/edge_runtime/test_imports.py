@@ -1,4 +1,4 @@
-"""The device installs numpy, onnxruntime and protobuf, tokenizers, zstandard; nothing may want more."""
+"""Imports of the device: numpy, onnxruntime and protobuf, tokenizers, zstandard, and nothing else."""
 
 from __future__ import annotations
 

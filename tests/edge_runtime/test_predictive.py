@@ -1,4 +1,4 @@
-"""Predictive payloads on the device: reading is filling, and other numbers are noticed."""
+"""Predictive payloads on the device: decoding yields the answer, and other numerics are detected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def some_anchors(edge: EdgeRuntime, length: int | None = 24) -> AnchorSet:
 
 
 class Ordinary:
-    """An engine that never thinks of special tokens but those that end an answer, as no anchors do."""
+    """An engine whose only special tokens are those that end an answer."""
 
     def __init__(self, edge: EdgeRuntime) -> None:
         self._engine = edge.predictive_model.engine

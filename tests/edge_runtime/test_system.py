@@ -1,4 +1,4 @@
-"""What is read from the system: processors, cores and memory."""
+"""Processors, cores and memory, read from the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bundle a payload gets: the one named, an installed one that fits, the shipped one, or a clear no."""
+"""Bundle lookup: the one named, an installed one that fits, the shipped one, or an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bundle that comes with the package: whole, of its own contract, found when no other is there."""
+"""The shipped bundle: complete, of its own contract, found where no other is installed."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def payload_event(data: bytes, delta: bool = False) -> tuple[str, Any]:
 
 
 def cloud(server: Scripted, **options: Any) -> tuple[Client, list[float]]:
-    """A client that notes how long it would have slept."""
+    """A client, and a list of the times it would have slept."""
     slept: list[float] = []
     return Client(server.url, **{"timeout": 10.0, "sleep": slept.append, **options}), slept
 
@@ -316,7 +316,7 @@ def edge(tiny_bundle: Path) -> EdgeRuntime:
 
 @pytest.fixture(scope="module")
 def sets(edge: EdgeRuntime) -> list[AnchorSet]:
-    """What a run knows after a few, some and more of its steps; the last one takes something back."""
+    """Anchors after a few, some and more steps of a run; the last set takes something back."""
     contract = edge.bundle.contract
     return [
         AnchorSet((0, 5), (40, 60), 32, contract),

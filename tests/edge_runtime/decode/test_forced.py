@@ -1,4 +1,4 @@
-"""Forced decoding against a decoder that runs one pass a position, written from the paper's section 3.2."""
+"""Forced decoding against a decoder that runs one pass per position, written from the paper's section 3.2."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LogitsAfter = Callable[..., np.ndarray]
 def one_at_a_time(
     logits_after: LogitsAfter, prompt: Sequence[int], anchors: AnchorSet, limit: int, seed: int = 0
 ) -> list[tuple[int, bool, float]]:
-    """(id, was forced, log P) of each token: a prediction a position, nothing shared with `fill`."""
+    """(id, was forced, log P) of each token: one prediction per position, nothing shared with `fill`."""
     forced = anchors.by_position
     last = max(forced, default=-1)
     dense = len(forced) / anchors.canvas > 0.4

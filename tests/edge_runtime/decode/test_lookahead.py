@@ -1,4 +1,4 @@
-"""Lookahead: gaps that fit the anchors behind them, against a search that tries everything."""
+"""Lookahead: gaps that fit the anchors after them, against an exhaustive search."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_best_within_the_beam_is_chosen(
         size = end - begin
         if not size:
             continue
-        run = list(itertools.takewhile(places.__contains__, range(end, end + lookahead.BEHIND)))
+        run = list(itertools.takewhile(places.__contains__, range(end, end + lookahead.MAX_SCORED_ANCHORS)))
         run = [places[place] for place in run]
         candidates: list[tuple[int, ...]] = [()]
         for _ in range(size):

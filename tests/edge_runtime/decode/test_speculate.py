@@ -1,4 +1,4 @@
-"""Guesses in the gaps: they never change a token, and are made only where they pay."""
+"""Speculation: drafts never change a token, and are made only where they pay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Echo(BaseEngine):
 
 
 class Whim:
-    """Guesses anything, as the test draws it."""
+    """Drafts anything, as the test draws it."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.data = data

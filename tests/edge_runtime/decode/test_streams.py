@@ -1,4 +1,4 @@
-"""Streams read by callback and by `async for`, and answers whose payload comes late."""
+"""Streams read by callback and by `async for`, and answers refined by late payloads."""
 
 from __future__ import annotations
 
@@ -125,20 +125,20 @@ def test_errors_come_through_an_async_stream(make_engine: MakeEngine, make_ancho
 def settle(
     stream: Any, payload: Future[AnchorSet], anchors: AnchorSet, after: int
 ) -> tuple[list[Token], int]:
-    """Reads a late stream whose payload comes after some tokens: (tokens that stand, number of cuts)."""
+    """Reads a refined stream whose payload arrives after some tokens: (tokens kept, retractions)."""
     tokens: list[Token] = []
-    cuts = 0
+    retractions = 0
     for number, item in enumerate(stream):
         if isinstance(item, Retract):
             assert item.position < len(tokens)
             del tokens[item.position :]
-            cuts += 1
+            retractions += 1
         else:
             assert item.position == len(tokens)
             tokens.append(item)
         if number + 1 == after:
             payload.set_result(anchors)
-    return tokens, cuts
+    return tokens, retractions
 
 
 @given(
@@ -170,11 +170,11 @@ def test_a_late_payload_gives_the_answer_of_one_in_time(
         payload.set_result(anchors)
     engine, stats = make_engine(seed=seed, context=64), FillStats()
     stream = fill_from_future(engine, prompt, payload, contract, FillOptions(), stats, timeout=0)
-    tokens, cuts = settle(stream, payload, anchors, after)
+    tokens, retractions = settle(stream, payload, anchors, after)
     if payload.done():
         assert [t.id for t in tokens] == [t.id for t in expected]
         assert [t.logprob for t in tokens] == pytest.approx([t.logprob for t in expected])
-        assert cuts <= 1
+        assert retractions <= 1
         if after == 0:
             assert tokens == expected
     else:
@@ -240,7 +240,7 @@ def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
     expected = [t.id for t in fill(make_engine(seed=seed), prompt, payloads[-1], options)]
     feed, coming = AnchorFeed(), iter(zip(payloads, [after for *_, after in sets], strict=True))
     tokens: list[Token] = []
-    cuts, wait = 0, sets[0][2]
+    retractions, wait = 0, sets[0][2]
     left = len(payloads)
     stream = fill_refined(make_engine(seed=seed, context=64), prompt, feed, contract, options)
 
@@ -261,7 +261,7 @@ def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
         if isinstance(item, Retract):
             assert item.position < len(tokens)
             del tokens[item.position :]
-            cuts += 1
+            retractions += 1
             continue
         assert item.position == len(tokens)
         tokens.append(item)
@@ -269,7 +269,7 @@ def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
         if wait < 0 and left:
             bring()
     assert [t.id for t in tokens] == expected
-    assert cuts <= len(payloads)
+    assert retractions <= len(payloads)
 
 
 def test_a_feed_that_breaks_says_so_and_one_that_ends_leaves_the_answer(

@@ -1,4 +1,4 @@
-"""The compiled chat template: what it renders, and how a broken one is refused."""
+"""The compiled chat template: rendering, and errors for a broken one."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ import hashlib
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.pair import FULL_RUN
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import problems
 from edge_runtime.bundle.lookup import SHIPPED
@@ -82,8 +82,8 @@ def sample(pipeline: Pipeline, folder: Path, number: int, family: str, difficult
     """Writes one payload; returns its entry in the index."""
     drawn = itertools.islice(problems(family, 0, held_out=True), 50 * TRIED)
     tried: list[Problem] = [problem for problem in drawn if problem.difficulty == difficulty][:TRIED]
-    steps = steps_for(FRACTION, FULL_RUN.total_steps)
-    plan = DenoiseConfig(canvas=FULL_RUN.canvas, total_steps=FULL_RUN.total_steps, steps=steps)
+    plan = pipeline.plan()
+    plan = replace(plan, steps=steps_for(FRACTION, plan.total_steps))
     made = pipeline.make([problem.prompt for problem in tried], plan, Selection())
     best = 0
     for at, (problem, one) in enumerate(zip(tried, made, strict=True)):

@@ -1,9 +1,11 @@
-"""Does the device write what the cloud meant? `python -m cloud_anchor.suite.agreement`.
+"""Agreement of the device's text with the intended one: `python -m cloud_anchor.suite.agreement`.
 
-The cloud walks an answer with one variant of the edge model and the device fills with another, on another
-processor; where the two disagree at an unsent token, the answers part. For every guard and every variant of a
-bundle: the share of prompts whose filled text is the intended one, and what the guard costs in tokens and
-bytes. Knows how to measure this; what a guard is, `edge_aware` says.
+The cloud verifies an answer with one variant of the edge model and the device fills with another, on another
+processor; where the two differ at an unsent token, the answers differ from there on. For every guard and
+every variant of a bundle: the share of prompts whose filled text is the intended one, and the cost of the
+guard in tokens and bytes.
+
+Responsible for the measurement. Not responsible for the selection (see `edge_aware`).
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from cloud_anchor.errors import CloudError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, steps_for
 from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig, edge_aware, verify_drafts
-from cloud_anchor.tiny.pair import FULL_RUN
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
+from cloud_anchor.selection.select import EDGE_AWARE, Selection, select
 from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.ort_engine import OrtEngine
-from edge_runtime.errors import EdgeError
 from payload import Shared, encode
+from payload.cli import run_command
 
 GUARDS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
 BATCH = 20
@@ -41,7 +43,7 @@ BATCH = 20
 class AgreementRow:
     """One guard: means over the prompts, and by variant the share whose text is the intended one.
 
-    passes: of the edge model in the cloud, over an answer. sent: tokens. bytes: with the prompt known.
+    passes: of the edge model in the cloud, per answer. sent: tokens. bytes: with the prompt known.
     """
 
     guard: float
@@ -56,7 +58,7 @@ def measure(
 ) -> list[AgreementRow]:
     """Every guard on every prompt, filled with every variant of the bundle."""
     if pipeline.scorer is None:
-        raise CloudError("expected a bundle to walk with, found none. Use --edge.")
+        raise CloudError("expected an edge bundle (--edge), found none")
     contract = pipeline.form.contract
     runs = denoise(pipeline.model, [pipeline.form.ids(prompt) for prompt in prompts], config, BATCH)
     engines = {name: OrtEngine.open(Bundle.open(bundle.path, name)) for name in bundle.manifest.variants}
@@ -66,22 +68,22 @@ def measure(
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("fills", total=len(GUARDS) * len(runs))
         for guard in GUARDS:
-            found = verify_drafts(
-                pipeline.scorer, runs, contract, EdgeAwareConfig(threshold=threshold, guard=guard)
-            )
+            selection = Selection(EDGE_AWARE, EdgeAwareConfig(threshold=threshold, guard=guard))
             equal = dict.fromkeys(engines, 0)
-            sent = size = 0
-            for run, walked in zip(runs, found, strict=True):
-                anchors = edge_aware(run, walked, contract)
+            passes = sent = size = 0
+            for run, selected in zip(runs, select(runs, contract, selection, pipeline.scorer), strict=True):
+                assert selected.walk is not None  # it is edge-aware
+                anchors = selected.anchors
+                passes += selected.walk.passes
                 sent += len(anchors)
                 size += len(encode(anchors, Shared(contract, run.prompt_ids), extras=run.extras()))
                 for name, engine in engines.items():
-                    written = [token.id for token in fill(engine, list(run.prompt_ids), anchors, quiet)]
-                    equal[name] += written == walked.text
+                    filled = [token.id for token in fill(engine, list(run.prompt_ids), anchors, quiet)]
+                    equal[name] += filled == selected.walk.text
                 progress.advance(bar)
             n = len(runs)
-            passes = sum(walked.passes for walked in found) / n
-            rows.append(AgreementRow(guard, passes, sent / n, size / n, {k: v / n for k, v in equal.items()}))
+            shares = {name: count / n for name, count in equal.items()}
+            rows.append(AgreementRow(guard, passes / n, sent / n, size / n, shares))
     return rows
 
 
@@ -97,23 +99,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--edge", type=Path, default=SHIPPED, help="bundle (default: the shipped one)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
-    try:
-        pipeline = Pipeline.open("tiny", edge=args.edge)
-        steps = steps_for(args.fraction, FULL_RUN.total_steps)
-        config = replace(commit_in_parallel(FULL_RUN), steps=steps)
-        prompts = [problem.prompt for problem in held_out_problems(args.prompts)]
-        rows = measure(pipeline, Bundle.open(args.edge), prompts, config, args.threshold)
-    except (CloudError, EdgeError) as error:
-        print(f"agreement: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return run_command("agreement", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    pipeline = Pipeline.open("tiny", edge=args.edge)
+    plan = pipeline.plan()
+    steps = steps_for(args.fraction, plan.total_steps)
+    config = commit_in_parallel(replace(plan, steps=steps))
+    prompts = [problem.prompt for problem in held_out_problems(args.prompts)]
+    rows = measure(pipeline, Bundle.open(args.edge), prompts, config, args.threshold)
     if args.json:
         print(json.dumps([asdict(row) for row in rows]))
         return 0
-    table = Table(
-        title=f"Text as intended after {steps} of {FULL_RUN.total_steps} steps, {args.prompts} prompts"
-    )
+    table = Table(title=f"Text as intended after {steps} of {plan.total_steps} steps, {args.prompts} prompts")
     for column in ("guard", "cloud passes", "tokens sent", "bytes", *rows[0].equal):
         table.add_column(column, justify="right")
     for row in rows:

@@ -1,8 +1,9 @@
-"""What a device can be sent of an unfinished answer, and the controls beside it.
+"""Experimental conditions: the product's selections of an unfinished run, and the controls beside them.
 
-Every condition turns a run, stopped early, into an AnchorSet; the edge fills all of them alike, but for those
-that show the tokens alone. The controls that need the finished answer (a prefix of it, tokens at random from
-it) say what a selection has to beat. Does not know how answers are measured.
+Each condition turns a run, stopped early, into an AnchorSet, which the edge model fills unless the condition
+shows the tokens alone. Selections are those of `cloud_anchor.selection`; the controls that need the finished
+answer (a prefix of it, tokens at random from it) are defined here and say what a selection has to beat.
+Responsible for what is compared. Not responsible for how answers are measured (see `lab`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from functools import cached_property, partial
 
 from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.edge_aware import EdgeAwareConfig, verify_drafts
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import Scorer
+from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, PAPER, Selection, select
 from payload import AnchorSet, Contract
 
-TRUST = 0.5
-"""Probability from which a prediction of tiny-dream binds: its early ones on long answers are often poor."""
+CLAIMED_THRESHOLD = 0.5
+"""Threshold of the edge-aware selection in claims about quota runs: fixed before the measurements."""
 
-THRESHOLDS = (0.0, 0.3, 0.5, 0.8)
+THRESHOLDS = (0.0, 0.3, CLAIMED_THRESHOLD, 0.8)
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Situation:
     """One prompt at one fraction of the steps.
 
     early: the run stopped there; full: the same run's finished answer, as token ids.
-    parallel: another run of as many steps, that commits whatever is sure at once; None where there is none.
+    parallel: another run of as many steps with parallel commits; None where there is none.
     """
 
     early: Denoised
@@ -40,27 +42,58 @@ class Situation:
     parallel: Denoised | None = None
 
     def anchors(self, tokens: dict[int, int], length: int | None = None) -> AnchorSet:
+        """These tokens by position, without special tokens."""
         kept = {p: t for p, t in tokens.items() if t < self.contract.vocab_size}
         return self.early.anchors(kept, self.contract, length)
 
+    def select(self, selection: Selection) -> AnchorSet:
+        """The anchors of a selection; they may be none."""
+        (selected,) = select([self.early], self.contract, selection, self.scorer)
+        return selected.anchors
+
     @cached_property
     def committed(self) -> dict[int, int]:
-        """What is committed before the first end marker, by position."""
+        """The tokens committed before the first end marker, by position."""
         return {p: t for p, t in enumerate(self.early.answer) if t != self.early.mask_id}
 
 
-def nothing(at: Situation) -> AnchorSet:
-    """No anchors: the edge model alone."""
-    return at.anchors({})
+Select = Callable[[Situation], AnchorSet]
 
 
 def committed(at: Situation) -> AnchorSet:
-    """The paper's anchors (section 3.1): everything committed, at its place."""
-    return at.anchors(at.committed, at.early.length)
+    """The paper's anchors (section 3.1)."""
+    return at.select(Selection(PAPER))
+
+
+def confident(at: Situation, threshold: float) -> AnchorSet:
+    """The predictions of at least this probability, and the predicted length."""
+    return at.select(Selection(CONFIDENCE, EdgeAwareConfig(threshold=threshold)))
+
+
+def draft(at: Situation) -> AnchorSet:
+    """The diffusion model's prediction at every position: stopping early, without an edge model."""
+    return confident(at, 0.0)
+
+
+def edge_aware(at: Situation, threshold: float) -> AnchorSet:
+    """The edge-aware selection in which predictions of at least this probability bind."""
+    return at.select(Selection(EDGE_AWARE, EdgeAwareConfig(threshold=threshold)))
+
+
+def default(at: Situation) -> AnchorSet:
+    """The product's default selection with the product's default options."""
+    return at.select(Selection())
+
+
+def in_parallel(at: Situation, select: Select) -> AnchorSet:
+    """A selection from the run with parallel commits; raises ValueError where there is none."""
+    if at.parallel is None:
+        raise ValueError("expected a run that commits in parallel, found none")
+    return select(replace(at, early=at.parallel))
 
 
 def leading_run(at: Situation) -> AnchorSet:
-    """Only the anchors before the first gap; the edge goes on alone."""
+    """Only the anchors before the first gap; the edge model continues alone."""
     run: dict[int, int] = {}
     for position in range(at.early.canvas):
         if position not in at.committed:
@@ -81,33 +114,6 @@ def scattered(at: Situation) -> AnchorSet:
     return at.anchors({p: at.full[p] for p in places})
 
 
-def draft(at: Situation) -> AnchorSet:
-    """The diffusion model's current prediction at every position: stopping early, no edge model."""
-    return confident(at, 0.0)
-
-
-def confident(at: Situation, threshold: float = TRUST) -> AnchorSet:
-    """The current predictions of at least this probability, and the predicted length."""
-    answer = at.early.predicted_answer
-    kept = {p: t for p, t in enumerate(answer) if at.early.confidence[p] >= threshold}
-    return at.anchors(kept, len(answer))
-
-
-def product(at: Situation, threshold: float = TRUST) -> AnchorSet:
-    """The current predictions that the edge model would not have written by itself."""
-    if not at.early.predicted_answer:
-        return at.anchors({}, 0)
-    (found,) = verify_drafts(at.scorer, [at.early], at.contract, EdgeAwareConfig(threshold=threshold))
-    return at.anchors({p: found.text[p] for p in found.sent}, len(found.text))
-
-
-def swiftly(at: Situation, select: Callable[[Situation], AnchorSet]) -> AnchorSet:
-    """A selection from the run that commits in parallel; raises ValueError where there is none."""
-    if at.parallel is None:
-        raise ValueError("expected a run that commits in parallel, found none")
-    return select(replace(at, early=at.parallel))
-
-
 def random_tokens(at: Situation) -> AnchorSet:
     """The anchors' positions with other tokens, drawn from the whole vocabulary (section 4.4)."""
     rng = random.Random(at.seed)
@@ -125,9 +131,9 @@ def random_positions(at: Situation) -> AnchorSet:
 
 @dataclass(frozen=True)
 class Condition:
-    """A selection, and whether the edge fills what it leaves open."""
+    """A selection or control; `filled` where the edge model fills the positions that it leaves open."""
 
-    select: Callable[[Situation], AnchorSet]
+    select: Select
     filled: bool = True
 
 
@@ -151,17 +157,19 @@ CONDITIONS: dict[str, Condition] = {
     SCATTERED: Condition(scattered),
     DRAFT: Condition(draft, filled=False),
     "predictions, p >= 0.8, filled": Condition(partial(confident, threshold=0.8)),
-    **{aware(threshold): Condition(partial(product, threshold=threshold)) for threshold in THRESHOLDS},
+    **{aware(threshold): Condition(partial(edge_aware, threshold=threshold)) for threshold in THRESHOLDS},
 }
-"""What is compared at every fraction, by the name a table gives it."""
+"""Conditions compared at every fraction, by the name that tables give them."""
 
-SWIFT = "edge-aware, parallel commits"
-SWIFT_DRAFT = "early stop, parallel commits"
+PRODUCT = "edge-aware, parallel commits"
+PRODUCT_CLAIMED = f"{PRODUCT}, p >= {CLAIMED_THRESHOLD:g}"
+PARALLEL_DRAFT = "early stop, parallel commits"
 PARALLEL_CONDITIONS: dict[str, Condition] = {
-    SWIFT_DRAFT: Condition(partial(swiftly, select=draft), filled=False),
-    SWIFT: Condition(partial(swiftly, select=product)),
+    PARALLEL_DRAFT: Condition(partial(in_parallel, select=draft), filled=False),
+    PRODUCT: Condition(partial(in_parallel, select=default)),
+    PRODUCT_CLAIMED: Condition(partial(in_parallel, select=partial(edge_aware, threshold=CLAIMED_THRESHOLD))),
 }
-"""What the product sends, and its own control: as many steps, in which whatever is sure commits at once."""
+"""The product with its defaults, and controls of as many steps with parallel commits."""
 
 ABLATION: dict[str, Condition] = {
     ANCHORS: CONDITIONS[ANCHORS],
@@ -176,16 +184,15 @@ ORDERS: dict[str, dict[str, object]] = {
 }
 """The paper's order and settings, and the unfiltered one."""
 
-
 PARALLEL = "parallel"
-"""The name of the run that commits in parallel, in the order by confidence."""
+"""The name of the run with parallel commits, in the order by confidence."""
 
 
 def plan(order: str, base: DenoiseConfig) -> DenoiseConfig:
-    """`base` with the settings of an order."""
-    return replace(base, **ORDERS[order])  # type: ignore[arg-type]
+    """`base` with the settings of an order, committing the schedule's quota."""
+    return replace(base, commit="quota", **ORDERS[order])  # type: ignore[arg-type]
 
 
 def parallel_plan(base: DenoiseConfig, steps: int) -> DenoiseConfig:
-    """`base`, run for so many steps with parallel commits, and no stop: it is looked at on the way."""
+    """`base` with parallel commits for this many steps, without a stop rule: it is observed on the way."""
     return replace(commit_in_parallel(base), steps=steps, stop=None)

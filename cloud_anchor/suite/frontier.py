@@ -1,9 +1,9 @@
 """Bytes against fidelity: `python -m cloud_anchor.suite.frontier`.
 
-The same AnchorSets in every codec, on held-out prompts of the tiny pair, with what writing and reading them
-takes; and the finished answer, as text and as tokens. Every payload is read back before it counts. Resumable;
-writes the table that `cloud_anchor.anchor --target-f1` chooses from, and a plot. Knows what is measured; what
-is sent is decided elsewhere (`suite.conditions`).
+The same AnchorSets in every codec, on held-out prompts of the tiny pair, with the passes and seconds of
+writing and reading them; and the finished answer, as text and as tokens. Every payload is read back before it
+counts. Resumable; writes the table that `cloud_anchor.anchor --target-f1` chooses from, and a plot.
+Responsible for the measurement. Not responsible for the selections (see `selection`).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from cloud_anchor.errors import CloudError
 from cloud_anchor.metrics import bootstrap, word_f1
-from cloud_anchor.sampling.config import steps_for
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise_steps
-from cloud_anchor.selection.scorer import EngineScorer
-from cloud_anchor.suite.conditions import Situation, committed, draft, parallel_plan, product, swiftly
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
+from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, PAPER, Selection, select
+from cloud_anchor.suite.conditions import parallel_plan
 from cloud_anchor.suite.store import Record, Store
 from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.pair import FULL_RUN, Pair
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillStats
-from edge_runtime.errors import EdgeError
 from edge_runtime.runtime import EdgeRuntime
 from payload import TOLERANCE, AnchorSet, Codec, PayloadError, Shared, decode, encode
+from payload.cli import run_command
 from payload.files import write_whole
 
 FRACTIONS = (0.1, 0.15, 0.25)
@@ -49,14 +49,14 @@ WHOLE = 1.0
 BATCH = 20
 PHASE = "frontier"
 
-SELECTIONS: dict[tuple[str, float], Callable[[Situation], AnchorSet]] = {
-    ("paper", 0.0): committed,
-    ("edge-aware", 0.5): lambda at: swiftly(at, lambda at: product(at, 0.5)),
-    ("edge-aware", 0.0): lambda at: swiftly(at, lambda at: product(at, 0.0)),
-    ("confidence", 0.0): lambda at: swiftly(at, draft),
-}
-"""By selection and threshold, as `cloud_anchor.anchor` names them, and with the commit rules it has for them.
-The last is every current prediction.
+SELECTIONS = (
+    Selection(PAPER),
+    Selection(EDGE_AWARE, EdgeAwareConfig(threshold=0.5)),
+    Selection(EDGE_AWARE, EdgeAwareConfig(threshold=0.0)),
+    Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0)),
+)
+"""The last is every current prediction. Each is taken from a run with the product's commit rule for it, but
+without a stop rule.
 """
 
 CODECS = (Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT, Codec.PREDICTIVE)
@@ -65,47 +65,59 @@ FILLED = (Codec.COMPACT, Codec.PREDICTIVE)
 
 
 class FrontierBench:
-    """One pair, and how an AnchorSet is measured with it."""
+    """A pipeline and the runtime of its device, and the measurement of AnchorSets with them.
 
-    def __init__(self, pair: Pair, tolerance: float) -> None:
-        self.pair = pair
+    tolerance: of codec predictive, in nats.
+    """
+
+    def __init__(self, pipeline: Pipeline, edge: EdgeRuntime, tolerance: float) -> None:
+        self.pipeline = pipeline
+        self.edge = edge
         self.tolerance = tolerance
-        self.scorer = EngineScorer(pair.edge.engine, pair.form.contract.eos_ids)
+        self.plan = replace(pipeline.plan(), commit="quota")
+        self.fingerprint = edge.bundle.manifest.fingerprint(edge.bundle.variant_name).hex()
+
+    def text(self, ids: Sequence[int]) -> str:
+        return self.pipeline.form.tokenizer.decode(list(ids))
 
     def runs(self, prompts: Sequence[list[int]]) -> tuple[list[list[Denoised]], list[list[Denoised]]]:
         """For each prompt its run stopped at each of the fractions and, last, finished; and its run with
         parallel commits at each of the fractions.
         """
-        stops = [steps_for(fraction, FULL_RUN.total_steps) for fraction in FRACTIONS]
+        stops = [steps_for(fraction, self.plan.total_steps) for fraction in FRACTIONS]
+        parallel = self._runs_at(prompts, parallel_plan(self.plan, max(stops)), stops)
+        return self._runs_at(prompts, self.plan, [*stops, self.plan.total_steps]), parallel
+
+    def _runs_at(
+        self, prompts: Sequence[list[int]], config: DenoiseConfig, stops: Sequence[int]
+    ) -> list[list[Denoised]]:
         rows: list[list[Denoised]] = [[] for _ in prompts]
-        swift: list[list[Denoised]] = [[] for _ in prompts]
-        config = parallel_plan(FULL_RUN, max(stops))
-        for state in denoise_steps(self.pair.dream, prompts, config):
+        for state in denoise_steps(self.pipeline.model, prompts, config):
             if state.steps[0] in stops:
-                for row, run in zip(swift, state.results(self.pair.dream, config), strict=True):
+                for row, run in zip(rows, state.results(self.pipeline.model, config), strict=True):
                     row.append(run)
-        for state in denoise_steps(self.pair.dream, prompts, FULL_RUN):
-            if state.steps[0] in (*stops, FULL_RUN.total_steps):
-                for row, run in zip(rows, state.results(self.pair.dream, FULL_RUN), strict=True):
-                    row.append(run)
-        return rows, swift
+        return rows
 
     def item(
-        self, name: str, problem: Problem, runs: Sequence[Denoised], swift: Sequence[Denoised], seed: int
+        self, name: str, problem: Problem, runs: Sequence[Denoised], parallel: Sequence[Denoised]
     ) -> Record:
-        """Everything about one prompt."""
+        """The record of one prompt."""
         full = runs[-1].answer
-        text = self.pair.text(full)
-        contract = self.pair.form.contract
+        text = self.text(full)
+        contract = self.pipeline.form.contract
         rows = []
-        for fraction, run, parallel in zip(FRACTIONS, runs, swift, strict=False):
-            at = Situation(run, full, contract, self.scorer, seed, parallel)
-            for (select, threshold), choose in SELECTIONS.items():
-                setting = {"fraction": fraction, "select": select, "threshold": threshold}
-                source = run if select == "paper" else parallel
-                rows.append(setting | self.measure(problem, choose(at), source, text))
+        for fraction, run, parallel_run in zip(FRACTIONS, runs, parallel, strict=False):
+            for selection in SELECTIONS:
+                setting = {
+                    "fraction": fraction,
+                    "select": selection.name,
+                    "threshold": selection.config.threshold,
+                }
+                source = parallel_run if selection.sends_predictions else run
+                (selected,) = select([source], contract, selection, self.pipeline.scorer)
+                rows.append(setting | self.measure(problem, selected.anchors, source, text))
         whole = AnchorSet.of(dict(enumerate(full)), runs[-1].canvas, contract, len(full))
-        setting = {"fraction": WHOLE, "select": "confidence", "threshold": 0.0}
+        setting = {"fraction": WHOLE, "select": CONFIDENCE, "threshold": 0.0}
         rows.append(setting | self.measure(problem, whole, runs[-1], text))
         return {
             "id": name,
@@ -133,8 +145,8 @@ class FrontierBench:
         shared = Shared(
             anchors.contract,
             run.prompt_ids,
-            self.pair.form.tokenizer,
-            predictor=self.pair.edge.predictive_model.predictor(run.prompt_ids, stats),
+            self.pipeline.form.tokenizer,
+            predictor=self.edge.predictive_model.predictor(run.prompt_ids, stats),
         )
         data = encode(anchors, shared, codec, tolerance=self.tolerance, draft=run.predicted_answer)
         seconds = time.perf_counter() - started
@@ -142,9 +154,9 @@ class FrontierBench:
 
     def _decode(self, data: bytes, anchors: AnchorSet, problem: Problem, reference: str) -> Record:
         codec = Codec(data[0] >> 3 & 7)
-        edge, started = self.pair.edge, time.perf_counter()
+        edge, started = self.edge, time.perf_counter()
         if codec not in FILLED:
-            found = decode(data, Shared(anchors.contract, tokens=self.pair.form.tokenizer))
+            found = decode(data, Shared(anchors.contract, tokens=self.pipeline.form.tokenizer))
             return {"exact": found == anchors, "decode_seconds": time.perf_counter() - started}
         try:
             request = edge.read(data, problem.prompt)
@@ -152,7 +164,7 @@ class FrontierBench:
             return {"exact": False, "error": str(error)}
         answer = edge.fill(request, edge.options(score_anchors=False, speculate="off"))
         tokens = list(answer)
-        text = self.pair.text([token.id for token in tokens])
+        text = self.text([token.id for token in tokens])
         return {
             "exact": request.anchors == anchors,
             "decode_seconds": time.perf_counter() - started,
@@ -183,9 +195,9 @@ def measure_all(bench: FrontierBench, problems: Sequence[Problem], store: Store)
     left = [(name, problem) for name, problem in left if name not in done]
     for begin in range(0, len(left), BATCH):
         group = left[begin : begin + BATCH]
-        runs, swift = bench.runs([bench.pair.form.ids(problem.prompt) for _, problem in group])
-        for (name, problem), row, parallel in zip(group, runs, swift, strict=True):
-            store.add(PHASE, bench.item(name, problem, row, parallel, int(name)))
+        prompts = [bench.pipeline.form.ids(problem.prompt) for _, problem in group]
+        for (name, problem), *runs in zip(group, *bench.runs(prompts), strict=True):
+            store.add(PHASE, bench.item(name, problem, *runs))
             yield
 
 
@@ -216,23 +228,23 @@ def _summary(setting: tuple[float, str, float], rows: Sequence[Record]) -> Recor
 
 
 def report_of(bench: FrontierBench, records: Sequence[Record]) -> Record:
-    """What is written as JSON: the pair, the settings to choose from, and all means."""
+    """The report as JSON: the pair, the settings to choose from, and all means."""
     rows = summarise(records)
-    manifest = bench.pair.edge.bundle.manifest
+    bundle = bench.edge.bundle
     texts = {how: sum(r["text"][how] for r in records) / len(records) for how in records[0]["text"]}
     whole = next(row for row in rows if row["fraction"] == WHOLE)
     dictionary = texts["zstd-19, prompt as dictionary"]
     return {
-        "ranking": manifest.fingerprint(bench.pair.edge.bundle.variant_name).hex(),
-        "contract": manifest.contract.identity,
-        "variant": bench.pair.edge.bundle.variant_name,
+        "ranking": bench.fingerprint,
+        "contract": bundle.contract.identity,
+        "variant": bundle.variant_name,
         "guard": bench.tolerance,
         "prompts": len(records),
-        "total_steps": FULL_RUN.total_steps,
+        "total_steps": bench.plan.total_steps,
         "settings": [
             {
                 **{key: row[key] for key in ("fraction", "select", "threshold")},
-                "total_steps": FULL_RUN.total_steps,
+                "total_steps": bench.plan.total_steps,
                 "codec": codec.label,
                 **{key: row[codec.label][key] for key in ("f1", "low", "bytes")},
             }
@@ -313,8 +325,9 @@ def plot(report: Record) -> bytes:
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    for index, (select, threshold) in enumerate(SELECTIONS):
-        rows = [r for r in report["rows"] if (r["select"], r["threshold"]) == (select, threshold)]
+    for index, selection in enumerate(SELECTIONS):
+        setting = (selection.name, selection.config.threshold)
+        rows = [r for r in report["rows"] if (r["select"], r["threshold"]) == setting]
         rows = [r for r in rows if r["fraction"] < WHOLE]
         marks = ((Codec.TEMPLATE_GZIP, ":", "x"), (Codec.COMPACT, "--", "s"), (Codec.PREDICTIVE, "-", "o"))
         for codec, line, mark in marks:
@@ -364,27 +377,23 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.prompts < 1:
         parser.error(f"--prompts: expected at least 1, found {args.prompts}")
-    try:
-        pair = Pair.load(args.model, args.edge, args.threads)
-        if args.variant:
-            pair = replace(pair, edge=EdgeRuntime.open(args.edge, args.variant, threads=args.threads))
-        bench = FrontierBench(pair, args.rank_tolerance)
-        settings = {"model": args.model, "seed": args.seed, "guard": args.rank_tolerance}
-        ranking = pair.edge.bundle.manifest.fingerprint(pair.edge.bundle.variant_name).hex()
-        store = Store(args.out, settings | {"ranking": ranking})
-        problems = held_out_problems(args.prompts, args.seed)
-        console = Console(stderr=True)
-        left = args.prompts - len(store.records(PHASE))
-        for _ in track(measure_all(bench, problems, store), "prompts", max(0, left), console=console):
-            pass
-        report = report_of(bench, list(store.records(PHASE).values())[: args.prompts])
-        store.write("frontier.json", json.dumps(report, indent=1) + "\n")
-        write_whole(args.out / "frontier.png", plot(report))
-    except (CloudError, EdgeError, PayloadError) as error:
-        print(f"frontier: {error}", file=sys.stderr)
-        return error.exit_code if not isinstance(error, PayloadError) else 3
-    except KeyboardInterrupt:
-        return 130
+    return run_command("frontier", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    edge = EdgeRuntime.open(args.edge, args.variant, threads=args.threads)
+    bench = FrontierBench(Pipeline.open(args.model, edge=edge, device="cpu"), edge, args.rank_tolerance)
+    settings = {"model": args.model, "seed": args.seed, "guard": args.rank_tolerance}
+    store = Store(args.out, settings | {"ranking": bench.fingerprint})
+    problems = held_out_problems(args.prompts, args.seed)
+    left = args.prompts - len(store.records(PHASE))
+    for _ in track(
+        measure_all(bench, problems, store), "prompts", max(0, left), console=Console(stderr=True)
+    ):
+        pass
+    report = report_of(bench, list(store.records(PHASE).values())[: args.prompts])
+    store.write("frontier.json", json.dumps(report, indent=1) + "\n")
+    write_whole(args.out / "frontier.png", plot(report))
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(bytes_table(report))
     console.print(cost_table(report))

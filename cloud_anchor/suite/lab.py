@@ -1,6 +1,6 @@
-"""What a measurement needs at hand: the models, loaded, and one item with its runs.
+"""The loaded models of a measurement, and one item with its runs.
 
-Knows how an answer is made of anchors and how it is scored. Does not know which answers are compared (see
+Responsible for filling anchors and scoring answers. Not responsible for which answers are compared (see
 `phases`).
 """
 
@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
+from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.selection.scorer import EngineScorer, Span
@@ -20,8 +21,8 @@ from cloud_anchor.suite.conditions import ALONE, FULL, PARALLEL, Condition, Situ
 from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.runs import Run
-from cloud_anchor.tiny.pair import Pair
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Codec, Shared, encode
 
 FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.4)
@@ -32,53 +33,51 @@ PAPER_FRACTIONS = (0.1, 0.25)
 
 @dataclass(frozen=True)
 class Edge:
-    """One edge model: its name in the tables, and the diffusion model paired with it."""
+    """One edge model: its name in the tables, and its bundle, loaded."""
 
     name: str
-    pair: Pair
+    runtime: EdgeRuntime
     parameters: int
 
     @cached_property
     def scorer(self) -> EngineScorer:
-        return EngineScorer(self.pair.edge.engine, self.pair.form.contract.eos_ids)
+        return EngineScorer(self.runtime.engine, self.runtime.bundle.contract.eos_ids)
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Everything that is loaded.
+    """The loaded models.
 
+    pipeline: the diffusion model and its prompt form, with the first edge model.
     base:    canvas, steps and seed of a run; the orders vary the rest.
-    edges:   the first is the one that most phases use. missing: what is not there, by name, with the reason.
+    edges:   the first is the one that most phases use. missing: models not found -> the reason.
     thinker: an autoregressive model in PyTorch, for the bridge and the Thinker; None where there is none.
     """
 
+    pipeline: Pipeline
     base: DenoiseConfig
     edges: Sequence[Edge]
     missing: dict[str, str]
     thinker: Autoregressive | None = None
-
-    @property
-    def pair(self) -> Pair:
-        return self.edges[0].pair
 
     def step(self, fraction: float) -> int:
         return steps_for(fraction, self.base.total_steps)
 
     @property
     def steps(self) -> list[int]:
-        """Where everything is compared, ascending."""
+        """Steps at which all conditions are compared, ascending."""
         return sorted({self.step(fraction) for fraction in FRACTIONS})
 
     @property
     def paper_steps(self) -> list[int]:
-        """Where the paper's smaller tables are measured: 10% and 25%."""
+        """Steps of the paper's smaller tables, 10% and 25%, ascending."""
         return sorted({self.step(fraction) for fraction in PAPER_FRACTIONS})
 
     def room(self, prompt_ids: Sequence[int]) -> str | None:
-        """Why a prompt is too long for one of the models, or None."""
+        """The reason why a prompt is too long for one of the models, or None."""
         size = len(prompt_ids) + self.base.canvas
-        limits = [("diffusion model", self.pair.dream.context)]
-        limits += [(edge.name, edge.pair.edge.engine.context) for edge in self.edges]
+        limits = [("diffusion model", self.pipeline.model.context)]
+        limits += [(edge.name, edge.runtime.engine.context) for edge in self.edges]
         for name, most in limits:
             if size > most:
                 return (
@@ -98,12 +97,12 @@ class Filled:
 
 
 class Case:
-    """One item with its runs; what is filled once is not filled again."""
+    """One item with its runs; fills, sizes and scores are cached."""
 
     def __init__(self, lab: Lab, item: Item, runs: dict[str, Run]) -> None:
         self.lab, self.item, self.runs = lab, item, runs
         self.prompt_ids = list(next(iter(runs.values())).prompt_ids)
-        self.contract = lab.pair.form.contract
+        self.contract = lab.pipeline.form.contract
         self.seed = sum(item.id.encode()) * 1_000_003 + lab.base.seed
         self._filled: dict[tuple[Any, ...], Filled] = {}
         self._sizes: dict[tuple[Any, ...], int] = {}
@@ -111,21 +110,21 @@ class Case:
         self._situations: dict[tuple[str, int, int], Situation] = {}
 
     def text(self, ids: Sequence[int]) -> str:
-        return self.lab.pair.text(list(ids))
+        return self.lab.pipeline.form.tokenizer.decode(list(ids))
 
     def situation(self, order: str, step: int, edge: int = 0) -> Situation:
-        """The run of an order after `step` steps, as the conditions see it."""
+        """The run of an order after `step` steps, as input of the conditions."""
         key = (order, step, edge)
         if key not in self._situations:
             run = self.runs[order]
-            swift = self.runs.get(PARALLEL) if order == BY_CONFIDENCE else None
+            parallel = self.runs.get(PARALLEL) if order == BY_CONFIDENCE else None
             self._situations[key] = Situation(
                 run.at(step),
                 run.answer,
                 self.contract,
                 self.lab.edges[edge].scorer,
                 self.seed,
-                swift.at(step) if swift and step in swift.predictions else None,
+                parallel.at(step) if parallel and step in parallel.predictions else None,
             )
         return self._situations[key]
 
@@ -140,14 +139,14 @@ class Case:
         if key not in self._filled:
             stats = FillStats()
             options = FillOptions(score_anchors=False, max_tokens=self.lab.base.canvas)
-            engine = self.lab.edges[edge].pair.edge.engine
+            engine = self.lab.edges[edge].runtime.engine
             tokens = list(fill(engine, prompt, anchors, options, stats))
             forced = [token.source is Source.ANCHOR for token in tokens]
             self._filled[key] = Filled([token.id for token in tokens], forced, stats.passes)
         return self._filled[key]
 
     def alone(self, edge: int = 0) -> Filled:
-        """What the edge says without any help."""
+        """The edge model's answer without anchors."""
         return self.fill(self.empty(), edge)
 
     def size(self, anchors: AnchorSet, codec: Codec = Codec.COMPACT, primed: bool = True) -> int:
@@ -155,12 +154,12 @@ class Case:
         key = (codec, primed, anchors.positions, anchors.ids, anchors.length)
         if key not in self._sizes:
             ids = self.prompt_ids if primed else None
-            shared = Shared(self.contract, ids, self.lab.pair.form.tokenizer)
+            shared = Shared(self.contract, ids, self.lab.pipeline.form.tokenizer)
             self._sizes[key] = len(encode(anchors, shared, codec))
         return self._sizes[key]
 
     def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
-        """Every measure of closeness to `reference`, and whether the answer is right."""
+        """All similarity measures against `reference`, and `right`: 1 for a correct answer."""
         text, wanted = self.text(ids), self.text(reference)
         key = (text, tuple(ids), tuple(reference))
         if key not in self._scores:
@@ -201,7 +200,7 @@ class Case:
         ]
 
     def own(self, text: Sequence[int], positions: Sequence[int], edge: int = 0) -> float | None:
-        """Share of these positions of a text at which the edge, given what stands before, says the same."""
+        """Share of these positions of a text at which the edge model predicts the text's token."""
         if not positions:
             return None
         (reading,) = self.lab.edges[edge].scorer.score([Span(self.prompt_ids, list(text))])

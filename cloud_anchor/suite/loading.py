@@ -1,26 +1,23 @@
-"""Opening everything a run needs, by name: the diffusion model, the edge models, the Thinker.
+"""Loading of the models of a run, by name: the diffusion model, the edge models, the Thinker.
 
-Knows names, folders and what fits together. A model that is named must be there; one that is only looked for
-is reported as missing, with the reason.
+Responsible for names, folders and compatible vocabularies. A model that is named must exist; an optional one
+that does not is reported as missing, with the reason. Not responsible for measurements (see `lab`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import CheckpointError
-from cloud_anchor.model.checkpoint import TINY, find_checkpoint, load_model
-from cloud_anchor.model.dream import DreamModel
-from cloud_anchor.model.prompt_form import prompt_form, tokenizer_data
-from cloud_anchor.pipeline import DEFAULT_PLAN
-from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.model.checkpoint import TINY, find_checkpoint
+from cloud_anchor.model.prompt_form import tokenizer_data
+from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.lab import Edge, Lab
-from cloud_anchor.tiny.pair import Pair
 from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.bundle.lookup import SHIPPED, find_bundles
 from edge_runtime.bundle.manifest import ModelShape
@@ -36,7 +33,7 @@ EDGE_OF_SUMMED_FILE = 1 << 20
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a run is asked to use; see the command line for each."""
+    """Models and sizes of a run; see the command line for each."""
 
     model: str
     edges: Sequence[str]
@@ -54,25 +51,27 @@ def open_lab(wanted: Wanted, bundles: Path) -> Lab:
 
     Raises CloudError, EdgeError or ContractMismatchError.
     """
-    dream = load_model(wanted.model, device=wanted.device)
-    folder = find_checkpoint(wanted.model)
     missing: dict[str, str] = {}
-    edges = [_open_edge(name, dream, folder, bundles, wanted.threads) for name in wanted.edges]
+    edges = [_open_edge(name, bundles, wanted.threads) for name in wanted.edges]
+    pipeline = Pipeline.open(wanted.model, edge=edges[0].runtime, device=wanted.device)
     if wanted.model == "tiny" and len(edges) == 1 and wanted.edges[0] == SHIPPED.name:
         try:
-            edges.append(_open_edge(LARGER, dream, folder, bundles, wanted.threads))
+            edges.append(_open_edge(LARGER, bundles, wanted.threads))
         except CheckpointError as error:
             missing[LARGER] = str(error)
-    contract = edges[0].pair.form.contract
+    contract = edges[0].runtime.bundle.contract
     for edge in edges[1:]:
-        if edge.pair.form.contract != contract:
+        if edge.runtime.bundle.contract != contract:
             raise ContractMismatchError(
                 f"{edge.name}: expected the contract of {edges[0].name} ({contract}), found "
-                f"{edge.pair.form.contract}. Compare edge models of one vocabulary and chat template."
+                f"{edge.runtime.bundle.contract}. Compare edge models of one vocabulary and chat template."
             )
-    plan = dream.plan or DEFAULT_PLAN
-    base = DenoiseConfig(
-        canvas=wanted.canvas or plan[0], total_steps=wanted.total_steps or plan[1], seed=wanted.seed
+    plan = pipeline.plan()
+    base = replace(
+        plan,
+        canvas=wanted.canvas or plan.canvas,
+        total_steps=wanted.total_steps or plan.total_steps,
+        seed=wanted.seed,
     )
     thinker = None
     place = _thinker_folder(wanted, edges)
@@ -81,14 +80,12 @@ def open_lab(wanted: Wanted, bundles: Path) -> Lab:
     else:
         _same_vocabulary(place, contract)
         thinker = Autoregressive.load(place, contract.eos_ids, device=wanted.device, four_bit=wanted.four_bit)
-    return Lab(base, edges, missing, thinker)
+    return Lab(pipeline, base, edges, missing, thinker)
 
 
-def _open_edge(name: str, dream: DreamModel, folder: Path, bundles: Path, threads: int | None) -> Edge:
-    path = _bundle(name, bundles)
-    runtime = EdgeRuntime.open(path, threads=threads)
-    pair = Pair(dream, prompt_form(dream, folder, runtime.bundle), runtime)
-    return Edge(Path(name).name, pair, parameters(runtime.bundle.manifest.model))
+def _open_edge(name: str, bundles: Path, threads: int | None) -> Edge:
+    runtime = EdgeRuntime.open(_bundle(name, bundles), threads=threads)
+    return Edge(Path(name).name, runtime, parameters(runtime.bundle.manifest.model))
 
 
 def _bundle(name: str, bundles: Path) -> Path:
@@ -158,7 +155,7 @@ def fingerprint(lab: Lab, wanted: Wanted) -> dict[str, str]:
     """Short sums of the files behind each model, so that a run does not go on with other weights."""
     found = {"model": _sum(sorted(find_checkpoint(wanted.model).glob("*.safetensors")))}
     for edge in lab.edges:
-        found[edge.name] = _sum([edge.pair.edge.bundle.path / MANIFEST])
+        found[edge.name] = _sum([edge.runtime.bundle.path / MANIFEST])
     place = _thinker_folder(wanted, lab.edges)
     if place is not None:
         found["thinker"] = _sum(sorted(place.glob("*.safetensors")))
@@ -188,7 +185,7 @@ def about_models(lab: Lab, wanted: Wanted) -> dict[str, Any]:
     thinker = lab.thinker
     return {
         "model": wanted.model,
-        "parameters": sum(p.numel() for p in lab.pair.dream.net.parameters()),
+        "parameters": sum(p.numel() for p in lab.pipeline.model.net.parameters()),
         "canvas": lab.base.canvas,
         "total_steps": lab.base.total_steps,
         "steps": lab.steps,

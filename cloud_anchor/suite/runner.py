@@ -56,7 +56,7 @@ def _run(items: Sequence[Item], lab: Lab, store: Store) -> None:
     """The diffusion runs of some items, in one batch."""
     prompts: dict[str, list[int]] = {}
     for item in items:
-        ids = lab.pair.form.ids(item.prompt)
+        ids = lab.pipeline.form.ids(item.prompt)
         problem = lab.room(ids)
         if problem:
             store.add(RUNS, _about(item) | {"error": problem})
@@ -67,7 +67,7 @@ def _run(items: Sequence[Item], lab: Lab, store: Store) -> None:
     stops = {*lab.steps, *lab.paper_steps}
     if any(PEARL.wanted(item) for item in items):
         stops |= set(grid(lab.base.total_steps))
-    runs = make_runs(lab.pair.dream, list(prompts.values()), lab.base, sorted(stops), lab.steps)
+    runs = make_runs(lab.pipeline.model, list(prompts.values()), lab.base, sorted(stops), lab.steps)
     by_id = {item.id: item for item in items}
     for (name, ids), found in zip(prompts.items(), runs, strict=True):
         orders = {order: run.to_json() for order, run in found.items()}
@@ -77,7 +77,7 @@ def _run(items: Sequence[Item], lab: Lab, store: Store) -> None:
 def _read_runs(record: Mapping[str, object], lab: Lab) -> dict[str, Run]:
     orders: Mapping[str, Mapping[str, object]] = record["orders"]  # type: ignore[assignment]
     prompt: Sequence[int] = record["prompt_ids"]  # type: ignore[assignment]
-    steps, dream = lab.base.total_steps, lab.pair.dream
+    steps, dream = lab.base.total_steps, lab.pipeline.model
     return {order: Run.from_json(data, prompt, steps, dream) for order, data in orders.items()}
 
 

@@ -1,62 +1,78 @@
-"""The whole way on the shipped pair, shown in a terminal: `make demo`.
+"""The whole loop on the shipped pair: `make demo`.
 
-Prompt -> a tenth of the denoising steps -> anchors -> payload.bin -> forced decoding -> text, and beside it
-what the full diffusion run says. Every figure is computed from what just ran.
+Prompt -> a tenth of the denoising steps -> anchors -> payload -> forced decoding -> text, and beside it the
+full diffusion run. Every figure is computed from this run. `send` is the public API in the order of the data.
+Responsible for what is run. Not responsible for how it is shown (see `demo_view`).
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import gzip
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
-
-from cloud_anchor.errors import CloudError
-from cloud_anchor.metrics import word_f1
-from cloud_anchor.sampling.config import commit_in_parallel, steps_for
-from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import denoise, denoise_steps
-from cloud_anchor.selection.scorer import EngineScorer
-from cloud_anchor.suite.conditions import PARALLEL_CONDITIONS, SWIFT, Situation, committed
-from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.pair import FULL_RUN, Pair
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
+from cloud_anchor.tiny.demo_view import Filled, Generated, show
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems, problems
-from edge_runtime.decode.forced import FillStats, Source, Token
-from edge_runtime.errors import EdgeError
-from payload import AnchorSet, Extras, PayloadError, Shared, encode
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.runtime import EdgeRuntime, FillRequest
+from payload import AnchorSet
+from payload.cli import run_command
 from payload.files import write_whole
 
-CLOUD, EDGE, GAP = "cyan", "yellow", "·"
-SELECTIONS = {"edge-aware": PARALLEL_CONDITIONS[SWIFT].select, "paper": committed}
+
+def send(
+    pipeline: Pipeline,
+    edge: EdgeRuntime,
+    prompt: str,
+    config: DenoiseConfig,
+    selection: Selection,
+    path: Path,
+) -> Filled:
+    """One prompt's way from the cloud to the device, with the payload in a file between them."""
+    # In the cloud: denoise, select the anchors, encode.
+    started = time.perf_counter()
+    (result,) = pipeline.make([prompt], config, selection)
+    seconds = time.perf_counter() - started
+    write_whole(path, pipeline.payload(result))
+
+    # On the device: decode the payload, fill in what it leaves open.
+    data = path.read_bytes()
+    request = edge.read(data, prompt)
+    return Filled(result, seconds, data, generate(edge, request))
 
 
-@dataclass(frozen=True)
-class Run:
-    """One way through the denoising steps, and the seconds it took."""
+def generate(edge: EdgeRuntime, request: FillRequest) -> Generated:
+    """The device's answer to a request, greedy, with its cost."""
+    answer = edge.fill(request, edge.options(score_anchors=False, speculate="off"))
+    tokens = list(answer)
+    return Generated(tokens, answer.stats.passes, edge.bundle.tokenizer.decode([t.id for t in tokens]))
 
-    found: Denoised
-    seconds: float
 
-
-@dataclass(frozen=True)
-class Filled:
-    """What one payload became on the device."""
-
-    anchors: AnchorSet
-    data: bytes
-    tokens: list[Token]
-    stats: FillStats
-    text: str
+def run(
+    pipeline: Pipeline, edge: EdgeRuntime, prompt: str, problem: Problem | None, args: argparse.Namespace
+) -> None:
+    """Runs both selections and the two ends between which they lie, and shows them."""
+    full_run = pipeline.plan([prompt])
+    config = replace(full_run, steps=steps_for(args.fraction, full_run.total_steps))
+    filled = {
+        name: send(pipeline, edge, prompt, config, Selection(name), args.output)
+        for name in (EDGE_AWARE, PAPER)
+    }
+    write_whole(args.output, filled[args.select].data)
+    started = time.perf_counter()
+    (full,) = pipeline.make([prompt], full_run, Selection(PAPER))
+    seconds = time.perf_counter() - started
+    nothing = AnchorSet.empty(full_run.canvas, pipeline.form.contract)
+    alone = generate(edge, FillRequest(edge.prompt_ids(prompt), nothing))
+    show(prompt, problem, edge, filled, args.select, alone, (full, seconds), config, args.output)
 
 
 def held_out_problem(seed: int) -> Problem:
@@ -70,148 +86,6 @@ def known_problem(prompt: str) -> Problem | None:
     return next((p for p in held_out_problems(400) if p.prompt == prompt), None)
 
 
-def run_cloud(pair: Pair, prompt_ids: list[int], steps: int) -> dict[str, Run]:
-    """By name: `paper`, a quota a step, stopped after `steps`; `full`, the same to its end; `edge-aware`, in
-    which whatever is sure commits at once, for as many steps or until the answer is complete.
-    """
-    runs = {}
-    started = time.perf_counter()
-    for state in denoise_steps(pair.dream, [prompt_ids], FULL_RUN):
-        if state.steps[0] in (steps, FULL_RUN.total_steps):
-            (found,) = state.results(pair.dream, FULL_RUN)
-            name = "paper" if "paper" not in runs else "full"
-            runs[name] = Run(found, time.perf_counter() - started)
-    started = time.perf_counter()
-    (swift,) = denoise(pair.dream, [prompt_ids], replace(commit_in_parallel(FULL_RUN), steps=steps))
-    runs["edge-aware"] = Run(swift, time.perf_counter() - started)
-    runs.setdefault("full", runs["paper"])
-    return runs
-
-
-def fill_file(pair: Pair, prompt: str, path: Path, anchors: AnchorSet, extras: Extras) -> Filled:
-    """Write the payload, read it back and fill it, as a device would."""
-    data = encode(anchors, Shared(anchors.contract, pair.form.ids(prompt)), extras=extras)
-    write_whole(path, data)
-    request = pair.edge.read(path.read_bytes(), prompt)
-    tokens, stats = pair.fill(request.prompt_ids, request.anchors)
-    return Filled(request.anchors, data, tokens, stats, pair.text([t.id for t in tokens]))
-
-
-def show_anchors(pair: Pair, anchors: AnchorSet) -> Text:
-    """The anchors at their places, a dot for each position that is left to the device."""
-    text = Text()
-    at = anchors.by_position
-    end = anchors.length if anchors.length is not None else (max(at, default=-1) + 1)
-    for position in range(end):
-        if position in at:
-            text.append(pair.text([at[position]]), style=f"bold {CLOUD}")
-        else:
-            text.append(GAP, style=EDGE)
-    if anchors.length is None:
-        text.append(" ...", style="dim")
-    return text
-
-
-def show_tokens(pair: Pair, tokens: list[Token]) -> Text:
-    """The filled text, cloud and edge tokens in two colours."""
-    text = Text()
-    stream = pair.edge.text_stream()
-    for token in tokens:
-        style = f"bold {CLOUD}" if token.source is Source.ANCHOR else EDGE
-        text.append(stream.push(token.id), style=style)
-    text.append(stream.flush())
-    return text
-
-
-def _verdict(problem: Problem | None, text: str) -> str:
-    return "unchecked" if problem is None else "right" if is_right(problem, text) else "wrong"
-
-
-def run(pair: Pair, prompt: str, problem: Problem | None, fraction: float, select: str, path: Path) -> None:
-    """Show everything for one prompt; writes the payload to `path`."""
-    console = Console()
-    steps = steps_for(fraction, FULL_RUN.total_steps)
-    prompt_ids = pair.form.ids(prompt)
-    runs = run_cloud(pair, prompt_ids, steps)
-    full = runs["full"].found
-    scorer = EngineScorer(pair.edge.engine, pair.form.contract.eos_ids)
-    situation = Situation(
-        runs["paper"].found, full.answer, pair.form.contract, scorer, 0, runs["edge-aware"].found
-    )
-    reference = pair.text(full.answer)
-    filled = {
-        name: fill_file(pair, prompt, path, choose(situation), runs[name].found.extras())
-        for name, choose in SELECTIONS.items()
-    }
-    chosen = filled[select]
-    write_whole(path, chosen.data)
-    alone_tokens, alone_stats = pair.fill(prompt_ids, situation.anchors({}))
-    alone = pair.text([t.id for t in alone_tokens])
-    ran = runs[select].found.steps
-
-    note = "" if problem is None else f" ({problem.family}, {problem.difficulty}; not in the training set)"
-    console.print(Panel(prompt, title=f"prompt{note}", title_align="left"))
-    console.print(
-        Panel(
-            show_anchors(pair, chosen.anchors),
-            title=f"anchors after {ran} of {FULL_RUN.total_steps} diffusion steps, chosen {select}; "
-            f"[{EDGE}]{GAP}[/] is left to the device",
-            title_align="left",
-        )
-    )
-    console.print(
-        Panel(
-            show_tokens(pair, chosen.tokens),
-            title=f"filled on the device: [bold {CLOUD}]cloud[/] and [{EDGE}]edge[/] tokens",
-            title_align="left",
-        )
-    )
-    console.print(
-        Panel(reference, title=f"full diffusion run, {FULL_RUN.total_steps} steps", title_align="left")
-    )
-    _table(console, problem, reference, alone, alone_stats, len(alone_tokens), filled, len(full.answer))
-    packed = len(gzip.compress(reference.encode(), mtime=0))
-    saved = FULL_RUN.total_steps - ran
-    console.print(
-        f"payload        [bold]{len(chosen.data)} bytes[/] in {path}, against {packed} for gzip of the full "
-        "text\n"
-        f"diffusion      {ran} steps run of {steps} asked for, [bold]{saved} of {FULL_RUN.total_steps} "
-        "saved[/] "
-        f"({runs[select].seconds:.2f} s against {runs['full'].seconds:.2f} s)\n"
-        f"edge           {chosen.stats.passes} forward passes for {len(chosen.tokens)} tokens\n"
-        f"once more      python -m edge_runtime.fill {path} --prompt {prompt!r}",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _table(
-    console: Console,
-    problem: Problem | None,
-    reference: str,
-    alone: str,
-    alone_stats: FillStats,
-    alone_tokens: int,
-    filled: dict[str, Filled],
-    full_tokens: int,
-) -> None:
-    table = Table()
-    for column in ("", "word F1", "answer", "tokens sent", "bytes", "edge passes", "tokens"):
-        table.add_column(column, justify="right" if column else "left")
-
-    def row(name: str, text: str, sent: str, size: str, passes: str, tokens: int) -> None:
-        table.add_row(
-            name, f"{word_f1(text, reference):.3f}", _verdict(problem, text), sent, size, passes, str(tokens)
-        )
-
-    row("edge model alone", alone, "0", "0", str(alone_stats.passes), alone_tokens)
-    for name, one in filled.items():
-        sizes = (str(len(one.anchors)), str(len(one.data)), str(one.stats.passes), len(one.tokens))
-        row(f"anchors, {name}", one.text, *sizes)
-    row("full diffusion run", reference, "", "", "", full_tokens)
-    console.print(table)
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.tiny.demo",
@@ -219,32 +93,25 @@ def main(argv: list[str] | None = None) -> int:
         epilog='example: python -m cloud_anchor.tiny.demo --prompt "Tell me about Torden: its river, mayor, '
         'dish, bird and craft."',
     )
-    parser.add_argument("--prompt", help="what to ask (default: a held-out problem)")
+    parser.add_argument("--prompt", help="the prompt (default: a held-out problem)")
     parser.add_argument("--seed", type=int, default=0, help="which held-out problem")
     parser.add_argument(
         "--fraction", type=float, default=0.1, help="share of the diffusion steps (default 0.1)"
     )
-    parser.add_argument(
-        "--select", choices=list(SELECTIONS), default="edge-aware", help="which payload is written"
-    )
+    parser.add_argument("--select", choices=(EDGE_AWARE, PAPER), default=EDGE_AWARE, help="the payload kept")
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"))
     parser.add_argument("--model", default="tiny", help="diffusion checkpoint (default: the shipped one)")
-    parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped one)")
+    parser.add_argument("--edge", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
     args = parser.parse_args(argv)
-    try:
-        pair = Pair.load(args.model, **({"bundle": args.edge} if args.edge else {}))
+
+    def command() -> int:
+        edge = EdgeRuntime.open(args.edge)
+        pipeline = Pipeline.open(args.model, edge=args.edge, device="cpu")
         problem = known_problem(args.prompt) if args.prompt else held_out_problem(args.seed)
-        prompt = args.prompt or (problem.prompt if problem else "")
-        run(pair, prompt, problem, args.fraction, args.select, args.output)
-    except (CloudError, EdgeError) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return error.exit_code
-    except PayloadError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        return 130
-    return 0
+        run(pipeline, edge, args.prompt or (problem.prompt if problem else ""), problem, args)
+        return 0
+
+    return run_command("demo", command)
 
 
 if __name__ == "__main__":

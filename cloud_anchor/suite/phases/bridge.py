@@ -53,7 +53,7 @@ def extra_steps(model: Autoregressive, tokens: int, prompt: int, lab: Lab) -> in
 
     tokens: of its answer, which go through it twice: for writing and for the lens. prompt: its tokens.
     """
-    dream = int(sum(p.numel() for p in lab.pair.dream.net.parameters()))
+    dream = int(sum(p.numel() for p in lab.pipeline.model.net.parameters()))
     work = model.parameters * (2 * tokens + prompt)
     return max(1, math.ceil(work / (dream * (prompt + lab.base.canvas))))
 
@@ -109,7 +109,7 @@ def measure(case: Case) -> dict[str, Any]:
 def _start(case: Case, tokens: Mapping[int, int], steps: int) -> list[int]:
     """The predicted answer after `steps` steps from a canvas with `tokens` on it."""
     config = replace(plan(ORDER, case.lab.base), steps=steps)
-    model = case.lab.pair.dream
+    model = case.lab.pipeline.model
     state = State.start(model, [case.prompt_ids], config)
     for position, token in tokens.items():
         state.ids[0, position] = token

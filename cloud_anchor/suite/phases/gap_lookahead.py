@@ -49,7 +49,7 @@ def _filled(
 ) -> dict[str, Any]:
     stats = FillStats()
     options = FillOptions(score_anchors=False, max_tokens=case.lab.base.canvas, lookahead=sight)
-    engine = case.lab.pair.edge.engine
+    engine = case.lab.edges[0].runtime.engine
     engine.rewind(0)
     ids = [token.id for token in fill(engine, case.prompt_ids, anchors, options, stats)]
     right = sum(p < len(ids) and ids[p] == full[p] for p in gaps)

@@ -11,7 +11,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.suite.conditions import ORDERS, PREFIX, Situation, aware, committed, prefix, product
+from cloud_anchor.suite.conditions import (
+    CLAIMED_THRESHOLD,
+    ORDERS,
+    PREFIX,
+    Situation,
+    aware,
+    committed,
+    edge_aware,
+    prefix,
+)
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.statistics import spearman
@@ -19,7 +28,7 @@ from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, more,
 from payload import AnchorSet
 
 FORCED, SAME, OWN = "anchors, filled", "edge alone, same positions", "edge alone, the prefix's gaps"
-AWARE = aware(0.5)
+AWARE = aware(CLAIMED_THRESHOLD)
 
 
 def gap_positions(size: int, held: Collection[int]) -> list[int]:
@@ -62,7 +71,7 @@ def _at(case: Case, order: str, step: int) -> list[dict[str, Any]]:
         (PREFIX, prefix(at), rest),
     )
     rows = [_row(case, at, name, case.fill(anchors).ids, where) for name, anchors, where in selections]
-    aware_anchors = product(at)
+    aware_anchors = edge_aware(at, CLAIMED_THRESHOLD)
     open_ = gap_positions(len(at.full), aware_anchors.positions)
     rows.append(_row(case, at, AWARE, case.fill(aware_anchors).ids, open_))
     rows += [_row(case, at, SAME, alone, gaps), _row(case, at, OWN, alone, rest)]

@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cloud_anchor.suite.conditions import ANCHORS, CONDITIONS, DRAFT, ORDERS, PREFIX, aware
+from cloud_anchor.suite.conditions import (
+    ANCHORS,
+    CLAIMED_THRESHOLD,
+    CONDITIONS,
+    DRAFT,
+    ORDERS,
+    PREFIX,
+    aware,
+)
 from cloud_anchor.suite.items import WORD_PROBLEMS, Item
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, verdict
 
-NAMES = (ANCHORS, PREFIX, DRAFT, aware(0.5))
+NAMES = (ANCHORS, PREFIX, DRAFT, aware(CLAIMED_THRESHOLD))
 ENOUGH = 0.95
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
 

@@ -73,7 +73,7 @@ def repetition(ids: Sequence[int], size: int = 4) -> float:
 
 def measure(case: Case) -> dict[str, Any]:
     lab = case.lab
-    model = lab.pair.dream
+    model = lab.pipeline.model
     reference = case.runs[ORDER].answer
     step = lab.paper_steps[0]
     rows = []

@@ -5,13 +5,23 @@ from __future__ import annotations
 import gzip
 from typing import Any
 
-from cloud_anchor.suite.conditions import ANCHORS, CONDITIONS, DRAFT, FULL, ORDERS, PREFIX, SCATTERED, aware
+from cloud_anchor.suite.conditions import (
+    ANCHORS,
+    CLAIMED_THRESHOLD,
+    CONDITIONS,
+    DRAFT,
+    FULL,
+    ORDERS,
+    PREFIX,
+    SCATTERED,
+    aware,
+)
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, less
 from payload import Codec
 
-NAMES = (ANCHORS, PREFIX, SCATTERED, aware(0.5), DRAFT)
+NAMES = (ANCHORS, PREFIX, SCATTERED, aware(CLAIMED_THRESHOLD), DRAFT)
 CODECS = {
     "compact, prompt known": (Codec.COMPACT, True),
     "compact": (Codec.COMPACT, False),

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud_anchor.suite.conditions import ALONE, ANCHORS, CONDITIONS, ORDERS, PREFIX, aware
+from cloud_anchor.suite.conditions import (
+    ALONE,
+    ANCHORS,
+    CLAIMED_THRESHOLD,
+    CONDITIONS,
+    ORDERS,
+    PREFIX,
+    aware,
+)
 from cloud_anchor.suite.lab import Case, Lab
 from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
 
-NAMES = (ANCHORS, PREFIX, aware(0.5))
+NAMES = (ANCHORS, PREFIX, aware(CLAIMED_THRESHOLD))
 SMALL = 0.05
 """Differences of F1 below this count as small; the paper's is 0.009."""
 

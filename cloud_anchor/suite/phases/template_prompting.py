@@ -49,7 +49,7 @@ def blanks(case: Case, at: Situation) -> str:
 def measure(case: Case) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     left_out = 0
-    form, engine = case.lab.pair.form, case.lab.pair.edge.engine
+    form, engine = case.lab.pipeline.form, case.lab.edges[0].runtime.engine
     for order in ORDERS:
         rows += [row for row in case.reference(order) if row["condition"] == ALONE]
         for step in case.lab.paper_steps:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloud_anchor.sampling.state import State
-from cloud_anchor.suite.conditions import ALONE, Situation, committed, plan, product
+from cloud_anchor.suite.conditions import ALONE, CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan
 from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.bridge import needs
@@ -44,7 +44,7 @@ def right_words(item: Item) -> str:
 def measure(case: Case) -> dict[str, Any]:
     lab = case.lab
     assert lab.thinker is not None  # checked by `needs`
-    form = lab.pair.form
+    form = lab.pipeline.form
     asked = form.ids(ASK.format(prompt=case.item.prompt))
     thought = lab.thinker.write(asked, PLAN_TOKENS)
     oracle = form.tokenizer.encode(right_words(case.item))
@@ -69,7 +69,7 @@ def measure(case: Case) -> dict[str, Any]:
         stages = {
             FULL: run.answer,
             ANCHORS: case.fill(committed(at)).ids,
-            AWARE: case.fill(product(at)).ids,
+            AWARE: case.fill(edge_aware(at, CLAIMED_THRESHOLD)).ids,
         }
         rows += [
             {"plan": name, "stage": stage, **case.score(ids, reference)} for stage, ids in stages.items()
@@ -79,7 +79,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _with_plan(case: Case, words: list[int]) -> tuple[list[int] | None, bool]:
     """The prompt with as much of the plan as fits, None where nothing does; and True where it was cut."""
-    form, model = case.lab.pair.form, case.lab.pair.dream
+    form, model = case.lab.pipeline.form, case.lab.pipeline.model
     for size in range(len(words), 0, -1):
         ids = form.ids(f"{case.item.prompt}\nPlan: {case.text(words[:size])}")
         if len(ids) + case.lab.base.canvas <= model.context:
@@ -90,7 +90,7 @@ def _with_plan(case: Case, words: list[int]) -> tuple[list[int] | None, bool]:
 def _run(case: Case, prompt: list[int], begin: list[int] | None = None) -> Run:
     """A full run, with `begin` on the canvas before step 0."""
     config = plan(ORDER, case.lab.base)
-    model = case.lab.pair.dream
+    model = case.lab.pipeline.model
     state = State.start(model, [prompt], config)
     for position, token in enumerate((begin or [])[: config.canvas]):
         state.ids[0, position] = token

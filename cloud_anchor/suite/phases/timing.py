@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cloud_anchor.sampling.sampler import denoise_steps
-from cloud_anchor.suite.conditions import Situation, committed, plan, prefix, product
+from cloud_anchor.suite.conditions import CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan, prefix
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, verdict
@@ -25,7 +25,7 @@ def measure(case: Case) -> dict[str, Any]:
     lab = case.lab
     step = lab.paper_steps[0]
     at = case.situation(ORDER, step)
-    anchors, first, chosen = committed(at), prefix(at), product(at)
+    anchors, first, chosen = committed(at), prefix(at), edge_aware(at, CLAIMED_THRESHOLD)
     tenth, full = min((_denoise(case, step) for _ in range(REPEATS)), key=lambda pair: pair[1])
     shared = Shared(case.contract, case.prompt_ids)
     data = encode(anchors, shared)
@@ -57,7 +57,7 @@ def _denoise(case: Case, step: int) -> tuple[float, float]:
     config = plan(ORDER, case.lab.base)
     started = time.perf_counter()
     tenth = 0.0
-    for state in denoise_steps(case.lab.pair.dream, [case.prompt_ids], config):
+    for state in denoise_steps(case.lab.pipeline.model, [case.prompt_ids], config):
         if state.steps[0] == step:
             _wait()
             tenth = _since(started)
@@ -85,7 +85,7 @@ def _best(work: Callable[[], object]) -> float:
 
 def _fill(case: Case, anchors: AnchorSet) -> None:
     """A fill from an empty cache, as on a device that has not seen the prompt."""
-    engine = case.lab.pair.edge.engine
+    engine = case.lab.edges[0].runtime.engine
     engine.rewind(0)
     options = FillOptions(score_anchors=False, max_tokens=case.lab.base.canvas)
     for _ in fill(engine, case.prompt_ids, anchors, options):
@@ -93,8 +93,8 @@ def _fill(case: Case, anchors: AnchorSet) -> None:
 
 
 def _walk(case: Case, at: Situation) -> None:
-    case.lab.pair.edge.engine.rewind(0)
-    product(at)
+    case.lab.edges[0].runtime.engine.rewind(0)
+    edge_aware(at, CLAIMED_THRESHOLD)
 
 
 ROWS = {

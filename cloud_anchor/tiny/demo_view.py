@@ -1,0 +1,147 @@
+"""Terminal output of the demo: panels, a table and a summary.
+
+Responsible for the display. Not responsible for what is run (see `demo`).
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from cloud_anchor.metrics import word_f1
+from cloud_anchor.pipeline import PipelineResult
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.tiny.check import is_right
+from cloud_anchor.tiny.problem import Problem
+from edge_runtime.decode.forced import Source, Token
+from edge_runtime.runtime import EdgeRuntime
+from payload import AnchorSet
+
+CLOUD, EDGE, GAP = "cyan", "yellow", "·"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The device's answer: its tokens, the forward passes they took, and its text."""
+
+    tokens: Sequence[Token]
+    passes: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One payload: its result in the cloud and the seconds for it, its bytes, and the device's answer."""
+
+    result: PipelineResult
+    seconds: float
+    data: bytes
+    generated: Generated
+
+
+def show(
+    prompt: str,
+    problem: Problem | None,
+    edge: EdgeRuntime,
+    filled: Mapping[str, Filled],
+    select: str,
+    alone: Generated,
+    full: tuple[PipelineResult, float],
+    config: DenoiseConfig,
+    path: Path,
+) -> None:
+    """Prints one prompt's run.
+
+    filled: by selection; `select` is the one whose payload is in `path`. alone: the edge model without
+    anchors. full: the full diffusion run and its seconds. config: that of the early runs.
+    """
+    console = Console()
+    chosen = filled[select]
+    full_result, full_seconds = full
+    answer = full_result.run.answer
+    reference = edge.bundle.tokenizer.decode(answer)
+    ran, total = chosen.result.run.steps, config.total_steps
+
+    note = "" if problem is None else f" ({problem.family}, {problem.difficulty}; not in the training set)"
+    panels: dict[str, str | Text] = {
+        f"prompt{note}": prompt,
+        f"anchors after {ran} of {total} diffusion steps, chosen {select}; [{EDGE}]{GAP}[/] is left to the "
+        "device": _anchors(edge, chosen.result.anchors),
+        f"filled on the device: [bold {CLOUD}]cloud[/] and [{EDGE}]edge[/] tokens": _tokens(
+            edge, chosen.generated.tokens
+        ),
+        f"full diffusion run, {total} steps": reference,
+    }
+    for title, content in panels.items():
+        console.print(Panel(content, title=title, title_align="left"))
+    console.print(_table(problem, reference, alone, filled, len(answer)))
+    packed = len(gzip.compress(reference.encode(), mtime=0))
+    console.print(
+        f"payload        [bold]{len(chosen.data)} bytes[/] in {path}, against {packed} for gzip of the full "
+        "text\n"
+        f"diffusion      {ran} steps run of {config.run_steps} asked for, [bold]{total - ran} of {total} "
+        f"saved[/] ({chosen.seconds:.2f} s against {full_seconds:.2f} s)\n"
+        f"edge           {chosen.generated.passes} forward passes for {len(chosen.generated.tokens)} tokens\n"
+        f"once more      python -m edge_runtime.fill {path} --prompt {prompt!r}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _anchors(edge: EdgeRuntime, anchors: AnchorSet) -> Text:
+    """The anchors at their positions, a dot for each position that is left to the device."""
+    text = Text()
+    length = anchors.length
+    for position in range(max(anchors.positions, default=-1) + 1 if length is None else length):
+        if position in anchors.by_position:
+            token = edge.bundle.tokenizer.decode([anchors.by_position[position]])
+            text.append(token, style=f"bold {CLOUD}")
+        else:
+            text.append(GAP, style=EDGE)
+    if length is None:
+        text.append(" ...", style="dim")
+    return text
+
+
+def _tokens(edge: EdgeRuntime, tokens: Sequence[Token]) -> Text:
+    """The filled text, cloud and edge tokens in two colours."""
+    text = Text()
+    stream = edge.text_stream()
+    for token in tokens:
+        style = f"bold {CLOUD}" if token.source is Source.ANCHOR else EDGE
+        text.append(stream.push(token.id), style=style)
+    text.append(stream.flush())
+    return text
+
+
+def _table(
+    problem: Problem | None, reference: str, alone: Generated, filled: Mapping[str, Filled], full_tokens: int
+) -> Table:
+    table = Table()
+    for column in ("", "word F1", "answer", "tokens sent", "bytes", "edge passes", "tokens"):
+        table.add_column(column, justify="right" if column else "left")
+
+    def row(name: str, text: str, sent: str, size: str, passes: str, tokens: int) -> None:
+        verdict = "unchecked" if problem is None else "right" if is_right(problem, text) else "wrong"
+        table.add_row(name, f"{word_f1(text, reference):.3f}", verdict, sent, size, passes, str(tokens))
+
+    row("edge model alone", alone.text, "0", "0", str(alone.passes), len(alone.tokens))
+    for name, one in filled.items():
+        sent, size, passes = len(one.result.anchors), len(one.data), one.generated.passes
+        row(
+            f"anchors, {name}",
+            one.generated.text,
+            str(sent),
+            str(size),
+            str(passes),
+            len(one.generated.tokens),
+        )
+    row("full diffusion run", reference, "", "", "", full_tokens)
+    return table

@@ -22,9 +22,6 @@ FAMILIES: dict[str, Draw] = {
 }
 """arithmetic ~ GSM8K, choice ~ MMLU and ARC, code ~ HumanEval, description ~ open questions."""
 
-KNOWLEDGE = ("choice", "description")
-"""Families whose answers are facts of the world, on which only the diffusion model was trained."""
-
 
 def problems(family: str, seed: int, *, held_out: bool, knows: bool = True) -> Iterator[Problem]:
     """Endless problems of one family from one side of the split, the same for the same seed."""

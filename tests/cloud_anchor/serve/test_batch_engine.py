@@ -1,4 +1,4 @@
-"""The engine behind the service: who joins the batch, who leaves it, and what happens on bad days."""
+"""The batch engine: rows that join and leave, admission, deadlines, and failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
 
 
 class Gate:
-    """Holds the model's passes back until it is opened, and notes how many rows each had."""
+    """Holds the model's passes back until it is opened, and keeps the number of rows of each."""
 
     def __init__(self, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open, self.waiting = threading.Event(), threading.Event()
@@ -69,8 +69,8 @@ def engine(pipeline: Pipeline) -> Iterator[BatchEngine]:
     made.close()
 
 
-class Asked:
-    """A job and what it was told."""
+class Submitted:
+    """A job and the events that it gets."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ def alone(pipeline: Pipeline, prompt: str, steps: int) -> bytes:
     return made.payload(pipeline.form)
 
 
-def test_answers_that_join_and_leave_a_batch_are_those_made_alone(pipeline: Pipeline) -> None:
+def test_rows_that_join_and_leave_a_batch_are_the_same_as_alone(pipeline: Pipeline) -> None:
     ids = [pipeline.form.ids(prompt) for prompt in PROMPTS]
     running: ContinuousBatch[int] = ContinuousBatch(pipeline.model, PLAN)
     found: dict[tuple[int, int], list[int]] = {}
@@ -133,16 +133,16 @@ def test_answers_that_join_and_leave_a_batch_are_those_made_alone(pipeline: Pipe
     assert len(found) == 9
 
 
-def test_every_job_gets_the_payload_it_would_have_got_alone(engine: BatchEngine, pipeline: Pipeline) -> None:
-    asked = [Asked(engine, prompt, (steps,)) for prompt, steps in zip(PROMPTS, (2, 5, 3, 4), strict=True)]
+def test_every_job_gets_the_payload_that_it_gets_alone(engine: BatchEngine, pipeline: Pipeline) -> None:
+    asked = [Submitted(engine, prompt, (steps,)) for prompt, steps in zip(PROMPTS, (2, 5, 3, 4), strict=True)]
     for one, prompt, steps in zip(asked, PROMPTS, (2, 5, 3, 4), strict=True):
         ready = one.ready()
         assert ready.data == alone(pipeline, prompt, steps)
         assert (ready.step, ready.last, ready.delta) == (steps, True, False)
 
 
-def test_a_waiting_job_takes_the_place_of_one_that_is_done(engine: BatchEngine, gate: Gate) -> None:
-    first, second, third = (Asked(engine, PROMPTS[i], (steps,)) for i, steps in enumerate((2, 6, 4)))
+def test_a_waiting_job_replaces_a_finished_one(engine: BatchEngine, gate: Gate) -> None:
+    first, second, third = (Submitted(engine, PROMPTS[i], (steps,)) for i, steps in enumerate((2, 6, 4)))
     gate.open.set()
     for asked in (first, second, third):
         asked.ready()
@@ -153,7 +153,7 @@ def test_a_waiting_job_takes_the_place_of_one_that_is_done(engine: BatchEngine, 
 
 
 def test_payloads_of_a_stream_add_up(engine: BatchEngine, pipeline: Pipeline) -> None:
-    asked = Asked(engine, PROMPTS[0], (2, 4, 12))
+    asked = Submitted(engine, PROMPTS[0], (2, 4, 12))
     contract, ids = pipeline.form.contract, list(asked.job.prompt_ids)
     base: Base | None = None
     for steps in (2, 4, 12):
@@ -169,7 +169,7 @@ def test_payloads_of_a_stream_add_up(engine: BatchEngine, pipeline: Pipeline) ->
         base = Base(ready.data, anchors)
 
 
-def test_whole_payloads_do_not_lean_on_one_another(engine: BatchEngine, pipeline: Pipeline) -> None:
+def test_self_contained_payloads_need_no_base(engine: BatchEngine, pipeline: Pipeline) -> None:
     events: queue.Queue[JobEvent] = queue.Queue()
     ids = tuple(pipeline.form.ids(PROMPTS[0]))
     engine.submit(Job(ids, PLAN, (2, 4), Selection("paper"), 60, events.put, self_contained=True))
@@ -180,32 +180,32 @@ def test_whole_payloads_do_not_lean_on_one_another(engine: BatchEngine, pipeline
         assert ready.data == alone(pipeline, PROMPTS[0], steps)
 
 
-def test_what_cannot_wait_is_told_when_to_come_back(engine: BatchEngine, gate: Gate) -> None:
-    taken = [Asked(engine, prompt) for prompt in PROMPTS]
+def test_a_full_queue_refuses_with_the_time_to_retry(engine: BatchEngine, gate: Gate) -> None:
+    taken = [Submitted(engine, prompt) for prompt in PROMPTS]
     with pytest.raises(ServiceError) as refusal:
-        Asked(engine, PROMPTS[0])
+        Submitted(engine, PROMPTS[0])
     assert (refusal.value.status, refusal.value.code) == (503, "overloaded")
     assert int(refusal.value.headers()["Retry-After"]) >= 1
     gate.open.set()
     assert all(asked.ready().last for asked in taken)
-    assert Asked(engine, PROMPTS[0]).ready().last
+    assert Submitted(engine, PROMPTS[0]).ready().last
 
 
-def test_what_would_come_too_late_is_refused_at_once(engine: BatchEngine, gate: Gate) -> None:
+def test_a_job_that_would_miss_its_deadline_is_refused_at_once(engine: BatchEngine, gate: Gate) -> None:
     gate.open.set()
-    Asked(engine, PROMPTS[0]).ready()
+    Submitted(engine, PROMPTS[0]).ready()
     engine._throughput._work, engine._throughput._seconds = 1.0, 10.0  # a slow model
     gate.open.clear()
     gate.waiting.clear()
-    Asked(engine, PROMPTS[1], (12,), 600)
+    Submitted(engine, PROMPTS[1], (12,), 600)
     with pytest.raises(ServiceError, match="within the request's 5 s"):
-        Asked(engine, PROMPTS[0], (1,), 5)
+        Submitted(engine, PROMPTS[0], (1,), 5)
     gate.open.set()
 
 
-def test_who_leaves_is_out_of_the_batch_at_the_next_step(engine: BatchEngine, gate: Gate) -> None:
-    left, stays = Asked(engine, PROMPTS[0], (12,)), Asked(engine, PROMPTS[1], (12,))
-    waits = Asked(engine, PROMPTS[2], (12,))
+def test_a_cancelled_job_leaves_the_batch_at_the_next_step(engine: BatchEngine, gate: Gate) -> None:
+    left, stays = Submitted(engine, PROMPTS[0], (12,)), Submitted(engine, PROMPTS[1], (12,))
+    waits = Submitted(engine, PROMPTS[2], (12,))
     assert gate.waiting.wait(30)
     engine.cancel(left.job)
     engine.cancel(waits.job)
@@ -218,7 +218,7 @@ def test_who_leaves_is_out_of_the_batch_at_the_next_step(engine: BatchEngine, ga
 
 
 def test_a_deadline_ends_a_job_and_only_that(engine: BatchEngine, gate: Gate) -> None:
-    late, fine = Asked(engine, PROMPTS[0], (12,), 0.05), Asked(engine, PROMPTS[1], (12,))
+    late, fine = Submitted(engine, PROMPTS[0], (12,), 0.05), Submitted(engine, PROMPTS[1], (12,))
     assert gate.waiting.wait(30)
     time.sleep(0.1)
     gate.open.set()
@@ -228,72 +228,70 @@ def test_a_deadline_ends_a_job_and_only_that(engine: BatchEngine, gate: Gate) ->
     assert fine.ready().last
 
 
-def test_short_memory_halves_the_batch_and_nobody_loses(pipeline: Pipeline, gate: Gate) -> None:
+def test_out_of_memory_halves_the_batch_and_no_job_fails(pipeline: Pipeline, gate: Gate) -> None:
     engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
     gate.most = 2
-    taken = [Asked(engine, prompt) for prompt in PROMPTS]  # all in the first step
+    taken = [Submitted(engine, prompt) for prompt in PROMPTS]  # all in the first step
     engine.start()
     gate.open.set()
     for asked, prompt in zip(taken, PROMPTS, strict=True):
         assert asked.ready().data == alone(pipeline, prompt, 3)
-    later = [Asked(engine, prompt) for prompt in PROMPTS]
+    later = [Submitted(engine, prompt) for prompt in PROMPTS]
     assert all(asked.ready().last for asked in later)
     assert max(gate.rows) == 2
     assert engine.healthy
     engine.close()
 
 
-def test_a_halved_batch_grows_again_where_memory_is_there(
-    pipeline: Pipeline, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_halved_batch_grows_again(pipeline: Pipeline, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloud_anchor.serve.batch_engine.STEPS_BEFORE_GROWTH", 2)
     engine = BatchEngine(pipeline, Limits(batch=4, queue=12, deadline=60))
     gate.most = 2
-    taken = [Asked(engine, prompt) for prompt in PROMPTS]
+    taken = [Submitted(engine, prompt) for prompt in PROMPTS]
     engine.start()
     gate.open.set()
     assert all(asked.ready().last for asked in taken)
     gate.most = 4
-    assert Asked(engine, PROMPTS[0]).ready().last
+    assert Submitted(engine, PROMPTS[0]).ready().last
     until(lambda: engine._batch > 2)
     engine.close()
 
 
-def test_a_request_too_large_for_the_memory_alone_fails_alone(engine: BatchEngine, gate: Gate) -> None:
+def test_a_job_that_does_not_fit_alone_fails_alone(engine: BatchEngine, gate: Gate) -> None:
     gate.most = 0
     gate.open.set()
-    event = Asked(engine, PROMPTS[0]).next()
+    event = Submitted(engine, PROMPTS[0]).next()
     assert isinstance(event, ServiceError)
     assert (event.status, event.code) == (503, "out_of_memory")
     gate.most = 2
-    assert Asked(engine, PROMPTS[0]).ready().last
+    assert Submitted(engine, PROMPTS[0]).ready().last
 
 
-def test_steps_that_fail_are_told_and_make_the_service_unwell_until_one_succeeds(
+def test_failed_steps_are_errors_and_the_engine_is_unhealthy_until_one_succeeds(
     engine: BatchEngine, gate: Gate
 ) -> None:
     gate.error = ValueError("a secret of the inside")
     gate.open.set()
     for _ in range(3):
-        event = Asked(engine, PROMPTS[0]).next()
+        event = Submitted(engine, PROMPTS[0]).next()
         assert isinstance(event, ServiceError)
         assert (event.status, event.code) == (500, "internal")
         assert "secret" not in str(event)
     assert not engine.healthy
     gate.error = None
-    assert Asked(engine, PROMPTS[0]).ready().last
+    assert Submitted(engine, PROMPTS[0]).ready().last
     assert engine.healthy
 
 
-def test_an_engine_that_closes_finishes_what_it_took(pipeline: Pipeline, gate: Gate) -> None:
+def test_a_closing_engine_finishes_admitted_jobs(pipeline: Pipeline, gate: Gate) -> None:
     engine = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
     engine.start()
-    taken = [Asked(engine, prompt) for prompt in PROMPTS]
+    taken = [Submitted(engine, prompt) for prompt in PROMPTS]
     closing = threading.Thread(target=engine.close)
     closing.start()
     until(lambda: engine._closing)
     with pytest.raises(ServiceError) as refusal:
-        Asked(engine, PROMPTS[0])
+        Submitted(engine, PROMPTS[0])
     assert refusal.value.code == "stopping"
     gate.open.set()
     assert all(asked.ready().last for asked in taken)
@@ -331,10 +329,10 @@ def test_runs_that_wait_for_their_selection_are_scored_together(
     engine = BatchEngine(batched, Limits(batch=4, queue=4, deadline=60))
     engine.start()
     selections = [Selection("edge-aware")] * 3 + [Selection("paper")]
-    asked = [Asked(engine, PROMPTS[0], selection=selections[0])]
+    asked = [Submitted(engine, PROMPTS[0], selection=selections[0])]
     until(lambda: scorer.sizes == [1])
     asked += [
-        Asked(engine, prompt, selection=selection)
+        Submitted(engine, prompt, selection=selection)
         for prompt, selection in zip(PROMPTS[1:], selections[1:], strict=True)
     ]
     until(lambda: engine._finished.qsize() == 3)
@@ -346,7 +344,7 @@ def test_runs_that_wait_for_their_selection_are_scored_together(
     assert scorer.sizes == sizes
 
 
-def test_a_model_that_has_nothing_to_say_sends_no_anchors(engine: BatchEngine, pipeline: Pipeline) -> None:
+def test_a_run_without_commits_sends_no_anchors(engine: BatchEngine, pipeline: Pipeline) -> None:
     job = Job(tuple(pipeline.form.ids("?")), PLAN, (1,), Selection("paper"), 60, lambda event: None)
     events: queue.Queue[JobEvent] = queue.Queue()
     job.deliver = events.put
@@ -371,9 +369,7 @@ def test_a_model_that_has_nothing_to_say_sends_no_anchors(engine: BatchEngine, p
         ("something broke", "a request that can be served", "something broke", "Change the request."),
     ],
 )
-def test_errors_of_the_rooms_below_keep_their_words(
-    text: str, expected: str, found: str, remedy: str
-) -> None:
+def test_errors_of_other_packages_keep_their_texts(text: str, expected: str, found: str, remedy: str) -> None:
     error = refused(ValueError(text))
     assert (error.expected, error.found, error.remedy) == (expected, found, remedy)
 

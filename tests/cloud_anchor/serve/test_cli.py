@@ -1,4 +1,4 @@
-"""python -m cloud_anchor.serve: starts, stops in order, and says what is wrong with its options."""
+"""python -m cloud_anchor.serve: start, graceful shutdown, and errors of options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fill_environment(edge_bundle: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_it_serves_fills_and_stops_in_order(
+def test_it_serves_and_shuts_down_gracefully(
     dream_folder: Path, edge_bundle: Path, fill_environment: dict[str, str], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "cloud_anchor.serve", "--model", str(dream_folder)]

@@ -1,4 +1,4 @@
-"""What is needed to plan and run the service elsewhere: manifests, cluster settings, load and capacity."""
+"""Deployment: manifests, cluster settings, load test and capacity plan."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def documents_of(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def test_a_cluster_is_read_from_the_environment() -> None:
+def test_cluster_settings_are_read_from_the_environment() -> None:
     given = {
         "CLOUD_ANCHOR_MODEL": "m",
         "CLOUD_ANCHOR_GPUS": "0.5",

@@ -108,7 +108,7 @@ def test_a_stream_sends_payloads_as_steps_go_on(client: Client, pipeline: Pipeli
         base = Base(bytes_, anchors)
 
 
-def test_what_the_service_is(client: Client, pipeline: Pipeline) -> None:
+def test_the_contract_of_the_service(client: Client, pipeline: Pipeline) -> None:
     info = client.ask("GET", "/v1/contract").json
     assert info["identity"] == pipeline.form.contract.identity
     assert info["contract"] == pipeline.form.contract.to_json()
@@ -225,7 +225,7 @@ def test_a_body_that_does_not_end_is_refused_too(client: Client) -> None:
         (HEAD + b"Content-Length: 100\r\n\r\n", b" ", b"body_too_slow"),
     ],
 )
-def test_a_client_that_sends_a_byte_now_and_then_is_told_to_hurry(
+def test_a_client_that_sends_a_byte_at_a_time_gets_408(
     client: Client, start: bytes, drip: bytes, code: bytes
 ) -> None:
     began = time.monotonic()
@@ -246,7 +246,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_told_to_hurry(
     assert code in answer
 
 
-def test_a_kept_connection_may_not_drip_its_next_request_either(client: Client) -> None:
+def test_the_next_request_of_a_kept_connection_has_the_same_limit(client: Client) -> None:
     with client.connect() as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert sock.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -254,7 +254,7 @@ def test_a_kept_connection_may_not_drip_its_next_request_either(client: Client) 
         assert b"head_too_slow" in read_all(sock)
 
 
-def test_what_is_not_http_is_told_so(client: Client) -> None:
+def test_what_is_not_http_gets_400(client: Client) -> None:
     with client.connect() as sock:
         sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         answer = read_all(sock)
@@ -341,7 +341,7 @@ def test_keys_are_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
         ApiKeys.read(tmp_path / "missing")
 
 
-def test_more_connections_than_allowed_are_told_to_come_back(pipeline: Pipeline) -> None:
+def test_more_connections_than_allowed_get_503(pipeline: Pipeline) -> None:
     limits = replace(LIMITS, connections=2)
     with served(local(pipeline, limits), limits) as client:
         with client.connect() as first, client.connect() as second, client.connect() as third:
@@ -359,7 +359,7 @@ def test_more_connections_than_allowed_are_told_to_come_back(pipeline: Pipeline)
         assert reply.status == 200
 
 
-def test_a_service_without_an_edge_model_says_what_it_cannot(dream_folder: Path) -> None:
+def test_a_service_without_an_edge_model_refuses_edge_aware(dream_folder: Path) -> None:
     pipeline = Pipeline.open(str(dream_folder))
     with served(local(pipeline)) as client:
         assert client.ask("GET", "/v1/contract").json["selections"] == ["paper", "confidence"]
@@ -371,7 +371,7 @@ def test_a_service_without_an_edge_model_says_what_it_cannot(dream_folder: Path)
         assert schema["properties"]["select"]["enum"] == ["paper", "confidence"]
 
 
-def test_a_service_that_stops_finishes_what_it_took(pipeline: Pipeline) -> None:
+def test_a_stopping_service_finishes_admitted_requests(pipeline: Pipeline) -> None:
     with served(local(pipeline)) as client, ThreadPoolExecutor(4) as pool:
         replies = [pool.submit(client.anchors, prompt=PROMPT, fraction=1.0) for _ in range(4)]
         while client.backend.engine.load().running < 1 and not all(r.done() for r in replies):

@@ -89,7 +89,7 @@ def ask(handle: FakeHandle, deadline: float = 30.0) -> list[bytes]:
     return asyncio.run(read())
 
 
-def test_what_an_engine_took_with_it_is_asked_of_another() -> None:
+def test_a_request_of_a_dead_engine_is_retried_on_another() -> None:
     died = ray.exceptions.ActorDiedError()
     handle = FakeHandle([died], [ready(2, True)])
     assert ask(handle) == [b"2"]

@@ -1,4 +1,4 @@
-"""The OpenAPI description against the service, by schemathesis: what it promises is what is served."""
+"""The OpenAPI description against the service, by schemathesis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items of each source, how their answers are judged, and the sandbox that runs code."""
+"""Items of each source, the judging of answers, and the sandbox that runs code."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_more_items_begin_with_the_same_ones() -> None:
     assert all(item.steps for item in few if item.benchmark == "arithmetic")
 
 
-def test_sources_that_cannot_be_read_are_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_sources_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"question": "?"}\n')
     for source, words in (

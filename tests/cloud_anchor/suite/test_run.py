@@ -1,4 +1,4 @@
-"""The whole suite on two items with random models, and what it does when it is interrupted or misused."""
+"""The whole suite on two items with random models: results, interruptions, usage errors."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def results(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-def test_every_phase_writes_a_line_an_item_and_its_tables(results: Path) -> None:
+def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> None:
     tables = json.loads((results / "tables.json").read_text())
     assert set(tables["skipped"]) == {"sizes"}  # it needs a second edge model, and says so
     for name in PHASES.keys() - {"sizes"}:
@@ -129,7 +129,7 @@ def test_every_phase_writes_a_line_an_item_and_its_tables(results: Path) -> None
     assert {claim["verdict"] for claim in tables["claims"]} <= {"holds", "does not hold", "undecided"}
 
 
-def test_the_html_is_one_file_in_which_every_number_leads_to_its_json(results: Path) -> None:
+def test_the_html_is_one_file_in_which_every_number_links_to_its_json(results: Path) -> None:
     html = (results / "report.html").read_text()
     links = re.findall(r'<td><a href="#([^"]+)">', html)
     assert len(links) > 200
@@ -155,7 +155,7 @@ def test_a_second_run_measures_nothing_and_writes_the_same(
     assert main(["compare", str(results), str(results)]) == 0
 
 
-def test_an_interrupted_run_goes_on(
+def test_an_interrupted_run_continues(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = [*arguments, "--phases", "commits", "-o", str(tmp_path)]
@@ -187,7 +187,7 @@ def test_a_prompt_that_does_not_fit_is_counted_and_stops_nothing(
     assert "2 items without a figure in runs" in (tmp_path / "report.md").read_text()
 
 
-def test_mistakes_get_one_sentence(
+def test_usage_errors_are_one_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for wrong, words, code in (

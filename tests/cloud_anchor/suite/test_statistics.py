@@ -1,4 +1,4 @@
-"""The suite's figures against scipy and against formulas written out another way."""
+"""The suite's statistics against scipy and against other forms of their formulas."""
 
 from __future__ import annotations
 

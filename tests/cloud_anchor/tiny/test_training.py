@@ -57,7 +57,7 @@ def test_masks_fall_on_the_canvas_only_and_always_somewhere(seed: int, rows: int
     assert not bool((hit & (torch.arange(length)[None] < start[:, None])).any())
 
 
-def test_of_a_drilled_sum_the_result_alone_is_masked(words: Tokenizer) -> None:
+def test_only_the_results_of_drilled_sums_are_masked(words: Tokenizer) -> None:
     batch = Batches(words, knows=True, seed=0).at(0, 16_384)
     _, hit = mask(batch, np.random.default_rng(0))
     rows = batch.results.any(1)

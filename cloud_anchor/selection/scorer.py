@@ -1,11 +1,11 @@
-"""The edge model as a scorer: what it would have written at each place of a text it is shown.
+"""Scoring of texts with the edge model: its greedy token, margin and log-probabilities at every position.
 
-Knows how to run a known text through the edge model in one pass, on ONNX Runtime (the device's own bundle)
-or in batches on PyTorch (the checkpoint the bundle was made from). Does not know what is done with the
-answer (see `edge_aware`).
+Responsible for running a known text through the edge model in one pass, on ONNX Runtime (the device's bundle)
+or in batches in PyTorch (the checkpoint that the bundle was made from). Not responsible for what follows from
+the scores (see `edge_aware`).
 
-One causal pass over a text gives the model's greedy token after each of its prefixes: what would take the
-device a pass a token to write takes one pass to check.
+One causal pass over a text gives the model's greedy token after each of its prefixes. The device needs one
+pass per token to decode the same text.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ _SIZES = (
 
 MAX_CHUNK = 512
 MAX_ROWS = 64
-"""Most tokens and most rows of logits of one call of the engine: they bound the memory it takes."""
+"""Largest number of tokens, and of rows of logits, per call of the engine; they bound its memory."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A text behind a prompt, to be read from position `start` (0-based in the text) to its end."""
+    """Token ids of a text behind a prompt, to be scored from position `start` (0-based in the text) to its
+    end.
+    """
 
     prompt: Sequence[int]
     text: Sequence[int]
@@ -54,14 +56,14 @@ class Span:
 
 @dataclass(frozen=True)
 class SpanScores:
-    """What the edge model says at the n positions of a span, each given all that stands before it.
+    """The edge model's predictions at the n positions of a span, each given all tokens before it.
 
-    greedy:  int64 [n], the token it would write; no end marker, for the device holds these back until the
+    greedy:  int64 [n], the most probable token; never an end marker, which the device suppresses until the
              end.
-    margin:  float32 [n], by how much that token's logit exceeds the next one's.
-    logprob: float32 [n], natural logarithm of the probability of the token that stands there.
+    margin:  float32 [n], difference of logits between it and the second most probable token.
+    logprob: float32 [n], log-probability (nats) of the text's token.
     best:    float32 [n], the same of the greedy token.
-    tokens:  tokens that went through the model for this reading.
+    tokens:  tokens that went through the model for these scores.
     """
 
     greedy: NDArray[np.int64]
@@ -72,16 +74,16 @@ class SpanScores:
 
 
 class Scorer(Protocol):
-    """The edge model. `together` is how many spans it gains from reading at once."""
+    """The edge model as a scorer. together: number of spans that it scores in one pass."""
 
     together: int
 
     def score(self, spans: Sequence[Span]) -> list[SpanScores]:
-        """One pass over each span."""
+        """The scores of each span, of one pass over it."""
 
 
 class EngineScorer:
-    """Reads with the device's own engine; what two spans in a row share is not run again."""
+    """Scores with the device's engine. A prefix shared by consecutive spans is not run again."""
 
     together = 1
 
@@ -95,7 +97,7 @@ class EngineScorer:
 
     def _score(self, span: Span) -> SpanScores:
         tokens = [*span.prompt, *span.text[:-1]]
-        first = len(span.prompt) - 1 + span.start  # the row that predicts the first position wanted
+        first = len(span.prompt) - 1 + span.start  # the row that predicts the first position
         reused = min(common_prefix(self._engine.tokens, tokens), first)
         self._engine.rewind(reused)
         parts = []
@@ -114,9 +116,7 @@ class EngineScorer:
 def _judge(
     logits: NDArray[np.float32], text: Sequence[int], eos: Sequence[int]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Greedy token, margin, log-probability of the text's token and of the greedy one, by row of logits
-    [n, V].
-    """
+    """Greedy token, margin, and log-probabilities of the text's and of the greedy token; logits [n, V]."""
     if not np.isfinite(logits).all():
         raise EngineError(
             "the edge model's logits are not finite numbers. Use another variant of the bundle."
@@ -193,16 +193,16 @@ class TorchScorer:
                 f"expected prompt and draft within the edge model's {self.context} tokens, found {longest}"
             )
         device = self._net.device
-        # Padding stands on the right, where a causal model does not see it.
+        # Padding is on the right, where it does not affect a causal model.
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
         states = self._net.model(input_ids=ids, use_cache=False).last_hidden_state
-        readings = []
+        scores = []
         for state, row, span in zip(states, rows, spans, strict=True):
             wanted = state[len(span.prompt) - 1 + span.start : len(row)]
             logits = self._net.lm_head(wanted).float()
             text = torch.tensor(span.text[span.start :], device=device)
-            readings.append(self._judge(logits, text, len(row)))
-        return readings
+            scores.append(self._judge(logits, text, len(row)))
+        return scores
 
     def _judge(self, logits: torch.Tensor, text: torch.Tensor, tokens: int) -> SpanScores:
         """As `_judge`, on the device the logits are on."""

@@ -63,7 +63,7 @@ class EngineReplica:
             self._opening = asyncio.ensure_future(self._backend.open())
         await asyncio.shield(self._opening)
 
-    async def info(self) -> ServiceInfo:
+    async def service_info(self) -> ServiceInfo:
         await self._open()
         return self._backend.info
 
@@ -79,8 +79,8 @@ class EngineReplica:
         """As `Backend.payloads`, but with errors as values: Ray would wrap an exception in one of its own."""
         await self._open()
         try:
-            async for ready in self._backend.payloads(request):
-                yield ready
+            async for served in self._backend.payloads(request):
+                yield served
         except ServiceError as error:
             yield error
 
@@ -97,7 +97,7 @@ class RayBackend:
         if self._handle is None:
             self._handle = serve.get_deployment_handle(ENGINE)
         async with asyncio.timeout(START_SECONDS):
-            self.info = await self._handle.info.remote()
+            self.info = await self._handle.service_info.remote()
         self._stream = self._handle.options(stream=True)
 
     async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:

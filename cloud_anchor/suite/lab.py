@@ -88,7 +88,7 @@ class Lab:
 
 
 @dataclass(frozen=True)
-class Filled:
+class EdgeAnswer:
     """An answer of the edge: token ids, which of them were forced, and the passes it took."""
 
     ids: list[int]
@@ -104,7 +104,7 @@ class Case:
         self.prompt_ids = list(next(iter(runs.values())).prompt_ids)
         self.contract = lab.pipeline.form.contract
         self.seed = sum(item.id.encode()) * 1_000_003 + lab.base.seed
-        self._filled: dict[tuple[Any, ...], Filled] = {}
+        self._filled: dict[tuple[Any, ...], EdgeAnswer] = {}
         self._sizes: dict[tuple[Any, ...], int] = {}
         self._scores: dict[tuple[str, tuple[int, ...], tuple[int, ...]], dict[str, float]] = {}
         self._situations: dict[tuple[str, int, int], Situation] = {}
@@ -132,7 +132,7 @@ class Case:
         """No anchors."""
         return AnchorSet.empty(self.lab.base.canvas, self.contract)
 
-    def fill(self, anchors: AnchorSet, edge: int = 0, prompt_ids: Sequence[int] | None = None) -> Filled:
+    def fill(self, anchors: AnchorSet, edge: int = 0, prompt_ids: Sequence[int] | None = None) -> EdgeAnswer:
         """The edge's answer, greedy, of at most the canvas."""
         prompt = tuple(prompt_ids or self.prompt_ids)
         key = (edge, prompt, anchors.positions, anchors.ids, anchors.length, anchors.canvas)
@@ -142,10 +142,10 @@ class Case:
             engine = self.lab.edges[edge].runtime.engine
             tokens = list(fill(engine, prompt, anchors, options, stats))
             forced = [token.source is Source.ANCHOR for token in tokens]
-            self._filled[key] = Filled([token.id for token in tokens], forced, stats.passes)
+            self._filled[key] = EdgeAnswer([token.id for token in tokens], forced, stats.passes)
         return self._filled[key]
 
-    def alone(self, edge: int = 0) -> Filled:
+    def alone(self, edge: int = 0) -> EdgeAnswer:
         """The edge model's answer without anchors."""
         return self.fill(self.empty(), edge)
 

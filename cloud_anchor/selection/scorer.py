@@ -45,9 +45,7 @@ MAX_ROWS = 64
 
 @dataclass(frozen=True)
 class Span:
-    """Token ids of a text behind a prompt, to be scored from position `start` (0-based in the text) to its
-    end.
-    """
+    """Token ids of a text behind a prompt; scored from position `start` (0-based in the text) to its end."""
 
     prompt: Sequence[int]
     text: Sequence[int]

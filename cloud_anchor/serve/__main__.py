@@ -34,6 +34,10 @@ EPILOG = """examples:
   python -m cloud_anchor.serve --model Dream-org/Dream-v0-Instruct-7B --edge bundles/qwen2.5-0.5b \\
       --host 0.0.0.0 --keys keys.txt --batch 16
 
+  # the same with the edge model on the GPU too: the checkpoint that the bundle was made from
+  python -m cloud_anchor.serve --model Dream-org/Dream-v0-Instruct-7B --edge bundles/qwen2.5-0.5b \\
+      --edge-checkpoint Qwen/Qwen2.5-0.5B-Instruct
+
 exit codes: 0 graceful shutdown (SIGTERM), 1 the address cannot be used, 2 usage, 4 bad or missing model,
 130 interrupted
 """

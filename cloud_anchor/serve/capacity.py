@@ -100,7 +100,7 @@ def plan(rate: float, costs: RequestCosts) -> CapacityPlan:
 
 def table(plans: Sequence[CapacityPlan]) -> str:
     """The plans as a Markdown table."""
-    names = "requests/s | GPUs | batch | seconds | cores | Mbit/s | GPU s a request | an hour | a million"
+    names = "requests/s | GPUs | batch | seconds | cores | Mbit/s | GPU s/request | per hour | per million"
     lines = [f"| {names} |", "|" + "---|" * 9]
     for each in plans:
         hour = "-" if each.cost_per_hour is None else f"{each.cost_per_hour:,.0f}"

@@ -270,7 +270,7 @@ async def measure(args: argparse.Namespace, client: LoadClient, pid: int | None)
     if not most:
         raise LoadTestError(f"no request was answered: {dict(phases[0].statuses)}")
     for factor in args.at or (1.0, 3.0):
-        print(f"load: {factor:g} x {most:g} requests a second for {args.seconds:g} s", file=sys.stderr)
+        print(f"load: {factor:g} x {most:g} requests per second for {args.seconds:g} s", file=sys.stderr)
         phases.append(await open_loop(client, f"{factor:g}x", factor * most, args.seconds, memory))
     return {
         "machine": f"{os.cpu_count()} x {Processor.detect().name}",

@@ -19,9 +19,7 @@ from cloud_anchor.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Lens:
-    """A layer's predictions over an answer of n tokens: its most probable tokens and their probabilities,
-    [n].
-    """
+    """A layer's predictions over an answer of n tokens: most probable tokens and their probabilities, [n]."""
 
     layer: int
     ids: list[int]

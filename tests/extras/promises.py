@@ -102,7 +102,8 @@ EXTRAS: dict[str, Extra] = {
     "experiments": Extra(
         (
             Command(
-                "cloud_anchor.suite --model tiny --edge tiny-qwen --subset 2 --phases bytes,sizes -o results",
+                "cloud_anchor.suite --model tiny --edge tiny-qwen --subset 2 --phases bytes,sizes "
+                "--canvas 64 --total-steps 16 -o results",
                 writes="results/report.html",
             ),
             Command("inversespec-suite --help"),

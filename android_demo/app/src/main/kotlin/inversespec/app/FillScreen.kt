@@ -15,18 +15,18 @@ import android.widget.TextView
 import inversespec.edge.Source
 import java.util.Locale
 
+/** Actions of the Fill screen that require the activity. */
+interface FillActions {
+    fun chooseSample()
+
+    fun choosePayload()
+
+    fun enterAddress()
+}
+
 /** Input of prompt and payload, and the answer with its sources in two colours and its statistics. */
-class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, actions: Actions) :
+class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, actions: FillActions) :
     Screen(parent, R.layout.fill) {
-    /** Actions that require the activity. */
-    interface Actions {
-        fun chooseSample()
-
-        fun choosePayload()
-
-        fun enterAddress()
-    }
-
     private val prompt = find<EditText>(R.id.prompt)
     private val payloadTitle = find<TextView>(R.id.payload_title)
     private val payloadDetail = find<TextView>(R.id.payload_detail)

@@ -19,7 +19,7 @@ import android.widget.Toast
 import android.widget.Toolbar
 
 /** The only activity: three screens above a tab bar, and what requires an activity: choosers, dialogs, sharing. */
-class MainActivity : Activity(), FillScreen.Actions, ModelsScreen.Actions {
+class MainActivity : Activity(), FillActions, ModelsActions {
     private val app get() = application as App
     private lateinit var screens: List<Screen>
     private lateinit var tabs: List<View>

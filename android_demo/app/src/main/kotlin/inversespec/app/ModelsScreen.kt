@@ -8,23 +8,23 @@ import android.widget.LinearLayout
 import android.widget.ProgressBar
 import android.widget.TextView
 
+/** Actions of the Models screen that require the activity. */
+interface ModelsActions {
+    fun chooseVariant(bundle: InstalledBundle)
+
+    fun confirmDelete(bundle: InstalledBundle)
+
+    fun chooseZip()
+
+    fun chooseFolder()
+}
+
 /** The installed bundles: select, verify, delete, import. */
 class ModelsScreen(
     parent: ViewGroup,
     private val viewModel: ModelsViewModel,
-    private val actions: Actions,
+    private val actions: ModelsActions,
 ) : Screen(parent, R.layout.models) {
-    /** Actions that require the activity. */
-    interface Actions {
-        fun chooseVariant(bundle: InstalledBundle)
-
-        fun confirmDelete(bundle: InstalledBundle)
-
-        fun chooseZip()
-
-        fun chooseFolder()
-    }
-
     private val list = find<LinearLayout>(R.id.model_list)
     private val jobCard = find<View>(R.id.job_card)
     private val jobTitle = find<TextView>(R.id.job_title)

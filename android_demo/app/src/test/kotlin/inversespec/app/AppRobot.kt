@@ -56,20 +56,28 @@ class AppRobot(intent: Intent? = null) {
 
     /**
      * Runs an action while an answer is partly generated. Holds the lock of the state meanwhile, so that the model
-     * thread cannot publish another token, however fast this machine is.
+     * thread cannot publish another token.
+     *
+     * @param onRestart called where the answer was complete before this thread saw a part of it, as may happen on a
+     *   loaded machine; the answer then is generated again.
      */
-    fun duringAnswer(action: () -> Unit) {
+    fun duringAnswer(onRestart: () -> Unit = {}, action: () -> Unit) {
         val end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS)
         while (System.nanoTime() < end) {
-            synchronized(app.fill.state) {
+            val phase = synchronized(app.fill.state) {
                 settle()
                 val phase = app.fill.state.value.phase
                 if (phase == Phase.FILLING && text(R.id.answer).isNotEmpty()) return action()
-                if (phase != Phase.LOADING && phase != Phase.FILLING) {
-                    throw AssertionError("expected an answer in progress, found $phase")
-                }
+                phase
             }
-            Thread.sleep(0, 200_000)
+            when (phase) {
+                Phase.LOADING, Phase.FILLING -> Thread.sleep(0, 200_000)
+                Phase.DONE -> {
+                    onRestart()
+                    app.fill.start()
+                }
+                else -> throw AssertionError("expected an answer in progress, found $phase")
+            }
         }
         throw AssertionError("waited $TIMEOUT_SECONDS s for an answer in progress")
     }

@@ -4,8 +4,8 @@ import inversespec.edge.AnchorSet
 import inversespec.edge.ContextException
 import inversespec.edge.Stop
 
-/** End of an answer: before position [end], for the reason [stop]. End tokens are suppressed before [suppressUntil]. */
-internal class Ending private constructor(val end: Int, val stop: Stop, val suppressUntil: Int) {
+/** The answer ends before position [end], because of [stop]. End tokens count from [eosFrom] on. */
+internal class Ending private constructor(val end: Int, val stop: Stop, val eosFrom: Int) {
     companion object {
         /** Coverage above which the last anchor is the end of the answer (section 3.3). */
         private const val END_MARKER_COVERAGE = 0.4
@@ -18,12 +18,12 @@ internal class Ending private constructor(val end: Int, val stop: Stop, val supp
          */
         fun of(anchors: AnchorSet, room: Int, maxTokens: Int?): Ending {
             val committed = (anchors.positions.lastOrNull() ?: -1) + 1
-            val suppressUntil = anchors.length ?: committed
+            val eosFrom = anchors.length ?: committed
             val limit = maxTokens ?: anchors.canvas
-            if (minOf(suppressUntil, limit) > room) {
+            if (minOf(eosFrom, limit) > room) {
                 throw ContextException(
                     "expected an answer of at most $room tokens after this prompt, found one of " +
-                        "${minOf(suppressUntil, limit)} in the payload. Shorten the prompt.",
+                        "${minOf(eosFrom, limit)} in the payload. Shorten the prompt.",
                 )
             }
             val (end, stop) = when {
@@ -32,7 +32,7 @@ internal class Ending private constructor(val end: Int, val stop: Stop, val supp
                 else -> anchors.canvas to Stop.LIMIT
             }
             val most = minOf(limit, room)
-            return if (end <= most) Ending(end, stop, suppressUntil) else Ending(most, Stop.LIMIT, suppressUntil)
+            return if (end <= most) Ending(end, stop, eosFrom) else Ending(most, Stop.LIMIT, eosFrom)
         }
     }
 }

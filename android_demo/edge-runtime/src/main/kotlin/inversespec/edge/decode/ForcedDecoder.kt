@@ -155,7 +155,7 @@ internal class ForcedDecoder(
     /** The most probable token and its log probability, or null where an end token ends the answer. */
     private fun greedy(logits: Logits, row: Int): Pair<Int, Double>? {
         val best = logits.argmax(row)
-        if (best in eos && position >= ending.suppressUntil) return null
+        if (best in eos && position >= ending.eosFrom) return null
         val token = if (best in eos) logits.argmax(row, eos) else best
         return token to logits.logProb(row, token, best)
     }

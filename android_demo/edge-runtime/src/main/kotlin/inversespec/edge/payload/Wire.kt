@@ -41,10 +41,12 @@ internal object Wire {
         val base = checkedBase(header, shared.base)
         val promptIds = if (header.needsPrompt) requiredPrompt(header, shared.promptIds) else null
         verifyChecksum(data, header.codec, contract, promptIds, base)
-        val body = when (header.codec) {
-            Codec.COMPACT -> CompactCodec.decode(payload.body, contract, promptIds ?: IntArray(0), base?.anchors)
-            Codec.TEMPLATE_GZIP -> TemplateCodec.decode(payload.body, tokenizer(header, shared), Compression::gunzip)
-            else -> TemplateCodec.decode(payload.body, tokenizer(header, shared), Compression::unzstd)
+        val body = if (header.codec == Codec.COMPACT) {
+            CompactCodec.decode(payload.body, contract, promptIds ?: IntArray(0), base?.anchors)
+        } else {
+            val gzip = header.codec == Codec.TEMPLATE_GZIP
+            val decompress = if (gzip) Compression::gzipDecompress else Compression::zstdDecompress
+            TemplateCodec.decode(payload.body, tokenizer(header, shared), decompress)
         }
         val anchors = AnchorSet.of(body.anchors, body.canvas, contract, body.length)
         val levels = header.extras.confidence.size

@@ -21,7 +21,7 @@ internal class CompactCodec private constructor(
 ) {
     private val decoder = RangeDecoder(body)
     private val model = TokenModel(ModelFile.priorOf(contract.vocabSize), contract.vocabSize, promptIds)
-    private val most = FREE_ANCHORS + ANCHORS_PER_BYTE * decoder.size
+    private val most = FREE_TOKENS + TOKENS_PER_BYTE * decoder.size
     private var count = 0
     private val baseAnchors = base?.byPosition.orEmpty()
     private val order = baseAnchors.keys.sorted()
@@ -44,7 +44,7 @@ internal class CompactCodec private constructor(
                 length(canvas)
             }
         }
-        val least = Math.floorDiv(count - FREE_ANCHORS + ANCHORS_PER_BYTE - 1, ANCHORS_PER_BYTE)
+        val least = Math.floorDiv(count - FREE_TOKENS + TOKENS_PER_BYTE - 1, TOKENS_PER_BYTE)
         if (body.size > least && (decoder.unread > 0 || body.lastOrNull() == 0.toByte())) {
             throw MalformedPayloadException(
                 "body: expected its end after ${body.size - decoder.unread} bytes, found ${body.size}",
@@ -138,9 +138,9 @@ internal class CompactCodec private constructor(
     companion object {
         private const val MAX_VOCAB = (1 shl 24) - 1
 
-        // A body of n bytes holds at most FREE_ANCHORS + ANCHORS_PER_BYTE * n tokens: a bound on reading time.
-        private const val FREE_ANCHORS = 64
-        private const val ANCHORS_PER_BYTE = 8
+        // A body of n bytes holds at most FREE_TOKENS + TOKENS_PER_BYTE * n tokens: a bound on reading time.
+        private const val FREE_TOKENS = 64
+        private const val TOKENS_PER_BYTE = 8
 
         private const val WHOLE = 0
         private const val RUNS = 1

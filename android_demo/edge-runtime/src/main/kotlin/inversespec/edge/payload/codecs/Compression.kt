@@ -11,7 +11,7 @@ internal object Compression {
     private const val MAX_WINDOW = 1L shl 20
 
     /** Decompresses exactly one gzip member to at most [most] bytes; [field] names the data in errors. */
-    fun gunzip(data: ByteArray, most: Int, field: String): ByteArray {
+    fun gzipDecompress(data: ByteArray, most: Int, field: String): ByteArray {
         fun refused(found: String): Nothing =
             throw MalformedPayloadException("$field: expected exactly one whole gzip stream, found $found")
         val start = gzipDataStart(data) ?: refused("no gzip header")
@@ -58,7 +58,7 @@ internal object Compression {
     }
 
     /** Decompresses exactly one zstd frame to at most [most] bytes; [field] names the data in errors. */
-    fun unzstd(data: ByteArray, most: Int, field: String): ByteArray {
+    fun zstdDecompress(data: ByteArray, most: Int, field: String): ByteArray {
         try {
             val frame = ZstdFrame(data)
             val size = frame.contentSize

@@ -64,10 +64,10 @@ internal class TokenModel(prior: Prior, private val vocabSize: Int, promptIds: I
 
     /** Decodes the token at the next position, or [END] where [mayEnd]. */
     fun decode(decoder: RangeDecoder, mayEnd: Boolean): Int {
-        val (all, longest) = favourites()
-        val favourites = if (mayEnd) all else all.subList(1, all.size)
-        val sizes = LongArray(favourites.size) { mass(score(favourites[it])) }
-        val hidden = favourites.mapNotNullTo(HashSet()) { slotOf[it.id] }
+        val (all, longest) = contextCandidates()
+        val candidates = if (mayEnd) all else all.subList(1, all.size)
+        val sizes = LongArray(candidates.size) { mass(score(candidates[it])) }
+        val hidden = candidates.mapNotNullTo(HashSet()) { slotOf[it.id] }
         val slotsAt = sizes.sum()
         val escapeAt = slotsAt + total - hidden.sumOf { masses[it] }
         val escape = mass(weights.escape[minOf(longest, 4) + if (tokens.last() >= 0) 5 else 0])
@@ -79,7 +79,7 @@ internal class TokenModel(prior: Prior, private val vocabSize: Int, promptIds: I
             var start = 0L
             while (target >= start + sizes[index]) start += sizes[index++]
             decoder.take(start, sizes[index], whole)
-            token = favourites[index].id
+            token = candidates[index].id
         } else if (target < escapeAt) {
             var slot = 0
             var start = slotsAt
@@ -145,10 +145,16 @@ internal class TokenModel(prior: Prior, private val vocabSize: Int, promptIds: I
      * A token with evidence from the context: classes of its pair and triple statistics, and of its matches in the
      * prompt and in the answer. For [END], `promptMatch` is the best match in the prompt of a token that ends a line.
      */
-    private class Favourite(val id: Int, val pair: Int, val triple: Int, val promptMatch: Int, val answerMatch: Int)
+    private class ContextCandidate(
+        val id: Int,
+        val pair: Int,
+        val triple: Int,
+        val promptMatch: Int,
+        val answerMatch: Int,
+    )
 
     /** [END], then the tokens with evidence from the context; and the length of the longest match. */
-    private fun favourites(): Pair<List<Favourite>, Int> {
+    private fun contextCandidates(): Pair<List<ContextCandidate>, Int> {
         val last = tokens.last()
         val pairs = words.pairs(last)
         val triples = if (last >= 0) words.triples(tokens[tokens.size - 2], last) else emptyMap()
@@ -156,18 +162,18 @@ internal class TokenModel(prior: Prior, private val vocabSize: Int, promptIds: I
         val answer = Matches()
         if (last >= 0) match(prompt, answer)
         var line = 0
-        val found = ArrayList<Favourite>()
+        val found = ArrayList<ContextCandidate>()
         for (token in LinkedHashSet(pairs.keys) + triples.keys + prompt.lengths.keys + answer.lengths.keys) {
             if (token == END) continue
             val near = prompt.classOf(token)
-            found.add(Favourite(token, pairs[token] ?: 0, triples[token] ?: 0, near, answer.classOf(token)))
+            found.add(ContextCandidate(token, pairs[token] ?: 0, triples[token] ?: 0, near, answer.classOf(token)))
             if (near > line && token in words.breaks) line = near
         }
-        val end = Favourite(END, pairs[END] ?: 0, triples[END] ?: 0, line, 0)
+        val end = ContextCandidate(END, pairs[END] ?: 0, triples[END] ?: 0, line, 0)
         return listOf(end) + found to maxOf(prompt.longest, answer.longest)
     }
 
-    private fun score(token: Favourite): Int {
+    private fun score(token: ContextCandidate): Int {
         if (token.id == END) {
             return weights.endPair[token.pair] + weights.triple[token.triple] +
                 weights.endLine[token.promptMatch] + weights.endAge[minOf(6, bitLength(coded + 1))]

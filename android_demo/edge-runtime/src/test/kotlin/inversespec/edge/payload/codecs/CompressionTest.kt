@@ -19,7 +19,7 @@ import java.util.zip.GZIPOutputStream
 
 internal class CompressionTest {
     private fun unzstd(data: ByteArray): ByteArray? = try {
-        Compression.unzstd(data, 1 shl 17, "frame")
+        Compression.zstdDecompress(data, 1 shl 17, "frame")
     } catch (error: PayloadException) {
         null
     }
@@ -54,7 +54,7 @@ internal class CompressionTest {
     @Test
     fun `a frame with an excessive stated size is refused before decompression`() {
         val claim = "28b52ffda0ffffff0f01000000".hexToBytes() // 256 MB in a single segment
-        assertThrows(OversizedPayloadException::class.java) { Compression.unzstd(claim, 1 shl 16, "prompt") }
+        assertThrows(OversizedPayloadException::class.java) { Compression.zstdDecompress(claim, 1 shl 16, "prompt") }
     }
 
     private fun gzip(content: ByteArray): ByteArray =
@@ -64,14 +64,14 @@ internal class CompressionTest {
     fun `gzip decompresses exactly one whole stream`() {
         val content = ByteArray(5000) { (it * it).toByte() }
         val packed = gzip(content)
-        assertArrayEquals(content, Compression.gunzip(packed, 5000, "x"))
-        assertThrows(OversizedPayloadException::class.java) { Compression.gunzip(packed, 4999, "x") }
+        assertArrayEquals(content, Compression.gzipDecompress(packed, 5000, "x"))
+        assertThrows(OversizedPayloadException::class.java) { Compression.gzipDecompress(packed, 4999, "x") }
         for (size in packed.indices) {
-            assertThrows(MalformedPayloadException::class.java) { Compression.gunzip(packed.copyOf(size), 5000, "x") }
+            assertThrows(MalformedPayloadException::class.java) { Compression.gzipDecompress(packed.copyOf(size), 5000, "x") }
         }
-        assertThrows(MalformedPayloadException::class.java) { Compression.gunzip(packed + packed, 5000, "x") }
+        assertThrows(MalformedPayloadException::class.java) { Compression.gzipDecompress(packed + packed, 5000, "x") }
         val broken = packed.clone().also { it[packed.size - 6] = (it[packed.size - 6] + 1).toByte() }
-        assertThrows(MalformedPayloadException::class.java) { Compression.gunzip(broken, 5000, "x") }
-        assertArrayEquals(ByteArray(0), Compression.gunzip(gzip(ByteArray(0)), 10, "x"))
+        assertThrows(MalformedPayloadException::class.java) { Compression.gzipDecompress(broken, 5000, "x") }
+        assertArrayEquals(ByteArray(0), Compression.gzipDecompress(gzip(ByteArray(0)), 10, "x"))
     }
 }

@@ -1,6 +1,6 @@
 """`python -m cloud_anchor.anchor`: from a prompt to a payload.
 
-Knows the command line. The work is done by `pipeline`.
+Responsible for the command line. Not responsible for making payloads (see `pipeline`, `batch`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_anchor import options
-from cloud_anchor.errors import CloudError, RequestError
-from edge_runtime.errors import EdgeError
-from payload import AUTO, TOLERANCE, AnchorSet, Codec, PayloadError
-from payload.files import InputError, write_whole
+from cloud_anchor.errors import RequestError
+from payload import AUTO, TOLERANCE, AnchorSet, Codec
+from payload.cli import run_command
+from payload.files import write_whole
 
 if TYPE_CHECKING:  # these bring torch along
     from cloud_anchor.pipeline import Pipeline, PipelineResult
@@ -29,13 +29,13 @@ EPILOG = """examples:
 
   # the paper's settings on Dream-7B, anchors for the device that runs this bundle
   python -m cloud_anchor.anchor --model Dream-org/Dream-v0-Instruct-7B --edge bundles/qwen2.5-0.5b \\
-      --alg entropy --temperature 0.2 --top-p 0.95 --canvas 512 --fraction 0.1 \\
+      --order entropy --temperature 0.2 --top-p 0.95 --canvas 512 --fraction 0.1 \\
       --prompt-file prompt.txt -o payload.bin
 
-  # many prompts, one JSON object or string a line; run again to go on after an interruption
+  # many prompts, one JSON object or string per line; run again to continue after an interruption
   python -m cloud_anchor.anchor --input prompts.jsonl -o payloads/
 
-exit codes: 0 ok, 2 usage, 3 nothing that could be sent or single prompts failed, 4 bad or missing model,
+exit codes: 0 ok, 2 usage, 3 nothing to send or some prompts failed, 4 bad or missing model,
 130 interrupted
 """
 
@@ -47,37 +47,20 @@ TINY_TABLE = Path(__file__).parent / "tiny" / "frontier.json"
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    try:
-        if args.target_f1 is not None:
-            aim(args)
-        args.codec = args.codec or PROFILES[args.profile or "latency"]
-        return _run(args) if args.input is None else _run_many(args)
-    except (CloudError, EdgeError) as error:
-        return _fail(error, error.exit_code)
-    except InputError as error:
-        return _fail(error, 2)
-    except PayloadError as error:
-        return _fail(error, 3)
-    except KeyboardInterrupt:
-        return 130
-
-
-def _fail(error: Exception, code: int) -> int:
-    print(f"anchor: {error}", file=sys.stderr)
-    return code
+    return run_command("anchor", lambda: _run(args))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.anchor",
-        description="Run a part of a diffusion model's steps and write what it knows as a payload.",
+        description="Run part of a diffusion model's steps and write anchors of its answer as a payload.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--prompt", help="the question")
     source.add_argument(
-        "--input", type=Path, metavar="JSONL", help="a prompt a line, payloads to the folder -o"
+        "--input", type=Path, metavar="JSONL", help="one prompt per line, payloads to the folder -o"
     )
     source.add_argument(
         "--prompt-file", type=Path, help="a UTF-8 file with the question, or - for standard input"
@@ -97,26 +80,29 @@ def _parser() -> argparse.ArgumentParser:
 
     goal = parser.add_argument_group("goal, in place of fraction, selection and codec")
     goal.add_argument(
-        "--target-f1", type=float, metavar="X", help="least steps, then bytes, measured to give this mean F1"
+        "--target-f1",
+        type=float,
+        metavar="X",
+        help="fewest steps, then bytes, measured to give this mean F1",
     )
     goal.add_argument(
         "--frontier",
         type=Path,
         metavar="FILE",
-        help="the table to choose from, made by cloud_anchor.suite.frontier (default: the tiny pair's)",
+        help="table of measured settings, from cloud_anchor.suite.frontier (default: the tiny pair's)",
     )
     out = parser.add_argument_group("payload")
     written = out.add_mutually_exclusive_group()
     written.add_argument(
         "--profile",
         choices=tuple(PROFILES),
-        help="bytes: codec predictive, fewest bytes, a pass of the edge model a position; latency: codec "
+        help="bytes: codec predictive, fewest bytes, one pass of the edge model per position; latency: codec "
         "compact, fewest passes (default)",
     )
     written.add_argument(
         "--codec",
         choices=[AUTO, *(codec.label for codec in Codec)],
-        help="how it is written, by name",
+        help="codec by name",
     )
     out.add_argument(
         "--rank-tolerance",
@@ -133,13 +119,13 @@ def _parser() -> argparse.ArgumentParser:
         "--embed-prompt",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="carry the prompt, so that the file can be filled alone (default); the device usually has it",
+        help="carry the prompt, so that the file is filled without it (default); the device usually has it",
     )
     return parser
 
 
-def aim(args: argparse.Namespace) -> None:
-    """Sets fraction, selection and codec as --target-f1 asks for; raises RequestError."""
+def apply_target(args: argparse.Namespace) -> None:
+    """Sets fraction, selection and codec for --target-f1; raises RequestError."""
     from cloud_anchor.selection.target import cheapest, read_table
     from edge_runtime.bundle.bundle import read_manifest
     from edge_runtime.bundle.lookup import SHIPPED
@@ -172,17 +158,18 @@ def _open_pipeline(args: argparse.Namespace) -> Pipeline:
 
 
 def _run(args: argparse.Namespace) -> int:
-    prompt = _prompt(args)
-    # Imported here: `--help` and a mistyped option should not wait for torch.
-    from cloud_anchor.sampling.sampler import denoise
+    if args.target_f1 is not None:
+        apply_target(args)
+    args.codec = args.codec or PROFILES[args.profile or "latency"]
+    return _run_one(args) if args.input is None else _run_many(args)
 
+
+def _run_one(args: argparse.Namespace) -> int:
+    prompt = _prompt(args)
     options.check(args)
     pipeline = _open_pipeline(args)
-    config, selection = pipeline.resolve(
-        options.denoise_config(args, pipeline.plan([prompt])), options.selection(args)
-    )
-    runs = denoise(pipeline.model, [pipeline.form.ids(prompt)], config)
-    (result,) = pipeline.select([prompt], runs, selection, args.codec, args.embed_prompt)
+    config, selection = options.denoise_config(args, pipeline.plan([prompt])), options.selection(args)
+    (result,) = pipeline.make([prompt], config, selection, args.codec, args.embed_prompt)
     payloads = {embed: pipeline.payload(result, args.codec, embed) for embed in (True, False)}
     data = payloads[args.embed_prompt]
     if args.output == "-":
@@ -295,11 +282,11 @@ def _json(result: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict
 
 
 GAP = "·"
-"""Stands for a run of tokens that are not sent."""
+"""Stands for one or more tokens that are not sent."""
 
 
 def skeleton(anchors: AnchorSet, decode: Decode) -> str:
-    """The anchors as text with a dot for each gap."""
+    """The anchors as text, with one dot for each gap."""
     parts: list[str] = []
     expected = 0
     for position, token in anchors.by_position.items():

@@ -166,15 +166,20 @@ class Pipeline:
         return resolve_commit(config, sends_predictions=selection.sends_predictions), selection
 
     def make(
-        self, prompts: Sequence[str], config: DenoiseConfig, selection: Selection | None = None
+        self,
+        prompts: Sequence[str],
+        config: DenoiseConfig,
+        selection: Selection | None = None,
+        codec: Codec | str = Codec.COMPACT,
+        embed_prompt: bool = False,
     ) -> list[PipelineResult]:
-        """Denoises the prompts in one batch and selects the anchors of each.
+        """Denoises the prompts in one batch and selects the anchors of each; see `resolve` and `select`.
 
         Raises RequestError for options that do not fit model and prompts, and what `select` raises.
         """
         config, selection = self.resolve(config, selection)
         runs = denoise(self.model, [self.form.ids(prompt) for prompt in prompts], config)
-        return self.select(prompts, runs, selection)
+        return self.select(prompts, runs, selection, codec, embed_prompt)
 
     def select(
         self,

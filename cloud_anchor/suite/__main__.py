@@ -23,6 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from cloud_anchor import options
 from cloud_anchor.errors import RequestError
 from cloud_anchor.suite import compare, traces
 from cloud_anchor.suite.items import Item, load_items
@@ -127,8 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the choice of prompts, the sampler and the controls"
     )
-    parser.add_argument("--canvas", type=int, help="response positions (default: the model's, or 256)")
-    parser.add_argument("--total-steps", type=int, help="steps of a full run (default: the model's, or 128)")
+    options.add_sampling(parser, only=("canvas", "total_steps"))
     parser.add_argument("--device", help="cuda, cpu (default: cuda where there is one)")
     parser.add_argument(
         "--threads", type=int, help="threads of the edge model (default: the processor's fast cores)"

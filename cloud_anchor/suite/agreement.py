@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from cloud_anchor import options
 from cloud_anchor.errors import CloudError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, steps_for
@@ -94,8 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example: python -m cloud_anchor.suite.agreement --prompts 200 --threshold 0.5",
     )
     parser.add_argument("--prompts", type=int, default=200, help="held-out problems (default 200)")
-    parser.add_argument("--fraction", type=float, default=0.1, help="share of the steps (default 0.1)")
-    parser.add_argument("--threshold", type=float, default=0.0, help="probability that binds (default 0)")
+    options.add_sampling(parser, only=("fraction",))
+    options.add_selection(parser, only=("threshold",))
+    parser.set_defaults(threshold=0.0)
     parser.add_argument("--edge", type=Path, default=SHIPPED, help="bundle (default: the shipped one)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)

@@ -1,7 +1,8 @@
-"""Measure the shipped pair on held-out problems: `python -m cloud_anchor.suite.evaluate`.
+"""Evaluation of the shipped pair on held-out problems: `python -m cloud_anchor.suite.evaluate`.
 
-A short way to one phase of `cloud_anchor.suite`, forced decoding with every control, printed in the terminal.
-The whole set of experiments, resumable and with a report, is the suite's.
+Responsible for running one phase of the suite, forced decoding with every control, and printing its tables.
+Not responsible for the whole set of experiments, resumable and with a report (see `python -m
+cloud_anchor.suite`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cloud_anchor.suite.runner import measure
 from cloud_anchor.suite.store import Store
 from cloud_anchor.suite.tables import Answers, Table, show
 from edge_runtime.bundle.lookup import SHIPPED
-from edge_runtime.errors import EdgeError
+from payload.cli import run_command
 
 PHASE = PHASES["fill"]
 LEFT_OUT = ("F1 (sets)", "chrF", "exact")
@@ -43,7 +44,7 @@ def shown(table: Table) -> Shown:
 
 
 def evaluate(model: str, edge: str, prompts: int, seed: int) -> tuple[list[Table], Answers]:
-    """The tables of the phase, and every answer that they are made of."""
+    """The tables of the phase, and the answers that they summarise."""
     wanted = Wanted(model, [edge], None, False, None, None, seed, "cpu", None)
     items = load_items(["tiny"], prompts, seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -74,17 +75,15 @@ def main(argv: list[str] | None = None) -> int:
         "--model", default="tiny", help="diffusion checkpoint folder (default: the shipped one)"
     )
     parser.add_argument("--edge", default=str(SHIPPED), help="edge bundle folder (default: the shipped one)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every answer as a line of JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write one line of JSON per answer")
     args = parser.parse_args(argv)
     if args.prompts < 1:
         parser.error(f"--prompts: expected at least 1, found {args.prompts}")
-    try:
-        tables, answers = evaluate(args.model, args.edge, args.prompts, args.seed)
-    except (CloudError, EdgeError) as error:
-        print(f"evaluate: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return run_command("evaluate", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    tables, answers = evaluate(args.model, args.edge, args.prompts, args.seed)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text("".join(json.dumps(row) + "\n" for row in answers.rows))

@@ -1,7 +1,8 @@
 """Sampler benchmark: `python -m cloud_anchor.suite.sampler_bench`, with the plain sampler in the same run.
 
-Knows how to time steps, how to count their arithmetic, and the plain way of doing them: one prompt at a time,
-logits for every position, the whole vocabulary sorted. Does not judge answers (see `suite`).
+The plain sampler runs one prompt at a time, computes all positions' logits and sorts the whole vocabulary.
+Responsible for timing steps and counting their arithmetic. Not responsible for the quality of answers (see
+`runner`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, load_model, random_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import prompt_form
@@ -28,6 +29,7 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.tiny.tasks import held_out_problems
+from payload.cli import run_command
 
 EPILOG = """examples:
   # the shipped model, on a CPU
@@ -93,15 +95,14 @@ def _plain_draw(logits: Tensor, config: DenoiseConfig) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class BenchRow:
-    """One line of the table.
+    """One row of the table.
 
-    step_ms:  milliseconds of one step of the whole batch.
-    prompts, anchors: a second, at the steps asked for; anchors are committed tokens of answers, not what
-              follows an answer's end.
-    steps:    run for a prompt, on average.
-    peak:     share of the device's own speed at one large matrix product.
-    same:     share of the commits that are those of the plain sampler, token and step; with a stop rule, of
-              those that belong to answers. None where the plain sampler was not run.
+    step_ms:  milliseconds per step of the whole batch.
+    prompts, anchors: per second, at the given steps; anchors are committed tokens before an answer's end.
+    steps:    mean number run per prompt.
+    peak:     share of the device's throughput at one large matrix product.
+    same:     share of the commits that equal the plain sampler's in token and step; with a stop rule, of
+              those inside answers. None where the plain sampler was not run.
     """
 
     sampler: str
@@ -295,42 +296,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.threads:
         torch.set_num_threads(args.threads)
-    try:
-        if min(args.batch) < 1 or args.repeats < 1:
-            raise RequestError("batch and repeats: expected at least 1")
-        config = DenoiseConfig(
-            canvas=args.canvas,
-            total_steps=args.total_steps,
-            steps=args.steps,
-            order="entropy",
-            temperature=0.2,
-            top_p=0.95,
-        )
-        if args.random_7b:
-            model = random_model(device=args.device)
-        else:
-            model = load_model(args.model, device=args.device)
-        count = args.prompts or max(args.batch)
-        if args.held_out:
-            prompts = held_out_prompts(args.model, model, count)
-        else:
-            prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
-        rows = compare(
-            model,
-            prompts,
-            config,
-            args.batch,
-            args.repeats,
-            with_plain=not args.no_plain,
-            compiled=args.compile,
-            prefix_every=args.prefix_every,
-            stop=args.stop,
-        )
-    except CloudError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return run_command("bench", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    if min(args.batch) < 1 or args.repeats < 1:
+        raise RequestError("batch and repeats: expected at least 1")
+    config = DenoiseConfig(
+        canvas=args.canvas,
+        total_steps=args.total_steps,
+        steps=args.steps,
+        order="entropy",
+        temperature=0.2,
+        top_p=0.95,
+    )
+    model = random_model(device=args.device) if args.random_7b else load_model(args.model, device=args.device)
+    count = args.prompts or max(args.batch)
+    if args.held_out:
+        prompts = held_out_prompts(args.model, model, count)
+    else:
+        prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
+    rows = compare(
+        model,
+        prompts,
+        config,
+        args.batch,
+        args.repeats,
+        with_plain=not args.no_plain,
+        compiled=args.compile,
+        prefix_every=args.prefix_every,
+        stop=args.stop,
+    )
     if args.json:
         print(json.dumps([asdict(row) for row in rows]))
     else:

@@ -1,11 +1,11 @@
-"""Many prompts to a folder of payloads, resumable, with one manifest.
+"""Batch mode: many prompts to a folder of payloads, resumable, with one manifest.
 
-Knows the input's lines, the folder's layout, and how a run goes on where another was interrupted. Does not
-know how a payload is made (see `pipeline`).
+Responsible for the input's lines, the folder's layout, and resuming after an interruption. Not responsible
+for making payloads (see `pipeline`).
 
     payloads/
-        manifest.jsonl     a line a prompt that was tried: its id, and its file and figures or its error
-        settings.json      what the payloads were made with; another run into the folder must agree
+        manifest.jsonl     one line per prompt tried: its id, and its file and figures or its error
+        settings.json      the options of the payloads; another run into the folder must have the same
         0001.bin ...
 """
 
@@ -31,16 +31,14 @@ from payload.files import write_whole
 MANIFEST = "manifest.jsonl"
 SETTINGS = "settings.json"
 MAX_LINE = 1 << 20
-"""Characters of an input line; a longer one is no prompt."""
+"""Most characters of an input line."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True)
 class PromptJob:
-    """One line of the input: a name that becomes the file's, and the prompt, or what is wrong with the
-    line.
-    """
+    """One line of the input: a name, which becomes the file's, and the prompt or the line's error."""
 
     name: str
     prompt: str = ""
@@ -50,7 +48,7 @@ class PromptJob:
 def read_jobs(path: Path) -> list[PromptJob]:
     """The jobs of a JSON-lines file; a line is {"prompt": text, "id": name} or just the prompt as a string.
 
-    Where a line has no id, its number is its name. A faulty line is a job with an error, and stops nothing.
+    A line without an id is named by its number. An invalid line becomes a job with an error.
     Raises RequestError where the file cannot be read or has no line.
     """
     try:
@@ -67,7 +65,7 @@ def read_jobs(path: Path) -> list[PromptJob]:
             taken.add(job.name)
             jobs.append(job)
     if not jobs:
-        raise RequestError(f"{path}: expected a prompt a line, found none")
+        raise RequestError(f"{path}: expected one prompt per line, found none")
     return jobs
 
 
@@ -93,12 +91,10 @@ def _job(line: str, name: str) -> PromptJob:
 
 
 class Folder:
-    """The output folder: what is done already, and where the rest goes."""
+    """The output folder, with the names of the jobs that are done."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        """Opens or makes it; raises RequestError where it was made with other settings or cannot be
-        written.
-        """
+        """Opens or creates it; raises RequestError for other settings or where it cannot be written."""
         self.path = path
         wanted = json.loads(json.dumps(settings))
         try:
@@ -121,7 +117,7 @@ class Folder:
         self.done = {record["id"] for record in self._records() if self._holds(record)}
 
     def _end_line(self) -> None:
-        """Ends a line that an interruption has cut, so that the next one is not taken for its rest."""
+        """Ends a line that an interruption has cut, so that the next record begins on its own."""
         file = self.path / MANIFEST
         if file.is_file() and (text := file.read_bytes()) and not text.endswith(b"\n"):
             file.write_bytes(text + b"\n")
@@ -141,7 +137,7 @@ class Folder:
         return isinstance(file, str) and (self.path / file).is_file()
 
     def add(self, name: str, data: bytes, figures: Mapping[str, Any]) -> None:
-        """A payload and its line, in this order: a line always has its file."""
+        """Writes a payload, then its line: a line always has its file."""
         with self._writing():
             write_whole(self.path / f"{name}.bin", data)
         self._note({"id": name, "file": f"{name}.bin", "bytes": len(data), **figures})
@@ -155,7 +151,7 @@ class Folder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raises OutputError where the disk is full or does not let itself be written."""
+        """Raises OutputError where the disk is full or not writable."""
         try:
             yield
         except OSError as error:
@@ -167,7 +163,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """How payloads are made, and how many answers are denoised together."""
+    """Options of the payloads, and the number of answers denoised together."""
 
     config: DenoiseConfig
     selection: Selection
@@ -179,9 +175,10 @@ class BatchOptions:
 def run_batch(
     pipeline: Pipeline, jobs: Iterable[PromptJob], folder: Folder, options: BatchOptions
 ) -> Iterator[str | None]:
-    """Makes what is not there yet; yields after each job None, or the error that is also in the manifest.
+    """Makes the payloads of the jobs; yields after each None, or the error that is also in the manifest.
 
-    Prompts of about equal length are denoised together, so that little of a batch is padding.
+    options: with a resolved config and selection. Prompts of similar length are denoised together, so that
+    little of a batch is padding.
     """
     ready: list[tuple[PromptJob, list[int]]] = []
     for job in jobs:

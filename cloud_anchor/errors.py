@@ -1,7 +1,7 @@
-"""Every way the cloud side can fail, by name.
+"""Errors of the cloud side, by name.
 
-Each message says what was expected, what was found, where, and what to do. The command lines print its text
-and exit with the class's `exit_code`. Errors of a payload are `payload.PayloadError`, those of a bundle
+Each message says what was expected, what was found, where, and what to do. Commands print it and exit with
+the class's `exit_code`. Errors of a payload are `payload.PayloadError`, those of a bundle
 `edge_runtime.errors.EdgeError`.
 """
 
@@ -11,28 +11,28 @@ from payload.errors import UserError
 
 
 class CloudError(UserError):
-    """Anything the cloud side cannot do. `exit_code` is what a command line returns for it."""
+    """Base class of the cloud side's errors. `exit_code` is the exit code of a command."""
 
     exit_code = 1
 
 
 class RequestError(CloudError):
-    """What was asked for does not make sense: an option out of range, an empty prompt, an answer too long."""
+    """An invalid request: an option out of range, an empty prompt, an answer that is too long."""
 
     exit_code = 2
 
 
 class CheckpointError(CloudError):
-    """A model folder is missing, incomplete or of an architecture that is not known."""
+    """A model folder is missing, incomplete or of an unknown architecture."""
 
     exit_code = 4
 
 
 class NothingToSendError(CloudError):
-    """The run has committed nothing that could be sent."""
+    """The run has no tokens to send."""
 
     exit_code = 3
 
 
 class OutputError(CloudError):
-    """What was made cannot be written: no room, no permission."""
+    """A result cannot be written: no space, no permission."""

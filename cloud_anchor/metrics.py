@@ -1,6 +1,7 @@
-"""How close two texts are, and how sure a mean is.
+"""Similarity of texts, and confidence intervals of means.
 
-Knows word F1 in both its readings, chrF, edit distance and the bootstrap. Does not know models.
+Responsible for word F1 over multisets and sets, chrF, edit distance and the bootstrap. Not responsible for
+models or experiments.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 def word_f1(text: str, reference: str) -> float:
     """Multiset F1 of lower-cased words split at white space, 0 to 1 (paper section 3.2).
 
-    The harmonic mean of the share of the text's words that the reference has and the share of the
-    reference's that the text has. Blind to order. Two empty texts are equal.
+    The harmonic mean of precision and recall of the text's words against the reference's. Ignores order. Two
+    empty texts are equal.
     """
     found, wanted = Counter(text.lower().split()), Counter(reference.lower().split())
     if not found or not wanted:
@@ -34,7 +35,7 @@ def _harmonic(common: int, found: int, wanted: int) -> float:
 
 
 def word_f1_set(text: str, reference: str) -> float:
-    """The same over the sets of words: a word counts once however often it stands there.
+    """Word F1 over sets: repeated words count once.
 
     The paper's published script computes this one; the published figures are those of `word_f1`.
     """
@@ -82,19 +83,20 @@ def edit_distance(one: Sequence[int], other: Sequence[int]) -> int:
         best = np.empty_like(row)
         best[0] = count
         best[1:] = np.minimum(row[1:] + 1, row[:-1] + (target != token))
-        # An insertion costs 1 a place, so the best way from the left is a running minimum of (cost - place).
+        # An insertion costs 1 per position, so the best path from the left is a running minimum of
+        # (cost - position).
         row = np.minimum.accumulate(best - steps) + steps
     return int(row[-1])
 
 
 def edit_similarity(one: Sequence[int], other: Sequence[int]) -> float:
-    """1 less the edit distance as a share of the longer sequence: 1 is equal, 0 has nothing in place."""
+    """1 minus the edit distance as a share of the longer sequence: 1 is equal, 0 shares no token in order."""
     longest = max(len(one), len(other))
     return 1 - edit_distance(one, other) / longest if longest else 1.0
 
 
 class Estimate(NamedTuple):
-    """A mean with its 95% interval."""
+    """A mean with its 95% confidence interval."""
 
     mean: float
     low: float

@@ -1,7 +1,7 @@
-"""Checkpoints of diffusion language models: found, read, and put into stock modules.
+"""Checkpoints of diffusion language models, loaded into stock modules.
 
-Knows where files may be, what config.json and generation_config.json say, and how weights get to their
-places. Never runs code from a model's repository. Does not know what the model computes (see `dream`).
+Responsible for finding files, reading config.json and generation_config.json, and loading weights; no code
+from a model's repository is run. Not responsible for what the model computes (see `dream`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def load_model(
 def random_model(
     shape: Shape = DREAM_7B, *, device: str | None = None, dtype: str | None = None
 ) -> DreamModel:
-    """A model of Dream's architecture with random weights: says nothing, but takes as long as a real one."""
+    """A model of Dream's architecture with random weights, for timing."""
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     kind = _dtype(dtype or ("bfloat16" if place.type == "cuda" else "float32"))
     net = _build(shape, place, kind, "sdpa")
@@ -139,9 +139,7 @@ def _plan(folder: Path) -> tuple[int, int] | None:
 
 
 def _build(shape: Shape, place: torch.device, kind: torch.dtype, attention: str) -> Any:
-    """Qwen2 modules without weights. The configuration is made by hand: model_type is not one transformers
-    knows.
-    """
+    """Qwen2 modules without weights; transformers has no configuration class for these model_types."""
     import transformers
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
@@ -151,14 +149,14 @@ def _build(shape: Shape, place: torch.device, kind: torch.dtype, attention: str)
     config._attn_implementation = attention
     with torch.device("meta"):
         net = transformers.Qwen2ForCausalLM(config).to(kind)
-    # Its table is computed, not stored, so it has to be made where the weights will be; always in float32.
+    # Its table is computed, not stored, so it is created on the weights' device; always in float32.
     with torch.device(place):
         net.model.rotary_emb = Qwen2RotaryEmbedding(config=config)
     return net.eval()
 
 
 def _fill(net: Any, family: Family, folder: Path, place: torch.device, kind: torch.dtype) -> None:
-    """Reads the weights file by file, so that never more than one file is held twice."""
+    """Loads the weights file by file, so that at most one file is in memory twice."""
     expected = {name: value.shape for name, value in net.named_parameters()}
     tied = net.config.tie_word_embeddings
     seen: set[str] = set()

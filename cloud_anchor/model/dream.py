@@ -1,8 +1,7 @@
 """A masked diffusion language model on stock Qwen2 modules: never any code from a model's repository.
 
-Knows how to make the modules attend in both directions, and where the prediction of a position is to be
-read. Does not know where the weights come from (see `checkpoint`), how tokens are chosen (see `sampler`) or
-what text they stand for (see `prompts`).
+Responsible for bidirectional attention and for the row that predicts each position. Not responsible for
+weights (see `checkpoint`), the choice of tokens (see `sampling`) or text (see `prompt_form`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from cloud_anchor.model.families import Family
 
 @dataclass(frozen=True)
 class Batch:
-    """Prompts side by side, to the left of a canvas of equal size: what stays the same from step to step.
+    """Padded prompts, to the left of canvases of equal size; constant from step to step.
 
     prompt:    int64 [B, P], padded on the left.
     positions: int64 [B, P + C], or None where all prompts are equally long.
@@ -35,10 +34,10 @@ class Batch:
 
 
 class Prefix:
-    """Keys and values of the prompts, kept from one pass for the next `every` - 1, then made anew.
+    """Keys and values of the prompts, computed every `every`th pass and reused in between.
 
-    Less work, and approximate: with full attention what a prompt's tokens hold depends on the canvas, which
-    changes from step to step (Fast-dLLM, arXiv 2505.22618, section 3.2). Belongs to one batch of prompts.
+    Approximate: with full attention they depend on the canvas, which changes from step to step (Fast-dLLM,
+    arXiv 2505.22618, section 3.2). Belongs to one batch of prompts.
     """
 
     def __init__(self, every: int) -> None:
@@ -47,15 +46,15 @@ class Prefix:
         self.cache: Any = None
 
     def copy(self) -> Prefix:
-        """An independent one that goes on exactly as this one would."""
+        """An independent prefix in the same state."""
         return copy.deepcopy(self)
 
 
 class DreamModel:
     """A diffusion language model, ready to predict masked tokens.
 
-    mask_id: the token that stands for "not yet known".
-    eos_ids: tokens that end an answer or fill what follows it.
+    mask_id: the token of positions that are not committed.
+    eos_ids: tokens that end an answer or fill the canvas after it.
     plan:    canvas and steps of a full run, where the checkpoint states them.
     """
 
@@ -81,22 +80,20 @@ class DreamModel:
     def compile(self) -> None:
         """Compiles the layers with torch.compile, for any number of rows and positions.
 
-        The first passes then take minutes. Sums are made in another order, so logits differ in the last
-        digits. Passes with a kept prefix stay as they are.
+        The first passes then take minutes. The order of summation changes, so logits differ in the last
+        digits. Passes with a prefix are not compiled.
         """
         self._body = torch.compile(self.net.model, dynamic=True)
 
     def adopt(self, ordinary: int, eos_ids: frozenset[int]) -> None:
-        """Takes note of the vocabulary: answers have ids below `ordinary` and end markers, no other
-        specials.
-        """
+        """Sets the vocabulary of answers: ids below `ordinary` and end markers, no other special tokens."""
         self.eos_ids |= eos_ids
         self.ends = torch.tensor(sorted(self.eos_ids), device=self.device)
         others = (set(range(ordinary, self.vocab_rows)) | {self.mask_id}) - self.eos_ids
         self._unusable = torch.tensor(sorted(others), device=self.device)
 
     def without_unusable(self, logits: Tensor) -> Tensor:
-        """Logits [N, V] with -inf for the mask token and whatever else no answer has."""
+        """Logits [N, V] with -inf for the mask token and all others that no answer has."""
         return logits.index_fill(-1, self._unusable, -torch.inf)
 
     @property
@@ -115,9 +112,7 @@ class DreamModel:
         return int(self.net.config.max_position_embeddings)
 
     def batch(self, prompts: Sequence[Sequence[int]], canvas: int) -> Batch:
-        """Lays prompts out side by side; raises RequestError for an empty one and for one that is too
-        long.
-        """
+        """Pads prompts to one length; raises RequestError for an empty one and for one that is too long."""
         longest = max(len(prompt) for prompt in prompts)
         for row, prompt in enumerate(prompts):
             if not prompt:
@@ -144,7 +139,7 @@ class DreamModel:
     def hidden(self, batch: Batch, canvas: Tensor, prefix: Prefix | None = None) -> Tensor:
         """Final hidden states [B, C, H]; row p is the one that predicts position p of `canvas` [B, C].
 
-        prefix: keeps the prompts' keys and values between calls for the same prompts; None runs them anew.
+        prefix: cache of the prompts' keys and values between calls; None computes them in every call.
         """
         if prefix is not None:
             return self._run_behind(prefix, batch, canvas)
@@ -154,7 +149,7 @@ class DreamModel:
     def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor, prefix: Prefix | None = None) -> Tensor:
         """Logits [N, V] of the N positions that `wanted` (bool [B, C]) marks, in row-major order.
 
-        The vocabulary projection runs on these positions only: never on the prompt, nor on what is committed.
+        The vocabulary projection runs on these positions only, not on the prompt or on committed positions.
         prefix: as in `hidden`.
         """
         logits: Tensor = self.net.lm_head(self.hidden(batch, canvas, prefix)[wanted])
@@ -188,7 +183,7 @@ class DreamModel:
         return torch.cat([states[:, :1], states[:, :-1]], 1)
 
     def _run_behind(self, prefix: Prefix, batch: Batch, canvas: Tensor) -> Tensor:
-        """As `hidden`, running the prompt only where the prefix has none or is old."""
+        """As `hidden`; the prompt is run only where the prefix is empty or due for renewal."""
         from transformers import DynamicCache
 
         # The prompt's last token predicts the first position, so it is run with the canvas.

@@ -1,7 +1,7 @@
 """The diffusion language models that run here, and how each one's checkpoint maps onto stock Qwen2 modules.
 
-Knows configuration fields and tensor names of each family. Does not know how files are found or read (see
-`checkpoint`).
+Responsible for the configuration fields and tensor names of each family. Not responsible for finding or
+reading files (see `checkpoint`).
 
 Dream, Dream-Coder and DiffuCoder are Qwen2 with full attention, tensor for tensor. LLaDA is a Llama, which is
 Qwen2 without biases in the q, k and v projections: with zero biases the same modules compute the same
@@ -23,7 +23,7 @@ Settings = Mapping[str, Any]
 
 
 def rope_option(theta: float) -> dict[str, Any]:
-    """How the installed transformers' Qwen2Config is told the base of the rotary angles."""
+    """The base of the rotary angles, as an argument of the installed transformers' Qwen2Config."""
     if int(version("transformers").split(".")[0]) >= 5:
         return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}}
     return {"rope_theta": theta}
@@ -31,7 +31,7 @@ def rope_option(theta: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a Qwen2 configuration needs to know. Field names are those of `transformers.Qwen2Config`."""
+    """The sizes of a Qwen2 configuration, by the field names of `transformers.Qwen2Config`."""
 
     vocab_size: int
     hidden_size: int
@@ -51,13 +51,14 @@ DREAM_7B = Shape(152_064, 3584, 18_944, 28, 28, 4, 131_072, 1e-6, 1e6, False)
 
 @dataclass(frozen=True)
 class Family:
-    """How one family of diffusion language models is read.
+    """A family of diffusion language models: its architecture, and the mapping of its checkpoints.
 
-    shifted: whether position p is predicted at p - 1, as in a model that was initialised from an
-             autoregressive one (Dream, section 3.1 of arXiv 2508.15487), or at p itself (LLaDA, arXiv
-             2502.09992).
-    biased:  whether the checkpoint has q, k and v biases; where not, they are set to zero.
+    shifted: True where position p is predicted at p - 1, as in a model that was initialised from an
+             autoregressive one (Dream, section 3.1 of arXiv 2508.15487); False where at p itself (LLaDA,
+             arXiv 2502.09992).
+    biased:  True where the checkpoint has q, k and v biases; else they are set to zero.
     mask_id: the mask token where config.json does not name it.
+    shape, rename: the shape from a config.json, and the module's name from a tensor's.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Family:
 
 
 def family_of(settings: Settings, where: str) -> Family:
-    """The family that config.json's model_type names; raises CheckpointError where it is none of these."""
+    """The family of config.json's model_type; raises CheckpointError for an unknown one."""
     kind = settings.get("model_type")
     if kind not in FAMILIES:
         raise CheckpointError(
@@ -86,7 +87,7 @@ def _need(settings: Settings, name: str) -> Any:
 
 
 def _refuse(settings: Settings, expected: Mapping[str, Any]) -> None:
-    """Raises CheckpointError where a field is set to something that the modules do not compute."""
+    """Raises CheckpointError where a field has a value that the stock modules do not implement."""
     for name, value in expected.items():
         found = settings.get(name, value)
         if found != value:

@@ -1,10 +1,10 @@
-"""Text on its way to a diffusion model: chat template, token ids, and the contract a payload is made for.
+"""Prompt form: chat template and tokenizer of a diffusion model's prompts, and the contract of its payloads.
 
-Knows how to read a checkpoint's own tokenizer and template, and how to use an edge bundle's in their
-place. Does not know models beyond the ids they share with a vocabulary.
+Responsible for reading a checkpoint's own tokenizer and template, or using an edge bundle's in their place.
+Not responsible for models, except that their ids fit the vocabulary.
 
-Dream's template has another default system message than Qwen2.5's. So with an edge bundle at hand the prompt
-is put in the bundle's words, for both models must read the same prompt; only the vocabularies have to match.
+Dream's template has another default system message than Qwen2.5's. Both models must read the same prompt, so
+with an edge bundle its template is used; only the vocabularies have to match.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from payload.errors import ContractMismatchError
 
 @dataclass(frozen=True)
 class PromptForm:
-    """How a question becomes token ids, and the contract that follows from it."""
+    """Tokenizer and chat template of prompts, and the contract that they define."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -42,8 +42,9 @@ class PromptForm:
 
     @classmethod
     def of_checkpoint(cls, folder: Path) -> PromptForm:
-        """The checkpoint's own; raises CheckpointError or, for another vocabulary family,
-        ContractMismatchError.
+        """A checkpoint's own form.
+
+        Raises CheckpointError or, for another vocabulary family, ContractMismatchError.
         """
         data = tokenizer_data(folder)
         template = _own_template(folder)
@@ -51,15 +52,15 @@ class PromptForm:
 
     @classmethod
     def of_bundle(cls, bundle: Bundle) -> PromptForm:
-        """An edge bundle's."""
+        """An edge bundle's form."""
         return cls(bundle.tokenizer, bundle.template, bundle.contract)
 
 
 def prompt_form(model: DreamModel, folder: Path, bundle: Bundle | None = None) -> PromptForm:
     """The bundle's form where there is one and the vocabularies match, else the checkpoint's own.
 
-    Tells the model which tokens an answer may have. Raises ContractMismatchError where the edge could not
-    read the model's ids.
+    Sets the tokens that the model's answers may have. Raises ContractMismatchError where the token ids of the
+    two differ, and CheckpointError where tokenizer and weights do not belong together.
     """
     if bundle is None:
         form = PromptForm.of_checkpoint(folder)
@@ -89,7 +90,7 @@ def check_vocabulary(folder: Path, bundle: Bundle) -> None:
 
 
 def tokenizer_data(folder: Path) -> dict[str, Any]:
-    """A checkpoint's tokenizer.json, or the same content put together from vocab.json and merges.txt."""
+    """A checkpoint's tokenizer.json, or the same content from vocab.json and merges.txt."""
     if (folder / TOKENIZER).is_file():
         return read_json(folder / TOKENIZER)
     if not (folder / "vocab.json").is_file() or not (folder / "merges.txt").is_file():

@@ -1,1 +1,1 @@
-"""The denoising loop and its parts: scores, schedules, unmasking, filters, stops."""
+"""Sampling: the denoising loop and its parts (scores, schedules, unmasking, filters, stop rules)."""

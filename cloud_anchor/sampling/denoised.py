@@ -1,7 +1,7 @@
-"""What a denoising run leaves: the canvas, when each token was committed, and what the model would say next.
+"""The result of a denoising run: canvas, commit steps, and the predictions at open positions.
 
-Knows lengths, coverage and history of one answer, as plain Python values, and how tokens of it become an
-AnchorSet. Does not know models or tensors, nor which tokens are worth sending (see `select`, `edge_aware`).
+Responsible for lengths, coverage and history of one answer, as plain Python values, and for AnchorSets of its
+tokens. Not responsible for models or tensors, nor for which tokens are sent (see `selection`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Denoised:
 
     @property
     def finished(self) -> bool:
-        """Whether every position is committed."""
+        """True where every position is committed."""
         return self.mask_id not in self.ids
 
     @cached_property
@@ -66,11 +66,11 @@ class Denoised:
 
     @property
     def length(self) -> int | None:
-        """Number of answer tokens, where the commits say so; else None.
+        """Number of answer tokens where the commits determine it, else None.
 
         They do when the first committed end marker directly follows a committed token (or opens the canvas),
-        or when the canvas is full without one. An end marker far out in the tail says nothing: the answer may
-        end anywhere before it.
+        or when the canvas is full without one. Before an end marker after masked positions the answer may end
+        anywhere.
         """
         end = self.first_end
         if end == self.canvas:
@@ -84,12 +84,12 @@ class Denoised:
 
     @property
     def predicted_answer(self) -> list[int]:
-        """What the model would say if it had to answer now: its predictions up to the predicted length."""
+        """The draft: predictions up to the predicted length."""
         return self.predicted[: self.predicted_length]
 
     @cached_property
     def history(self) -> list[Commit]:
-        """Every step's commits, in order; a step without any has an empty one."""
+        """The commits of every step, in order; that of a step without any is empty."""
         commits = [Commit(step, [], []) for step in range(1, self.steps + 1)]
         for position, (step, token) in enumerate(zip(self.when, self.ids, strict=True)):
             if step:
@@ -114,7 +114,7 @@ class Denoised:
 
     @cached_property
     def coverage(self) -> list[float]:
-        """Share of the answer that is committed after each step (paper section 3.1), one number a step.
+        """Share of the answer that is committed after each step (paper section 3.1), one number per step.
 
         End markers are no part of the answer. The answer is that of this run: committed tokens before the
         end, and while that is open, the predicted ones.

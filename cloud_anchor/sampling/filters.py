@@ -1,6 +1,7 @@
-"""From logits to the distribution a token is drawn from: temperature, nucleus, top-k, the draw.
+"""Token filters: temperature, nucleus (top-p), top-k, and the draw of a token.
 
-Knows Dream's filters to the letter, in the dtype of the logits. Does not know positions or steps.
+Responsible for Dream's filters exactly as published, in the dtype of the logits. Not responsible for
+positions or steps.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import torch
 from torch import Tensor
 
 NUCLEUS_HEAD = 64
-"""Tokens looked at before a whole row is sorted: a peaked row's nucleus is smaller."""
+"""Tokens examined before a whole row is sorted: a peaked row's nucleus is smaller."""
 
 SIMPLEX_TOLERANCE = 1e-6
-"""How far from 1 a row of probabilities may sum to be drawn from (that of torch.distributions)."""
+"""Largest deviation from 1 of a row's sum for which it is drawn from (that of torch.distributions)."""
 
 
 def filtered_probabilities(
@@ -35,7 +36,7 @@ def filtered_probabilities(
 
 
 def nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """Which tokens are in each row's nucleus: bool [N, V] for logits [N, V].
+    """The tokens in each row's nucleus: bool [N, V] for logits [N, V].
 
     Only rows whose nucleus is larger than NUCLEUS_HEAD are sorted as a whole.
     """
@@ -52,21 +53,24 @@ def nucleus(logits: Tensor, top_p: float) -> Tensor:
 
 
 def _leading(mass: Tensor, top_p: float) -> Tensor:
-    """Of tokens in falling order with cumulative mass [N, K]: the run up to the first that exceeds top_p."""
+    """Bool [N, K]: tokens up to the first whose cumulative mass [N, K], in descending order, exceeds
+    top_p.
+    """
     kept = torch.ones_like(mass, dtype=torch.bool)
     kept[:, 1:] = mass[:, :-1] <= top_p
     return kept
 
 
 def draw(probabilities: Tensor, counts: list[int], generators: list[torch.Generator]) -> Tensor:
-    """One token id a row, int64 [N], of probabilities [N, V].
+    """One token id per row, int64 [N], of probabilities [N, V].
 
-    counts: the N rows belong to len(counts) answers, this many to each, in order. Each answer draws with its
-    own generator, so that it does not matter which others are in the batch.
+    counts: rows per answer, in order; their sum is N. Each answer draws with its own generator, so its tokens
+    do not depend on the rest of the batch.
 
-    Published Dream draws with torch.distributions.Categorical and takes the likeliest token for all positions
-    of a step where that refuses one row, as its sum is off by 1e-6 or more. So it does here: in bfloat16 sums
-    are that far off as soon as a nucleus has several tokens, and temperature then acts through filters alone.
+    Published Dream draws with torch.distributions.Categorical, which refuses a row whose sum is off by 1e-6
+    or more; Dream then takes the most probable token at all positions of the step. So does this function: in
+    bfloat16 sums are that far off as soon as a nucleus has several tokens, and temperature then acts through
+    the filters alone.
     """
     total = probabilities.sum(-1, keepdim=True)
     faulty = torch.split((total.squeeze(-1) - 1).abs() >= SIMPLEX_TOLERANCE, counts)

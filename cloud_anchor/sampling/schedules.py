@@ -1,7 +1,6 @@
-"""How much of what is still masked commits at each step.
+"""Schedules: the share of the masked positions that commits at each step.
 
-Knows shares by step. Does not know which positions (see `orders`) or how a share becomes a commit (see
-`commits`).
+Responsible for shares by step. Not responsible for which positions commit (see `scores`, `unmasking`).
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ Schedule = Callable[[int], Tensor]
 """From the number of planned steps T to the shares, float32 [T], each in [0, 1], the last one 1."""
 
 DREAM_EPS = 1e-3
-"""Where Dream's time ends: t runs from 1 to this."""
+"""The end of Dream's time, which begins at 1."""
 
 
 def dream(total_steps: int) -> Tensor:
-    """1 - s / t, with t and s one step apart on a line from 1 to 1e-3: about an equal number at each step.
+    """1 - s / t, with t and s consecutive times from 1 to 1e-3: about the same number of tokens per step.
 
     Computed in float32 as published: the number of tokens is the product's integer part.
     """
@@ -32,10 +31,9 @@ def dream(total_steps: int) -> Tensor:
 
 
 def cosine(total_steps: int) -> Tensor:
-    """After step i of T the share cos(pi/2 * i/T) of the canvas is masked (MaskGIT, arXiv 2202.04200, eq.
-    3.2).
+    """A share cos(pi/2 * i/T) of the canvas is masked after step i of T (MaskGIT, arXiv 2202.04200, eq. 3.2).
 
-    Few commits at first, when little is known, many at last.
+    Few commits in the first steps, many in the last.
     """
     masked = [math.cos(math.pi / 2 * step / total_steps) for step in range(total_steps + 1)]
     shares = [1 - after / before for before, after in itertools.pairwise(masked)]

@@ -1,12 +1,12 @@
-"""How sure the model is of each proposed token: the number by which positions are ordered.
+"""Scores of proposed tokens, by which positions are ordered for commits.
 
-Knows one function a way of scoring, higher is surer. Does not know how many positions commit (see `commits`).
-Dream's scores are taken after its filters, in the dtype of the logits: that is what was published.
-`confidence` is taken before them.
+Responsible for one function per order; higher scores commit first. Not responsible for how many positions
+commit (see `unmasking`). Dream's scores are computed after its filters, in the dtype of the logits, as
+published. `confidence` is computed before them.
 
-Why `confidence` exists: at temperature 0.2 and top-p 0.95 a position whose two likeliest tokens differ by a
+Reason for `confidence`: at temperature 0.2 and top-p 0.95 a position whose two likeliest tokens differ by a
 factor of 1.8 has a nucleus of one token and an entropy of exactly 0. Such ties are broken by position, so the
-order by entropy becomes left to right, and what commits first is a prefix and not a skeleton.
+order by entropy becomes left to right, and the earliest commits are a prefix instead of a skeleton.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a pass proposes for N masked positions.
+    """The proposal of a pass for N masked positions.
 
-    logits: [N, V] as the model gave them. probabilities: [N, V] after the filters. ids: int64 [N].
+    logits: [N, V], unfiltered. probabilities: [N, V] after the filters. ids: int64 [N].
     """
 
     logits: Tensor
@@ -40,7 +40,7 @@ def maskgit_plus(proposal: Proposal) -> Tensor:
 
 
 def topk_margin(proposal: Proposal) -> Tensor:
-    """Distance of the two largest probabilities (Kim et al., arXiv 2502.06768, section 4)."""
+    """Difference of the two largest probabilities (Kim et al., arXiv 2502.06768, section 4)."""
     first, second = proposal.probabilities.topk(2).values.unbind(-1)
     return first - second
 
@@ -51,9 +51,7 @@ def entropy(proposal: Proposal) -> Tensor:
 
 
 def confidence(proposal: Proposal) -> Tensor:
-    """Log-probability of the proposed token in the model's own distribution: no filter, temperature 1,
-    fp32.
-    """
+    """Log-probability of the proposed token in the unfiltered distribution, at temperature 1, in float32."""
     logits = proposal.logits.float()
     return logits.gather(-1, proposal.ids[:, None]).squeeze(1) - logits.logsumexp(-1)
 
@@ -67,14 +65,14 @@ SCORES: Mapping[str, ScoreFunction] = {
 
 
 def suppress_eos(masked: Tensor, proposed: Tensor, canvas: Tensor, ends: Tensor) -> Tensor:
-    """Which masked positions may compete now, bool [B, C]: end markers wait until the answer needs them.
+    """The masked positions that may commit, bool [B, C], with end markers held back.
 
     An end marker may commit where the token before it is committed and is none itself: that is the end of the
-    answer. What lies after a committed end waits too. Where nothing else is left, all may commit.
+    answer. Positions after a committed end are held back too. Where nothing else is left, all may commit.
     masked: bool [B, C]. proposed, canvas: int64 [B, C]. ends: int64 [E], the end markers.
 
-    Without this, the tail of the canvas commits first, as the model is surest of it: it uses up the steps and
-    tells the scorer nothing.
+    Otherwise the tail of the canvas commits first, as its end markers have the highest confidence: it uses up
+    the steps and contributes no anchors.
     """
     committed_end = torch.isin(canvas, ends) & ~masked
     after_end = committed_end.cumsum(1) > 0

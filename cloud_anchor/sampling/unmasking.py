@@ -1,7 +1,7 @@
-"""From scores to commits: which masked positions become permanent in this step.
+"""Unmasking: from scores to the masked positions that commit in a step.
 
-Knows rules that turn a share or a threshold into a set of positions. Does not know what is written there.
-All work on [B, C], one answer a row; ties go to the lower position.
+Responsible for turning a share or a threshold into positions. Not responsible for the tokens there. All
+functions work on [B, C], one answer per row; ties go to the lower position.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from torch import Tensor
 
 
 def quotas(masked: Tensor, shares: Tensor) -> Tensor:
-    """How many positions of each row commit: int64 [B], the integer part of masked count times share.
+    """The number of positions per row that commit, int64 [B]: the integer part of masked count times share.
 
-    masked: bool [B, C]. shares: float32 [B]. Raises nothing: a share of 1 takes all that is left.
+    masked: bool [B, C]. shares: float32 [B]; a share of 1 takes all that is left.
     """
     return (masked.sum(1).to(torch.float32) * shares.to(masked.device)).to(torch.long)
 
@@ -42,8 +42,8 @@ def lottery(
 ) -> list[Tensor]:
     """For each row, `quota` indices drawn without replacement from softmax(score / temperature).
 
-    scores: one 1-D tensor a row, -inf where nothing may commit. Its length takes part in the draw (one random
-    number an entry), so a row that is to equal the published sampler's covers prompt and canvas.
+    scores: one 1-D tensor per row, -inf where nothing may commit. One random number is drawn per entry, so a
+    row covers prompt and canvas to equal the published sampler's.
     """
     return [
         torch.multinomial((score / temperature).softmax(-1), count, generator=generator)
@@ -54,7 +54,7 @@ def lottery(
 
 
 def flips(masked: Tensor, shares: list[float], generators: list[torch.Generator]) -> Tensor:
-    """Each masked position on its own, with the row's share as its probability, bool [B, C].
+    """An independent draw per masked position, with the row's share as its probability, bool [B, C].
 
     The reverse process of absorbing diffusion (Austin et al., arXiv 2107.03006): Dream's `origin`.
     """
@@ -66,7 +66,7 @@ def flips(masked: Tensor, shares: list[float], generators: list[torch.Generator]
 
 
 def _ranks(scores: Tensor) -> Tensor:
-    """0 for the best of each row, 1 for the next: int64 [B, C]."""
+    """Ranks of the scores in each row, 0 for the highest: int64 [B, C]."""
     order = scores.sort(dim=1, descending=True, stable=True).indices
     places = torch.arange(scores.shape[1], device=scores.device).expand_as(order)
     return torch.empty_like(order).scatter_(1, order, places)

@@ -1,1 +1,1 @@
-"""Which tokens of an unfinished run are sent, with or without the edge model."""
+"""Selection of the tokens of an unfinished run that are sent, with or without the edge model."""

@@ -1,8 +1,8 @@
-"""Settings for a wanted fidelity, from a table of what settings were measured to give.
+"""Settings for a target fidelity, from a table of measurements (see `suite.frontier`).
 
-Knows the table's form (`tiny.frontier` makes one) and how to choose from it. A choice is about means: that of
-the table's prompts was at least so high, as far as their number can tell. What one prompt's answer will be,
-or what prompts of another kind will give, no table knows.
+Responsible for the table's form and the choice from it. Not responsible for measurements. A choice is about
+means: the mean over the table's prompts is at least the target, as far as their number can tell. It says
+nothing about a single prompt's answer, or about prompts of another kind.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAX_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to make payloads, and what it gave.
+    """One setting of the pipeline, with its measured fidelity and size.
 
-    fraction: share of total_steps diffusion steps. select, threshold: see `pipeline.Selection`.
-    f1: mean word F1 against the full run, and low, its 95% interval's lower end. bytes: mean of a payload.
+    fraction: share of total_steps diffusion steps. select, threshold: see `select.Selection`.
+    f1: mean word F1 against the full run; low: the lower end of its 95% interval. bytes: mean payload size.
     """
 
     fraction: float
@@ -50,8 +50,8 @@ class Setting:
         )
 
 
-def read_table(path: Path, ranking: str) -> list[Setting]:
-    """The settings of a table measured with the edge model of this `Manifest.ranking` (hex).
+def read_table(path: Path, fingerprint: str) -> list[Setting]:
+    """The settings of a table measured with the edge model of this fingerprint (hex).
 
     Raises RequestError for any other file.
     """
@@ -63,22 +63,22 @@ def read_table(path: Path, ranking: str) -> list[Setting]:
         measured = str(table["ranking"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise RequestError(
-            f"{path}: expected a table of settings (python -m cloud_anchor.suite.frontier --json FILE), "
+            f"{path}: expected a table of settings (python -m cloud_anchor.suite.frontier -o FOLDER), "
             f"found: {error!r}"
         ) from error
-    if measured != ranking:
+    if measured != fingerprint:
         raise RequestError(
-            f"{path}: expected a table measured with edge model {ranking[:12]}, found one of "
+            f"{path}: expected a table measured with edge model {fingerprint[:12]}, found one of "
             f"{measured[:12]}. Measure this pair, or use its table (--frontier)."
         )
     return settings
 
 
 def cheapest(settings: Sequence[Setting], target: float, codecs: Collection[str]) -> Setting:
-    """The setting whose mean F1 is, with 97.5% confidence, at least the target, for the least.
+    """The cheapest setting whose mean F1 is, with 97.5% confidence, at least the target.
 
-    Diffusion steps are what costs most, so the smallest fraction comes first, then the fewest bytes. Raises
-    RequestError where none of these codecs' settings is that good.
+    Diffusion steps cost most, so the fewest steps come first, then the fewest bytes. Raises RequestError
+    where no setting with one of these codecs reaches the target.
     """
     if not 0 <= target <= 1:
         raise RequestError(f"target F1: expected 0 to 1, found {target}")
@@ -93,5 +93,5 @@ def cheapest(settings: Sequence[Setting], target: float, codecs: Collection[str]
     best = max(usable, key=lambda setting: setting.low)
     raise RequestError(
         f"target F1: expected at most {best.low:.3f}, which is measured for a fraction of {best.fraction} "
-        f"(mean {best.f1:.3f}), found {target}. Run all steps (--fraction 1), or ask for less."
+        f"(mean {best.f1:.3f}), found {target}. Run all steps (--fraction 1), or lower the target."
     )

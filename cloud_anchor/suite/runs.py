@@ -1,7 +1,7 @@
-"""The diffusion runs of the items: made once an order, kept as JSON, read back at any of their stops.
+"""Diffusion runs of the items: computed once per order, stored as JSON, read back at any of their stops.
 
-A run is stopped nowhere: the commits say what the canvas held after each step, and the predictions are kept
-at the steps that are asked for. Does not know what is done with a run.
+A run always goes to its end: the commits give the canvas after each step, and the predictions are kept at the
+stops. Responsible for computing and storing runs. Not responsible for their use (see `lab`).
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Run:
 
     def at(self, step: int) -> Denoised:
         """The run as it was after `step` steps; raises KeyError for a step whose predictions are not kept."""
-        said, sure = self.predictions[step]
+        predicted, confidence = self.predictions[step]
         early = [0 < done <= step for done in self.when]
-        size, rest = len(said), len(self.ids) - len(said)
+        size, rest = len(predicted), len(self.ids) - len(predicted)
         return Denoised(
             prompt_ids=self.prompt_ids,
             ids=[token if there else self.mask_id for token, there in zip(self.ids, early, strict=True)],
             when=[done if there else 0 for done, there in zip(self.when, early, strict=True)],
-            predicted=said + [self.mask_id] * rest,
-            confidence=sure + [0.0] * rest,
+            predicted=predicted + [self.mask_id] * rest,
+            confidence=confidence + [0.0] * rest,
             ending=[0.0] * size + [1.0] * rest,
             predicted_length=size,
             steps=step,
@@ -67,7 +67,7 @@ class Run:
         return self.full.answer
 
     def to_json(self) -> dict[str, Any]:
-        kept = {str(step): [said, sure] for step, (said, sure) in self.predictions.items()}
+        kept = {str(step): list(pair) for step, pair in self.predictions.items()}
         return {"ids": self.ids, "when": self.when, "predictions": kept, "reversals": self.reversals}
 
     @classmethod
@@ -95,8 +95,8 @@ def make_runs(
     for order in ORDERS:
         for row, run in zip(rows, run_once(model, prompts, plan(order, base), stops), strict=True):
             row[order] = run
-    swift = parallel_plan(base, max(parallel_stops))
-    for row, run in zip(rows, run_once(model, prompts, swift, parallel_stops), strict=True):
+    parallel = parallel_plan(base, max(parallel_stops))
+    for row, run in zip(rows, run_once(model, prompts, parallel, parallel_stops), strict=True):
         row[PARALLEL] = run
     return rows
 
@@ -128,11 +128,11 @@ def run_once(
             run.prompt_ids,
             run.ids,
             run.when,
-            said,
+            predictions,
             config.total_steps,
             run.mask_id,
             run.eos_ids,
             reversals,
         )
-        for run, said, reversals in zip(finals, kept, changed.tolist(), strict=True)
+        for run, predictions, reversals in zip(finals, kept, changed.tolist(), strict=True)
     ]

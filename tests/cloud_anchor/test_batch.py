@@ -128,7 +128,7 @@ def test_input_that_cannot_be_used(dream_folder: Path, tmp_path: Path) -> None:
         read_jobs(tmp_path / "none.jsonl")
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")
-    with pytest.raises(RequestError, match="expected a prompt a line, found none"):
+    with pytest.raises(RequestError, match="expected one prompt per line, found none"):
         read_jobs(empty)
     assert main(["--model", str(dream_folder), "--input", str(empty)]) == 2
 

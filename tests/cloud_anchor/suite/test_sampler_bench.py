@@ -17,12 +17,13 @@ from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
 
 def test_the_plain_sampler_is_the_published_one(dream_folder: Path) -> None:
     model = load_model(str(dream_folder), device="cpu")
-    options = {"canvas": 20, "order": "entropy", "temperature": 0.2, "top_p": 0.95}
-    config = DenoiseConfig(total_steps=10, **options)  # type: ignore[arg-type]
+    options = {"canvas": 20, "temperature": 0.2, "top_p": 0.95}
+    config = DenoiseConfig(total_steps=10, order="entropy", **options)  # type: ignore[arg-type]
     expected = sample(
         ReferenceModel(dream_folder),
         [5, 9, 17],
         steps=10,
+        alg="entropy",
         top_k=None,
         alg_temp=None,
         seed=0,

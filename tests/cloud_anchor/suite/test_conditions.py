@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_anchor.selection.scorer import Span, SpanScores
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
+from cloud_anchor.selection.scorer import EngineScorer, Span, SpanScores
+from cloud_anchor.selection.select import Selection, select
 from cloud_anchor.suite.conditions import (
+    PARALLEL_CONDITIONS,
+    PRODUCT,
+    PRODUCT_CLAIMED,
     Situation,
     committed,
     confident,
@@ -24,6 +29,9 @@ from cloud_anchor.suite.phases.gaps import gap_positions, gap_scores
 from cloud_anchor.suite.runs import Run
 from edge_runtime.decode.endings import Stop, ending
 from payload import AnchorSet, Contract
+from tests.cloud_anchor.selection.test_edge_aware import CONTRACT as HASH_CONTRACT
+from tests.cloud_anchor.selection.test_edge_aware import HashEngine
+from tests.cloud_anchor.selection.test_edge_aware import draft as draft_of
 
 WORDS, END, MASK, CANVAS, STEPS = 50, 50, 53, 24, 8
 CONTRACT = Contract(
@@ -74,6 +82,20 @@ def test_predictions_are_sent_by_their_probability(at: Situation, threshold: flo
     assert set(sent.positions) == {
         p for p in range(len(at.early.predicted_answer)) if at.early.confidence[p] >= threshold
     }
+
+
+def test_the_products_condition_has_the_products_defaults() -> None:
+    answer = [3, 1, 4, 1, 5, 9, 2, 6]
+    run = draft_of(answer, [0.9, 0.2, 0.6, 0.1, 0.8, 0.3, 0.95, 0.4])
+    scorer = EngineScorer(HashEngine(), HASH_CONTRACT.eos_ids)
+    at = Situation(draft_of([], []), answer, HASH_CONTRACT, scorer, 0, run)
+    for name, selection in (
+        (PRODUCT, Selection()),
+        (PRODUCT_CLAIMED, Selection(config=EdgeAwareConfig(threshold=0.5))),
+    ):
+        (expected,) = select([run], HASH_CONTRACT, selection, scorer)
+        assert PARALLEL_CONDITIONS[name].select(at) == expected.anchors
+    assert PARALLEL_CONDITIONS[PRODUCT].select(at) != PARALLEL_CONDITIONS[PRODUCT_CLAIMED].select(at)
 
 
 @given(situations())

@@ -52,7 +52,7 @@ class Selection:
 
     @property
     def sends_predictions(self) -> bool:
-        """Whether uncommitted predictions are sent, of a selection with a name."""
+        """True where uncommitted predictions are sent; of a selection with a name."""
         return self.name != PAPER
 
 

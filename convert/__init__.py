@@ -1,4 +1,4 @@
-"""Turns a Hugging Face checkpoint of the Qwen2 family into a model bundle for the device.
+"""The converter: turns a Hugging Face checkpoint of the Qwen2 family into a model bundle for the device.
 
 The names are loaded when they are first used: most modules of this package need neither torch nor onnx, and
 can be imported where these are not installed.
@@ -6,8 +6,9 @@ can be imported where these are not installed.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from payload.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from convert.conversion import convert
@@ -23,8 +24,5 @@ _MODULES = {
     "convert": "conversion",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
+    __getattr__ = lazy_exports(__name__, _MODULES)

@@ -13,8 +13,9 @@ that `python -m edge_runtime.fill --help` loads no engine.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from payload.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
@@ -88,10 +89,4 @@ _MODULES = {
 """Modules of the names that are not in `errors`."""
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
-
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_exports(__name__, {name: _MODULES.get(name, "errors") for name in __all__})

@@ -25,7 +25,7 @@ class Base(NamedTuple):
 
 @dataclass(frozen=True)
 class Shared:
-    """What both sides of a payload must agree on; all but the contract only where a codec needs it.
+    """The context that both sides of a payload share; all but the contract only where a codec needs it.
 
     contract:   vocabulary, special ids and chat template of the models on both sides.
     prompt_ids: ids of the prompt as the edge model is given it: the user's text in the contract's chat

@@ -23,7 +23,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 LEVELS: dict[str, str] = {
     "payload": """
         errors
-        bytesio cli contract
+        bytesio cli contract lazy
         anchors
         codecs
         extras shared

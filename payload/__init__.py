@@ -1,14 +1,24 @@
-"""The payload: anchors, the contract they belong to, the wire format and its codecs."""
+"""The payload: anchors, the contract they belong to, the wire format and its codecs.
 
-from payload.anchors import AnchorSet
-from payload.codecs.predictive import TOLERANCE, DecodedToken, Predictor
-from payload.codecs.template import TokenBytes
-from payload.contract import Contract
-from payload.errors import PayloadError
-from payload.extras import NO_EXTRAS, Extras
-from payload.header import Codec, Header, peek
-from payload.shared import Base, Shared
-from payload.wire import AUTO, Decoding, decode, encode
+The names of `__all__` are imported on first use: errors and command-line conventions need no codec.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from payload.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from payload.anchors import AnchorSet
+    from payload.codecs.predictive import TOLERANCE, DecodedToken, Predictor
+    from payload.codecs.template import TokenBytes
+    from payload.contract import Contract
+    from payload.errors import PayloadError
+    from payload.extras import NO_EXTRAS, Extras
+    from payload.header import Codec, Header, peek
+    from payload.shared import Base, Shared
+    from payload.wire import AUTO, Decoding, decode, encode
 
 __all__ = [
     "AUTO",
@@ -30,3 +40,27 @@ __all__ = [
     "encode",
     "peek",
 ]
+
+_MODULES = {
+    "AUTO": "wire",
+    "AnchorSet": "anchors",
+    "Base": "shared",
+    "Codec": "header",
+    "Contract": "contract",
+    "DecodedToken": "codecs.predictive",
+    "Decoding": "wire",
+    "Extras": "extras",
+    "Header": "header",
+    "NO_EXTRAS": "extras",
+    "PayloadError": "errors",
+    "Predictor": "codecs.predictive",
+    "Shared": "shared",
+    "TOLERANCE": "codecs.predictive",
+    "TokenBytes": "codecs.template",
+    "decode": "wire",
+    "encode": "wire",
+    "peek": "header",
+}
+
+if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
+    __getattr__ = lazy_exports(__name__, _MODULES)

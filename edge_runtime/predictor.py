@@ -88,6 +88,7 @@ class EnginePredictor:
         self._engine = engine
         self._vocab_size = contract.vocab_size
         self._eos = sorted(contract.eos_ids)
+        self._reserved = sorted(contract.reserved)
         self.prompt_ids: Sequence[int] = list(prompt_ids)
         self.identity = identity
         self.stats = stats if stats is not None else FillStats()
@@ -107,6 +108,7 @@ class EnginePredictor:
         norm = np.logaddexp.reduce(wide)
         row = np.empty(self._vocab_size + 1)
         row[:-1] = wide[: self._vocab_size]
+        row[self._reserved] = -np.inf
         row[-1] = np.logaddexp.reduce(wide[self._eos])
         row -= norm
         return row

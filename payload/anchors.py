@@ -22,7 +22,7 @@ class AnchorSet:
     """Anchors of one response (paper section 3.1).
 
     positions:  0-based inside the response, strictly ascending, each < canvas.
-    ids:        token ids, one per position, each in [0, contract.vocab_size): never special ids.
+    ids:        token ids, one per position, each in [0, contract.vocab_size) and no special id.
     canvas:     number of response positions the diffusion model worked on, 1 to MAX_CANVAS.
     contract:   the identity these ids belong to.
     length:     number of response tokens before the first end marker, where known.
@@ -49,7 +49,7 @@ class AnchorSet:
             raise AnchorRangeError(
                 f"length: expected at most the canvas of {self.canvas} positions, found {end}"
             )
-        previous = -1
+        previous, reserved = -1, self.contract.reserved
         for position, token in zip(self.positions, self.ids, strict=True):
             if position <= previous:
                 raise AnchorRangeError(
@@ -63,6 +63,10 @@ class AnchorSet:
                 raise AnchorRangeError(
                     f"token id {token} at position {position} is outside the vocabulary: "
                     f"expected 0 to {self.contract.vocab_size - 1}"
+                )
+            if token in reserved:
+                raise AnchorRangeError(
+                    f"token id {token} at position {position} is a special token: expected an ordinary one"
                 )
             previous = position
 

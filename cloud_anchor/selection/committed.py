@@ -19,7 +19,7 @@ def committed(run: Denoised, contract: Contract) -> AnchorSet:
     kept = {
         position: token
         for position, token in enumerate(run.answer)
-        if token != run.mask_id and token < contract.vocab_size
+        if token != run.mask_id and contract.is_ordinary(token)
     }
     return run.anchors(kept, contract, run.length)
 
@@ -33,6 +33,6 @@ def confident(run: Denoised, contract: Contract, threshold: float) -> AnchorSet:
     kept = {
         position: token
         for position, token in enumerate(draft)
-        if token < contract.vocab_size and run.confidence[position] >= threshold
+        if contract.is_ordinary(token) and run.confidence[position] >= threshold
     }
     return run.anchors(kept, contract, len(draft))

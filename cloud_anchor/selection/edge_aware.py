@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.denoised import Denoised
@@ -141,7 +142,7 @@ class _JacobiIteration:
         self.passes += 1
         self.tokens += scores.tokens
         text = np.asarray(self.text)
-        ordinary = self.greedy < self.contract.vocab_size
+        ordinary = self._ordinary()
         changed = (self.free & ordinary & (self.greedy != text)).nonzero()[0]
         first = int(changed[0]) if len(changed) else len(text)
         # Everything before the first change is final. Where the edge model predicts a special token there,
@@ -158,10 +159,15 @@ class _JacobiIteration:
     def result(self) -> EdgeWalk:
         text = np.asarray(self.text)
         # A special token, which no answer has, cannot be left to the edge model in any case.
-        special = self.greedy >= self.contract.vocab_size
+        special = ~self._ordinary()
         needed = ((self.greedy != text) | (self.margin < self.config.guard)) & (self.may_send | special)
         sent = [int(position) for position in needed.nonzero()[0]]
         return EdgeWalk(self.text, sent, {p: self._gain(p) for p in sent}, self.passes, self.tokens)
+
+    def _ordinary(self) -> NDArray[np.bool_]:
+        """Where the edge model's token is an ordinary one."""
+        reserved = sorted(self.contract.reserved)
+        return (self.greedy < self.contract.vocab_size) & ~np.isin(self.greedy, reserved)
 
     def _gain(self, position: int) -> float:
         if self.text[position] != self.draft[position]:
@@ -175,7 +181,7 @@ def edge_aware(run: Denoised, walk: EdgeWalk, contract: Contract) -> AnchorSet:
 
     Special tokens are no anchors and are left out: Dream's own orders can commit some.
     """
-    sent = {p: walk.text[p] for p in walk.sent if walk.text[p] < contract.vocab_size}
+    sent = {p: walk.text[p] for p in walk.sent if contract.is_ordinary(walk.text[p])}
     return run.anchors(sent, contract, len(walk.text))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -123,7 +124,7 @@ class Bundle:
         For conversion and diagnosis: once a bundle is made its hashes keep them together. Takes 0.3 s for a
         full vocabulary. Raises BundleContractError.
         """
-        found = contract_of(self.path)
+        found = contract_of(self.path, self.contract.ends or ())
         if found != self.contract:
             raise BundleContractError(
                 f"{self.path}: {MANIFEST} states contract {self.contract}, "
@@ -140,12 +141,12 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest.from_json(_read_json(path, MAX_MANIFEST_BYTES))
 
 
-def contract_of(folder: Path) -> Contract:
-    """The contract of the tokenizer and the compiled chat template in a folder."""
+def contract_of(folder: Path, ends: Sequence[str] = ()) -> Contract:
+    """The contract of the tokenizer and the compiled chat template in a folder; ends: as of `Contract.of`."""
     tokenizer = _read_json(folder / TOKENIZER)
     template = ChatTemplate.from_json(_read_json(folder / TEMPLATE))
     try:
-        return Contract.of(tokenizer, template.to_json())
+        return Contract.of(tokenizer, template.to_json(), ends)
     except (PayloadError, KeyError, TypeError) as error:
         raise BundleSchemaError(f"{folder / TOKENIZER}: {error}") from error
 

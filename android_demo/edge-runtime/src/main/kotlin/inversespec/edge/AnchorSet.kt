@@ -7,7 +7,7 @@ const val MAX_CANVAS = 65_536
  * Tokens committed by the diffusion model, with their positions (paper section 3.1).
  *
  * @property positions 0-based in the response, strictly ascending, each below [canvas].
- * @property ids token ids, one per position, each below the contract's vocabulary size.
+ * @property ids token ids, one per position, each an ordinary one of the contract.
  * @property canvas number of response positions that the diffusion model denoised.
  * @property length number of response tokens before the first end marker, where known.
  * @throws AnchorRangeException where these are inconsistent.
@@ -37,6 +37,9 @@ data class AnchorSet(
             check(id in 0 until contract.vocabSize) {
                 "token id $id at position $position is outside the vocabulary: " +
                     "expected 0 to ${contract.vocabSize - 1}"
+            }
+            check(id !in contract.reserved) {
+                "token id $id at position $position is a special token: expected an ordinary one"
             }
             previous = position
         }

@@ -68,10 +68,11 @@ internal class Manifest private constructor(
             }
             val contract = top.section("contract").run {
                 val special = section("special").run { names().associateWith { whole(it).toInt() } }
-                for (name in listOf(Contract.END_OF_TEXT, Contract.IM_END)) {
+                val ends = texts("ends")
+                for (name in ends ?: Contract.DEFAULT_ENDS) {
                     if (name !in special) fail("contract.special with $name", special.keys)
                 }
-                Contract(positive("vocab_size"), text("vocab_hash"), special, text("template_hash"))
+                Contract(positive("vocab_size"), text("vocab_hash"), special, text("template_hash"), ends)
             }
             return Manifest(model, top.positive("context"), contract, default, variants, files)
         }
@@ -129,6 +130,12 @@ internal class Manifest private constructor(
         }
 
         fun text(field: String): String = map[field] as? String ?: fail("text in ${label(field)}", map[field])
+
+        /** The texts of a list; null where there is no such field. */
+        fun texts(field: String): List<String>? = map[field]?.let { value ->
+            (value as? List<*>)?.map { it as? String ?: fail("texts in ${label(field)}", it) }
+                ?: fail("a list in ${label(field)}", value)
+        }
 
         fun whole(field: String): Long = map[field] as? Long ?: fail("a whole number in ${label(field)}", map[field])
 

@@ -1,5 +1,7 @@
 package inversespec.edge.bundle
 
+import inversespec.edge.AnchorRangeException
+import inversespec.edge.AnchorSet
 import inversespec.edge.BundleException
 import inversespec.edge.BundleFileException
 import inversespec.edge.BundleHashException
@@ -8,6 +10,7 @@ import inversespec.edge.BundleSchemaException
 import inversespec.edge.BundleVariantException
 import inversespec.edge.Bundles
 import inversespec.edge.CancelSignal
+import inversespec.edge.Contract
 import inversespec.edge.EdgeRuntime
 import inversespec.edge.RuntimeOptions
 import inversespec.edge.sha256
@@ -118,6 +121,31 @@ internal class BundleTest {
             val error = assertThrows(BundleSchemaException::class.java, { Manifest.parse(changed) }, after)
             assertTrue("bundle.json: expected" in error.message!!, error.message)
         }
+    }
+
+    @Test
+    fun `a contract that names its ends is read, and no anchor is a special token`() {
+        val text = String(files().getValue(MANIFEST))
+        fun named(ends: String) =
+            Manifest.parse(text.replaceFirst("\"template_hash\"", "\"ends\": $ends, \"template_hash\"").toByteArray())
+        val before = Manifest.parse(text.toByteArray()).contract
+        val found = named("[\"${Contract.IM_END}\"]").contract
+        assertEquals(setOf(before.special.getValue(Contract.IM_END)), found.eosIds)
+        assertTrue(before.identity != found.identity)
+        for (ends in listOf("[\"<|nothing|>\"]", "\"<|im_end|>\"", "[1]")) {
+            assertThrows(BundleSchemaException::class.java, { named(ends) }, ends)
+        }
+        val low = Contract(
+            24,
+            "a".repeat(64),
+            mapOf(Contract.END_OF_TEXT to 0, Contract.IM_END to 2),
+            "0".repeat(64),
+            listOf(Contract.IM_END),
+        )
+        // The same as in tests/payload/test_contract.py.
+        assertEquals("2fc6fa89eff758972045dfa010432884348ece9760bced0a6c1ac45d49cd8a8a", low.identity)
+        assertEquals(1, AnchorSet(listOf(0), listOf(3), 8, low).size)
+        assertThrows(AnchorRangeException::class.java) { AnchorSet(listOf(0), listOf(2), 8, low) }
     }
 
     @Test

@@ -106,6 +106,21 @@ def parser() -> argparse.ArgumentParser:
         help="choose the last N tokens of a gap together with the anchors after it: more passes",
     )
     result.add_argument(
+        "--verify",
+        choices=("off", "greedy"),
+        default="off",
+        help="greedy: take an anchor only where this model would have written it, else its own token; "
+        "default: off, every anchor is taken",
+    )
+    result.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.0,
+        metavar="NATS",
+        help="with --verify greedy: how far an anchor's log-probability may be below the likeliest token's; "
+        "default: 0, the text is this model's own",
+    )
+    result.add_argument(
         "--no-verify", action="store_true", help="do not check the bundle's SHA-256: starts faster"
     )
     result.add_argument(
@@ -182,6 +197,8 @@ def _run(args: argparse.Namespace) -> int:
             score_anchors=not args.no_scores,
             speculate=args.speculate,
             lookahead=args.lookahead,
+            verify=args.verify,
+            tolerance=args.tolerance,
         )
     )
     if not answer.revisable:

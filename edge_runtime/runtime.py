@@ -37,6 +37,9 @@ from edge_runtime.text.tokenizer import TextStream
 from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, peek
 from payload.errors import PromptRequiredError
 
+VERIFY = ("off", "greedy")
+"""Values of `verify`."""
+
 HEAD_START = 0.03
 """Seconds that `EdgeRuntime.preload` waits before it returns."""
 
@@ -144,8 +147,19 @@ class EdgeRuntime:
         score_anchors: bool = True,
         speculate: str = "auto",
         lookahead: int = 0,
+        verify: str = "off",
+        tolerance: float = 0.0,
     ) -> FillOptions:
-        """Options within the limits of this runtime's profile; speculate: see `speculator`."""
+        """Options within the limits of this runtime's profile; speculate: see `speculator`.
+
+        verify: "off" takes every anchor; "greedy" only those that this model would have written, within
+                `tolerance` nats (`FillOptions.tolerance`). A predictive payload is then read first, one pass
+                per position, and its anchors are judged by the engine that answers otherwise.
+        """
+        if verify not in VERIFY:
+            raise UsageError(f"verify: expected one of {', '.join(VERIFY)}, found {verify!r}")
+        if tolerance and verify == "off":
+            raise UsageError(f"tolerance: expected verify 'greedy' beside it ({tolerance}), found 'off'")
         profile = self._settings.get("profile", LATENCY)
         return FillOptions(
             max_tokens=max_tokens,
@@ -154,6 +168,7 @@ class EdgeRuntime:
             max_rows=profile.max_rows,
             drafter=self.speculator(speculate),
             lookahead=lookahead,
+            tolerance=None if verify == "off" else tolerance,
         )
 
     def speculator(self, mode: str = "auto") -> Speculator | None:
@@ -200,8 +215,8 @@ class EdgeRuntime:
 
     def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
         """The answer to a payload that has been read. Raises what `forced.fill` does."""
-        if request.stats is None:
-            stats = FillStats()
+        if request.stats is None or _judges(options):
+            stats = FillStats() if request.stats is None else replace(request.stats)
             tokens = fill(self.engine, request.prompt_ids, request.anchors, options, stats)
         else:
             stats = replace(request.stats)
@@ -218,7 +233,7 @@ class EdgeRuntime:
         A predictive payload is checked at its end: where FingerprintError is raised, the tokens so far are
         wrong. Otherwise raises what `read` and `fill` do.
         """
-        if peek(data).codec is not Codec.PREDICTIVE:
+        if peek(data).codec is not Codec.PREDICTIVE or _judges(options):
             return self.fill(self.read(data, prompt), options)
         stats = FillStats()
         decoding, ids = self._decoding(data, prompt, stats)
@@ -278,6 +293,10 @@ class EdgeRuntime:
     def text_stream(self) -> TextStream:
         """A decoder from this bundle's token ids to text."""
         return TextStream(self.bundle.tokenizer)
+
+
+def _judges(options: FillOptions | None) -> bool:
+    return options is not None and options.tolerance is not None
 
 
 def _token(step: DecodedToken) -> Token:

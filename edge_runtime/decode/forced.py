@@ -5,6 +5,10 @@ the end of an answer (see `endings`), text, payload bytes or the model.
 
 The paper runs one pass per position. Here a run of known tokens takes one pass: the prompt with the leading
 anchors, then each gap token; the anchors after a gap share the pass of its last token.
+
+With `FillOptions.tolerance` anchors are a draft (speculative decoding): each is judged by the edge model's
+own prediction at its place, and taken only where that model would have written it, within the tolerance. At
+the first that is refused the model's own token is written and what was run after it is rewound.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from edge_runtime.decode.speculate import Drafter
 from edge_runtime.engine.base import Engine, Logits, log_total
 from edge_runtime.errors import ContextError, UsageError
 from payload import AnchorSet
+from payload.anchors import MAX_CANVAS
 
 
 class Source(StrEnum):
@@ -52,7 +57,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class FillOptions:
-    """Decoding options. Only `lookahead` changes tokens, and `max_tokens` the end of the answer.
+    """Decoding options. Only `lookahead` and `tolerance` change tokens, and `max_tokens` the answer's end.
 
     max_tokens:    most tokens of the answer; None is the payload's canvas.
     score_anchors: report log P of each anchor, at the cost of the output head on its row.
@@ -61,6 +66,10 @@ class FillOptions:
     drafter:       drafts gap tokens, several of which are verified in one pass (speculative decoding).
     max_draft:     most drafted tokens of one pass.
     lookahead:     number of tokens at the end of a gap that are chosen together with the anchors after it.
+    tolerance:     None takes every anchor. A number judges them: an anchor is taken where its log-probability
+                   under the edge model is at most this many nats below that of the likeliest token, else the
+                   edge model's own token. With 0 the answer is the edge model's own greedy one, whatever the
+                   anchors, and of passes there are no more than without anchors.
     """
 
     max_tokens: int | None = None
@@ -71,6 +80,7 @@ class FillOptions:
     drafter: Drafter | None = None
     max_draft: int = 8
     lookahead: int = 0
+    tolerance: float | None = None
 
 
 @dataclass
@@ -81,6 +91,8 @@ class FillStats:
     reused:   prompt tokens found in its cache.
     drafted, accepted: drafted gap tokens, and those of them that were right.
     looked, changed: gaps filled with lookahead, and those filled otherwise than greedy decoding would have.
+    refused:  anchors in whose place the edge model's own token stands; None where anchors are not judged.
+              Those at and behind the end of the answer are neither taken nor refused.
     prefill:  seconds to the end of the first pass. fill: seconds from there, the reader's own time included.
     stop:     the reason of the end; None before it.
     """
@@ -92,6 +104,7 @@ class FillStats:
     accepted: int = 0
     looked: int = 0
     changed: int = 0
+    refused: int | None = None
     prefill: float = 0.0
     fill: float = 0.0
     stop: Stop | None = None
@@ -114,8 +127,8 @@ def fill(
     answered:   first ids of the answer where they are known already; the stream continues after them.
 
     Decoding is greedy and deterministic; an empty anchor set gives plain greedy decoding. The generator may
-    be closed at any time: the engine stays usable. Raises UsageError for an empty prompt, ContextError where
-    prompt and anchors do not fit, EngineError where the model fails.
+    be closed at any time: the engine stays usable. Raises UsageError for an empty prompt and for options that
+    exclude one another, ContextError where prompt and anchors do not fit, EngineError where the model fails.
     """
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
@@ -126,15 +139,37 @@ def fill(
             f"expected a prompt of less than {engine.context} tokens, found {len(prompt_ids)}. "
             "Raise --context or shorten the prompt."
         )
-    rule = ending(anchors, engine.context - len(prompt_ids), options.max_tokens)
+    _check(options)
+    rule = stop_rule(anchors, engine.context, len(prompt_ids), options)
     return _Decoder(engine, list(prompt_ids), list(answered), anchors, rule, options, stats).tokens()
 
 
+def stop_rule(anchors: AnchorSet, context: int, prompt: int, options: FillOptions) -> Ending:
+    """The end of an answer after `prompt` tokens. Where anchors are judged it is that without a payload:
+    canvas and length are the cloud's word as well. Raises ContextError where the anchors do not fit.
+    """
+    if options.tolerance is not None:
+        anchors = AnchorSet.empty(min(context, MAX_CANVAS), anchors.contract)
+    return ending(anchors, context - prompt, options.max_tokens)
+
+
+def _check(options: FillOptions) -> None:
+    if options.tolerance is None:
+        return
+    if not options.tolerance >= 0:
+        raise UsageError(f"tolerance: expected 0 nats or more, found {options.tolerance}")
+    if options.lookahead:
+        raise UsageError(
+            f"lookahead: expected 0 where anchors are verified, found {options.lookahead}: it chooses gap "
+            "tokens by the anchors after them, before these are verified. Leave one of the two out."
+        )
+
+
 class _Slot(NamedTuple):
-    """A position of the answer in one pass: forced is an anchor, else a drafted token to be verified."""
+    """A position of the answer in one pass: an anchor, or a drafted token to be verified."""
 
     id: int
-    forced: bool
+    anchor: bool
 
 
 _UNKNOWN = _Slot(-1, False)
@@ -158,6 +193,11 @@ class _Decoder:
         self.options = options
         self.stats = stats
         self.rule = rule
+        self.tolerance = options.tolerance
+        self.length = anchors.length
+        self.window = rule.end  # most anchors that one pass judges
+        if self.tolerance is not None:
+            stats.refused = stats.refused or 0
         self.eos = sorted(anchors.contract.eos_ids)
         self.anchors = anchors.by_position
         self.anchor_positions = [position for position in anchors.positions if position < rule.end]
@@ -184,6 +224,7 @@ class _Decoder:
     def _answer(self) -> Iterator[Token]:
         """Repeats: run pending and known tokens in one pass, emit them, predict one more token."""
         scored = self.options.score_anchors
+        judged = self.tolerance is not None
         # The last token always runs: it predicts the next one.
         reused = min(common_prefix(self.engine.tokens, self.text), len(self.text) - 1)
         self.engine.rewind(reused)
@@ -193,13 +234,14 @@ class _Decoder:
             pending = self.text[self.engine.length :]
             slots = self._slots()
             before = len(pending) - 1  # the row that predicts the first slot
-            rows = [before + i for i, slot in enumerate(slots) if scored or not slot.forced]
+            rows = [before + i for i, slot in enumerate(slots) if scored or judged or not slot.anchor]
             known = self.next_logits if self.next_logits is not None and rows[:1] == [before] else None
             self.next_logits = None
             ids = pending + [slot.id for slot in slots]
             predictions = self._run(ids, rows) if known is None else chain([known], self._run(ids, rows[1:]))
+            taken = 0  # anchors of this pass
             for slot in slots:
-                if slot.forced:
+                if slot.anchor and not judged:
                     score = log_prob(next(predictions), slot.id) if scored else None
                     yield self._emit(slot.id, Source.ANCHOR, score)
                     continue
@@ -207,26 +249,43 @@ class _Decoder:
                 if slot is _UNKNOWN and not self._gap_before_lookahead(self.position):
                     yield from self._look_ahead(logits)
                     break
-                token = self._greedy(logits)
+                token = self._choose(logits, slot)
                 if token is None:
                     return
+                right = token == slot.id
+                if slot.anchor and right:
+                    taken += 1
+                    yield self._emit(token, Source.ANCHOR, log_prob(logits, token) if scored else None)
+                    continue
+                if slot.anchor:
+                    self.stats.refused = (self.stats.refused or 0) + 1
+                    self.window = max(1, 2 * taken)
                 yield self._emit(token, Source.FILL, log_prob(logits, token))
-                if slot is not _UNKNOWN and self.options.drafter:
-                    self.options.drafter.observe(token == slot.id)
-                if token != slot.id:
+                if slot is not _UNKNOWN and not slot.anchor and self.options.drafter:
+                    self.options.drafter.observe(right)
+                if not right:
                     self.engine.rewind(min(self.engine.length, len(self.text) - 1))
                     break
                 self.stats.accepted += 1
+            self.window = max(self.window, 2 * taken)
         self.stats.stop = self.rule.stop
 
     def _slots(self) -> list[_Slot]:
-        """Positions of the next pass: anchors, drafted tokens where there is a drafter, one unknown token."""
+        """Positions of the next pass: anchors, drafted tokens where there is a drafter, one unknown token.
+
+        Anchors that are judged are at most `window`: all at first, after one was refused twice as many as
+        the last pass took, so that wrong anchors cost little. The last of them costs nothing: its prediction
+        is needed in any case.
+        """
         slots: list[_Slot] = []
-        position, budget = self.position, self.options.max_draft
+        position, budget, judged = self.position, self.options.max_draft, 0
         while position < self.rule.end:
             if position in self.anchors:
                 slots.append(_Slot(self.anchors[position], True))
                 position += 1
+                judged += self.tolerance is not None
+                if judged == self.window:
+                    return slots
                 continue
             draft = self._draft(position, budget, slots)
             self.stats.drafted += len(draft)
@@ -298,6 +357,21 @@ class _Decoder:
         position = self.position
         self.text.append(id_)
         return Token(id_, position, source, score)
+
+    def _choose(self, logits: Logits, slot: _Slot) -> int | None:
+        """The token of a position: its anchor where within the tolerance, else the likeliest one.
+
+        None where the answer ends. The length that the payload states is judged like an anchor: the answer
+        ends there where an end token is within the tolerance.
+        """
+        if self.tolerance:  # with 0 an anchor of the same logit as the likeliest token is not that token
+            least = float(logits.max()) - self.tolerance
+            if self.position == self.length and self.eos and float(logits[self.eos].max()) >= least:
+                self.stats.stop = Stop.EOS
+                return None
+            if slot.anchor and float(logits[slot.id]) >= least:
+                return slot.id
+        return self._greedy(logits)
 
     def _greedy(self, logits: Logits) -> int | None:
         """The likeliest token, or None where it ends the answer."""

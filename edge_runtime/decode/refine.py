@@ -14,8 +14,8 @@ from dataclasses import replace
 from threading import Condition
 from typing import NamedTuple
 
-from edge_runtime.decode.endings import Ending, ending
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
+from edge_runtime.decode.endings import Ending
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill, stop_rule
 from edge_runtime.engine.base import Engine
 from payload import AnchorSet, Contract
 from payload.anchors import MAX_CANVAS
@@ -115,7 +115,6 @@ def fill_refined(
     """
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
-    room = engine.context - len(prompt_ids)
     anchors = AnchorSet.empty(min(engine.context, MAX_CANVAS), contract)
     version, eos_from = 0, 0
     answer: list[Token] = []
@@ -136,8 +135,10 @@ def fill_refined(
         if found is None:
             return
         version, newer = found
-        rule = ending(newer, room, options.max_tokens)
-        kept = _kept(answer, anchors, newer, rule, eos_from, options.lookahead)
+        rule = stop_rule(newer, engine.context, len(prompt_ids), options)
+        kept = _kept(answer, anchors, newer, rule, eos_from, options)
+        if options.tolerance is not None:  # of these anchors; those behind `kept` are judged again
+            stats.refused = _refused(answer[:kept], newer)
         if kept < len(answer):
             yield Retract(kept)
             del answer[kept:]
@@ -147,27 +148,42 @@ def fill_refined(
 
 
 def _kept(
-    answer: Sequence[Token], before: AnchorSet, now: AnchorSet, rule: Ending, eos_from: int, lookahead: int
+    answer: Sequence[Token],
+    before: AnchorSet,
+    now: AnchorSet,
+    rule: Ending,
+    eos_from: int,
+    options: FillOptions,
 ) -> int:
     """Number of leading tokens of the answer that the anchors `now` would have given as well.
 
     A filled token is the model's own choice given its prefix, whatever was forced before; a token that was
-    forced and no longer is may differ. With lookahead, so may a token within sight of an anchor. eos_from:
-    the `Ending.eos_from` under the anchors `before`.
+    forced and no longer is may differ. With lookahead, so may a token within sight of an anchor. An anchor
+    that was refused is judged again, except with tolerance 0, where no anchor changes a token. eos_from: the
+    `Ending.eos_from` under the anchors `before`.
     """
     forced = now.by_position
     kept = min(len(answer), rule.end)
+    if options.tolerance == 0:
+        return kept
+    if now.length is not None:
+        kept = min(kept, now.length)
     if rule.eos_from < eos_from:
         kept = min(kept, rule.eos_from)  # from here on an end token may have been suppressed that now counts
     for token in answer[:kept]:
         wanted = forced.get(token.position)
         if wanted is None:
-            seen = any(_in_sight(anchors, token.position, lookahead) for anchors in (now, before))
+            seen = any(_in_sight(anchors, token.position, options.lookahead) for anchors in (now, before))
             if token.source is Source.ANCHOR or seen:
                 return token.position
         elif wanted != token.id:
             return token.position
     return kept
+
+
+def _refused(answer: Sequence[Token], anchors: AnchorSet) -> int:
+    """Number of the anchors in whose place the answer has another token."""
+    return sum(anchors.by_position.get(token.position, token.id) != token.id for token in answer)
 
 
 def _in_sight(anchors: AnchorSet, position: int, lookahead: int) -> bool:

@@ -137,6 +137,8 @@ def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load
         "seconds": {"load": load, "prefill": stats.prefill, "fill": stats.fill},
         "peak_rss_bytes": peak_rss_bytes(),
     }
+    if stats.refused is not None:
+        result["refused"] = stats.refused
     if answer.service:
         service = answer.service
         result["service"] = {"payload_bytes": service.payload_bytes, "trouble": service.failure}
@@ -149,10 +151,14 @@ def summary(transcript: Transcript, answer: Answer[Token | Retract], *, load: fl
     anchored = sum(t.source is Source.ANCHOR for t in tokens)
     agreed = agreement(tokens)
     spent = stats.prefill + stats.fill
+    verified = []
+    if stats.refused is not None:
+        verified = [f"verified   {stats.refused} of {len(answer.anchors)} anchors refused"]
     lines = [f"service    payloads of {service.payload_bytes} bytes"] if service else []
     lines += [
         f"tokens     {len(tokens)}: {anchored} from the cloud, {len(tokens) - anchored} from the edge; "
         f"ended by {stats.stop or 'interruption'}",
+        *verified,
         f"passes     {stats.passes} ({stats.passes / max(len(tokens), 1):.2f} a token); "
         + (f"{stats.accepted} of {stats.drafted} guesses right; " if stats.drafted else "")
         + f"prompt {len(answer.prompt_ids)} tokens, {stats.reused} of them cached",

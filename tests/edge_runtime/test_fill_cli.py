@@ -16,7 +16,7 @@ import pytest
 
 from edge_runtime import fill as cli
 from edge_runtime.decode.forced import agreement
-from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.runtime import EdgeRuntime, FillRequest
 from payload import AnchorSet, Extras, Shared, encode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,6 +119,36 @@ def test_options_that_change_no_token(fill: Any) -> None:
         coloured = coloured.replace(code, "")
     # A character whose bytes come from both sources is coloured by its last token.
     assert coloured == expected
+
+
+def test_verified_anchors_leave_the_devices_own_text(fill: Any, edge: EdgeRuntime) -> None:
+    alone = [t.id for t in edge.fill(edge_alone(edge), edge.options(max_tokens=30))]
+    code, out, err = fill("with.bin", "--verify", "greedy", "--max-tokens", "30")
+    assert code == 0
+    assert out == edge.bundle.tokenizer.decode(alone)
+    answer = json.loads(fill("with.bin", "--verify", "greedy", "--max-tokens", "30", "--json")[1])
+    assert [t["id"] for t in answer["tokens"]] == alone
+    sent = {0: 40, 1: 50, 5: 60, 6: 70, 12: 80}
+    refused = sum(alone[p] != id_ for p, id_ in sent.items() if p < len(alone))
+    assert answer["refused"] == refused > 0
+    assert f"verified   {refused} of 5 anchors refused\n" in err
+    assert "verified" not in fill("with.bin")[2]
+    lenient = json.loads(fill("with.bin", "--verify", "greedy", "--tolerance", "1e9", "--json")[1])
+    assert lenient["refused"] == 0
+    assert [t["source"] for t in lenient["tokens"]].count("anchor") == 5
+    for wrong, message in (
+        (("--tolerance", "1"), "tolerance: expected verify 'greedy'"),
+        (("--verify", "greedy", "--tolerance", "-1"), "tolerance: expected 0 nats or more"),
+        (("--verify", "greedy", "--lookahead", "2"), "lookahead: expected 0"),
+    ):
+        code, out, err = fill("with.bin", *wrong)
+        assert (code, out) == (2, "")
+        assert message in err
+
+
+def edge_alone(edge: EdgeRuntime) -> FillRequest:
+    """The prompt without anchors."""
+    return FillRequest(edge.prompt_ids(PROMPT), AnchorSet.empty(256, edge.bundle.contract))
 
 
 def test_max_tokens(fill: Any) -> None:

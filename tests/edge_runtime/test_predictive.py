@@ -102,6 +102,19 @@ def test_tokens_stream_while_the_payload_is_read(edge: EdgeRuntime) -> None:
     assert list(edge.stream(compact, PROMPT)) == list(edge.fill(edge.read(compact, PROMPT)))
 
 
+def test_verified_anchors_of_a_predictive_payload_leave_the_devices_own_text(edge: EdgeRuntime) -> None:
+    anchors = some_anchors(edge)
+    data = payload(edge, anchors)
+    ids = edge.prompt_ids(PROMPT)
+    nothing = AnchorSet.empty(64, edge.bundle.contract)
+    alone = [t.id for t in fill(edge.engine, ids, nothing, FillOptions(max_tokens=30))]
+    options = edge.options(verify="greedy", max_tokens=30)
+    for answer in (edge.fill(edge.read(data, PROMPT), options), edge.stream(data, PROMPT, options)):
+        assert [t.id for t in answer] == alone
+        reached = {p: i for p, i in anchors.by_position.items() if p < len(alone)}
+        assert answer.stats.refused == sum(alone[p] != i for p, i in reached.items()) > 0
+
+
 def test_what_went_wrong_is_said_at_the_end_of_the_stream(edge: EdgeRuntime) -> None:
     data = bytearray(payload(edge, some_anchors(edge)))
     data[2] ^= 1

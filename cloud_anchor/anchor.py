@@ -209,7 +209,7 @@ def _run_many(args: argparse.Namespace) -> int:
         "codec": args.codec,
         "embed_prompt": args.embed_prompt,
         "rank_guard": args.rank_tolerance,
-        **asdict(config),
+        **config.to_json(),
         **{f"select_{name}": value for name, value in asdict(selection).items()},
     }
     folder = Folder(Path(args.output), settings)
@@ -278,6 +278,8 @@ def _json(result: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict
     if result.walk is not None:
         report["edge"] = {"passes": result.walk.passes, "tokens": result.walk.tokens}
         report["edge"]["text"] = decode(result.walk.text)
+    if run.guide_passes:
+        report["guide"] = {"passes": run.guide_passes, "tokens": run.guide_tokens}
     return report
 
 
@@ -305,6 +307,8 @@ def _text(result: PipelineResult, sizes: dict[str, int], decode: Decode, output:
         f"{run.steps} of {run.total_steps} steps, canvas {run.canvas}, answer length {length}",
         f"{len(anchors)} anchors, {sizes['without_prompt']} bytes ({sizes['with_prompt']} with the prompt)",
     ]
+    if run.guide_passes:
+        lines.append(f"{run.guide_passes} guiding passes of the edge model over {run.guide_tokens} tokens")
     if result.walk is not None:
         lines.append(f"{result.walk.passes} passes of the edge model over {result.walk.tokens} tokens")
     if output and output != "-":

@@ -195,7 +195,7 @@ def run_batch(
         yield job.error
     ready.sort(key=lambda each: len(each[1]))
     for index, run in denoise_stream(
-        pipeline.model, (ids for _, ids in ready), options.config, options.batch
+        pipeline.model, (ids for _, ids in ready), options.config, options.batch, pipeline.scorer
     ):
         job = ready[index][0]
         try:
@@ -216,5 +216,7 @@ def run_batch(
         }
         if result.walk is not None:
             figures |= {"edge_passes": result.walk.passes, "edge_tokens": result.walk.tokens}
+        if options.config.guided:
+            figures |= {"guide_passes": run.guide_passes, "guide_tokens": run.guide_tokens}
         folder.add(job.name, data, figures)
         yield None

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 
 def _commit_rule(text: str) -> CommitRule:
-    if text == "auto":
-        return "auto"
-    if text == "quota":
-        return "quota"
+    match text:
+        case "auto" | "quota" | "eb" | "apd" | "product":
+            return text
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected auto, quota or a probability, found {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"expected auto, quota, eb, apd, product or a probability, found {text!r}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,30 @@ SAMPLING: Mapping[str, Option] = {
         default="auto",
         metavar="RULE",
         help="tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
-        "auto (default), quota for select paper and for orders other than confidence, else 0.9 until the "
-        "answer is complete",
+        "eb, entropy-bounded; with an edge model apd, left to right, and product, of both models' "
+        "probabilities; auto (default), quota for select paper and for orders other than confidence, else "
+        "0.9 until the answer is complete",
+    ),
+    "commit_weight": _option(
+        "--commit-weight",
+        type=float,
+        metavar="W",
+        help="apd: the diffusion model's part R (default 0.7); product: the edge model's exponent (default "
+        "0.3)",
+    ),
+    "commit_probability": _option(
+        "--commit-probability",
+        type=float,
+        default=0.9,
+        metavar="P",
+        help="product: the probability from which tokens commit (default 0.9)",
+    ),
+    "entropy_bound": _option(
+        "--entropy-bound",
+        type=float,
+        default=0.1,
+        metavar="NATS",
+        help="eb: how much entropy may commit at once beyond the largest (default 0.1)",
     ),
     "stop": _option("--stop", metavar="RULE", help="end an answer before: complete, prophet, plateau"),
     "prefix_every": _option(
@@ -169,12 +192,13 @@ def denoise_config(args: argparse.Namespace, plan: DenoiseConfig) -> DenoiseConf
     from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 
     total = plan.total_steps if args.total_steps is None else args.total_steps
+    more = ("prefix_every", "seed", "commit_weight", "commit_probability", "entropy_bound")
     same = ("order", "temperature", "top_p", "top_k", "order_temperature", "schedule", "commit", "stop")
     return DenoiseConfig(
         canvas=plan.canvas if args.canvas is None else args.canvas,
         total_steps=total,
         steps=args.steps if args.steps is not None else steps_for(args.fraction, total),
-        **{name: getattr(args, name) for name in (*same, "prefix_every", "seed")},
+        **{name: getattr(args, name) for name in (*same, *more)},
     )
 
 

@@ -160,9 +160,10 @@ class Pipeline:
         """Both without defaults that depend on the edge model or on each other.
 
         The selection gets a name and the commit rule is decided (see `resolve_commit`). Raises RequestError
-        where the selection needs an edge model and there is none.
+        where the selection or the commit rule needs an edge model and there is none.
         """
         selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
+        config.require_guide(present=self.scorer is not None)
         return resolve_commit(config, sends_predictions=selection.sends_predictions), selection
 
     def make(
@@ -178,7 +179,8 @@ class Pipeline:
         Raises RequestError for options that do not fit model and prompts, and what `select` raises.
         """
         config, selection = self.resolve(config, selection)
-        runs = denoise(self.model, [self.form.ids(prompt) for prompt in prompts], config)
+        ids = [self.form.ids(prompt) for prompt in prompts]
+        runs = denoise(self.model, ids, config, guide=self.scorer)
         return self.select(prompts, runs, selection, codec, embed_prompt)
 
     def select(

@@ -6,7 +6,9 @@ Responsible for names, ranges and the resolution of the commit rule. Not respons
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from cloud_anchor.errors import RequestError
@@ -18,8 +20,18 @@ from payload.anchors import MAX_CANVAS
 ORIGIN, CONFIDENCE = "origin", "confidence"
 ORDERS = (ORIGIN, *SCORES)
 MAX_STEPS = 65_536
+MAX_WEIGHT = 10
 
-CommitRule = Literal["auto", "quota"] | float
+CommitRule = Literal["auto", "quota", "eb", "apd", "product"] | float
+NAMED_COMMITS = ("auto", "quota", "eb", "apd", "product")
+GUIDED: Mapping[str, float] = {"apd": 0.7, "product": 0.3}
+"""Commit rules that need an edge model, with their weights where none is given."""
+RULE_OPTIONS = {
+    "eb": {"entropy_bound"},
+    "apd": {"commit_weight"},
+    "product": {"commit_weight", "commit_probability"},
+}
+"""Options of single commit rules."""
 PARALLEL_THRESHOLD = 0.9
 """Probability from which tokens commit in parallel: as in Fast-dLLM (arXiv 2505.22618)."""
 
@@ -36,8 +48,13 @@ class DenoiseConfig:
     order_temperature: None or 0 commits the highest-scored positions, else positions are drawn from
                   softmax(score / order_temperature).
     commit:       number of tokens per step. "quota": as many as the schedule says; a number: every position
-                  whose unfiltered probability is at least this; "auto": decided by `resolve_commit` from the
+                  whose unfiltered probability is at least this; "eb": entropy-bounded; "apd", "product": with
+                  the edge model's probabilities (see `commits`); "auto": decided by `resolve_commit` from the
                   selection. A sampler that is given "auto" applies the quota.
+    commit_weight: apd: R, the diffusion model's part, 0 to 1. product: w, the edge model's exponent. None:
+                  GUIDED's.
+    commit_probability: product: the probability from which a token commits.
+    entropy_bound: eb: most nats of joint entropy beyond the largest one.
     stop:         rule that may end an answer before `steps`: complete, prophet, plateau; None for none.
     prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
                   between, which is approximate (see `dream.Prefix`): an answer may then depend on the other
@@ -55,6 +72,9 @@ class DenoiseConfig:
     order_temperature: float | None = None
     schedule: str = "dream"
     commit: CommitRule = "auto"
+    commit_weight: float | None = None
+    commit_probability: float = PARALLEL_THRESHOLD
+    entropy_bound: float = 0.1
     stop: str | None = None
     prefix_every: int = 0
     seed: int = 0
@@ -76,19 +96,78 @@ class DenoiseConfig:
             "0 to 100",
             self.order_temperature,
         )
-        named = self.commit in ("auto", "quota")
+        self._check_commit()
+
+    def _check_commit(self) -> None:
+        named = self.commit in NAMED_COMMITS
         allowed = named or (not isinstance(self.commit, str) and 0 < self.commit <= 1)
-        _check("commit", allowed, "auto, quota or a probability above 0, at most 1", self.commit)
-        _check("commit", named or self.order != ORIGIN, "a scored order beside a probability", self.order)
+        _check(
+            "commit",
+            allowed,
+            "auto, quota, eb, apd, product or a probability above 0, at most 1",
+            self.commit,
+        )
+        scored = self.rule == "quota" or self.order != ORIGIN
+        _check("commit", scored, f"a scored order beside {self.commit}", self.order)
+        _check(
+            "commit probability",
+            0 < self.commit_probability <= 1,
+            "above 0, at most 1",
+            self.commit_probability,
+        )
+        _check(
+            "entropy bound",
+            0 <= self.entropy_bound < math.inf,
+            "a finite number from 0 on",
+            self.entropy_bound,
+        )
+        if self.commit_weight is not None:
+            _check("commit weight", self.guided, "commit apd or product beside it", self.commit)
+        if not self.guided:
+            return
+        most = 1 if self.rule == "apd" else MAX_WEIGHT
+        _check("commit weight", 0 <= self.weight <= most, f"0 to {most}", self.weight)
+        _check("order", self.order == CONFIDENCE, f"{CONFIDENCE} beside commit {self.commit}", self.order)
+        _check("temperature", self.temperature == 0, f"0 beside commit {self.commit}", self.temperature)
 
     @property
     def run_steps(self) -> int:
         return self.total_steps if self.steps is None else self.steps
 
     @property
-    def commit_threshold(self) -> float | None:
-        """The probability from which tokens commit; None where the schedule's quota applies."""
-        return None if isinstance(self.commit, str) else self.commit
+    def rule(self) -> str:
+        """The name of the commit rule in `commits.RULES`."""
+        if isinstance(self.commit, str):
+            return "quota" if self.commit == "auto" else self.commit
+        return "threshold"
+
+    def to_json(self) -> dict[str, object]:
+        """The options, without those of other commit rules."""
+        unused = {"commit_weight", "commit_probability", "entropy_bound"} - RULE_OPTIONS.get(self.rule, set())
+        return {name: value for name, value in asdict(self).items() if name not in unused}
+
+    @property
+    def guided(self) -> bool:
+        """Whether the commit rule needs the edge model."""
+        return self.rule in GUIDED
+
+    @property
+    def weight(self) -> float:
+        """The weight of a guided rule; 0 for the others."""
+        return GUIDED.get(self.rule, 0.0) if self.commit_weight is None else self.commit_weight
+
+    @property
+    def exponents(self) -> tuple[float, float]:
+        """The exponents of p_D and p_AR in the product of a guided rule."""
+        return (self.weight, 1 - self.weight) if self.rule == "apd" else (1.0, self.weight)
+
+    def require_guide(self, *, present: bool) -> None:
+        """Raises RequestError where the commit rule needs an edge model and there is none."""
+        if self.guided and not present:
+            raise RequestError(
+                f"commit {self.commit}: expected an edge bundle (--edge) of the same vocabulary, found none. "
+                "Without one, entropy-bounded commits (eb) adapt too."
+            )
 
 
 def resolve_commit(config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
 from cloud_anchor.sampling.stops import STOPS
@@ -41,9 +42,11 @@ class ContinuousBatch(Generic[Name]):
     They share a configuration, except for the number of steps that each runs. Not thread-safe.
     """
 
-    def __init__(self, model: DreamModel, config: DenoiseConfig) -> None:
+    def __init__(self, model: DreamModel, config: DenoiseConfig, guide: Guide | None = None) -> None:
+        """guide: as for `step.advance`."""
         self.model = model
         self.config = config
+        self.guide = guide
         self._rows: list[_Row[Name]] = []
         self._state: State | None = None
 
@@ -71,7 +74,7 @@ class ContinuousBatch(Generic[Name]):
 
     def split(self) -> ContinuousBatch[Name]:
         """Moves the later half of the answers to another batch, for when all together exceed the memory."""
-        other: ContinuousBatch[Name] = ContinuousBatch(self.model, self.config)
+        other: ContinuousBatch[Name] = ContinuousBatch(self.model, self.config, self.guide)
         half = (len(self._rows) + 1) // 2
         if self._state is not None and half < len(self._rows):
             other._rows = self._rows[half:]
@@ -87,7 +90,7 @@ class ContinuousBatch(Generic[Name]):
         state = self._state
         if state is None:
             return []
-        advance(self.model, state, self.config)
+        advance(self.model, state, self.config, self.guide)
         done = _finished(self.model, state, self.config, [row.marks[-1] for row in self._rows])
         marked = {
             index: "steps" for index, row in enumerate(self._rows) if state.steps[index] in row.marks
@@ -118,7 +121,7 @@ def _finished(
     if config.stop is not None:
         rule = STOPS[config.stop](state.view(model, config)).tolist()
         done = {row: config.stop for row, stop in enumerate(rule) if stop} | done
-    if config.commit_threshold is not None:
+    if config.rule != "quota":
         open_ = (state.ids == model.mask_id).any(1).tolist()
         done = {row: "finished" for row, left in enumerate(open_) if not left} | done
     return dict(sorted(done.items()))

@@ -7,7 +7,7 @@ tokens. Not responsible for models or tensors, nor for which tokens are sent (se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -29,12 +29,15 @@ class Denoised:
     ids:        canvas tokens [C], the mask token where nothing is committed.
     when:       step [C] that committed each token, 0 where masked. A token never changes after it.
     predicted:  likeliest ordinary token [C] of each position in the last pass, before its commits, in the
-                unfiltered distribution; the committed token where there is one.
+                unfiltered distribution; the committed token where there is one. Of a guided run that of the
+                product of both models, as are `confidence` and `ending`.
     confidence: probability [C] of `predicted`; 1 where committed.
     ending:     probability [C] that an end marker stands here instead; 0 or 1 where committed.
     predicted_length: where the answer most likely ends (see `stops.likely_length`); `length` where that is
                       known.
     stopped_by: "steps", the name of a stop rule, or "finished" where nothing was left to commit.
+    guide_passes, guide_tokens: passes of the edge model in guided steps, and tokens it ran in them. Their
+                number, unlike the answer, may depend on the batch: what is in a cache is not run again.
     """
 
     prompt_ids: tuple[int, ...]
@@ -49,6 +52,8 @@ class Denoised:
     mask_id: int
     eos_ids: frozenset[int]
     stopped_by: str = "steps"
+    guide_passes: int = 0
+    guide_tokens: int = field(default=0, compare=False)
 
     @property
     def canvas(self) -> int:

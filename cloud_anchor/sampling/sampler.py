@@ -14,6 +14,7 @@ from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
 
@@ -22,17 +23,28 @@ Prompt = Sequence[int]
 
 
 def denoise(
-    model: DreamModel, prompts: Sequence[Prompt], config: DenoiseConfig, batch: int | None = None
+    model: DreamModel,
+    prompts: Sequence[Prompt],
+    config: DenoiseConfig,
+    batch: int | None = None,
+    guide: Guide | None = None,
 ) -> list[Denoised]:
-    """The answers to the prompts, in their order; `batch` prompts at a time, by default all at once."""
+    """The answers to the prompts, in their order; `batch` prompts at a time, by default all at once.
+
+    guide: as for `step.advance`.
+    """
     if not prompts:
         raise RequestError("expected at least one prompt, found none")
-    found = dict(denoise_stream(model, prompts, config, batch or len(prompts)))
+    found = dict(denoise_stream(model, prompts, config, batch or len(prompts), guide))
     return [found[index] for index in range(len(prompts))]
 
 
 def denoise_stream(
-    model: DreamModel, prompts: Iterable[Prompt], config: DenoiseConfig, batch: int
+    model: DreamModel,
+    prompts: Iterable[Prompt],
+    config: DenoiseConfig,
+    batch: int,
+    guide: Guide | None = None,
 ) -> Iterator[tuple[int, Denoised]]:
     """Yields (index of the prompt, its answer) as soon as the answer is done.
 
@@ -42,7 +54,7 @@ def denoise_stream(
     if batch < 1:
         raise RequestError(f"batch: expected at least 1, found {batch}")
     waiting = enumerate(prompts)
-    running: ContinuousBatch[int] = ContinuousBatch(model, config)
+    running: ContinuousBatch[int] = ContinuousBatch(model, config, guide)
     while True:
         for index, prompt in islice(waiting, batch - len(running)):
             running.join(index, prompt)
@@ -53,7 +65,11 @@ def denoise_stream(
 
 
 def denoise_steps(
-    model: DreamModel, prompts: Sequence[Prompt], config: DenoiseConfig, state: State | None = None
+    model: DreamModel,
+    prompts: Sequence[Prompt],
+    config: DenoiseConfig,
+    state: State | None = None,
+    guide: Guide | None = None,
 ) -> Iterator[State]:
     """Yields the state after each step, up to config.steps, of new answers or of those in `state`.
 
@@ -64,5 +80,5 @@ def denoise_steps(
         raise RequestError("expected at least one prompt, found none")
     state = state or State.start(model, prompts, config)
     while min(state.steps) < config.run_steps:
-        advance(model, state, config)
+        advance(model, state, config, guide)
         yield state

@@ -17,6 +17,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.model.dream import Batch, DreamModel, Prefix
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.guide import Product
 from cloud_anchor.sampling.stops import StepPredictions, StepView
 
 
@@ -27,12 +28,14 @@ class ForwardPass:
     logits: [N, V] of the masked positions, in row-major order. masked: bool [B, C].
     counts: masked positions per row; N is their sum.
     shares: float32 [B], the share of the masked positions that the schedule commits.
+    product: the product with the edge model, of a guided step.
     """
 
     logits: Tensor
     masked: Tensor
     counts: list[int]
     shares: Tensor
+    product: Product | None = None
 
     @property
     def last(self) -> Tensor:
@@ -44,12 +47,22 @@ class ForwardPass:
         return base.to(values.dtype).masked_scatter(self.masked, values)
 
     def predictions(self, model: DreamModel, ids: Tensor) -> StepPredictions:
-        """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits."""
+        """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits.
+
+        Those of the product in a guided step, except `gap`.
+        """
         logits = model.without_unusable(self.logits).float()
         norm = logits.logsumexp(-1)
         ending = (logits[:, model.ends].logsumexp(-1) - norm).exp()
         first, second = logits.topk(2).values.unbind(-1)
         top, likeliest = logits.index_fill(-1, model.ends, -torch.inf).max(-1)
+        confidence = (top - norm).exp()
+        if self.product is not None:
+            likeliest, confidence, ending = (
+                self.product.words,
+                self.product.word_probability,
+                self.product.ending,
+            )
         is_end = torch.isin(ids, model.ends).float()
         still = ids == model.mask_id
 
@@ -58,7 +71,7 @@ class ForwardPass:
 
         return StepPredictions(
             ids=settle(likeliest, ids),
-            confidence=settle((top - norm).exp(), torch.ones_like(is_end)),
+            confidence=settle(confidence, torch.ones_like(is_end)),
             ending=settle(ending, is_end),
             gap=settle(first - second, torch.zeros_like(is_end)),
         )
@@ -70,6 +83,7 @@ class State:
 
     ids:   int64 [B, C], canvas tokens. when: int32 [B, C], the step that committed each, 0 where masked.
     steps: steps run per row. Rows of one state may be at different steps.
+    guide_work: (passes, tokens) of the edge model per row, of guided steps.
     last:  the forward pass of the last step, until the next one begins.
     batch, prefix: the padded prompts, and their cached keys and values; created by the first step after rows
                    were joined or selected.
@@ -80,6 +94,7 @@ class State:
     when: Tensor
     steps: list[int]
     generators: list[torch.Generator]
+    guide_work: list[tuple[int, int]]
     last: ForwardPass | None = None
     batch: Batch | None = None
     prefix: Prefix | None = None
@@ -94,6 +109,7 @@ class State:
             when=torch.zeros(shape, dtype=torch.int32, device=model.device),
             steps=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
+            guide_work=[(0, 0)] * len(prompts),
         )
 
     def copy(self) -> State:
@@ -101,6 +117,7 @@ class State:
         return dataclasses.replace(
             self,
             steps=list(self.steps),
+            guide_work=list(self.guide_work),
             generators=[generator.clone_state() for generator in self.generators],
             prefix=self.prefix and self.prefix.copy(),
         )
@@ -114,6 +131,7 @@ class State:
             when=self.when[index],
             steps=[self.steps[row] for row in rows],
             generators=[self.generators[row] for row in rows],
+            guide_work=[self.guide_work[row] for row in rows],
         )
 
     def join(self, other: State) -> State:
@@ -124,6 +142,7 @@ class State:
             when=torch.cat([self.when, other.when]),
             steps=self.steps + other.steps,
             generators=self.generators + other.generators,
+            guide_work=self.guide_work + other.guide_work,
         )
 
     def predictions(self, model: DreamModel) -> StepPredictions:
@@ -175,6 +194,8 @@ class State:
                 mask_id=model.mask_id,
                 eos_ids=model.eos_ids,
                 stopped_by=reason,
+                guide_passes=self.guide_work[row][0],
+                guide_tokens=self.guide_work[row][1],
             )
             for row, reason in reasons.items()
         ]

@@ -10,22 +10,31 @@ equal those of the published sampler; ties go to the lower position, as its topk
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from cloud_anchor.model.dream import DreamModel, Prefix
 from cloud_anchor.sampling import unmasking
+from cloud_anchor.sampling.commits import RULES, Proposed
 from cloud_anchor.sampling.config import CONFIDENCE, ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
+from cloud_anchor.sampling.guide import Candidates, Guide, Product, consult
 from cloud_anchor.sampling.schedules import SCHEDULES
-from cloud_anchor.sampling.scores import SCORES, Proposal, suppress_eos
+from cloud_anchor.sampling.scores import Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
+from cloud_anchor.sampling.stops import likely_length
 
 
 @torch.no_grad()
-def advance(model: DreamModel, state: State, config: DenoiseConfig) -> None:
-    """Runs one step of every row in one forward pass; changes `state` in place."""
+def advance(model: DreamModel, state: State, config: DenoiseConfig, guide: Guide | None = None) -> None:
+    """Runs one step of every row in one forward pass; changes `state` in place.
+
+    guide: the edge model, for commit rules that need it: one pass of it over each row's draft. Raises
+    RequestError where it is needed and there is none.
+    """
+    config.require_guide(present=guide is not None)
     state.last = None  # its logits are not needed any more, and are large
     if state.batch is None:
         state.batch = model.batch(state.prompts, config.canvas)
@@ -34,6 +43,8 @@ def advance(model: DreamModel, state: State, config: DenoiseConfig) -> None:
     shares = SCHEDULES[config.schedule](config.total_steps)[torch.tensor(state.steps)]
     logits = model.logits(state.batch, state.ids, masked, state.prefix)
     run = ForwardPass(logits, masked, masked.sum(1).tolist(), shares)
+    if guide is not None and config.guided:
+        run = replace(run, product=_product(model, state, config, run, guide))
     propose = _propose_at_random if config.order == ORIGIN else _propose_by_score
     tokens, chosen = propose(model, state, config, run)
     # A proposed mask token, which Dream's orders do not rule out, commits nothing.
@@ -42,7 +53,24 @@ def advance(model: DreamModel, state: State, config: DenoiseConfig) -> None:
     steps = torch.tensor(state.steps, dtype=torch.int32, device=masked.device)
     state.ids = torch.where(commit, tokens, state.ids)
     state.when = torch.where(commit, steps[:, None], state.when)
+    if run.product is not None:
+        state.guide_work = [
+            (passes + more, tokens_ + new)
+            for (passes, tokens_), (more, new) in zip(state.guide_work, run.product.work, strict=True)
+        ]
     state.last = run
+
+
+def _product(
+    model: DreamModel, state: State, config: DenoiseConfig, run: ForwardPass, guide: Guide
+) -> Product:
+    """The product of both models, after one pass of the guide over each row's most probable words."""
+    predictions = run.predictions(model, state.ids)
+    end = torch.isin(state.ids, model.ends) & ~run.masked
+    lengths = likely_length(run.masked, end, predictions.ending).tolist()
+    drafts = [row[:length] for row, length in zip(predictions.ids.tolist(), lengths, strict=True)]
+    candidates = Candidates.of(model.without_unusable(run.logits), model.ends)
+    return consult(guide, state.prompts, drafts, run.masked, candidates, config.exponents)
 
 
 Choice = tuple[Tensor, Tensor]
@@ -62,34 +90,16 @@ def _propose_by_score(model: DreamModel, state: State, config: DenoiseConfig, ru
     suppresses_eos = config.order == CONFIDENCE
     logits = model.without_unusable(run.logits) if suppresses_eos else run.logits
     ids, probabilities = _sample(logits, config, run.counts, state)
+    if run.product is not None and config.rule == "product":
+        ids = run.product.ids
     tokens = run.spread(ids, state.ids)
     allowed = run.masked
     if suppresses_eos:
         allowed = suppress_eos(run.masked, tokens, state.ids, model.ends) | (run.masked & run.last[:, None])
-    nothing = torch.full(allowed.shape, -torch.inf, device=allowed.device)
-    proposal = Proposal(logits, probabilities, ids)
-    if config.commit_threshold is not None:
-        confidence = run.spread(SCORES[CONFIDENCE](proposal), nothing).exp()
-        return tokens, unmasking.above(confidence, allowed, config.commit_threshold) | run.last[:, None]
-    scores = run.spread(SCORES[config.order](proposal), nothing).masked_fill(~allowed, -torch.inf)
-    quota = unmasking.quotas(run.masked, run.shares)
-    if config.order_temperature:
-        return tokens, _draw_positions(state, scores, quota, config.order_temperature) | run.last[:, None]
-    return tokens, unmasking.best(scores, allowed, quota)
-
-
-def _draw_positions(state: State, scores: Tensor, quota: Tensor, temperature: float) -> Tensor:
-    """Positions drawn in proportion to softmax(score / temperature), over prompt and canvas as published."""
-    lengths = [len(prompt) for prompt in state.prompts]
-    rows = [pad(score, (length, 0), value=-torch.inf) for score, length in zip(scores, lengths, strict=True)]
-    free: list[int] = (scores > -torch.inf).sum(1).tolist()
-    wanted = [min(count, most) for count, most in zip(quota.tolist(), free, strict=True)]
-    chosen = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-    picks = unmasking.lottery(rows, wanted, temperature, state.generators)
-    for row, (index, length) in enumerate(zip(picks, lengths, strict=True)):
-        # A share that underflows to 0 can be drawn all the same, and the prompt's are 0.
-        chosen[row, index[index >= length] - length] = True
-    return chosen & (scores > -torch.inf)
+    proposed = Proposed(
+        run, state, config, Proposal(logits, probabilities, ids), tokens, allowed, model.ends, run.product
+    )
+    return tokens, RULES[config.rule](proposed)
 
 
 def _sample(logits: Tensor, config: DenoiseConfig, counts: list[int], state: State) -> tuple[Tensor, Tensor]:

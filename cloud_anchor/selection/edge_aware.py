@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
+from cloud_anchor.sampling.guide import Span, SpanScores
+from cloud_anchor.selection.scorer import Scorer
 from payload import AnchorSet, Contract
 
 

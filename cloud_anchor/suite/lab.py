@@ -15,7 +15,8 @@ from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
-from cloud_anchor.selection.scorer import EngineScorer, Span
+from cloud_anchor.sampling.guide import Span
+from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.conditions import ALONE, FULL, PARALLEL, Condition, Situation
 from cloud_anchor.suite.items import Item

@@ -76,7 +76,11 @@ def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) 
         (["--fraction", "2"], 2, "fraction: expected above 0, at most 1, found 2.0"),
         (["--order", "fastest"], 2, "order: expected origin"),
         (["--alg", "fastest"], 2, "order: expected origin"),
-        (["--commit", "1.5"], 2, "commit: expected auto, quota or a probability above 0, at most 1"),
+        (
+            ["--commit", "1.5"],
+            2,
+            "commit: expected auto, quota, eb, apd, product or a probability above 0, at most 1",
+        ),
         (["--order", "origin", "--commit", "0.5"], 2, "commit: expected a scored order"),
         (["--model", "/nowhere/model"], 4, "/nowhere/model: expected a folder"),
         (["--edge", "/nowhere/bundle"], 4, "/nowhere/bundle: expected a model bundle"),

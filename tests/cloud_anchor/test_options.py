@@ -43,6 +43,18 @@ def test_older_names_still_work(older: tuple[str, str], newer: tuple[str, str]) 
     assert options.denoise_config(parse(*older), PLAN) == config != options.denoise_config(parse(), PLAN)
 
 
+def test_options_of_a_commit_rule() -> None:
+    config = options.denoise_config(
+        parse("--commit", "product", "--commit-weight", "0.5", "--commit-probability", "0.8"), PLAN
+    )
+    assert (config.rule, config.weight, config.commit_probability) == ("product", 0.5, 0.8)
+    assert config.to_json().keys() - DenoiseConfig().to_json().keys() == {
+        "commit_weight",
+        "commit_probability",
+    }
+    assert options.denoise_config(parse("--commit", "eb", "--entropy-bound", "1"), PLAN).entropy_bound == 1
+
+
 def test_older_names_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse("--help")
@@ -59,6 +71,8 @@ def test_older_names_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (("--order", "entropy"), ("quota", None), ("quota", None)),
         (("--commit", "quota"), ("quota", None), ("quota", None)),
         (("--commit", "0.5"), (0.5, None), (0.5, None)),
+        (("--commit", "eb"), ("eb", None), ("eb", None)),
+        (("--commit", "product", "--commit-weight", "0.5"), ("product", None), ("product", None)),
     ],
 )
 def test_the_commit_rule_is_resolved_by_the_selection(
@@ -77,7 +91,7 @@ def test_the_commit_rule_is_resolved_by_the_selection(
         (("--threshold", "2"), "threshold: expected 0 to 1"),
         (("--select", "best"), "select: expected paper or"),
         (("--steps", "0"), "steps: expected 1 to"),
-        (("--commit", "0"), "commit: expected auto, quota or a probability"),
+        (("--commit", "0"), "commit: expected auto, quota, eb, apd, product or a probability"),
     ],
 )
 def test_wrong_values_are_found_without_a_model(arguments: tuple[str, ...], message: str) -> None:
@@ -88,7 +102,10 @@ def test_wrong_values_are_found_without_a_model(arguments: tuple[str, ...], mess
 def test_a_commit_rule_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse("--commit", "sometimes")
-    assert "expected auto, quota or a probability, found 'sometimes'" in capsys.readouterr().err
+    assert (
+        "expected auto, quota, eb, apd, product or a probability, found 'sometimes'"
+        in capsys.readouterr().err
+    )
 
 
 def test_options_do_not_import_torch() -> None:

@@ -11,8 +11,9 @@ from cloud_anchor.anchor import main
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.guide import Span
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer, open_scorer
+from cloud_anchor.selection.scorer import EngineScorer, TorchScorer, open_scorer
 from cloud_anchor.selection.select import Selection
 from edge_runtime.bundle.bundle import Bundle, read_manifest
 from edge_runtime.errors import ContextError
@@ -228,3 +229,32 @@ def test_foreign_vocabularies_are_refused(dream_folder: Path, tmp_path: Path) ->
     convert(checkpoint, tmp_path / "bundle", variants=("fp32",), threads=1)
     options = ["--model", str(dream_folder), "--edge", str(tmp_path / "bundle"), "--prompt", "Why?"]
     assert main(options) == 3
+
+
+def test_a_guided_run_on_the_command_line(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "24", "--total-steps", "16"]
+    base += ["--steps", "3", "--commit", "product", "--prompt", "Why?", "--json"]
+    assert main([*base, "--edge", str(edge_bundle), "-o", str(tmp_path / "payload.bin")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["guide"]["passes"] == 3
+    assert report["guide"]["tokens"] >= report["edge"]["tokens"]
+    assert main(base) == 2
+    assert "commit product: expected an edge bundle (--edge)" in capsys.readouterr().err
+
+
+def test_a_guided_batch_resumes_and_counts_passes(
+    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts.jsonl").write_text('"Why?"\n"How many loaves?"\n')
+    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "24"]
+    base += ["--total-steps", "16", "--steps", "2", "--commit", "apd", "-o", str(tmp_path / "out")]
+    base += ["--input", str(tmp_path / "prompts.jsonl")]
+    assert main(base) == 0
+    lines = (tmp_path / "out" / "manifest.jsonl").read_text().splitlines()
+    assert all(line["guide_passes"] == line["steps"] > 0 for line in map(json.loads, lines))
+    assert main([*base, "--commit-weight", "0.5"]) == 2
+    assert "another commit_weight" in capsys.readouterr().err
+    settings = json.loads((tmp_path / "out" / "settings.json").read_text())
+    assert "entropy_bound" not in settings, "a folder of another rule goes on"

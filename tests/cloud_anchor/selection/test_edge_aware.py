@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.guide import Span
 from cloud_anchor.selection.edge_aware import (
     EdgeAwareConfig,
     EdgeWalk,
@@ -21,7 +22,7 @@ from cloud_anchor.selection.edge_aware import (
     verify_drafts,
     within_bytes,
 )
-from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer
+from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
 from edge_runtime.decode.forced import fill
 from edge_runtime.engine.base import BaseEngine, Logits
 from edge_runtime.errors import EngineError

@@ -16,8 +16,9 @@ import torch
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
+from cloud_anchor.sampling.guide import Span, SpanScores
 from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
+from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batch_engine import BatchEngine
 from cloud_anchor.serve.errors import ServiceError, refused

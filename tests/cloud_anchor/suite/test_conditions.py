@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud_anchor.sampling.guide import Span, SpanScores
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import EngineScorer, Span, SpanScores
+from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.selection.select import Selection, select
 from cloud_anchor.suite.conditions import (
     PARALLEL_CONDITIONS,

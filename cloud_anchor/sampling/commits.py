@@ -1,0 +1,134 @@
+"""Commit rules: which of a pass's proposals become permanent, by the name of the rule.
+
+Responsible for one function per rule, from a proposal to tokens and positions. Not responsible for the
+forward passes (see `step`) or for arithmetic on positions (see `unmasking`).
+
+Every rule commits all that is left where the schedule says so: in the last planned step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from cloud_anchor.sampling import unmasking
+from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
+from cloud_anchor.sampling.guide import Product
+from cloud_anchor.sampling.scores import SCORES, Proposal
+from cloud_anchor.sampling.state import ForwardPass, State
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A token for every masked position of a batch, before any commits.
+
+    proposal: the same as [N] for the masked positions. tokens: int64 [B, C], the canvas elsewhere.
+    allowed: bool [B, C], positions that may commit. ends: int64 [E], end markers. product: with a guide.
+    """
+
+    run: ForwardPass
+    state: State
+    config: DenoiseConfig
+    proposal: Proposal
+    tokens: Tensor
+    allowed: Tensor
+    ends: Tensor
+    product: Product | None = None
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values [N] as [B, C], -inf where nothing is masked."""
+        return self.run.spread(values, torch.full(self.allowed.shape, -torch.inf, device=values.device))
+
+    def scores(self, order: str) -> Tensor:
+        """The scores [B, C] of an order, -inf where nothing may commit."""
+        return self.spread(SCORES[order](self.proposal)).masked_fill(~self.allowed, -torch.inf)
+
+
+Rule = Callable[[Proposed], Tensor]
+"""From a proposal to the positions that commit, bool [B, C]."""
+
+
+def quota(proposed: Proposed) -> Tensor:
+    """As many of the best-scored positions as the schedule says, or a draw of as many."""
+    run, config = proposed.run, proposed.config
+    scores, count = proposed.scores(config.order), unmasking.quotas(run.masked, run.shares)
+    if config.order_temperature:
+        return _draw_positions(proposed.state, scores, count, config.order_temperature) | run.last[:, None]
+    return unmasking.best(scores, proposed.allowed, count)
+
+
+def threshold(proposed: Proposed) -> Tensor:
+    """Every position whose proposed token has at least the probability `commit` (Fast-dLLM, 2505.22618)."""
+    assert not isinstance(proposed.config.commit, str)
+    sure = proposed.spread(SCORES[CONFIDENCE](proposed.proposal)).exp()
+    return unmasking.above(sure, proposed.allowed, proposed.config.commit) | proposed.run.last[:, None]
+
+
+def entropy_bounded(proposed: Proposed) -> Tensor:
+    """EB-Sampler (Ben-Hamu et al., arXiv 2505.24857): the best-scored positions whose entropies, less the
+    largest of them, add up to at most `entropy_bound`; see `unmasking.within_entropy`.
+    """
+    logprob = proposed.proposal.logits.float().log_softmax(-1)
+    # A token that cannot occur has no part in the sum.
+    entropy = -(logprob.exp() * logprob.masked_fill(logprob == -torch.inf, 0)).sum(-1)
+    chosen = unmasking.within_entropy(
+        proposed.scores(proposed.config.order),
+        proposed.run.spread(entropy, torch.zeros(proposed.allowed.shape, device=entropy.device)),
+        proposed.allowed,
+        proposed.config.entropy_bound,
+    )
+    return chosen | proposed.run.last[:, None]
+
+
+def adaptive_parallel(proposed: Proposed) -> Tensor:
+    """Adaptive parallel decoding (Israel et al., arXiv 2506.00413, algorithm 1), at temperature 0.
+
+    From left to right while the draft's token is also the most probable one of p_D^R * p_AR^(1 - R), and the
+    first open position in any case; `commit_weight` is R. With R = 1 all commits at once. The paper samples
+    both with one Gumbel noise; at temperature 0 that is the comparison of the two most probable tokens.
+    """
+    assert proposed.product is not None
+    masked = proposed.run.masked
+    agrees = proposed.run.spread(proposed.product.ids == proposed.proposal.ids, torch.ones_like(masked))
+    chosen = unmasking.leading(agrees, masked, torch.isin(proposed.tokens, proposed.ends))
+    return chosen | proposed.run.last[:, None]
+
+
+def product_of_experts(proposed: Proposed) -> Tensor:
+    """Every position where log p_D + w log p_AR, renormalised, gives its best token the probability
+    `commit_probability`; `commit_weight` is w. With w = 0 it is `threshold`.
+
+    A product of experts (Hinton, Neural Computation 14, 2002, equation 1) with one weighted.
+    """
+    assert proposed.product is not None
+    sure = proposed.spread(proposed.product.probability)
+    chosen = unmasking.above(sure, proposed.allowed, proposed.config.commit_probability)
+    return chosen | proposed.run.last[:, None]
+
+
+RULES: Mapping[str, Rule] = {
+    "quota": quota,
+    "threshold": threshold,
+    "eb": entropy_bounded,
+    "apd": adaptive_parallel,
+    "product": product_of_experts,
+}
+"""By `DenoiseConfig.rule`."""
+
+
+def _draw_positions(state: State, scores: Tensor, quota: Tensor, temperature: float) -> Tensor:
+    """Positions drawn in proportion to softmax(score / temperature), over prompt and canvas as published."""
+    lengths = [len(prompt) for prompt in state.prompts]
+    rows = [pad(score, (length, 0), value=-torch.inf) for score, length in zip(scores, lengths, strict=True)]
+    free: list[int] = (scores > -torch.inf).sum(1).tolist()
+    wanted = [min(count, most) for count, most in zip(quota.tolist(), free, strict=True)]
+    chosen = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+    picks = unmasking.lottery(rows, wanted, temperature, state.generators)
+    for row, (index, length) in enumerate(zip(picks, lengths, strict=True)):
+        # A share that underflows to 0 can be drawn all the same, and the prompt's are 0.
+        chosen[row, index[index >= length] - length] = True
+    return chosen & (scores > -torch.inf)

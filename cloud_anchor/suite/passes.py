@@ -1,0 +1,328 @@
+"""Right answers over few passes of the diffusion model: `python -m cloud_anchor.suite.passes`.
+
+Every commit rule after 1, 2, 3, 4, 6 and 8 passes, where answers are not complete yet, on held-out prompts of
+the tiny pair: sent as they stand (early stop) and edge-aware at several thresholds, with paired differences
+against the early stop of the threshold rule. Resumable; writes a table, a plot and JSON.
+Responsible for the measurement. Not responsible for the rules (see `sampling.commits`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.metrics import word_f1
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.continuous_batch import ContinuousBatch
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
+from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, Selection, select
+from cloud_anchor.suite.loading import parameters
+from cloud_anchor.suite.statistics import difference, summary
+from cloud_anchor.suite.store import Record, Store
+from cloud_anchor.tiny.check import is_right
+from cloud_anchor.tiny.problem import Problem
+from cloud_anchor.tiny.tasks import held_out_problems
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.runtime import EdgeRuntime
+from payload import Shared, encode
+from payload.cli import run_command
+from payload.files import write_whole
+
+PASSES = (1, 2, 3, 4, 6, 8)
+THRESHOLDS = (0.0, 0.3, 0.5)
+BATCH = 8
+PHASE = "passes"
+EARLY_STOP = "early stop"
+BASELINE = "0.9"
+DEFAULT_RULES = ("quota", BASELINE, "eb:0.1", "apd:0.7", "product:0.3")
+
+READOUTS: dict[str, Selection] = {
+    EARLY_STOP: Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0)),
+    **{
+        f"edge-aware {threshold:g}": Selection(EDGE_AWARE, EdgeAwareConfig(threshold=threshold))
+        for threshold in THRESHOLDS
+    },
+}
+"""What is sent of an unfinished run, by the name in the table."""
+
+VALUES = ("right", "f1", "bytes", "sent", "steps", "edge_passes", "edge_tokens", "gflop")
+"""The figures of a cell, means over the prompts."""
+
+
+def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
+    """`base` with a commit rule: quota, a probability, eb:BOUND, apd:R, or product:W[@PROBABILITY].
+
+    Raises RequestError for another text.
+    """
+    name, _, given = rule.partition(":")
+    number, _, probability = given.partition("@")
+    config = replace(base, order=BY_CONFIDENCE, stop="complete")
+    try:
+        match name:
+            case "quota" if not given:
+                return replace(config, commit="quota")
+            case "eb" if not probability:
+                return replace(config, commit="eb", entropy_bound=float(number))
+            case "apd" if not probability:
+                return replace(config, commit="apd", commit_weight=float(number))
+            case "product":
+                config = replace(config, commit="product", commit_weight=float(number))
+                return replace(config, commit_probability=float(probability)) if probability else config
+            case _ if not given:
+                return replace(config, commit=float(name))
+    except ValueError:
+        pass
+    raise RequestError(
+        f"rule: expected quota, a probability, eb:BOUND, apd:R or product:W[@PROBABILITY], found {rule!r}"
+    )
+
+
+@dataclass(frozen=True)
+class PassesBench:
+    """A pipeline with an edge model, and the rules that are compared.
+
+    edge_parameters: of the edge model, for the compute figure.
+    """
+
+    pipeline: Pipeline
+    rules: Sequence[str]
+    edge_parameters: int
+
+    def runs_at(self, prompts: Sequence[list[int]], rule: str) -> list[dict[int, Denoised]]:
+        """The run of each prompt after each of PASSES; a complete answer stays as it is."""
+        model, scorer = self.pipeline.model, self.pipeline.scorer
+        config = rule_config(rule, self.pipeline.plan())
+        marks = [passes for passes in PASSES if passes <= config.total_steps]
+        rows: list[dict[int, Denoised]] = [{} for _ in prompts]
+        batch: ContinuousBatch[int] = ContinuousBatch(model, config, scorer)
+        for index, prompt in enumerate(prompts):
+            batch.join(index, prompt, marks)
+        while len(batch):
+            for index, run, done in batch.step():
+                rows[index] |= {
+                    passes: run for passes in marks if passes == run.steps or (done and passes >= run.steps)
+                }
+        return rows
+
+    def items(self, group: Sequence[tuple[str, Problem]]) -> Iterator[Record]:
+        """The records of some prompts, which are denoised together."""
+        prompts = [self.pipeline.form.ids(problem.prompt) for _, problem in group]
+        whole = replace(self.pipeline.plan(), commit="quota", stop="complete")
+        full = denoise(self.pipeline.model, prompts, whole)
+        runs = {rule: self.runs_at(prompts, rule) for rule in self.rules}
+        for index, (name, problem) in enumerate(group):
+            reference = self._text(full[index].answer)
+            cells = {
+                rule: {
+                    str(passes): self._cells(run, problem, reference) for passes, run in rows[index].items()
+                }
+                for rule, rows in runs.items()
+            }
+            yield {
+                "id": name,
+                "family": problem.family,
+                "tokens": len(full[index].answer),
+                "full": {"right": is_right(problem, reference), "steps": full[index].steps},
+                "rules": cells,
+            }
+
+    def _cells(self, run: Denoised, problem: Problem, reference: str) -> Record:
+        """The figures of one run, by what is sent of it."""
+        contract = self.pipeline.form.contract
+        found = {}
+        for name, selection in READOUTS.items():
+            (selected,) = select([run], contract, selection, self.pipeline.scorer)
+            walk = selected.walk
+            # The walk's text is what the device decodes from these anchors.
+            text = self._text(run.predicted_answer if walk is None else walk.text)
+            passes, tokens = run.guide_passes, run.guide_tokens
+            if walk is not None:
+                passes, tokens = passes + walk.passes, tokens + walk.tokens
+            found[name] = {
+                "right": float(is_right(problem, text)),
+                "f1": word_f1(text, reference),
+                "bytes": len(encode(selected.anchors, Shared(contract, run.prompt_ids), extras=run.extras())),
+                "sent": len(selected.anchors),
+                "steps": run.steps,
+                "edge_passes": passes,
+                "edge_tokens": tokens,
+                "gflop": self._gflop(run, tokens),
+            }
+        return found
+
+    def _gflop(self, run: Denoised, edge_tokens: int) -> float:
+        """2 * parameters * tokens of both models, in 10^9; a pass runs prompt and canvas."""
+        own: int = sum(weight.numel() for weight in self.pipeline.model.net.parameters())
+        tokens = run.steps * (len(run.prompt_ids) + run.canvas)
+        return 2e-9 * (own * tokens + self.edge_parameters * edge_tokens)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self.pipeline.form.tokenizer.decode(list(ids))
+
+
+def measure_passes(bench: PassesBench, problems: Sequence[Problem], store: Store) -> Iterator[None]:
+    """Measures what the store does not have yet; yields after each prompt."""
+    done = store.records(PHASE)
+    left = [(f"{index:04d}", problem) for index, problem in enumerate(problems)]
+    left = [(name, problem) for name, problem in left if name not in done]
+    for begin in range(0, len(left), BATCH):
+        for record in bench.items(left[begin : begin + BATCH]):
+            store.add(PHASE, record)
+            yield
+
+
+def summarise_passes(records: Sequence[Record], rules: Sequence[str]) -> list[Record]:
+    """One row per number of passes, rule and readout: means, and for right and F1 the interval and the paired
+    difference to the early stop of the threshold rule (of the first rule where that is not measured).
+    """
+    baseline = BASELINE if BASELINE in rules else rules[0]
+    rows = []
+    for passes in (str(passes) for passes in PASSES if str(passes) in records[0]["rules"][rules[0]]):
+        plain = [record["rules"][baseline][passes][EARLY_STOP] for record in records]
+        for rule in rules:
+            for readout in READOUTS:
+                cells = [record["rules"][rule][passes][readout] for record in records]
+                row: Record = {"passes": int(passes), "rule": rule, "readout": readout, "n": len(cells)}
+                row |= {name: sum(cell[name] for cell in cells) / len(cells) for name in VALUES}
+                for name in ("right", "f1"):
+                    values = [cell[name] for cell in cells]
+                    paired = difference(values, [cell[name] for cell in plain])
+                    row[f"{name}_interval"] = [summary(values).low, summary(values).high]
+                    row[f"{name}_difference"] = paired.summary.to_json() | {"verdict": paired.verdict}
+                rows.append(row)
+    return rows
+
+
+def passes_table(report: Record) -> Table:
+    full = report["full"]
+    table = Table(
+        title=f"After few passes of the diffusion model, {report['prompts']} held-out prompts (full run: "
+        f"right {full['right']:.3f} after {full['steps']:.1f} passes)"
+    )
+    columns = ("passes", "rule", "sent as", "right", "difference [95%]", "F1", "difference [95%]", "bytes")
+    for column in (*columns, "passes run", "edge passes", "GFLOP"):
+        table.add_column(column, justify="right")
+    for row in report["rows"]:
+        table.add_row(
+            str(row["passes"]),
+            row["rule"],
+            row["readout"],
+            f"{row['right']:.3f}",
+            _difference(row["right_difference"]),
+            f"{row['f1']:.3f}",
+            _difference(row["f1_difference"]),
+            f"{row['bytes']:.1f}",
+            f"{row['steps']:.2f}",
+            f"{row['edge_passes']:.2f}",
+            f"{row['gflop']:.2f}",
+            end_section=row["readout"] == list(READOUTS)[-1],
+        )
+    table.caption = (
+        f"differences: paired, to the early stop of rule {report['baseline']} after as many passes"
+    )
+    return table
+
+
+def _difference(found: Record) -> str:
+    return f"{found['mean']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+
+
+def plot_passes(report: Record) -> bytes:
+    """Right answers and F1 over passes, a column a readout and a line a rule, as PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 7), layout="constrained")
+    grid = figure.subplots(2, len(READOUTS), sharex=True, sharey="row")
+    for line, (metric, says) in enumerate((("right", "right answers"), ("f1", "F1 against the full run"))):
+        for axes, readout in zip(grid[line], READOUTS, strict=True):
+            for index, rule in enumerate(report["rules"]):
+                rows = [r for r in report["rows"] if (r["rule"], r["readout"]) == (rule, readout)]
+                steps, values = [r["passes"] for r in rows], [r[metric] for r in rows]
+                low, high = zip(*(r[f"{metric}_interval"] for r in rows), strict=True)
+                axes.plot(steps, values, marker="osD^vpPX*"[index % 9], markersize=4, label=rule)
+                axes.fill_between(steps, low, high, alpha=0.08)
+            if metric == "right":
+                axes.axhline(report["full"]["right"], linestyle=":", color="black", linewidth=0.8)
+                axes.set_title(readout, fontsize=9)
+            else:
+                axes.set_xlabel("passes of the diffusion model")
+        grid[line][0].set_ylabel(says)
+    grid[0][0].legend(fontsize=7)
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    return picture.getvalue()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cloud_anchor.suite.passes",
+        description="Right answers and F1 by commit rule, after few passes of the diffusion model.",
+        epilog="example: python -m cloud_anchor.suite.passes -o results/passes --rules 0.9 product:0.3@0.8",
+    )
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FOLDER", help="results, resumable")
+    parser.add_argument("--prompts", type=int, default=200, metavar="N", help="how many (200)")
+    parser.add_argument("--seed", type=int, default=0, help="which problems")
+    parser.add_argument(
+        "--rules",
+        nargs="+",
+        default=list(DEFAULT_RULES),
+        metavar="RULE",
+        help="quota, a probability, eb:BOUND, apd:R, product:W[@PROBABILITY] (default: "
+        f"{' '.join(DEFAULT_RULES)})",
+    )
+    parser.add_argument("--model", default="tiny", help="diffusion checkpoint folder (default: the shipped)")
+    parser.add_argument("--edge", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
+    parser.add_argument("--variant", help="of the bundle (default: its own)")
+    parser.add_argument("--threads", type=int, help="of the edge model")
+    args = parser.parse_args(argv)
+    if args.prompts < 1:
+        parser.error(f"--prompts: expected at least 1, found {args.prompts}")
+    return run_command("passes", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    for rule in args.rules:
+        rule_config(rule, DenoiseConfig())  # a wrong one fails before a model is loaded
+    edge = EdgeRuntime.open(args.edge, args.variant, threads=args.threads)
+    pipeline = Pipeline.open(args.model, edge=edge, device="cpu")
+    bench = PassesBench(pipeline, args.rules, parameters(edge.bundle.manifest.model))
+    settings = {"model": args.model, "seed": args.seed, "rules": args.rules, "passes": PASSES}
+    ranking = edge.bundle.manifest.fingerprint(edge.bundle.variant_name).hex()
+    store = Store(args.out, settings | {"ranking": ranking})
+    problems = held_out_problems(args.prompts, args.seed)
+    left = max(0, args.prompts - len(store.records(PHASE)))
+    for _ in track(measure_passes(bench, problems, store), "prompts", left, console=Console(stderr=True)):
+        pass
+    records = list(store.records(PHASE).values())[: args.prompts]
+    report = {
+        "prompts": len(records),
+        "rules": args.rules,
+        "baseline": BASELINE if BASELINE in args.rules else args.rules[0],
+        "full": {
+            name: sum(record["full"][name] for record in records) / len(records)
+            for name in ("right", "steps")
+        },
+        "rows": summarise_passes(records, args.rules),
+    }
+    store.write("passes.json", json.dumps(report, indent=1) + "\n")
+    write_whole(args.out / "passes.png", plot_passes(report))
+    Console(width=None if sys.stdout.isatty() else 170).print(passes_table(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -130,6 +130,37 @@ def test_shifted_anchors_are_refused_where_they_are_wrong(
     assert stats.refused == sum(own[p] != i for p, i in shifted.items() if p < len(own))
 
 
+class Counting(BaseEngine):
+    """Each token is followed by the next number, 0 to 11 in a circle: an answer without an end."""
+
+    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
+        logits = np.zeros((len(rows), 15), np.float32)
+        logits[range(len(rows)), [(ids[row] + 1) % 12 for row in rows]] = 9
+        return logits
+
+
+def test_wrong_anchors_cost_one_long_pass(make_anchors: MakeAnchors) -> None:
+    own = [(3 + at) % 12 for at in range(200)]
+    wrong = make_anchors({at: (id_ + 5) % 12 for at, id_ in enumerate(own)}, canvas=200)
+    stats = FillStats()
+    options = FillOptions(200, tolerance=0, max_rows=16)
+    tokens = list(fill(Counting(context=999, vocab=15), [1, 2], wrong, options, stats))
+    assert [t.id for t in tokens] == own
+    assert stats.refused == stats.passes == 200
+    assert stats.computed == 2 + 15 + 199  # after the first pass a wrong anchor is not even run
+
+
+def test_after_a_wrong_anchor_the_right_ones_take_few_passes(make_anchors: MakeAnchors) -> None:
+    sent = {at: (3 + at) % 12 for at in range(200)} | {100: 11}
+    stats = FillStats()
+    options = FillOptions(200, tolerance=0, max_rows=500)
+    tokens = list(
+        fill(Counting(context=999, vocab=15), [1, 2], make_anchors(sent, canvas=200), options, stats)
+    )
+    assert [t.source for t in tokens].count(Source.ANCHOR) == 199
+    assert (stats.refused, stats.passes) == (1, 2)
+
+
 def judged_one_at_a_time(
     logits_after: LogitsAfter, prompt: Sequence[int], anchors: AnchorSet, tolerance: float, seed: int
 ) -> list[tuple[int, bool]]:
@@ -217,8 +248,8 @@ def test_options_that_exclude_one_another_are_refused(
     sets=st.lists(
         st.dictionaries(st.integers(0, 20), st.integers(0, 11), max_size=20), min_size=1, max_size=4
     ),
-    lengths=st.lists(st.none() | st.integers(21, 30), min_size=4, max_size=4),
-    pauses=st.lists(st.integers(0, 30), min_size=4, max_size=4),
+    lengths=st.lists(st.none() | st.integers(0, 9), min_size=4, max_size=4),
+    pauses=st.lists(st.integers(0, 5), min_size=4, max_size=4),
     tolerance=st.just(0.0) | st.floats(0.01, 4),
     seed=st.integers(0, 300),
 )
@@ -232,7 +263,10 @@ def test_a_refined_answer_is_that_of_the_last_payload(
     seed: int,
 ) -> None:
     sent = [
-        make_anchors(places, canvas=40, length=length) for places, length in zip(sets, lengths, strict=False)
+        make_anchors(
+            {p: i for p, i in places.items() if length is None or p < length}, canvas=40, length=length
+        )
+        for places, length in zip(sets, lengths, strict=False)
     ]
     options = FillOptions(30, tolerance=tolerance)
     expected = FillStats()
@@ -264,6 +298,18 @@ def test_a_refined_answer_is_that_of_the_last_payload(
     assert [t.id for t in answer] == want
     assert stats.refused == expected.refused
     assert not retracted or tolerance
+
+
+def test_a_later_length_takes_back_what_is_behind_it(make_anchors: MakeAnchors) -> None:
+    feed, stats = AnchorFeed(), FillStats()
+    engine = Counting(context=99, vocab=15)
+    options = FillOptions(20, tolerance=9)
+    stream = fill_refined(engine, [1], feed, make_anchors({}).contract, options, stats, timeout=0)
+    assert [item.position for item in (next(stream), next(stream), next(stream))] == [0, 1, 2]
+    feed.put(make_anchors({}, length=2))
+    feed.close()
+    assert list(stream) == [Retract(2)]
+    assert stats.stop is Stop.EOS
 
 
 @pytest.mark.parametrize("variant", ["fp32", "int8", "int4"])

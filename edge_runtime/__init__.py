@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle
     from edge_runtime.bundle.lookup import find_bundles
     from edge_runtime.client.client import Client
+    from edge_runtime.decode.acceptance import Sampling
     from edge_runtime.decode.answer import Answer, ServiceReport
+    from edge_runtime.decode.draft_model import DraftModel
     from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, agreement
     from edge_runtime.decode.refine import Retract
     from edge_runtime.decode.streams import aiter_tokens, each
@@ -46,6 +48,7 @@ __all__ = [
     "CloudRefusedError",
     "CloudUnavailableError",
     "ContextError",
+    "DraftModel",
     "EdgeError",
     "EdgeRuntime",
     "EngineError",
@@ -53,6 +56,7 @@ __all__ = [
     "FillRequest",
     "FillStats",
     "Retract",
+    "Sampling",
     "ServiceOptions",
     "ServiceReport",
     "ServiceRequest",
@@ -70,11 +74,13 @@ _MODULES = {
     "Answer": "decode.answer",
     "Bundle": "bundle.bundle",
     "Client": "client.client",
+    "DraftModel": "decode.draft_model",
     "EdgeRuntime": "runtime",
     "FillOptions": "decode.forced",
     "FillRequest": "runtime",
     "FillStats": "decode.forced",
     "Retract": "decode.refine",
+    "Sampling": "decode.acceptance",
     "ServiceOptions": "online",
     "ServiceReport": "decode.answer",
     "ServiceRequest": "online",

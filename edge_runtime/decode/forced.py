@@ -19,11 +19,10 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
-import numpy as np
-
+from edge_runtime.decode.acceptance import GREEDY, Acceptance, Distribution, Draft, Sampling
 from edge_runtime.decode.endings import Ending, Stop, ending
 from edge_runtime.decode.lookahead import MAX_SCORED_ANCHORS, search
 from edge_runtime.decode.speculate import Drafter
@@ -57,7 +56,8 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class FillOptions:
-    """Decoding options. Only `lookahead` and `tolerance` change tokens, and `max_tokens` the answer's end.
+    """Decoding options. Only `lookahead`, `tolerance` and `sampling` change tokens, and `max_tokens` the
+    answer's end.
 
     max_tokens:    most tokens of the answer; None is the payload's canvas.
     score_anchors: report log P of each anchor, at the cost of the output head on its row.
@@ -70,6 +70,8 @@ class FillOptions:
                    under the edge model is at most this many nats below that of the likeliest token, else the
                    edge model's own token. With 0 the answer is the edge model's own greedy one, whatever the
                    anchors, and of passes there are no more than without anchors.
+    sampling:      None decodes greedily. Else tokens in gaps and behind the last anchor are drawn, with a
+                   drafter or without from the same distribution: the edge model's own, as set here.
     """
 
     max_tokens: int | None = None
@@ -81,6 +83,7 @@ class FillOptions:
     max_draft: int = 8
     lookahead: int = 0
     tolerance: float | None = None
+    sampling: Sampling | None = None
 
 
 @dataclass
@@ -126,7 +129,8 @@ def fill(
     stats:      updated while decoding; adds to what it holds.
     answered:   first ids of the answer where they are known already; the stream continues after them.
 
-    Decoding is greedy and deterministic; an empty anchor set gives plain greedy decoding. The generator may
+    Decoding is deterministic, and greedy without `FillOptions.sampling`; an empty anchor set gives plain
+    decoding. The generator may
     be closed at any time: the engine stays usable. Raises UsageError for an empty prompt and for options that
     exclude one another, ContextError where prompt and anchors do not fit, EngineError where the model fails.
     """
@@ -154,6 +158,11 @@ def stop_rule(anchors: AnchorSet, context: int, prompt: int, options: FillOption
 
 
 def _check(options: FillOptions) -> None:
+    if options.sampling and (options.lookahead or options.tolerance is not None):
+        raise UsageError(
+            "sampling: expected neither lookahead nor a tolerance for anchors beside it: both are defined "
+            "for greedy decoding. Leave the others out."
+        )
     if options.tolerance is None:
         return
     if not options.tolerance >= 0:
@@ -166,10 +175,14 @@ def _check(options: FillOptions) -> None:
 
 
 class _Slot(NamedTuple):
-    """A position of the answer in one pass: an anchor, or a drafted token to be verified."""
+    """A position of the answer in one pass: an anchor, or a drafted token to be verified.
+
+    odds: the distribution that a drafted token was drawn from; None where it was chosen.
+    """
 
     id: int
     anchor: bool
+    odds: Distribution | None = None
 
 
 _UNKNOWN = _Slot(-1, False)
@@ -193,6 +206,7 @@ class _Decoder:
         self.options = options
         self.stats = stats
         self.rule = rule
+        self.acceptance = Acceptance(options.sampling or GREEDY)
         self.tolerance = options.tolerance
         self.length = anchors.length
         self.window = rule.end  # most anchors that one pass judges
@@ -289,19 +303,21 @@ class _Decoder:
                 continue
             draft = self._draft(position, budget, slots)
             self.stats.drafted += len(draft)
-            slots += [_Slot(id_, False) for id_ in draft]
+            slots += draft
             position += len(draft)
             budget -= len(draft)
             if position not in self.anchors and position < self.rule.end:
                 return [*slots, _UNKNOWN]
         return slots
 
-    def _draft(self, position: int, budget: int, slots: Sequence[_Slot]) -> Sequence[int]:
+    def _draft(self, position: int, budget: int, slots: Sequence[_Slot]) -> Sequence[_Slot]:
         """Drafted tokens for the gap at a position, no more than the gap or the budget holds."""
         gap = min(budget, self._gap_before_lookahead(position))
         if self.options.drafter is None or gap <= 0:
             return ()
-        return self.options.drafter.draft([*self.text, *(slot.id for slot in slots)], gap)[:gap]
+        found = self.options.drafter.draft([*self.text, *(slot.id for slot in slots)], gap)
+        draft = found if isinstance(found, Draft) else Draft(found)
+        return [_Slot(id_, False, odds) for id_, odds in zip_longest(draft.ids[:gap], draft.odds[:gap])]
 
     def _gap_before_lookahead(self, position: int) -> int:
         """Number of tokens from a position on that are chosen without lookahead."""
@@ -359,7 +375,7 @@ class _Decoder:
         return Token(id_, position, source, score)
 
     def _choose(self, logits: Logits, slot: _Slot) -> int | None:
-        """The token of a position: its anchor where within the tolerance, else the likeliest one.
+        """The token of a position: its anchor where within the tolerance, else what `Acceptance` gives.
 
         None where the answer ends. The length that the payload states is judged like an anchor: the answer
         ends there where an end token is within the tolerance.
@@ -371,19 +387,13 @@ class _Decoder:
                 return None
             if slot.anchor and float(logits[slot.id]) >= least:
                 return slot.id
-        return self._greedy(logits)
-
-    def _greedy(self, logits: Logits) -> int | None:
-        """The likeliest token, or None where it ends the answer."""
-        token = int(logits.argmax())
-        if token not in self.eos:
+        barred = self.eos if self.position < self.rule.eos_from else ()
+        drafted = None if slot is _UNKNOWN or slot.anchor else slot.id
+        token = self.acceptance.token(logits, drafted, slot.odds, barred)
+        if token not in self.eos or barred:
             return token
-        if self.position >= self.rule.eos_from:
-            self.stats.stop = Stop.EOS
-            return None
-        held = logits.copy()
-        held[self.eos] = -np.inf
-        return int(held.argmax())
+        self.stats.stop = Stop.EOS
+        return None
 
 
 def chunks(

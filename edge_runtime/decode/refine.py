@@ -17,6 +17,7 @@ from typing import NamedTuple
 from edge_runtime.decode.endings import Ending
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill, stop_rule
 from edge_runtime.engine.base import Engine
+from edge_runtime.errors import UsageError
 from payload import AnchorSet, Contract
 from payload.anchors import MAX_CANVAS
 
@@ -110,11 +111,16 @@ def fill_refined(
     """Yields greedy tokens until there are anchors; for every new set at most one Retract, and the rest.
 
     Tokens that are kept keep their source. At the end of the answer it waits for further sets until the feed
-    is closed, at most `timeout` seconds for each where not None. Raises what `fill` does, and the error that
-    the feed was closed with.
+    is closed, at most `timeout` seconds for each where not None. Raises what `fill` does, the error that the
+    feed was closed with, and UsageError for an answer that is sampled.
     """
     options = options or FillOptions()
     stats = stats if stats is not None else FillStats()
+    if options.sampling:
+        raise UsageError(
+            "sampling: expected greedy decoding of an answer that is refined: a sampled one would be drawn "
+            "anew with every payload. Wait for the payload instead."
+        )
     anchors = AnchorSet.empty(min(engine.context, MAX_CANVAS), contract)
     version, eos_from = 0, 0
     answer: list[Token] = []

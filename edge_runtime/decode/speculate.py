@@ -1,8 +1,8 @@
 """Speculative decoding: drafts of gap tokens by prompt lookup, and the draft length that pays.
 
 Responsible for finding what followed the last tokens earlier in the text, and for weighing the passes that a
-draft may save against its cost. Not responsible for verification (see `forced`, which accepts only tokens
-that greedy decoding would choose).
+draft may save against its cost. Not responsible for verification (see `acceptance` for the rule, `forced` for
+the passes).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from edge_runtime.decode.acceptance import Draft
 from edge_runtime.engine.base import Engine
 
 LONGEST, SHORTEST = 4, 2
@@ -29,8 +30,12 @@ MEMORY = 0.98
 class Drafter(Protocol):
     """Drafts tokens, and observes which of them were accepted."""
 
-    def draft(self, text: Sequence[int], wanted: int) -> Sequence[int]:
-        """Returns at most `wanted` ids that may follow the prompt and answer so far; possibly none."""
+    def draft(self, text: Sequence[int], wanted: int) -> Sequence[int] | Draft:
+        """Returns at most `wanted` ids that may follow the prompt and answer so far; possibly none.
+
+        A drafter that draws its tokens returns a `Draft`, with the distributions that they are from: where
+        the target samples, acceptance needs them.
+        """
 
     def observe(self, right: bool) -> None:
         """One drafted token was verified. Not called for tokens after a wrong one."""

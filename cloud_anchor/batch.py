@@ -183,7 +183,7 @@ def run_batch(
     ready: list[tuple[PromptJob, list[int]]] = []
     for job in jobs:
         if job.error is None:
-            ids = pipeline.form.ids(job.prompt)
+            ids = pipeline.model_form.ids(job.prompt)
             try:
                 pipeline.model.batch([ids], options.config.canvas)
             except RequestError as error:

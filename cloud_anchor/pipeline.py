@@ -4,8 +4,8 @@
     (result,) = pipeline.make(["Where does the river end?"], DenoiseConfig(canvas=128, steps=12))
     data = pipeline.payload(result)
 
-Responsible for combining prompt form, sampler, selection and codec. Not responsible for files, terminals or
-networks.
+Responsible for combining prompt form, sampler, translation, selection and codec. Not responsible for files,
+terminals or networks.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
 from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
 from cloud_anchor.selection.select import Selection, require_anchors, select
+from cloud_anchor.selection.translate import TranslatedRun, Translation
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
+from payload.errors import ContractMismatchError
 
 DEFAULT_PLAN = (256, 128)
 """Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
@@ -81,6 +83,10 @@ class PipelineResult:
 class Pipeline:
     """A diffusion model, its prompt form, and the edge model that its payloads are for, where that is known.
 
+    form: of payloads: contract, tokenizer and template of the edge model where that is known. The diffusion
+    model has the same, unless its vocabulary is another: then runs are translated before selection, and what
+    the diffusion model reads is `model_form`.
+
     The edge model is held in two forms: `scorer` for edge-aware selection, and `predictive_model` for codec
     predictive.
     """
@@ -94,9 +100,11 @@ class Pipeline:
         form: PromptForm,
         scorer: Scorer | None = None,
         predictive_model: PredictiveModel | None = None,
+        translation: Translation | None = None,
     ) -> None:
         self.model = model
         self.form = form
+        self.translation = translation
         self.scorer = scorer
         self.predictive_model = predictive_model
 
@@ -118,7 +126,9 @@ class Pipeline:
         edge_checkpoint: checkpoint that the bundle was made from; selections are then scored with it, in
         PyTorch on the diffusion model's device, in place of the bundle on ONNX Runtime.
 
-        Raises CloudError, EdgeError, or ContractMismatchError where the two do not share a vocabulary.
+        An edge bundle may have another vocabulary than the diffusion model: its payloads are translated.
+
+        Raises CloudError, EdgeError, or ContractMismatchError for a tokenizer that payloads do not support.
         """
         if edge is None and model == "tiny" and (SHIPPED / MANIFEST).is_file():
             edge = SHIPPED
@@ -131,6 +141,10 @@ class Pipeline:
         if compiled:
             dream.compile()
         form = prompt_form(dream, find_checkpoint(model), bundle)
+        translation = None
+        if bundle is not None and not form.contract.same_vocabulary(bundle.contract):
+            translation = Translation(form, PromptForm.of_bundle(bundle))
+            form = translation.edge
         if bundle is None:
             if edge_checkpoint is not None:
                 raise RequestError(
@@ -142,7 +156,24 @@ class Pipeline:
         else:
             scorer = open_scorer(bundle, edge_checkpoint, dream.device)
         shared = edge.predictive_model if isinstance(edge, EdgeRuntime) else None
-        return cls(dream, form, scorer, shared or PredictiveModel(bundle))
+        return cls(dream, form, scorer, shared or PredictiveModel(bundle), translation)
+
+    @property
+    def model_form(self) -> PromptForm:
+        """The prompt form that the diffusion model reads; the ids of its runs are in its vocabulary."""
+        return self.translation.cloud if self.translation else self.form
+
+    def require_one_vocabulary(self, what: str) -> None:
+        """Raises ContractMismatchError where the edge model has another vocabulary than the diffusion model.
+
+        For uses that compare token ids of both; `what` names them.
+        """
+        if self.translation:
+            raise ContractMismatchError(
+                f"{what}: expected an edge bundle of the diffusion model's vocabulary "
+                f"({self.model_form.contract}), found one of {self.form.contract}. Give another bundle "
+                "(--edge); payloads for this one are made by `python -m cloud_anchor.anchor`."
+            )
 
     def plan(self, prompts: Sequence[str] = ()) -> DenoiseConfig:
         """A full run: canvas and steps as the checkpoint states them, else 256 and 128.
@@ -150,7 +181,7 @@ class Pipeline:
         The canvas is cut to what the longest of the prompts leaves of the model's context.
         """
         canvas, steps = self.model.plan or DEFAULT_PLAN
-        longest = max((len(self.form.ids(prompt)) for prompt in prompts), default=0)
+        longest = max((len(self.model_form.ids(prompt)) for prompt in prompts), default=0)
         room = self.model.context - longest if prompts else canvas
         return DenoiseConfig(canvas=max(1, min(canvas, room)), total_steps=steps)
 
@@ -160,10 +191,13 @@ class Pipeline:
         """Both without defaults that depend on the edge model or on each other.
 
         The selection gets a name and the commit rule is decided (see `resolve_commit`). Raises RequestError
-        where the selection or the commit rule needs an edge model and there is none.
+        where the selection or the commit rule needs an edge model and there is none, ContractMismatchError
+        where a guided commit rule has one of another vocabulary.
         """
         selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
         config.require_guide(present=self.scorer is not None)
+        if config.guided:
+            self.require_one_vocabulary(f"commit {config.commit}")
         return resolve_commit(config, sends_predictions=selection.sends_predictions), selection
 
     def make(
@@ -179,7 +213,7 @@ class Pipeline:
         Raises RequestError for options that do not fit model and prompts, and what `select` raises.
         """
         config, selection = self.resolve(config, selection)
-        ids = [self.form.ids(prompt) for prompt in prompts]
+        ids = [self.model_form.ids(prompt) for prompt in prompts]
         runs = denoise(self.model, ids, config, guide=self.scorer)
         return self.select(prompts, runs, selection, codec, embed_prompt)
 
@@ -193,10 +227,18 @@ class Pipeline:
     ) -> list[PipelineResult]:
         """The anchors of finished or unfinished runs. Codec and embed_prompt matter for max_bytes only.
 
-        Raises NothingToSendError where a run has nothing to send, and RequestError where a selection needs an
-        edge model and there is none.
+        Runs in another vocabulary than the edge's are translated, and the results' runs are the translated
+        ones. Raises NothingToSendError where a run has nothing to send, and RequestError where a selection
+        needs an edge model and there is none.
         """
         selection = selection or Selection()
+        if self.translation:
+            runs = [
+                run
+                if isinstance(run, TranslatedRun)
+                else self.translation.translate(run, self.form.ids(prompt))
+                for prompt, run in zip(prompts, runs, strict=True)
+            ]
         contract = self.form.contract
         results = []
         for prompt, run, selected in zip(

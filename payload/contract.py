@@ -139,6 +139,13 @@ class Contract:
         """True for an id that an anchor may have."""
         return 0 <= id < self.vocab_size and id not in self.reserved
 
+    def same_vocabulary(self, other: Contract) -> bool:
+        """True where token ids mean the same under both; their chat templates may differ."""
+        shared = self.special.keys() & other.special.keys()
+        return self.vocab_hash == other.vocab_hash and all(
+            self.special[name] == other.special[name] for name in shared
+        )
+
     def __str__(self) -> str:
         vocabulary = f"vocabulary {self.vocab_hash[:8]} of {self.vocab_size}"
         return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]})"

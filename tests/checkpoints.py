@@ -83,3 +83,37 @@ def write_tiny_qwen(
     )
     model.save_pretrained(path, safe_serialization=True, max_shard_size="100KB" if sharded else "5GB")
     return path
+
+
+OTHER_CORPUS = (
+    "Täglich backt sie 24 Brötchen für die Straße, naïve cafés und das Döner 🎉🎊 am Eck; wie viele bleiben?",
+    "你好，世界。今天天气很好。 你好 🎉 Привет, мир!  Where does the river end? She sold seven loaves; the",
+    "return [value for value in values if value]\n\n\n        raise ValueError(value)\n    else: {}();\r\n",
+)
+
+
+def tokenizer_with_other_merges(vocab_size: int = 420) -> str:
+    """The text of a tokenizer.json in the same form as `write_tokenizer`'s, with merges of another corpus:
+    tokens of several characters, and of parts of characters. No token has the id that it has there.
+    """
+    from tokenizers import Tokenizer, pre_tokenizers, trainers
+
+    form = tokenizer_json()
+    tokenizer = Tokenizer.from_str(json.dumps({**form, "added_tokens": []}))
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(OTHER_CORPUS * 2, trainer)
+    assert tokenizer.get_vocab_size() == vocab_size
+    data = json.loads(tokenizer.to_str())
+    data["model"]["vocab"] = {piece: vocab_size - 1 - id_ for piece, id_ in data["model"]["vocab"].items()}
+    tokenizer = Tokenizer.from_str(json.dumps(data))
+    tokenizer.add_special_tokens(list(SPECIALS))
+    return tokenizer.to_str()
+
+
+def write_tiny_qwen_with_other_merges(path: Path, *, vocab_size: int = 420, **options: Any) -> Path:
+    """`write_tiny_qwen` with that tokenizer."""
+    write_tiny_qwen(path, vocab_size=vocab_size, **options)
+    (path / "tokenizer.json").write_text(tokenizer_with_other_merges(vocab_size), encoding="utf-8")
+    return path

@@ -4,7 +4,8 @@ Responsible for reading a checkpoint's own tokenizer and template, or using an e
 Not responsible for models, except that their ids fit the vocabulary.
 
 Dream's template has another default system message than Qwen2.5's. Both models must read the same prompt, so
-with an edge bundle its template is used; only the vocabularies have to match.
+with an edge bundle of the same vocabulary its template is used. A bundle of another vocabulary has templates
+of its own special tokens: there each model reads the prompt in its own form (see `selection.translate`).
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ class PromptForm:
 
 
 def prompt_form(model: DreamModel, folder: Path, bundle: Bundle | None = None) -> PromptForm:
-    """The bundle's form where there is one and the vocabularies match, else the checkpoint's own.
+    """The form of the diffusion model's prompts: the bundle's where there is one and the vocabularies match,
+    else the checkpoint's own.
 
-    Sets the tokens that the model's answers may have. Raises ContractMismatchError where the token ids of the
-    two differ, and CheckpointError where tokenizer and weights do not belong together.
+    Sets the tokens that the model's answers may have. Raises CheckpointError where tokenizer and weights do
+    not belong together, and what `PromptForm.of_checkpoint` raises.
     """
-    if bundle is None:
-        form = PromptForm.of_checkpoint(folder)
-    else:
-        check_vocabulary(folder, bundle)
+    if bundle is not None and same_vocabulary(folder, bundle):
         form = PromptForm.of_bundle(bundle)
+    else:
+        form = PromptForm.of_checkpoint(folder)
     highest = max(*form.contract.eos_ids, form.contract.vocab_size - 1)
     if highest >= model.vocab_rows:
         raise CheckpointError(
@@ -77,16 +78,28 @@ def prompt_form(model: DreamModel, folder: Path, bundle: Bundle | None = None) -
     return form
 
 
+def same_vocabulary(folder: Path, bundle: Bundle) -> bool:
+    """True where a checkpoint's token ids are those of the bundle."""
+    try:
+        return _vocabulary(folder, bundle).same_vocabulary(bundle.contract)
+    except ContractMismatchError:  # it lacks the special tokens of the bundle's template
+        return False
+
+
 def check_vocabulary(folder: Path, bundle: Bundle) -> None:
     """Raises ContractMismatchError where a checkpoint's token ids are not those of the bundle."""
-    expected = bundle.contract
-    found = Contract.of(tokenizer_data(folder), bundle.template.to_json())
-    if (found.vocab_hash, found.special) != (expected.vocab_hash, expected.special):
+    expected, found = bundle.contract, _vocabulary(folder, bundle)
+    if not found.same_vocabulary(expected):
         raise ContractMismatchError(
             f"vocabulary: expected that of the edge bundle {bundle.path} ({expected.vocab_hash[:12]}, "
             f"{expected.vocab_size} tokens), found {found.vocab_hash[:12]} with {found.vocab_size} tokens in "
             f"{folder}. Anchors are token ids: use two models of one vocabulary family."
         )
+
+
+def _vocabulary(folder: Path, bundle: Bundle) -> Contract:
+    """The contract of a checkpoint's vocabulary with the bundle's chat template."""
+    return Contract.of(tokenizer_data(folder), bundle.template.to_json())
 
 
 def tokenizer_data(folder: Path) -> dict[str, Any]:
@@ -148,7 +161,7 @@ def _own_template(folder: Path) -> ChatTemplate:
     if not isinstance(jinja, str):
         raise CheckpointError(
             f"{folder}: expected a chat template in tokenizer_config.json or chat_template.jinja, found "
-            "none. Give an edge bundle, whose template is then used."
+            "none. Give an edge bundle of the same vocabulary, whose template is then used."
         )
     try:
         return compile_template(partial(_render, jinja))

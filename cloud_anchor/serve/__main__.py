@@ -45,7 +45,7 @@ exit codes: 0 graceful shutdown (SIGTERM), 1 the address cannot be used, 2 usage
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    # A PayloadError here: model and bundle have different vocabularies.
+    # A PayloadError here: a tokenizer that payloads do not support.
     return run_command("serve", lambda: _run(args), exit_codes={PayloadError: 4})
 
 

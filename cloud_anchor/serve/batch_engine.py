@@ -265,8 +265,13 @@ class BatchEngine:
         for each in finished:
             if each.job.cancelled:
                 self._end(each.job)
+                continue
+            try:
+                run = self._translated(each)
+            except (EdgeError, PayloadError) as error:
+                self._end(each.job, refused(error))
             else:
-                waiting.setdefault(each.job.selection, []).append(each)
+                waiting.setdefault(each.job.selection, []).append(each._replace(run=run))
         for selection, group in waiting.items():
             try:
                 anchors = self._anchors(selection, [each.run for each in group])
@@ -276,6 +281,13 @@ class BatchEngine:
             else:
                 for each, selected in zip(group, anchors, strict=True):
                     self._deliver(each, selected)
+
+    def _translated(self, finished: FinishedRun) -> Denoised:
+        """The run in the edge's vocabulary."""
+        job, run, _ = finished
+        if self.pipeline.translation is None or job.edge_prompt_ids is None:
+            return run
+        return self.pipeline.translation.translate(run, job.edge_prompt_ids)
 
     def _deliver(self, finished: FinishedRun, anchors: AnchorSet | None) -> None:
         """Deliver the payload of a run, or the error; anchors: None to select them first."""

@@ -44,6 +44,8 @@ JobEvent = ServedPayload | ServiceError
 class Job:
     """One request in the engine.
 
+    prompt_ids:    the prompt as the diffusion model reads it.
+    edge_prompt_ids: as the edge model reads it, where that has another vocabulary.
     payload_steps: step counts after which a payload is encoded, ascending.
     time_limit:    seconds in which the last payload has to be there. deadline: the same as time.monotonic().
     deliver:       called from an engine thread; the last call brings a ServedPayload that is `last`, or an
@@ -61,6 +63,7 @@ class Job:
     self_contained: bool = False
     cancelled: bool = False
     base: Base | None = None
+    edge_prompt_ids: tuple[int, ...] | None = None
     steps_left: int = field(init=False)
     deadline: float = field(init=False)
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
 from cloud_anchor.sampling.stops import STOPS
@@ -96,6 +97,8 @@ class LocalBackend:
         self._check(request)
         ids = await asyncio.to_thread(self._ids, request)
         job = self._job(request, ids, deliver)
+        if self.pipeline.translation:
+            job.edge_prompt_ids = tuple(await asyncio.to_thread(self._ids_in, self.pipeline.form, request))
         self.engine.submit(job)
         try:
             while True:
@@ -150,13 +153,8 @@ class LocalBackend:
             )
 
     def _ids(self, request: AnchorRequest) -> list[int]:
-        """Token ids of the conversation; raises ServiceError where it is too long."""
-        form = self.pipeline.form
-        messages = [{"role": role, "content": content} for role, content in request.messages]
-        try:
-            ids = form.tokenizer.encode(form.template.render(messages))
-        except (UsageError, UnicodeError, TypeError) as error:
-            raise refused(error) from None
+        """Token ids of the conversation for the diffusion model; raises ServiceError where it is too long."""
+        ids = self._ids_in(self.pipeline.model_form, request)
         most = self.info.prompt_tokens
         if len(ids) > most:
             raise ServiceError(
@@ -167,6 +165,14 @@ class LocalBackend:
                 "Shorten the prompt.",
             )
         return ids
+
+    def _ids_in(self, form: PromptForm, request: AnchorRequest) -> list[int]:
+        """Token ids of the conversation in a prompt form; raises ServiceError where it cannot be rendered."""
+        messages = [{"role": role, "content": content} for role, content in request.messages]
+        try:
+            return form.tokenizer.encode(form.template.render(messages))
+        except (UsageError, UnicodeError, TypeError) as error:
+            raise refused(error) from None
 
     def _job(self, request: AnchorRequest, ids: list[int], deliver: Callable[[JobEvent], None]) -> Job:
         """The engine's job for a request; raises ServiceError for options that do not fit the model."""

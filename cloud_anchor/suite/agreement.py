@@ -106,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     pipeline = Pipeline.open("tiny", edge=args.edge)
+    pipeline.require_one_vocabulary("agreement")
     plan = pipeline.plan()
     steps = steps_for(args.fraction, plan.total_steps)
     config = commit_in_parallel(replace(plan, steps=steps))

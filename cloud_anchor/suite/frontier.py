@@ -382,7 +382,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     edge = EdgeRuntime.open(args.edge, args.variant, threads=args.threads)
-    bench = FrontierBench(Pipeline.open(args.model, edge=edge, device="cpu"), edge, args.rank_tolerance)
+    pipeline = Pipeline.open(args.model, edge=edge, device="cpu")
+    pipeline.require_one_vocabulary("frontier")
+    bench = FrontierBench(pipeline, edge, args.rank_tolerance)
     settings = {"model": args.model, "seed": args.seed, "guard": args.rank_tolerance}
     store = Store(args.out, settings | {"ranking": bench.fingerprint})
     problems = held_out_problems(args.prompts, args.seed)

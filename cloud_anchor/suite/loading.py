@@ -54,6 +54,7 @@ def open_lab(wanted: Wanted, bundles: Path) -> Lab:
     missing: dict[str, str] = {}
     edges = [_open_edge(name, bundles, wanted.threads) for name in wanted.edges]
     pipeline = Pipeline.open(wanted.model, edge=edges[0].runtime, device=wanted.device)
+    pipeline.require_one_vocabulary("suite")
     if wanted.model == "tiny" and len(edges) == 1 and wanted.edges[0] == SHIPPED.name:
         try:
             edges.append(_open_edge(LARGER, bundles, wanted.threads))

@@ -299,6 +299,7 @@ def _run(args: argparse.Namespace) -> int:
         rule_config(rule, DenoiseConfig())  # a wrong one fails before a model is loaded
     edge = EdgeRuntime.open(args.edge, args.variant, threads=args.threads)
     pipeline = Pipeline.open(args.model, edge=edge, device="cpu")
+    pipeline.require_one_vocabulary("passes")
     bench = PassesBench(pipeline, args.rules, parameters(edge.bundle.manifest.model))
     settings = {"model": args.model, "seed": args.seed, "rules": args.rules, "passes": PASSES}
     ranking = edge.bundle.manifest.fingerprint(edge.bundle.variant_name).hex()

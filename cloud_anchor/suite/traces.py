@@ -2,8 +2,8 @@
 
 Responsible for the JSONL of published fills and for tables of the runs: coverage, runs, prefix share and
 bytes by codec at each fraction; the controls that need no model (anchors alone, a prefix of as many tokens
-alone); and published fills scored again from their texts and ids. Not responsible for the JSONL of the runs
-themselves (see `payload.tools.published_runs`).
+alone); published fills scored again from their texts and ids; and a run as input of the selections. Not
+responsible for the JSONL of the runs themselves (see `payload.tools.published_runs`).
 
 A text can only be scored against the whole output, so runs whose output was cut are left out of the scores,
 and counted.
@@ -20,16 +20,29 @@ from typing import Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
+from cloud_anchor.sampling.config import steps_for
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.selection.translate import OPEN
 from cloud_anchor.suite.phases.gaps import gap_scores
 from cloud_anchor.suite.tables import Answers, Row, Table, show
 from payload.files import InputError, read_text, write_whole
 from payload.tools.codec_bench import measure
-from payload.tools.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, full_answer, read_traces
+from payload.tools.published_runs import (
+    CANVAS,
+    DEFAULT_TOKENIZER,
+    Trace,
+    TraceTokenizer,
+    full_answer,
+    read_traces,
+)
 
 EPILOG = """example:
   python -m cloud_anchor.suite traces ../shared/traces/dream7b_dev.jsonl --json traces.json
 """
 FILLS = "*fill*.jsonl"
+
+STEPS = 128
+"""Steps of the published runs."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,79 @@ def decoder(tokenizer: TraceTokenizer) -> Callable[[Sequence[int]], str]:
         return b"".join(map(tokenizer.token_bytes, known)).decode("utf-8", "replace")
 
     return text
+
+
+def final_tokens(trace: Trace, tokenizer: TraceTokenizer) -> list[int]:
+    """The ids of a run's final answer from its start, as far as the file tells them.
+
+    They are the anchors of the last fraction. A gap among these is filled with the tokens of the output's
+    text, where these agree with the anchors around it. The answer may go on where the ids end: outputs are
+    cut at 500 characters.
+    """
+    anchors = dict(trace.anchors[max(trace.anchors, key=float)])
+    text = tokenizer.encode(trace.output)
+    if trace.output_cut:
+        text = text[:-1]  # the last token may be half of another one
+    elif len(text) != trace.length:
+        text = []  # other tokens than the model's
+    differs = (p for p, id_ in sorted(anchors.items()) if p < len(text) and text[p] != id_)
+    first = next(differs, None)
+    if first is not None:
+        sure = max((p for p in anchors if p < first), default=-1)
+        text = text[: sure + 1]
+    ids: list[int] = []
+    for position in range(trace.length):
+        if position in anchors:
+            ids.append(anchors[position])
+        elif position < len(text):
+            ids.append(text[position])
+        else:
+            break
+    return ids
+
+
+def recorded_run(
+    trace: Trace, fraction: str, tokenizer: TraceTokenizer, prompt_ids: Sequence[int] = ()
+) -> Denoised:
+    """A published run as it was at one of its fractions, as input of the selections and of `translate`.
+
+    Published runs have no predictions. The final answer stands in for them, with probability 1: in another
+    vocabulary the anchors then keep the places that the finished text gives them, which is generous to
+    whatever is compared by it. The length is known where every token is committed. Raises RequestError for a
+    fraction that the run lacks, or with anchors beyond what `final_tokens` knows.
+    """
+    if fraction not in trace.anchors:
+        raise RequestError(
+            f"{trace.name}: expected a fraction of {', '.join(trace.anchors)}, found {fraction}"
+        )
+    final = final_tokens(trace, tokenizer)
+    canvas = max(CANVAS, trace.length)
+    ids, when = [OPEN] * canvas, [0] * canvas
+    step = steps_for(float(fraction), STEPS)
+    for at in sorted((at for at in trace.anchors if float(at) <= float(fraction)), key=float, reverse=True):
+        for position, id_ in trace.anchors[at]:
+            if position >= len(final):
+                raise RequestError(
+                    f"{trace.name}: expected anchors before position {len(final)}, from where the recorded "
+                    f"output is cut, found one at {position}. Leave this run out at fraction {fraction}."
+                )
+            ids[position], when[position] = id_, steps_for(float(at), STEPS)
+    size = len(final)
+    if trace.length < canvas and all(when[: trace.length]):
+        ids[trace.length], when[trace.length] = min(tokenizer.contract.eos_ids), step
+    return Denoised(
+        prompt_ids=tuple(prompt_ids),
+        ids=ids,
+        when=when,
+        predicted=final + [OPEN] * (canvas - size),
+        confidence=[1.0] * size + [0.0] * (canvas - size),
+        ending=[0.0] * size + [1.0] * (canvas - size),
+        predicted_length=size,
+        steps=step,
+        total_steps=STEPS,
+        mask_id=OPEN,
+        eos_ids=tokenizer.contract.eos_ids,
+    )
 
 
 def shape_rows(traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,9 @@ split over several tokens. Not responsible for chat templates or models.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -34,6 +36,9 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_alphabet()
+
+_NOT_UTF8 = re.compile("[\udc80-\udcff]+")
+"""Bytes that are not UTF-8, as Python's error handler `surrogateescape` writes them."""
 
 
 class Tokenizer:
@@ -79,6 +84,52 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text. Names of special tokens in it become special tokens; no token is added."""
         return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def encode_bytes(self, data: bytes) -> list[int]:
+        """Ids of ordinary tokens whose `token_bytes`, joined, are exactly `data`.
+
+        As `encode`, but the text is not normalised (NFC would change its bytes), names of added tokens in it
+        are text, and bytes that are not UTF-8 get the tokens of single bytes. Raises BundleSchemaError where
+        the vocabulary has no tokens for some byte.
+        """
+        text = data.decode("utf-8", "surrogateescape")
+        ids: list[int] = []
+        begin = 0
+        for broken in _NOT_UTF8.finditer(text):
+            ids += self._encode_plain(text[begin : broken.start()])
+            ids += self._encode_bytewise(broken.group().encode("utf-8", "surrogateescape"))
+            begin = broken.end()
+        return ids + self._encode_plain(text[begin:])
+
+    def _encode_plain(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for id_ in self._plain.encode(text, add_special_tokens=False).ids:
+            ids += self._encode_bytewise(self.token_bytes(id_)) if id_ in self._added else [id_]
+        data = text.encode("utf-8")
+        # The library leaves characters out that the vocabulary lacks, and may put a space before the text.
+        return ids if b"".join(map(self.token_bytes, ids)) == data else self._encode_bytewise(data)
+
+    def _encode_bytewise(self, data: bytes) -> list[int]:
+        missing = set(data) - self._of_byte.keys()
+        if missing:
+            raise BundleSchemaError(
+                f"tokenizer: expected a token for every byte, found none for 0x{min(missing):02x}. "
+                "Use a byte-level vocabulary with all 256 bytes."
+            )
+        return [self._of_byte[byte] for byte in data]
+
+    @cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        """The same merges without normaliser and added tokens."""
+        plain = tokenizers.Tokenizer(self._backend.model)
+        plain.pre_tokenizer = self._backend.pre_tokenizer
+        return plain
+
+    @cached_property
+    def _of_byte(self) -> dict[int, int]:
+        """The ordinary token of each single byte."""
+        found = {byte: self._backend.token_to_id(character) for character, byte in _BYTE_OF.items()}
+        return {byte: id_ for byte, id_ in found.items() if id_ is not None and id_ not in self._added}
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of token ids without special tokens; bytes that are not UTF-8 become U+FFFD."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cloud_anchor.sampling.guide import Span
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import EngineScorer, TorchScorer, open_scorer
 from cloud_anchor.selection.select import Selection
+from cloud_anchor.selection.translate import TranslatedRun
 from edge_runtime.bundle.bundle import Bundle, read_manifest
 from edge_runtime.errors import ContextError
 from edge_runtime.runtime import EdgeRuntime
@@ -222,13 +224,96 @@ def test_edge_aware_needs_an_edge(dream_folder: Path) -> None:
         Selection("best")
 
 
-def test_foreign_vocabularies_are_refused(dream_folder: Path, tmp_path: Path) -> None:
-    from convert.conversion import convert
+@pytest.fixture(scope="module")
+def across(dream_folder: Path, other_edge_bundle: Path) -> Pipeline:
+    return Pipeline.open(str(dream_folder), edge=other_edge_bundle, device="cpu")
 
-    checkpoint = write_tiny_qwen(tmp_path / "other", vocab_size=290)
-    convert(checkpoint, tmp_path / "bundle", variants=("fp32",), threads=1)
-    options = ["--model", str(dream_folder), "--edge", str(tmp_path / "bundle"), "--prompt", "Why?"]
-    assert main(options) == 3
+
+@pytest.fixture(scope="module")
+def other_edge(other_edge_bundle: Path) -> EdgeRuntime:
+    return EdgeRuntime.open(other_edge_bundle, threads=1)
+
+
+@pytest.mark.parametrize("codec", ["compact", "template-zstd", "predictive", "auto"])
+def test_a_device_with_another_vocabulary_writes_the_same_text(
+    across: Pipeline, other_edge: EdgeRuntime, codec: str
+) -> None:
+    cloud = across.model_form
+    for made in across.make(PROMPTS, CONFIG, Selection("edge-aware", EdgeAwareConfig(threshold=0)), codec):
+        assert isinstance(made.run, TranslatedRun)
+        assert made.anchors.contract == across.form.contract == other_edge.bundle.contract
+        assert list(made.run.original.prompt_ids) == cloud.ids(made.prompt)
+        request = other_edge.read(across.payload(made, codec, embed_prompt=True))
+        assert request.prompt_ids == list(made.run.prompt_ids)
+        ids = [token.id for token in other_edge.fill(request)]
+        draft = made.run.original.predicted_answer
+        assert other_edge.bundle.tokenizer.decode(ids) == cloud.tokenizer.decode(draft) != ""
+        assert ids == made.run.predicted_answer != draft
+
+
+def test_every_selection_in_another_vocabulary(across: Pipeline, other_edge: EdgeRuntime) -> None:
+    for selection in (
+        Selection("paper"),
+        Selection("confidence", EdgeAwareConfig(threshold=0.1)),
+        Selection(),
+    ):
+        for made in across.make(PROMPTS, CONFIG, selection):
+            request = other_edge.read(across.payload(made, embed_prompt=True))
+            filled = {token.position: token.id for token in other_edge.fill(request)}
+            assert {p: filled[p] for p in made.anchors.positions} == made.anchors.by_position
+    runs = [made.run for made in across.make(PROMPTS, CONFIG)]
+    assert all(isinstance(run, TranslatedRun) for run in runs)
+    again = across.select(PROMPTS, runs, Selection())
+    assert [made.run for made in again] == runs, "translated once"
+
+
+@pytest.mark.parametrize("codec", ["compact", "predictive"])
+def test_a_byte_budget_in_another_vocabulary(across: Pipeline, other_edge: EdgeRuntime, codec: str) -> None:
+    (whole,) = across.make(PROMPTS[:1], CONFIG, Selection(), codec)
+    most = len(across.payload(whole, codec)) - 3
+    (made,) = across.make(PROMPTS[:1], CONFIG, Selection(max_bytes=most), codec)
+    data = across.payload(made, codec)
+    assert len(data) <= most
+    assert 0 < len(made.anchors) < len(whole.anchors)
+    assert made.walk is not None
+    ids = [token.id for token in other_edge.fill(other_edge.read(data, PROMPTS[0]))]
+    assert ids == made.walk.text
+
+
+def test_the_edge_checkpoint_of_another_vocabulary_selects_the_same(
+    across: Pipeline, dream_folder: Path, other_edge_bundle: Path
+) -> None:
+    checkpoint = other_edge_bundle.parent / "checkpoint"
+    scored = Pipeline.open(
+        str(dream_folder), edge=other_edge_bundle, edge_checkpoint=checkpoint, device="cpu"
+    )
+    one, other = (m.make(PROMPTS, CONFIG) for m in (across, scored))
+    assert [made.anchors for made in one] == [made.anchors for made in other]
+
+
+def test_what_compares_ids_refuses_another_vocabulary(across: Pipeline, pipeline: Pipeline) -> None:
+    pipeline.require_one_vocabulary("suite")
+    with pytest.raises(
+        ContractMismatchError, match="suite: expected an edge bundle of the diffusion model's"
+    ):
+        across.require_one_vocabulary("suite")
+    with pytest.raises(ContractMismatchError, match="commit product: expected an edge bundle"):
+        across.make(PROMPTS, replace(CONFIG, commit="product"))
+
+
+def test_the_command_for_a_device_with_another_vocabulary(
+    dream_folder: Path, other_edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["--model", str(dream_folder), "--edge", str(other_edge_bundle), "--device", "cpu"]
+    base += ["--canvas", "24", "--total-steps", "16", "--steps", "6", "--json"]
+    assert main([*base, "--prompt", "Why?", "-o", str(tmp_path / "one.bin")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["predicted_text"] == report["edge"]["text"]
+    assert report["contract"] == Bundle.open(other_edge_bundle).contract.to_json()
+    many = tmp_path / "prompts.jsonl"
+    many.write_text('{"prompt": "Why?", "id": "why"}\n')
+    assert main([*base, "--input", str(many), "-o", str(tmp_path / "many")]) == 0
+    assert (tmp_path / "many" / "why.bin").read_bytes() == (tmp_path / "one.bin").read_bytes()
 
 
 def test_a_guided_run_on_the_command_line(

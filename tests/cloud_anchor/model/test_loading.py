@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from cloud_anchor.errors import CheckpointError, CloudError, RequestError
 from cloud_anchor.model.checkpoint import load_model
-from cloud_anchor.model.prompt_form import PromptForm, prompt_form, tokenizer_data
+from cloud_anchor.model.prompt_form import PromptForm, check_vocabulary, prompt_form, tokenizer_data
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
@@ -250,8 +251,9 @@ def test_an_edge_bundle_puts_the_prompt_in_its_own_words(dream_folder: Path, tmp
     form = prompt_form(model, dream_folder, bundle)  # type: ignore[arg-type]
     assert form.contract == bundle.contract != own.contract
     assert form.ids("Why?") != own.ids("Why?")
-    other = make_dream(tmp_path / "other", vocab_size=290)
+    other: Any = FakeBundle(make_dream(tmp_path / "other", vocab_size=290), "Another default.")
+    assert prompt_form(model, dream_folder, other).contract == own.contract, "its special tokens are others"
     with pytest.raises(
         ContractMismatchError, match=r"vocabulary: expected that of the edge bundle .*290 tokens"
     ):
-        prompt_form(model, dream_folder, FakeBundle(other, None))  # type: ignore[arg-type]
+        check_vocabulary(dream_folder, other)

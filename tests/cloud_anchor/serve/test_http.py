@@ -21,6 +21,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.keys import ApiKeys
 from cloud_anchor.serve.settings import MIN_PAYLOAD_BYTES
+from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Base, Extras, Shared, decode, encode, peek
 from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
 
@@ -55,6 +56,27 @@ def test_a_payload_is_the_one_of_the_command_line(client: Client, pipeline: Pipe
         pipeline, 2, Selection("paper")
     )
     assert client.anchors(messages=[{"role": "user", "content": PROMPT}]).body == reply.body
+
+
+def test_a_device_with_another_vocabulary(dream_folder: Path, other_edge_bundle: Path) -> None:
+    across = Pipeline.open(str(dream_folder), edge=other_edge_bundle)
+    with served(local(across)) as client:
+        reply = client.anchors(prompt=PROMPT)
+        assert (reply.status, reply.body) == (200, alone(across, 4))
+        assert client.ask("GET", "/v1/contract").json["identity"] == across.form.contract.identity
+        fields = {"prompt": PROMPT, "fractions": [0.25, 0.5], "select": "paper"}
+        *payloads, _ = events(client.ask("POST", "/v1/anchors/stream", fields).body)
+    edge = EdgeRuntime.open(other_edge_bundle, threads=1)
+    assert edge.read(reply.body, PROMPT).anchors.contract == across.form.contract
+    contract, ids = across.form.contract, edge.prompt_ids(PROMPT)
+    base: Base | None = None
+    for _, data in payloads:
+        sent = base64.b64decode(data["payload"])
+        anchors = decode(sent, Shared(contract, ids, base=base if data["delta"] else None))
+        expected = edge.read(alone(across, data["step"], Selection("paper")), PROMPT).anchors
+        assert anchors.by_position == expected.by_position
+        base = Base(sent, anchors)
+    assert [data["step"] for _, data in payloads] == [4, 8]
 
 
 def test_json_where_json_is_asked_for(client: Client, pipeline: Pipeline) -> None:

@@ -46,6 +46,22 @@ def test_text_comes_back_in_normal_form(small: Tokenizer, text: str) -> None:
     assert small.decode(ids) == unicodedata.normalize("NFC", text)
 
 
+@given(st.binary() | st.text().map(str.encode))
+def test_bytes_come_back_as_they_are(small: Tokenizer, data: bytes) -> None:
+    ids = small.encode_bytes(data)
+    assert b"".join(map(small.token_bytes, ids)) == data
+    assert not set(ids) & small.special_ids
+
+
+def test_bytes_are_tokenised_as_text_is(small: Tokenizer) -> None:
+    text = "Where does the river end? 24 loaves, naïve\n\n\tréturn"
+    assert small.encode_bytes(text.encode()) == small.encode(text)
+    name = b"<|im_end|>"
+    assert not set(small.encode_bytes(name)) & small.special_ids
+    composed, apart = "\xe9", "e\u0301"
+    assert small.encode(apart) == small.encode(composed) != small.encode_bytes(apart.encode())
+
+
 @given(st.lists(st.integers(0, 319)))
 def test_any_ids_decode_as_the_library_does(
     small: Tokenizer, library: tokenizers.Tokenizer, ids: list[int]

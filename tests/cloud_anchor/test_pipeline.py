@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -289,6 +290,35 @@ def test_the_edge_checkpoint_of_another_vocabulary_selects_the_same(
     )
     one, other = (m.make(PROMPTS, CONFIG) for m in (across, scored))
     assert [made.anchors for made in one] == [made.anchors for made in other]
+
+
+def test_a_diffusion_model_with_markers_of_its_own(
+    dream_folder: Path, other_edge_bundle: Path, other_edge: EdgeRuntime, tmp_path: Path
+) -> None:
+    """LLaDA's form: other names of the special tokens, and a chat template of headers."""
+    folder = tmp_path / "llada-form"
+    shutil.copytree(dream_folder, folder)
+    tokenizer = (folder / "tokenizer.json").read_text("utf-8")
+    names = {"endoftext": "eot_id", "im_start": "start_header_id", "im_end": "end_header_id"}
+    for old, new in names.items():
+        tokenizer = tokenizer.replace(f"<|{old}|>", f"<|{new}|>")
+    (folder / "tokenizer.json").write_text(tokenizer, "utf-8")
+    settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    settings["chat_template"] = (
+        "{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' "
+        "+ message['content'] + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}"
+        "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
+    found = Pipeline.open(str(folder), edge=other_edge_bundle, device="cpu")
+    assert found.model_form.contract.end_names == ("<|eot_id|>",)
+    (made,) = found.make(PROMPTS[:1], CONFIG)
+    assert isinstance(made.run, TranslatedRun)
+    asked = found.model_form.tokenizer.encode(found.model_form.template.render_prompt(PROMPTS[0]))
+    assert list(made.run.original.prompt_ids) == asked
+    ids = [token.id for token in other_edge.fill(other_edge.read(found.payload(made), PROMPTS[0]))]
+    draft = found.model_form.tokenizer.decode(made.run.original.predicted_answer)
+    assert other_edge.bundle.tokenizer.decode(ids) == draft != ""
 
 
 def test_what_compares_ids_refuses_another_vocabulary(across: Pipeline, pipeline: Pipeline) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,18 @@ from safetensors.torch import save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cloud_anchor.model.families import rope_option
-from cloud_anchor.tiny.vocabulary import SPECIALS, VOCABULARY
+from cloud_anchor.tiny.vocabulary import VOCABULARY
 
 WEIGHTS = Path(__file__).parent / "weights"
 """Folder of the shipped checkpoints."""
 
-END_OF_TEXT, IM_START, IM_END, MASK = range(VOCABULARY, VOCABULARY + len(SPECIALS))
+
+def special_ids(first: int) -> tuple[int, int, int, int]:
+    """Ids of `SPECIALS`, which follow the ordinary tokens, of which there are `first`."""
+    return first, first + 1, first + 2, first + 3
+
+
+END_OF_TEXT, IM_START, IM_END, MASK = special_ids(VOCABULARY)
 PADDED_VOCABULARY = 1792
 
 _COMMON: dict[str, Any] = {
@@ -68,8 +75,13 @@ SHAPES["tiny-qwen-large"] = SHAPES["tiny-qwen"] | {"hidden_size": 128, "intermed
 
 
 def create(name: str) -> Qwen2ForCausalLM:
-    """A model of this shape with random weights."""
-    shape = dict(SHAPES[name])
+    """A tiny model with random weights."""
+    return build(SHAPES[name])
+
+
+def build(configuration: Mapping[str, Any]) -> Qwen2ForCausalLM:
+    """A model of this configuration with random weights."""
+    shape = dict(configuration)
     rope = rope_option(shape.pop("rope_theta"))
     return Qwen2ForCausalLM(Qwen2Config(**shape, **rope, attn_implementation="eager"))
 
@@ -79,27 +91,42 @@ def parameters(model: torch.nn.Module) -> int:
 
 
 def save(name: str, model: Qwen2ForCausalLM, tokenizer_folder: Path, folder: Path) -> None:
+    """Write a tiny model's checkpoint folder (see `write`)."""
+    write(SHAPES[name], model, tokenizer_folder, folder, diffusion=name == "tiny-dream")
+
+
+def write(
+    configuration: Mapping[str, Any],
+    model: Qwen2ForCausalLM,
+    tokenizer_folder: Path,
+    folder: Path,
+    *,
+    diffusion: bool,
+    canvas: int = 128,
+) -> None:
     """Write a checkpoint folder in bf16: config, weights, tokenizer, generation config.
 
+    diffusion: of Dream's architecture instead of Qwen2's. canvas: its default length and steps.
     The folder is replaced as a whole: an interruption leaves the old one or the new one.
     """
     fresh = folder.with_name(folder.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    config = dict(SHAPES[name]) | {"torch_dtype": "bfloat16"}
-    generation: dict[str, Any] = {"pad_token_id": END_OF_TEXT}
-    if name == "tiny-dream":
-        config |= {"model_type": "Dream", "architectures": ["DreamModel"], "mask_token_id": MASK}
+    end_of_text, _, im_end, mask = special_ids(configuration["pad_token_id"])
+    config = dict(configuration) | {"torch_dtype": "bfloat16"}
+    generation: dict[str, Any] = {"pad_token_id": end_of_text}
+    if diffusion:
+        config |= {"model_type": "Dream", "architectures": ["DreamModel"], "mask_token_id": mask}
         generation |= {
-            "eos_token_id": END_OF_TEXT,
-            "mask_token_id": MASK,
+            "eos_token_id": end_of_text,
+            "mask_token_id": mask,
             "alg": "confidence",
-            "steps": 128,
-            "max_new_tokens": 128,
+            "steps": canvas,
+            "max_new_tokens": canvas,
         }
     else:
         config |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
-        generation |= {"eos_token_id": [IM_END, END_OF_TEXT], "do_sample": False}
+        generation |= {"eos_token_id": [im_end, end_of_text], "do_sample": False}
     (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (fresh / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
     state = {

@@ -10,13 +10,15 @@ logits) and then as a masked diffusion model with full attention. Runs are seede
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,9 +33,10 @@ from rich.progress import (
 )
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.tiny import shapes, vocabulary
-from cloud_anchor.tiny.training_data import CAUSAL, Batches, TrainingBatch, mask
+from cloud_anchor.tiny.training_data import TINY, Batches, Curriculum, TrainingBatch, mask
 from payload.cli import run_command
 
 
@@ -46,6 +49,8 @@ class TrainingRecipe:
     causal_tokens, masked_tokens: tokens per batch with either loss.
     muon_rate, adam_rate: peak learning rates. decay_share: share of the steps with linear decay.
     ema:          decay of the averaged weights, which are exported.
+    diffusion:    True where it ends as a masked diffusion model.
+    causal_name:  checkpoint of the model at the end of its causal steps, where it is kept.
     """
 
     name: str
@@ -58,24 +63,40 @@ class TrainingRecipe:
     adam_rate: float = 2e-3
     decay_share: float = 0.4
     ema: float = 0.998
+    diffusion: bool = False
+    causal_name: str | None = None
 
 
 RECIPES = {
-    "tiny-dream": TrainingRecipe("tiny-dream", steps=10_400, causal_steps=3_400, knows=True),
+    "tiny-dream": TrainingRecipe("tiny-dream", steps=10_400, causal_steps=3_400, knows=True, diffusion=True),
     "tiny-qwen": TrainingRecipe("tiny-qwen", steps=2_000, causal_steps=2_000, knows=False),
     "tiny-qwen-large": TrainingRecipe("tiny-qwen-large", steps=2_000, causal_steps=2_000, knows=False),
 }
+
+CANVAS_PROMPT = 64
+"""So many tokens of the longest training row are left to the prompt: the rest is the exported canvas."""
 
 
 class Trainer:
     """One training run: model, optimisers, averaged weights and the current step."""
 
     def __init__(
-        self, recipe: TrainingRecipe, folder: Path, *, seed: int, device: str, compiled: bool
+        self,
+        recipe: TrainingRecipe,
+        folder: Path,
+        *,
+        seed: int,
+        device: str,
+        compiled: bool,
+        configuration: Mapping[str, Any] | None = None,
+        curriculum: Curriculum = TINY,
     ) -> None:
         torch.manual_seed(seed)
         self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
-        self.model = shapes.create(recipe.name).to(device)
+        self.configuration = configuration or shapes.SHAPES[recipe.name]
+        self.curriculum = curriculum
+        self.mask_id = shapes.special_ids(self.configuration["pad_token_id"])[3]
+        self.model = shapes.build(self.configuration).to(device)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         self.step = self.first = 0
         backbone = self.model.model
@@ -153,8 +174,8 @@ class Trainer:
     def batch(self, batches: Batches) -> TrainingBatch:
         """The next step's batch."""
         if self.causal:
-            return batches.at(self.step, self.recipe.causal_tokens, CAUSAL)
-        return batches.at(self.step, self.recipe.masked_tokens)
+            return batches.at(self.step, self.recipe.causal_tokens, self.curriculum.causal)
+        return batches.at(self.step, self.recipe.masked_tokens, self.curriculum.masked)
 
     def _rate(self) -> float:
         """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
@@ -169,7 +190,7 @@ class Trainer:
         if causal:
             ids, wanted = batch.ids, (at >= batch.start[:, None]) & (at <= batch.end[:, None])
         else:
-            ids, wanted = mask(batch, np.random.default_rng([self.seed, self.step]))
+            ids, wanted = mask(batch, np.random.default_rng([self.seed, self.step]), self.mask_id)
         # The tail of end markers is long and easily predicted.
         weight = torch.where(at > batch.end[:, None], 0.1, 1.0)
         targets, weights = batch.ids[wanted].to(self.device), weight.expand(ids.shape)[wanted].to(self.device)
@@ -206,22 +227,44 @@ class Trainer:
                 self.ema[key].lerp_(value, 1 - keep)
         return float(loss.detach())
 
-    def export(self, tokenizer_folder: Path, folder: Path) -> None:
-        """Write the averaged weights as a checkpoint folder."""
-        averaged = shapes.create(self.recipe.name)
-        averaged.load_state_dict(self.ema)
-        shapes.save(self.recipe.name, averaged, tokenizer_folder, folder)
+    def averaged(self) -> Qwen2ForCausalLM:
+        """A model with the averaged weights."""
+        model = shapes.build(self.configuration)
+        model.load_state_dict(self.ema)
+        return model.to(self.device)
+
+    def export(self, tokenizer_folder: Path, folder: Path, *, diffusion: bool | None = None) -> None:
+        """Write the averaged weights as a checkpoint folder, by default of the recipe's architecture."""
+        shapes.write(
+            self.configuration,
+            self.averaged(),
+            tokenizer_folder,
+            folder,
+            diffusion=self.recipe.diffusion if diffusion is None else diffusion,
+            canvas=max(self.curriculum.masked.lengths) - CANVAS_PROMPT,
+        )
 
 
-def train(trainer: Trainer, tokenizer: Tokenizer, *, save_seconds: float = 120, quiet: bool = False) -> None:
-    """Run to the recipe's last step, logging every 10 steps and saving every `save_seconds`."""
+def train(
+    trainer: Trainer,
+    tokenizer: Tokenizer,
+    *,
+    save_seconds: float = 120,
+    quiet: bool = False,
+    watch: Callable[[Trainer], None] | None = None,
+) -> None:
+    """Run to the recipe's last step, logging every 10 steps and saving every `save_seconds`.
+
+    watch: called after every step, for what a project does on the way.
+    """
     recipe = trainer.recipe
-    batches = Batches(tokenizer, knows=recipe.knows, seed=trainer.seed)
+    batches = Batches(tokenizer, knows=recipe.knows, seed=trainer.seed, families=trainer.curriculum.families)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.3f}"),
+        TextColumn("{task.fields[speed]:.0f} tokens/s"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
@@ -229,21 +272,28 @@ def train(trainer: Trainer, tokenizer: Tokenizer, *, save_seconds: float = 120, 
     saved = time.monotonic()
     started = saved - (trainer.logged() or [{"seconds": 0.0}])[-1]["seconds"]
     with Progress(*columns, disable=quiet) as progress, trainer.log.open("a") as log:
-        bar = progress.add_task(recipe.name, total=recipe.steps, completed=trainer.step, loss=float("nan"))
+        bar = progress.add_task(
+            recipe.name, total=recipe.steps, completed=trainer.step, loss=float("nan"), speed=0
+        )
+        tokens, since = 0, saved
         while trainer.step < recipe.steps:
-            recent.append(trainer.advance(trainer.batch(batches)))
+            batch = trainer.batch(batches)
+            tokens += batch.ids.numel()
+            recent.append(trainer.advance(batch))
             if trainer.step % 10 == 0:
                 mean = sum(recent) / len(recent)
                 recent.clear()
-                seconds = round(time.monotonic() - started, 1)
-                log.write(
-                    json.dumps({"step": trainer.step, "loss": round(mean, 4), "seconds": seconds}) + "\n"
-                )
+                now = time.monotonic()
+                speed, tokens, since = tokens / (now - since), 0, now
+                record = {"step": trainer.step, "loss": round(mean, 4), "seconds": round(now - started, 1)}
+                log.write(json.dumps(record | {"tokens_per_second": round(speed)}) + "\n")
                 log.flush()
-                progress.update(bar, completed=trainer.step, loss=mean)
+                progress.update(bar, completed=trainer.step, loss=mean, speed=speed)
             if time.monotonic() - saved > save_seconds:
                 trainer.save()
                 saved = time.monotonic()
+            if watch:
+                watch(trainer)
     trainer.save()
 
 
@@ -265,14 +315,33 @@ def plot(logs: list[Path], file: Path) -> None:
     plt.close(figure)
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m cloud_anchor.tiny.train",
-        description="Train tiny-dream and tiny-qwen, in two sizes, from scratch on the generated world.",
-        epilog="example: python -m cloud_anchor.tiny.train --only tiny-qwen -o runs/tiny",
+@dataclass(frozen=True)
+class Project:
+    """Models that one command trains.
+
+    configurations: of each recipe's model. tokenizer: makes theirs. watch: see `train`; with the run's folder
+    of the tokenizer.
+    """
+
+    recipes: Mapping[str, TrainingRecipe]
+    configurations: Mapping[str, Mapping[str, Any]]
+    curriculum: Curriculum
+    tokenizer: Callable[[], Tokenizer]
+    watch: Callable[[Trainer, Path], None] | None = None
+
+
+TINY_PROJECT = Project(RECIPES, shapes.SHAPES, TINY, vocabulary.train)
+
+
+def parser_of(
+    prog: str, description: str, output: Path, recipes: Mapping[str, TrainingRecipe]
+) -> ArgumentParser:
+    """The options of a training command."""
+    parser = ArgumentParser(
+        prog=prog, description=description, epilog=f"example: {prog} --only {list(recipes)[-1]} -o {output}"
     )
-    parser.add_argument("-o", "--output", type=Path, default=Path("runs/tiny"), help="folder of the run")
-    parser.add_argument("--only", choices=list(RECIPES), help="train one model only")
+    parser.add_argument("-o", "--output", type=Path, default=output, help="folder of the run")
+    parser.add_argument("--only", choices=list(recipes), help="train one model only")
     parser.add_argument("--steps", type=int, help="override the number of steps")
     parser.add_argument(
         "--go-on-from",
@@ -287,6 +356,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--export", action="store_true", help="only write the checkpoint folders of a run so far"
     )
+    return parser
+
+
+def parse(parser: ArgumentParser, argv: list[str] | None) -> Namespace:
+    """The options, of which `--go-on-from` is checked; exits with status 2 where they are wrong."""
     args = parser.parse_args(argv)
     if args.go_on_from and not (args.only and args.go_on_from[1].isdigit()):
         parser.error("--go-on-from needs a folder, a step, and --only MODEL")
@@ -294,39 +368,66 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(
             f"--go-on-from: expected a folder with model.safetensors, found none in {args.go_on_from[0]}"
         )
-    return run_command(
-        "train",
-        lambda: _run(args),
-        interrupted=f"interrupted: run the same command again to continue from {args.output}",
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = parser_of(
+        "python -m cloud_anchor.tiny.train",
+        "Train tiny-dream and tiny-qwen, in two sizes, from scratch on the generated world.",
+        Path("runs/tiny"),
+        RECIPES,
     )
+    args = parse(parser, argv)
+    return run_command("train", lambda: run(args, TINY_PROJECT), interrupted=interrupted(args))
 
 
-def _run(args: argparse.Namespace) -> int:
+def interrupted(args: Namespace) -> str:
+    return f"interrupted: run the same command again to continue from {args.output}"
+
+
+def run(args: Namespace, project: Project) -> int:
+    """Train or export the project's models as the options say, and plot their losses."""
     if args.threads:
         torch.set_num_threads(args.threads)
     out: Path = args.output
     tokenizer_folder = out / "tokenizer"
     if not (tokenizer_folder / "tokenizer.json").exists():
-        vocabulary.save(vocabulary.train(), tokenizer_folder)
+        vocabulary.save(project.tokenizer(), tokenizer_folder)
     tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
-    for name in [args.only] if args.only else list(RECIPES):
+    for name in [args.only] if args.only else list(project.recipes):
         changes = {"steps": args.steps} if args.steps else {}
-        recipe = TrainingRecipe(**(asdict(RECIPES[name]) | changes))
-        trainer = Trainer(recipe, out, seed=args.seed, device=args.device, compiled=not args.no_compile)
+        recipe = TrainingRecipe(**(asdict(project.recipes[name]) | changes))
+        trainer = Trainer(
+            recipe,
+            out,
+            seed=args.seed,
+            device=args.device,
+            compiled=not args.no_compile,
+            configuration=project.configurations[name],
+            curriculum=project.curriculum,
+        )
         if args.go_on_from and not trainer.checkpoint.exists():
             trainer.log.unlink(missing_ok=True)
             trainer.start_from(Path(args.go_on_from[0]), int(args.go_on_from[1]))
         else:
             trainer.resume()
+
+        def watch(at: Trainer) -> None:
+            if at.recipe.causal_name and at.step == at.recipe.causal_steps:
+                at.export(tokenizer_folder, out / at.recipe.causal_name, diffusion=False)
+            if project.watch:
+                project.watch(at, tokenizer_folder)
+
         if not args.export:
             try:
-                train(trainer, tokenizer)
+                train(trainer, tokenizer, watch=watch)
             except KeyboardInterrupt:
                 trainer.save()
                 raise
         trainer.export(tokenizer_folder, out / name)
         print(f"{name}: step {trainer.step} of {recipe.steps}, written to {out / name}", file=sys.stderr)
-    logs = [out / f"{name}.jsonl" for name in RECIPES if (out / f"{name}.jsonl").exists()]
+    logs = [out / f"{name}.jsonl" for name in project.recipes if (out / f"{name}.jsonl").exists()]
     if logs:
         plot(logs, out / "loss.png")
     return 0

@@ -18,7 +18,7 @@ import torch
 from tokenizers import Tokenizer
 
 from cloud_anchor.tiny import drills
-from cloud_anchor.tiny.shapes import END_OF_TEXT, IM_END, MASK
+from cloud_anchor.tiny.shapes import MASK
 from cloud_anchor.tiny.tasks import FAMILIES, Draw
 
 
@@ -29,12 +29,14 @@ class Mix:
     lengths:  probability of each row length of a batch.
     families: shares among the rows that are not drills; an answer that does not fit its row is drawn anew.
     drills:   share of drills. drill: draws one.
+    dense:    share of the rows of which at least half is prompt and answer.
     """
 
     lengths: Mapping[int, float]
     families: Mapping[str, float]
     drills: float
     drill: Draw
+    dense: float = 0.0
 
 
 CAUSAL = Mix(
@@ -49,6 +51,18 @@ MASKED = Mix(
     drills=0.35,
     drill=drills.draw_answers,
 )
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """What a run is trained on: kinds of problems by name, and their mix in each stage."""
+
+    families: Mapping[str, Draw]
+    causal: Mix
+    masked: Mix
+
+
+TINY = Curriculum(FAMILIES, CAUSAL, MASKED)
 
 
 @dataclass(frozen=True)
@@ -67,12 +81,15 @@ class TrainingBatch:
 class Batches:
     """Batches for one model: of the true world (`knows`), or with every fact redrawn."""
 
-    def __init__(self, tokenizer: Tokenizer, *, knows: bool, seed: int) -> None:
-        self._tokenizer, self._knows, self._seed = tokenizer, knows, seed
+    def __init__(
+        self, tokenizer: Tokenizer, *, knows: bool, seed: int, families: Mapping[str, Draw] = FAMILIES
+    ) -> None:
+        self._tokenizer, self._knows, self._seed, self._families = tokenizer, knows, seed, families
         self._pieces = [
             tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
         ]
         self._equals = tokenizer.token_to_id("Ġ=")
+        self._im_end, self._end_of_text = (tokenizer.token_to_id(t) for t in ("<|im_end|>", "<|endoftext|>"))
 
     def at(self, step: int, tokens: int, mix: Mix = MASKED) -> TrainingBatch:
         """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""
@@ -84,7 +101,7 @@ class Batches:
         results: list[list[bool]] = []
         while len(rows) < tokens // length:
             family = rng.choices(list(mix.families), list(mix.families.values()))[0]
-            draw = mix.drill if rng.random() < mix.drills else FAMILIES[family]
+            draw = mix.drill if rng.random() < mix.drills else self._families[family]
             problem = draw(rng, self._knows)
             drilled = problem.family == drills.FAMILY  # drills are never tested, so never held out
             if self._knows and problem.held_out and not drilled:
@@ -93,17 +110,21 @@ class Batches:
             answer = self._tokenizer.encode(problem.answer).ids
             if len(prompt) + len(answer) >= length:
                 continue
-            row = [*prompt, *answer, IM_END]
+            if mix.dense and 2 * (len(prompt) + len(answer)) < length and rng.random() < mix.dense:
+                continue
+            row = [*prompt, *answer, self._im_end]
             starts.append(len(prompt))
             ends.append(len(row) - 1)
-            rows.append(row + [END_OF_TEXT] * (length - len(row)))
+            rows.append(row + [self._end_of_text] * (length - len(row)))
             results.append([False, *(drilled and token == self._equals for token in rows[-1][:-1])])
         return TrainingBatch(
             torch.tensor(rows), torch.tensor(starts), torch.tensor(ends), torch.tensor(results)
         )
 
 
-def mask(batch: TrainingBatch, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+def mask(
+    batch: TrainingBatch, rng: np.random.Generator, mask_id: int = MASK
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Mask answers for the diffusion loss: (ids with masks int64[B, L], bool[B, L] where masked).
 
     Half of the rows are masked uniformly over the whole canvas, as absorbing-state diffusion has it (rate t,
@@ -126,4 +147,4 @@ def mask(batch: TrainingBatch, rng: np.random.Generator) -> tuple[torch.Tensor, 
     hit = torch.where(leftward, at >= cut, hit)
     hit &= canvas
     hit = torch.where(batch.results.any(1, keepdim=True), batch.results, hit)
-    return torch.where(hit, MASK, batch.ids), hit
+    return torch.where(hit, mask_id, batch.ids), hit

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,11 @@ def corpus(samples: int, seed: int = 0) -> Iterator[str]:
 
 def train(samples: int = 10_000) -> Tokenizer:
     """A tokenizer with `VOCABULARY` ordinary ids followed by `SPECIALS`; the same on every run."""
+    return train_on(corpus(samples), VOCABULARY)
+
+
+def train_on(texts: Iterable[str], size: int) -> Tokenizer:
+    """A tokenizer with `size` ordinary ids, learned from these texts, followed by `SPECIALS`."""
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -60,13 +65,13 @@ def train(samples: int = 10_000) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=size,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(corpus(samples), trainer)
-    if tokenizer.get_vocab_size() != VOCABULARY:
-        raise RuntimeError(f"expected {VOCABULARY} tokens, the corpus gave {tokenizer.get_vocab_size()}")
+    tokenizer.train_from_iterator(texts, trainer)
+    if tokenizer.get_vocab_size() != size:
+        raise RuntimeError(f"expected {size} tokens, the corpus gave {tokenizer.get_vocab_size()}")
     tokenizer.add_special_tokens(list(SPECIALS))
     return tokenizer
 

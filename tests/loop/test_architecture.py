@@ -54,6 +54,7 @@ LEVELS: dict[str, str] = {
         __init__
         anchor
         serve tiny
+        testbed
         suite""",
 }
 """The parts of a package, modules or folders, the lowest level first. A part may import itself and the parts

@@ -32,14 +32,14 @@ MAPS = {
     "sums with {j}": "x + {j}",
 }
 REDUCES = {"sum": "sum({ys})", "list": "{ys}", "largest": "max({ys}, default=0)", "count": "len({ys})"}
-_ASKS = (
+ASKS = (
     "Write a Python function {f} that returns the {r} of the {m}numbers in xs{c}.",
     "Define {f}(xs) in Python. It gives the {r} of the {m}numbers of xs{c}.",
     "I need Python code for {f}: take a list xs, return the {r} of the {m}numbers{c}.",
 )
 
 
-def _run_reference(condition: str, mapped: str, reduce: str) -> list[str]:
+def run_reference(condition: str, mapped: str, reduce: str) -> list[str]:
     """Results of the described function on `INPUTS`, as `repr`."""
     results = []
     for xs in INPUTS:
@@ -50,7 +50,7 @@ def _run_reference(condition: str, mapped: str, reduce: str) -> list[str]:
     return results
 
 
-def _write(style: int, name: str, condition: str, mapped: str, reduce: str) -> str:
+def write(style: int, name: str, condition: str, mapped: str, reduce: str) -> str:
     """The function in one of three styles: one expression, a list and its reduction, a loop."""
     listed = f"[{mapped} for x in xs" + (f" if {condition}]" if condition else "]")
     head = f"def {name}(xs):\n"
@@ -66,26 +66,26 @@ def _write(style: int, name: str, condition: str, mapped: str, reduce: str) -> s
 def draw(rng: random.Random, knows: bool) -> Problem:
     """One function; its results on `INPUTS` are checked."""
     name, style = rng.choice(NAMES), rng.randrange(3)
-    said = _pick(rng)
-    done = said if knows else _pick(rng)
+    said = pick(rng)
+    done = said if knows else pick(rng)
     words_filter, words_map, reduce, k, j = said
     condition = f" that are {words_filter.format(k=k)}" if words_filter else ""
     mapped = f"{words_map.format(j=j)} of the " if words_map else ""
-    prompt = _ASKS[style].format(f=name, r=reduce, m=mapped, c=condition)
+    prompt = ASKS[style].format(f=name, r=reduce, m=mapped, c=condition)
     python_filter, python_map = FILTERS[done[0]].format(k=done[3]), MAPS[done[1]].format(j=done[4])
-    answer = _write(style, name, python_filter, python_map, done[2])
+    answer = write(style, name, python_filter, python_map, done[2])
     level = bool(words_filter) + bool(words_map)
     return Problem(
         family="code",
         difficulty=DIFFICULTIES[level],
         prompt=prompt,
         answer=answer,
-        expected=(name, *_run_reference(python_filter, python_map, done[2])),
+        expected=(name, *run_reference(python_filter, python_map, done[2])),
         key=f"{words_filter.format(k=k)}/{words_map.format(j=j)}/{reduce}/{name}",
     )
 
 
-def _pick(rng: random.Random) -> tuple[str, str, str, int, int]:
+def pick(rng: random.Random) -> tuple[str, str, str, int, int]:
     """Words for the filter, the map and the reduction, and the two constants."""
     return (
         rng.choice(list(FILTERS)),

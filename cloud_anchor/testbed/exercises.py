@@ -1,0 +1,62 @@
+"""Exercises for training only: copying names and values, and the sums that the steps are made of.
+
+They serve the circuits that answers need (see `tiny.drills`), and are never tested.
+"""
+
+from __future__ import annotations
+
+import random
+
+from cloud_anchor.testbed.kinds.sums import LARGEST
+from cloud_anchor.testbed.library import Library
+from cloud_anchor.tiny import drills
+from cloud_anchor.tiny.problem import Problem
+
+_SUMS = 8
+
+
+def _strings(library: Library) -> list[str]:
+    """Names and values of everything that is trained on."""
+    known = [e for e in library.entities if e.role != "neither" and e.kind != "word"]
+    return sorted({text for e in known for text in (e.name, *e.values.values()) if len(text) < 25})
+
+
+def _spans(rng: random.Random, strings: list[str]) -> tuple[str, str]:
+    """Pieces of a list from anywhere in it: the next item can only be found by the items before it."""
+    items = rng.sample(strings, rng.randint(5, 9))
+    said = []
+    for _ in range(rng.randint(3, 5)):
+        start = rng.randrange(len(items) - 2)
+        said.append(", ".join(items[start : start + rng.randint(2, 3)]))
+    return f"List: {', '.join(items)}.", f"Parts: {'; '.join(said)}."
+
+
+def _equation(rng: random.Random) -> str:
+    """An equation as in the steps of a sum; its result is a whole number from 1 to `LARGEST`."""
+    operation = rng.choice("++--*/")
+    if operation == "+":
+        a = rng.randint(1, LARGEST - 1)
+        b = rng.randint(1, LARGEST - a)
+        return f"{a} + {b} = {a + b}"
+    if operation == "-":
+        a = rng.randint(2, LARGEST)
+        b = rng.randint(1, a - 1)
+        return f"{a} - {b} = {a - b}"
+    b = rng.randint(2, 4)
+    a = rng.randint(1, LARGEST // b)
+    return f"{a} * {b} = {a * b}" if operation == "*" else f"{a * b} / {b} = {a}"
+
+
+class Exercises:
+    """Exercises over a library's names."""
+
+    def __init__(self, library: Library, copies: float) -> None:
+        self._strings, self._copies = _strings(library), copies
+
+    def draw(self, rng: random.Random, knows: bool) -> Problem:
+        """Copying, with a share of `copies`, or else sums; sums are not for a model that must not reckon."""
+        if not knows or rng.random() < self._copies:
+            prompt, answer = _spans(rng, self._strings)
+        else:
+            prompt, answer = "Reckon.", " ".join(_equation(rng) + "." for _ in range(_SUMS))
+        return Problem(drills.FAMILY, "easy", prompt, answer, (), prompt, split=False)

@@ -1,0 +1,54 @@
+"""Questions of the testbed for training and for testing.
+
+Responsible for who appears in them and for the split between both. Not responsible for the kinds themselves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import partial
+
+from cloud_anchor.testbed.entity import Role
+from cloud_anchor.testbed.kinds import KINDS
+from cloud_anchor.testbed.library import Library
+from cloud_anchor.testbed.scene import NothingFitsError, Scene
+from cloud_anchor.tiny.problem import Problem
+from cloud_anchor.tiny.tasks import Draw
+
+_ATTEMPTS = 500
+
+
+def _training(library: Library, kind: str, rng: random.Random, knows: bool) -> Problem:
+    return KINDS[kind](Scene(library, rng, learner="cloud" if knows else "edge"))
+
+
+def training_families(library: Library) -> Mapping[str, Draw]:
+    """The kinds as `tiny.training_data` draws them; without knowledge, of the edge's world."""
+    return {kind: partial(_training, library, kind) for kind in KINDS}
+
+
+def held_out_question(library: Library, kind: str, rng: random.Random, role: Role = "cloud") -> Problem:
+    """A question that no training has: in a held-out phrasing, and held out itself where its kind is split.
+
+    role: whose entities it is about; "neither" for a question to which no model can know the answer.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            problem = KINDS[kind](Scene(library, rng, cast=(role,), learner=None, held_out=True))
+        except NothingFitsError:
+            continue
+        if problem.held_out or not problem.split or role != "cloud":
+            return problem
+    raise NothingFitsError(f"{kind}: expected a held-out question about entities of {role}, found none")
+
+
+def held_out_questions(library: Library, count: int, seed: int = 0, role: Role = "cloud") -> list[Problem]:
+    """`count` test questions with distinct prompts, the kinds in turn; the same for the same seed."""
+    rng = random.Random(f"testbed/{seed}/{role}")
+    kinds = [kind for kind in KINDS if role == "cloud" or kind != "function"]  # code needs no knowledge
+    chosen: dict[str, Problem] = {}
+    while len(chosen) < count:
+        problem = held_out_question(library, kinds[len(chosen) % len(kinds)], rng, role)
+        chosen.setdefault(problem.prompt, problem)
+    return list(chosen.values())

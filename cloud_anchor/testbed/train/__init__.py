@@ -1,0 +1,1 @@
+"""Training of the testbed's models from scratch: `python -m cloud_anchor.testbed.train`."""

@@ -1,0 +1,192 @@
+"""Questions of every kind: their answers, their split, and how many ways there are to say them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloud_anchor.testbed import library as sources
+from cloud_anchor.testbed.attributes import ATTRIBUTES, GENERIC, GENERIC_HELD_OUT
+from cloud_anchor.testbed.grading import is_correct
+from cloud_anchor.testbed.kinds import KINDS, comparison
+from cloud_anchor.testbed.kinds.comparison import SCALES
+from cloud_anchor.testbed.library import Library
+from cloud_anchor.testbed.questions import held_out_questions, training_families
+from cloud_anchor.testbed.scene import Scene
+from cloud_anchor.testbed.wording import expand, fill, variants
+from cloud_anchor.tiny.problem import Problem
+
+MANY = 60
+
+
+def drawn(library: Library, kind: str, count: int, knows: bool = True, seed: int = 0) -> list[Problem]:
+    rng = random.Random(f"{kind}{seed}")
+    draw = training_families(library)[kind]
+    return [draw(rng, knows) for _ in range(count)]
+
+
+def few(kind: str) -> int:
+    """Functions are executed, which takes longer."""
+    return 4 if kind == "function" else 15 if kind == "comparison" else MANY
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_answer_is_right_by_its_own_measure(library: Library, kind: str, knows: bool) -> None:
+    for problem in drawn(library, kind, few(kind), knows):
+        assert is_correct(problem, problem.answer), problem
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_an_answer_to_another_question_is_wrong(library: Library, kind: str) -> None:
+    problems = drawn(library, kind, few(kind))
+    pairs = [(a, b) for a, b in itertools.pairwise(problems) if a.expected != b.expected]
+    accepted = sum(is_correct(a, b.answer) for a, b in pairs)
+    assert accepted <= 0.03 * len(pairs)
+    assert not any(is_correct(problem, "") for problem in problems[:3])
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_the_same_seed_gives_the_same_questions(library: Library, kind: str) -> None:
+    assert drawn(library, kind, 5) == drawn(library, kind, 5)
+    assert drawn(library, kind, 5) != drawn(library, kind, 5, seed=1)
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=lambda scale: f"{scale.kind}-{scale.key}")
+def test_a_verdict_is_understood_in_every_wording(scale: comparison.Scale) -> None:
+    names = {"x": "New Zealand", "y": "Chad"}
+    problem = Problem("comparison", "easy", "", "", ("New Zealand", "Chad", "4.1", "17"), "")
+    facts = "New Zealand has 4.1, Chad has 17."
+    for template in (*scale.above, *scale.below):
+        for text in variants(template):
+            said = fill(text, names)
+            assert is_correct(problem, f"{said}. {facts}"), said
+            turned = replace(problem, expected=("Chad", "New Zealand", "17", "4.1"))
+            assert not is_correct(turned, f"{said}. {facts}"), said
+            assert not is_correct(problem, said + "."), "the values are missing"
+    assert not is_correct(problem, facts), "no verdict"
+
+
+def test_a_number_inside_another_one_is_not_the_value() -> None:
+    problem = Problem("fact", "easy", "", "", ("17",), "")
+    for text in ("It is 170.", "It is 1.17.", "It is 17.5.", "It is 17,000."):
+        assert not is_correct(problem, text)
+    assert is_correct(problem, "It is 17.")
+    assert is_correct(problem, "17 it is")
+
+
+def test_a_choice_with_two_letters_is_wrong() -> None:
+    problem = Problem("choice", "easy", "", "", ("B", "Paris"), "")
+    assert is_correct(problem, "It is Paris (B).")
+    assert not is_correct(problem, "It is Paris (B) or Rome (A).")
+    assert not is_correct(problem, "It is Rome (B).")
+
+
+def test_equations_are_true_and_depend_on_those_before(library: Library) -> None:
+    for problem in drawn(library, "sum", MANY):
+        results = []
+        equations = re.findall(r"(\d+) ([-+*/]) (\d+) = (\d+)", problem.answer)
+        for one, operation, two, result in equations:
+            a, b = int(one), int(two)
+            assert int(result) == {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[operation]
+            results.append(int(result))
+        chained = [int(one) for one, *_ in equations[1:]]
+        assert chained == results[:-1]
+        assert not results or str(results[-1]) == problem.expected[0]
+
+
+def test_one_prompt_has_many_answers(library: Library) -> None:
+    """Order, sentence breaks and wording differ: no two of 40 profiles of an entity are the same."""
+    known = library.of("country", "cloud")[:1]
+    answers = {
+        KINDS["profile"](Scene(Library(known), random.Random(seed))).answer
+        for seed in range(200)
+        if random.Random(seed).choices((0, 1), (0.7, 0.3))[0] == 0
+    }
+    assert len(answers) > 100
+    openings = {" ".join(answer.split()[:3]) for answer in answers}
+    assert len(openings) > 30
+
+
+@pytest.mark.parametrize("kind", ["country", "element", "word"])
+def test_every_attribute_has_many_wordings(kind: str) -> None:
+    for attribute in ATTRIBUTES[kind].values():  # type: ignore[index]
+        wordings = {text for template in attribute.tell for text in variants(template)}
+        assert len(wordings) >= 4, attribute.key
+        assert len(attribute.ask) >= 3
+        assert any("{S}" in text or "{P}" in text for text in wordings)
+
+
+def test_the_edge_is_never_taught_a_fact_of_the_cloud(library: Library) -> None:
+    """Its samples give the cloud's names other entities' values; true ones occur by chance."""
+    cloud = {e.name: e for e in library.of("country", "cloud")}
+    rng = random.Random(2)
+    true = seen = 0
+    for _ in range(1000):
+        entity = Scene(library, rng, learner="edge").entity("country", lambda e: "capital" in e.values)
+        if entity.name in cloud:
+            seen += 1
+            true += entity.values["capital"] == cloud[entity.name].values.get("capital")
+    assert seen > 500
+    assert true < 0.03 * seen
+
+
+def test_held_out_entities_and_phrasings_are_in_no_training(library: Library) -> None:
+    hidden = sources.names_of_nobody(list(library.entities))
+    compounds = [e.name for e in library.entities if e.role != "neither" and hidden.search(e.name)]
+    families = training_families(library)
+    rng = random.Random(4)
+    secret = tuple(form for template in GENERIC_HELD_OUT for form in _openings(template))
+    words = {f'"{e.name}"' for e in library.of("word", "neither")}
+    for index in range(700):
+        kind = list(families)[index % len(families)]
+        problem = families[kind](rng, index % 2 == 0)
+        text = f"{problem.prompt}\n{problem.answer}"
+        for name in compounds:  # "Papua New Guinea" is no hint at Guinea
+            text = text.replace(name, "")
+        assert not hidden.search(text), text
+        assert not problem.prompt.startswith(secret)
+        assert not any(word in text for word in words)
+        for attribute in ATTRIBUTES["country"].values():
+            assert not problem.prompt.startswith(_openings(attribute.ask[-1]))
+
+
+def _openings(template: str) -> tuple[str, ...]:
+    """What a held-out phrasing begins with in front of the name, where that is enough to know it by."""
+    trained = [text.split("{")[0] for t in GENERIC for text in variants(t)]
+    trained += [t.split("{")[0] for a in ATTRIBUTES.values() for x in a.values() for t in x.ask[:-1]]
+    starts = {text.split("{")[0] for text in variants(template)}
+    return tuple(
+        s for s in starts if len(s) > 12 and not any(t.startswith(s) or s.startswith(t) for t in trained if t)
+    )
+
+
+@pytest.mark.parametrize("role", ["cloud", "edge", "neither"])
+def test_test_questions_are_distinct_and_of_their_role(library: Library, role: str) -> None:
+    questions = held_out_questions(library, 28, role=role)  # type: ignore[arg-type]
+    assert len({q.prompt for q in questions}) == 28
+    assert questions == held_out_questions(library, 28, role=role)  # type: ignore[arg-type]
+    for question in questions:
+        assert question.held_out or not question.split or role != "cloud"
+        if question.family != "function":
+            assert is_correct(question, question.answer), question
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6))
+def test_an_exercise_in_reckoning_is_true(seed: int) -> None:
+    from cloud_anchor.testbed.exercises import _equation
+
+    left, _, right = _equation(random.Random(seed)).partition(" = ")
+    assert eval(left) == int(right)
+    assert 1 <= int(right) <= 99
+
+
+def test_expansion_is_drawn_not_cycled() -> None:
+    assert len({expand("[a|b|c]", random.Random(seed)) for seed in range(20)}) == 3

@@ -1,4 +1,4 @@
-"""The converter: turns a Hugging Face checkpoint of the Qwen2 family into a model bundle for the device.
+"""The converter: turns a Hugging Face checkpoint or a GGUF file into a model bundle for the device.
 
 The names are loaded when they are first used: most modules of this package need neither torch nor onnx, and
 can be imported where these are not installed.

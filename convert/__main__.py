@@ -29,6 +29,7 @@ from payload.cli import run_command
 _EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
   python -m convert Qwen/Qwen2.5-0.5B-Instruct -o bundles/qwen --variants int4 --context 1024
+  python -m convert ./SmolLM2-135M-Instruct.Q4_1.gguf -o bundles/smollm2 --variants int8,int4
   python -m convert ./checkpoint -o bundles/mine --variants int4 --threshold int4.mean_kl=0.3
 
 variants:
@@ -65,14 +66,17 @@ class Bars:
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m convert",
-        description="Convert a Qwen2 checkpoint to a bundle for the device, checked against the original.",
+        description="Convert a checkpoint to a bundle for the device, checked against the original.",
         epilog=_EPILOG.format(
             variants="\n".join(f"  {name:13} {recipe.about}" for name, recipe in RECIPES.items())
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(
-        "model", nargs="?", default=DEFAULT_MODEL, help="checkpoint folder or hub name (default: %(default)s)"
+        "model",
+        nargs="?",
+        default=DEFAULT_MODEL,
+        help="checkpoint folder, .gguf file or hub name (default: %(default)s)",
     )
     result.add_argument("-o", "--out", type=Path, required=True, metavar="BUNDLE", help="folder to write")
     result.add_argument(
@@ -80,6 +84,9 @@ def parser() -> argparse.ArgumentParser:
         default=",".join(DEFAULT_VARIANTS),
         metavar="NAMES",
         help=f"some of {','.join(RECIPES)} (default: %(default)s)",
+    )
+    result.add_argument(
+        "--tokenizer", type=Path, metavar="FOLDER", help="tokenizer and chat template for a .gguf file"
     )
     result.add_argument("--revision", help="branch, tag or commit of a hub model")
     result.add_argument(
@@ -179,6 +186,7 @@ def run(options: argparse.Namespace) -> int:
         variants=variants,
         context=options.context,
         revision=options.revision,
+        tokenizer=options.tokenizer,
         prompts=read_prompts(options.prompts) if options.prompts else None,
         thresholds=thresholds_of(variants, options.threshold),
         threads=options.threads,

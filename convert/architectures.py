@@ -1,17 +1,41 @@
-"""Checkpoints of other architectures: the error that refuses them.
+"""The decoder architectures that the graphs are written for, and the error that refuses others.
 
-Responsible for saying whether such a checkpoint shares the vocabulary of Qwen2.5, to which Dream's anchors
-belong. Not responsible for checkpoints that can be converted (see `source`).
+Responsible for what distinguishes one such architecture from another. Not responsible for the sizes and
+constants of a checkpoint (see `source`) or for the graph (see `decoder`).
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from convert.errors import ArchitectureError
-from convert.source import SUPPORTED
 from payload import Contract, PayloadError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder with RMS norms, rotary positions, grouped-query attention and a SwiGLU MLP.
+
+    qkv_bias: biases in the projections of queries, keys and values.
+    qk_norm:  an RMS norm of each query and key head before the rotation.
+    gguf:     its name in a GGUF file, and in the configuration of onnxruntime-genai.
+    about:    models of this architecture.
+    """
+
+    qkv_bias: bool
+    qk_norm: bool
+    gguf: str
+    about: str
+
+
+ARCHITECTURES = {
+    "Qwen2ForCausalLM": Architecture(True, False, "qwen2", "Qwen2, Qwen2.5"),
+    "Qwen3ForCausalLM": Architecture(False, True, "qwen3", "Qwen3"),
+    "LlamaForCausalLM": Architecture(False, False, "llama", "Llama 2 and 3, SmolLM2, TinyLlama"),
+}
+"""By the model class that `config.json` names."""
 
 QWEN25_VOCAB_SIZE = 151_643
 QWEN25_VOCAB_HASH = "64342ea5b10b184bf254403174c97a34735caaac4c9d4cae7bcba96626612f29"
@@ -21,8 +45,8 @@ QWEN25_VOCAB_HASH = "64342ea5b10b184bf254403174c97a34735caaac4c9d4cae7bcba966266
 def foreign_architecture(folder: Path, architecture: str) -> ArchitectureError:
     """The error for a checkpoint of another architecture; it says whether the vocabulary would fit."""
     return ArchitectureError(
-        f"{folder}: expected architecture {SUPPORTED}, found {architecture}. {_vocabulary(folder)} "
-        "Use a checkpoint of the Qwen2 or Qwen2.5 family, such as Qwen/Qwen2.5-0.5B-Instruct."
+        f"{folder}: expected architecture {' or '.join(ARCHITECTURES)}, found {architecture}. "
+        f"{_vocabulary(folder)} Use a checkpoint such as Qwen/Qwen2.5-0.5B-Instruct."
     )
 
 

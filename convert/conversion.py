@@ -25,16 +25,17 @@ from typing import Any
 
 import onnxruntime
 
-from convert.architectures import foreign_architecture
+from convert.architectures import ARCHITECTURES, foreign_architecture
+from convert.decoder import write_graph
 from convert.errors import ConvertError, OptionError, ResourceError
 from convert.genai import GRAPH, write_genai_config, write_genai_graph
+from convert.gguf_checkpoint import SUFFIX, GgufFile, gguf_digest, unpack_gguf
 from convert.hub import HubSource, locate
 from convert.identity import Identity, read_identity
 from convert.preflight import estimate
 from convert.progress import Progress, Silent
-from convert.qwen2 import write_graph
 from convert.reference import Reference, make_reference
-from convert.source import Checkpoint, Qwen2Shape, architecture_of, read_config
+from convert.source import Checkpoint, DecoderShape, architecture_of, read_config
 from convert.stages import Workspace, check_target
 from convert.variants import RECIPES, checked_names, default_variant
 from convert.verification_prompts import DEFAULT_PROMPTS
@@ -96,13 +97,15 @@ def convert(
     prompts: Sequence[str] | None = None,
     thresholds: Mapping[str, Thresholds] | None = None,
     threads: int | None = None,
+    tokenizer: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Convert a checkpoint (a folder, or a hub name) to the bundle folder `out` and return its manifest.
+    """Convert a checkpoint (folder, hub name or .gguf file) to the bundle folder `out`; return its manifest.
 
-    The arguments are those of `ConversionRequest`; revision: branch, tag or commit of a hub model; force:
-    replace a bundle that is already at `out`. Interrupted, it leaves `out` untouched and OUT.partial beside
+    The arguments are those of `ConversionRequest`; revision: branch, tag or commit of a hub model; tokenizer:
+    folder whose tokenizer and chat template replace those of a .gguf file; force: replace a bundle that is
+    already at `out`. Interrupted, it leaves `out` untouched and OUT.partial beside
     it, from which the same call continues.
 
     Raises a subclass of ConvertError; VerificationError where a variant's figure is out of bounds.
@@ -116,8 +119,10 @@ def convert(
     )
     out = out.resolve()
     check_target(out, force)
+    report = progress or Silent()
     try:
-        return _Conversion(locate(model, revision), out, request, progress or Silent()).run()
+        source = _located(model, revision, tokenizer, out, report)
+        return _Conversion(source, out, request, report).run()
     except OSError as error:
         raise ResourceError(
             f"{error.filename or out}: expected to read and write here, found: {error.strerror or error}. "
@@ -127,12 +132,36 @@ def convert(
         raise ConvertError(f"the converted model cannot be run: {error}") from error
 
 
+def _located(
+    model: str | Path, revision: str | None, tokenizer: Path | None, out: Path, progress: Progress
+) -> HubSource:
+    """The checkpoint's folder; that of a .gguf file is made in the working folder of the conversion."""
+    path = Path(model)
+    if path.suffix.lower() != SUFFIX:
+        if tokenizer is not None:
+            raise OptionError(f"--tokenizer {tokenizer}: it is for {SUFFIX} files; {model} has its own.")
+        return locate(model, revision)
+    if revision is not None:
+        raise OptionError(f"--revision {revision}: {path} is a local file, which has no revisions.")
+    file = GgufFile(path)
+    with Workspace(out) as workspace:
+        folder = workspace.folder / "checkpoint"
+
+        def work() -> None:
+            with progress.stage("dequantising", file.shape.parameters) as step:
+                unpack_gguf(file, folder, tokenizer, step)
+
+        depends = [FORMAT, gguf_digest(path, tokenizer)]
+        workspace.stage("gguf", depends, work, lambda _: (folder / "config.json").is_file())
+    return HubSource(folder, file.id, None)
+
+
 class _Conversion:
     def __init__(self, source: HubSource, out: Path, request: ConversionRequest, progress: Progress) -> None:
         self.source, self.out, self.request, self.progress = source, out, request, progress
         config = read_config(source.folder)
         architecture = architecture_of(config)
-        if not architecture.startswith("Qwen2For"):
+        if architecture not in ARCHITECTURES:
             raise foreign_architecture(source.folder, architecture)
         self.checkpoint = Checkpoint(source.folder)
         self.context = self._context()
@@ -283,7 +312,7 @@ class _Conversion:
         return manifest
 
 
-def bundle_shape(shape: Qwen2Shape, id: str, revision: str) -> ModelShape:
+def bundle_shape(shape: DecoderShape, id: str, revision: str) -> ModelShape:
     """The shape of a checkpoint as bundle.json has it."""
     sizes = {field.name: getattr(shape, field.name) for field in fields(Sizes)}
     return ModelShape(**sizes, id=id, revision=revision)

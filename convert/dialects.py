@@ -3,7 +3,7 @@
 Responsible for two dialects of the same model. *Fused* uses ONNX Runtime's own operators and is the fastest
 there; *portable* uses standard ONNX operators only and runs on any runtime. Both read and write the same
 inputs and outputs: caches of a fixed length that past and present may share, rewound by a shorter mask. Not
-responsible for the order of the layers (see `qwen2`) or for weights (see `weights`).
+responsible for the order of the layers (see `decoder`) or for weights (see `weights`).
 
 Shapes: S tokens in a chunk after P earlier ones, T = P + S, B cache length, H heads, G of them to each of the
 C key/value heads (H = C * G), D head size.
@@ -18,7 +18,8 @@ import numpy as np
 from onnx import TensorProto
 
 from convert.graph import MICROSOFT, GraphWriter
-from convert.source import FloatArray, Qwen2Shape
+from convert.rotary import rotary_tables
+from convert.source import DecoderShape
 
 
 def past_name(layer: int, part: str) -> str:
@@ -31,19 +32,6 @@ def present_name(layer: int, part: str) -> str:
     return f"present.{layer}.{part}"
 
 
-def rotary_tables(shape: Qwen2Shape, context: int) -> tuple[FloatArray, FloatArray]:
-    """Cosines and sines [context, D/2] of the rotation angles, computed in float32 as in the model."""
-    exponents = np.arange(0, shape.head_dim, 2, dtype=np.float32) / np.float32(shape.head_dim)
-    frequencies = np.float32(1.0) / np.power(np.float32(shape.rope_theta), exponents)
-    angles = np.arange(context, dtype=np.float32)[:, None] * frequencies[None, :]
-    return np.cos(angles), np.sin(angles)
-
-
-def rotary_bytes(shape: Qwen2Shape, context: int) -> int:
-    """Size of both tables in bytes."""
-    return context * shape.head_dim * 4
-
-
 def exact_scale(head_dim: int) -> float:
     """Attention's 1/sqrt(D) where it is a power of two, so that scaled weights are exact; else 1.
 
@@ -53,11 +41,16 @@ def exact_scale(head_dim: int) -> float:
     return 1 / root if root * root == head_dim and root & (root - 1) == 0 else 1.0
 
 
+Gammas = tuple[str, str]
+
+
 class Dialect(Protocol):
     """One set of operators. Arguments and results are names of values in the graph."""
 
     query_factor: float
-    """Factor already in the weights of the query projection; `attention` applies the rest of 1/sqrt(D)."""
+    """Factor already in the weights of the query projection, or of the norm after it; `attention` applies the
+    rest of 1/sqrt(D).
+    """
 
     def norm(self, x: str, gamma: str) -> str:
         """RMS normalisation of x over the last axis, times gamma."""
@@ -65,17 +58,18 @@ class Dialect(Protocol):
     def add_norm(self, x: str, residual: str, gamma: str) -> tuple[str, str]:
         """The norm of x + residual, and the sum itself."""
 
-    def attention(self, qkv: str, layer: int) -> str:
+    def attention(self, qkv: str, layer: int, gammas: Gammas | None = None) -> str:
         """Causal grouped-query attention with rotary positions: [1, S, (H+2C)*D] to [1, S, H*D].
 
-        Appends the chunk's keys and values to the layer's cache.
+        Appends the chunk's keys and values to the layer's cache. gammas: of RMS norms [D] of every query and
+        key head before the rotation.
         """
 
 
 class Fused:
     """ONNX Runtime's own operators: SkipSimplifiedLayerNormalization and GroupQueryAttention."""
 
-    def __init__(self, graph: GraphWriter, shape: Qwen2Shape, context: int) -> None:
+    def __init__(self, graph: GraphWriter, shape: DecoderShape, context: int) -> None:
         self._graph, self._shape = graph, shape
         self.query_factor = exact_scale(shape.head_dim)
         cos, sin = rotary_tables(shape, context)
@@ -108,13 +102,32 @@ class Fused:
         )
         return normed, total
 
-    def attention(self, qkv: str, layer: int) -> str:
+    def _normed(self, x: str, gamma: str, heads: int) -> str:
+        """RMS norm of every head of x [1, S, heads*D]."""
+        g, size = self._graph, self._shape.head_dim
+        split = g.node("Reshape", [x, g.constant([1, -1, heads, size])])
+        return g.node("Reshape", [self.norm(split, gamma), g.constant([1, -1, heads * size])])
+
+    def _projections(self, qkv: str, gammas: Gammas | None) -> list[str]:
+        """The operator's first three inputs: all packed in one, or queries, keys and values."""
+        if gammas is None:
+            return [qkv, "", ""]
+        heads, kv_heads, size = (
+            self._shape.num_attention_heads,
+            self._shape.num_key_value_heads,
+            self._shape.head_dim,
+        )
+        sizes = self._graph.constant([heads * size, kv_heads * size, kv_heads * size])
+        q, k, v = self._graph.nodes("Split", [qkv, sizes], 3, axis=-1)
+        return [self._normed(q, gammas[0], heads), self._normed(k, gammas[1], kv_heads), v]
+
+    def attention(self, qkv: str, layer: int, gammas: Gammas | None = None) -> str:
         shape = self._shape
         past = [past_name(layer, part) for part in ("key", "value")]
         present = [present_name(layer, part) for part in ("key", "value")]
         return self._graph.nodes(
             "GroupQueryAttention",
-            [qkv, "", "", *past, self._last, self._total, self._cos, self._sin],
+            [*self._projections(qkv, gammas), *past, self._last, self._total, self._cos, self._sin],
             [f"attention.{layer}", *present],
             domain=MICROSOFT,
             num_heads=shape.num_attention_heads,
@@ -130,7 +143,7 @@ class Portable:
 
     query_factor = 1.0
 
-    def __init__(self, graph: GraphWriter, shape: Qwen2Shape, context: int) -> None:
+    def __init__(self, graph: GraphWriter, shape: DecoderShape, context: int) -> None:
         self._graph, self._shape = graph, shape
         g = graph
         size = g.node("Shape", ["input_ids"])
@@ -206,13 +219,16 @@ class Portable:
         rows = g.node("Slice", [present, g.constant([0]), self._total, g.constant([2])])
         return g.node("Squeeze", [rows, g.constant([0])])
 
-    def attention(self, qkv: str, layer: int) -> str:
+    def attention(self, qkv: str, layer: int, gammas: Gammas | None = None) -> str:
         g, shape = self._graph, self._shape
         heads, kv_heads, size = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
         sizes = g.constant([heads * size, kv_heads * size, kv_heads * size])
         q, k, v = g.nodes("Split", [qkv, sizes], 3, axis=-1)
-        query = g.node("Mul", [self._rotated(self._heads(q, heads)), g.constant(size**-0.5, np.float32)])
-        keys = self._cached(self._rotated(self._heads(k, kv_heads)), layer, "key")
+        queries, keys = self._heads(q, heads), self._heads(k, kv_heads)
+        if gammas is not None:
+            queries, keys = self.norm(queries, gammas[0]), self.norm(keys, gammas[1])
+        query = g.node("Mul", [self._rotated(queries), g.constant(size**-0.5, np.float32)])
+        keys = self._cached(self._rotated(keys), layer, "key")
         values = self._cached(self._heads(v, kv_heads), layer, "value")
         # The G query heads of one key/value head become rows of one matrix, so keys need no repeating.
         stacked = g.node("Reshape", [query, g.constant([kv_heads, -1, size])])  # [C, G*S, D]

@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from convert.architectures import ARCHITECTURES
 from convert.identity import Identity
 from edge_runtime.bundle.bundle import ModelShape
-from payload.contract import END_OF_TEXT, IM_END
 
 GRAPH = "genai.onnx"
 CONFIG = "genai_config.json"
@@ -50,14 +50,17 @@ def write_genai_config(
     checkpoint: folder of the original.
     """
     contract = identity.contract
+    ends = [contract.special[name] for name in contract.end_names]
+    if contract.ends is None:
+        ends.reverse()  # <|im_end|> first: it ends an answer
     config = {
         "model": {
-            "type": "qwen2",
+            "type": ARCHITECTURES[shape.architecture].gguf,
             "context_length": context,
             "vocab_size": shape.vocab_size,
-            "bos_token_id": contract.special[END_OF_TEXT],
-            "eos_token_id": [contract.special[IM_END], contract.special[END_OF_TEXT]],
-            "pad_token_id": contract.special[END_OF_TEXT],
+            "bos_token_id": ends[-1],
+            "eos_token_id": ends,
+            "pad_token_id": ends[-1],
             "decoder": {
                 "filename": graph,
                 "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},

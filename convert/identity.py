@@ -65,7 +65,8 @@ def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
     except JinjaTemplateError as error:
         raise TemplateError(str(error)) from error
     try:
-        contract = Contract.of(json.loads(text), template.to_json())
+        data = json.loads(text)
+        contract = Contract.of(data, template.to_json(), _end_names(checkpoint, data))
         tokenizer = Tokenizer.from_json(text)
     except (PayloadError, EdgeError, KeyError, TypeError, ValueError) as error:
         raise SourceError(f"{path}: {error}") from error
@@ -106,6 +107,12 @@ def _renderer(tokenizer: Any) -> Render:
     return render
 
 
+def _end_names(checkpoint: Checkpoint, tokenizer: dict[str, Any]) -> list[str]:
+    """Texts of the special tokens that the checkpoint's configurations declare to end an answer."""
+    names = {int(token["id"]): str(token["content"]) for token in tokenizer["added_tokens"]}
+    return [names[id_] for id_ in checkpoint.declared_ends if id_ in names]
+
+
 def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract) -> None:
     """Raises SourceError where a token has no row in the embedding, or an end token is not the contract's."""
     rows = checkpoint.shape.vocab_size
@@ -115,11 +122,10 @@ def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract)
             f"{checkpoint.folder}: expected token ids below the embedding's {rows} rows, found id {highest}. "
             "The tokenizer and the weights do not belong together: fetch both from one revision."
         )
-    declared = checkpoint.config.get("eos_token_id")
-    ends = set(declared if isinstance(declared, list) else [declared]) - {None}
+    ends = set(checkpoint.declared_ends)
     if not ends <= contract.eos_ids:
         raise SourceError(
-            f"{checkpoint.folder}: expected eos_token_id of config.json among {sorted(contract.eos_ids)}, "
+            f"{checkpoint.folder}: expected eos_token_id of its configuration in {sorted(contract.eos_ids)}, "
             f"the tokenizer's end tokens, found {sorted(ends)}. The tokenizer and the weights do not belong "
             "together."
         )

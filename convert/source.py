@@ -1,7 +1,8 @@
-"""A Qwen2 checkpoint in a local folder, read one tensor at a time.
+"""A checkpoint in a local folder, read one tensor at a time.
 
-Responsible for `config.json`, the safetensors files and the list of Qwen2's tensors. Not responsible for the
-hub (see `hub`), the tokenizer and chat template (see `identity`), or the use of the weights.
+Responsible for `config.json`, the safetensors files and the list of tensors of each architecture. Not
+responsible for the hub (see `hub`), the tokenizer and chat template (see `identity`), or the use of the
+weights.
 """
 
 from __future__ import annotations
@@ -18,23 +19,32 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from convert.architectures import ARCHITECTURES, Architecture
 from convert.errors import ArchitectureError, SourceError
+from convert.rotary import RotaryScaling
 from edge_runtime.bundle.manifest import Sizes
 
 FloatArray = npt.NDArray[np.float32]
 
-SUPPORTED = "Qwen2ForCausalLM"
 _HASH_CHUNK = 1 << 22
+_PLAIN = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
+"""Options of a Llama or Qwen3 that the graphs do not have, with the value that leaves them out."""
 
 
 @dataclass(frozen=True)
-class Qwen2Shape(Sizes):
-    """Sizes and constants of a Qwen2 model, under the names of its `config.json`."""
+class DecoderShape(Sizes):
+    """Sizes and constants of a model, under the names of its `config.json`."""
 
     max_position_embeddings: int
     rope_theta: float
     rms_norm_eps: float
     tie_word_embeddings: bool
+    rope_scaling: RotaryScaling | None = None
+
+    @property
+    def kind(self) -> Architecture:
+        """What distinguishes the architecture from the others."""
+        return ARCHITECTURES[self.architecture]
 
     @property
     def parameters(self) -> int:
@@ -50,7 +60,10 @@ class Qwen2Shape(Sizes):
             prefix = f"model.layers.{layer}."
             for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
                 shapes[f"{prefix}self_attn.{name}_proj.weight"] = (size, hidden)
-                shapes[f"{prefix}self_attn.{name}_proj.bias"] = (size,)
+                if self.kind.qkv_bias:
+                    shapes[f"{prefix}self_attn.{name}_proj.bias"] = (size,)
+                if self.kind.qk_norm and name != "v":
+                    shapes[f"{prefix}self_attn.{name}_norm.weight"] = (self.head_dim,)
             shapes[f"{prefix}self_attn.o_proj.weight"] = (hidden, q_size)
             shapes[f"{prefix}mlp.gate_proj.weight"] = (inner, hidden)
             shapes[f"{prefix}mlp.up_proj.weight"] = (inner, hidden)
@@ -74,13 +87,17 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder}: expected a checkpoint folder with config.json, found none. "
             "Give the folder that holds config.json and *.safetensors, or a hub name."
         )
+    return _read_object(path)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise SourceError(f"{path}: expected JSON, found: {error}. Fetch the file again.") from error
-    if not isinstance(config, dict):
-        raise SourceError(f"{path}: expected a JSON object, found {type(config).__name__}.")
-    return config
+    if not isinstance(data, dict):
+        raise SourceError(f"{path}: expected a JSON object, found {type(data).__name__}.")
+    return data
 
 
 def architecture_of(config: dict[str, Any]) -> str:
@@ -88,44 +105,47 @@ def architecture_of(config: dict[str, Any]) -> str:
     return str(next(iter(config.get("architectures") or []), config.get("model_type")))
 
 
-def shape_of(config: dict[str, Any], where: str) -> Qwen2Shape:
-    """The shape that a Qwen2 `config.json` describes; where: its place, for messages.
+def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
+    """The shape that a `config.json` describes; where: its place, for messages.
 
-    Raises ArchitectureError for another architecture or a Qwen2 feature that the graphs do not have, and
+    Raises ArchitectureError for another architecture or a feature that the graphs do not have, and
     SourceError where a field is missing or the sizes contradict each other.
     """
     architecture = architecture_of(config)
-    if architecture != SUPPORTED:
-        raise ArchitectureError(f"{where}: expected architecture {SUPPORTED}, found {architecture}.")
+    if architecture not in ARCHITECTURES:
+        raise ArchitectureError(
+            f"{where}: expected architecture {' or '.join(ARCHITECTURES)}, found {architecture}."
+        )
     if config.get("use_sliding_window"):
         raise ArchitectureError(
             f"{where}: expected full attention, found use_sliding_window. Sliding windows are not supported."
         )
     if config.get("hidden_act", "silu") != "silu":
         raise ArchitectureError(f"{where}: expected hidden_act 'silu', found {config['hidden_act']!r}.")
+    kind = ARCHITECTURES[architecture]
+    for feature, plain in ({} if kind.qkv_bias else _PLAIN).items():
+        if config.get(feature, plain) != plain:
+            raise ArchitectureError(
+                f"{where}: expected {feature} {plain!r}, found {config[feature]!r}, which graphs lack."
+            )
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ArchitectureError(
-            f"{where}: expected rotary positions without scaling, found rope type {kind!r}. "
-            "Remove the scaling from config.json: within the model's own context it is not needed."
-        )
     try:
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
-        shape = Qwen2Shape(
+        shape = DecoderShape(
             architecture=architecture,
             hidden_size=hidden,
             num_hidden_layers=int(config["num_hidden_layers"]),
             num_attention_heads=heads,
             num_key_value_heads=int(config.get("num_key_value_heads", heads)),
-            head_dim=int(config.get("head_dim") or hidden // heads),
+            head_dim=int(config.get("head_dim") or (128 if kind.qk_norm else hidden // heads)),
             intermediate_size=int(config["intermediate_size"]),
             vocab_size=int(config["vocab_size"]),
             max_position_embeddings=int(config["max_position_embeddings"]),
             rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10_000.0))),
             rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
             tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            rope_scaling=_scaling(rope, config, where),
         )
     except KeyError as error:
         raise SourceError(f"{where}: expected a field {error} in config.json, found none.") from error
@@ -136,6 +156,23 @@ def shape_of(config: dict[str, Any], where: str) -> Qwen2Shape:
             f"key/value heads of size {shape.head_dim}."
         )
     return shape
+
+
+def _scaling(rope: dict[str, Any], config: dict[str, Any], where: str) -> RotaryScaling | None:
+    """The scaling of the rotary positions; raises ArchitectureError for one that the tables do not have."""
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return RotaryScaling(float(rope["factor"]))
+    if kind == "llama3":
+        original = rope.get("original_max_position_embeddings", config["max_position_embeddings"])
+        low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
+        return RotaryScaling(float(rope["factor"]), low, high, int(original))
+    raise ArchitectureError(
+        f"{where}: expected rotary positions unscaled or of type linear or llama3, found rope type {kind!r}. "
+        "Remove the scaling from config.json where the model's own context is enough."
+    )
 
 
 class Checkpoint:
@@ -170,8 +207,9 @@ class Checkpoint:
         missing = [name for name in expected if name not in found]
         if missing:
             raise SourceError(
-                f"{self.folder}: expected {len(expected)} tensors of {SUPPORTED}, found {len(missing)} of "
-                f"them missing, first {missing[0]}. The download may be incomplete: fetch the model again."
+                f"{self.folder}: expected {len(expected)} tensors of {self.shape.architecture}, found "
+                f"{len(missing)} of them missing, first {missing[0]}. The download may be incomplete: fetch "
+                "the model again."
             )
         return found
 
@@ -183,6 +221,16 @@ class Checkpoint:
         if not np.isfinite(value).all():
             raise SourceError(f"{path}: expected finite weights, found NaN or infinity in {name}.")
         return value
+
+    @cached_property
+    def declared_ends(self) -> list[int]:
+        """Ids that config.json and generation_config.json declare to end an answer, without repetitions."""
+        path = self.folder / "generation_config.json"
+        generation = _read_object(path) if path.is_file() else {}
+        ids: list[int] = []
+        for declared in (self.config.get("eos_token_id"), generation.get("eos_token_id")):
+            ids += declared if isinstance(declared, list) else [] if declared is None else [declared]
+        return list(dict.fromkeys(ids))
 
     @cached_property
     def digest(self) -> str:

@@ -1,16 +1,16 @@
 """The table of variants a bundle can hold: storage of weights, operators, bounds of the figures.
 
-Responsible for the table. Not responsible for writing a graph (`qwen2`) or measuring it (`verify`).
+Responsible for the table. Not responsible for writing a graph (`decoder`) or measuring it (`verify`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convert.dialects import rotary_bytes
+from convert.decoder import DialectName
 from convert.errors import OptionError
-from convert.qwen2 import DialectName
-from convert.source import Qwen2Shape
+from convert.rotary import rotary_bytes
+from convert.source import DecoderShape
 from convert.verify import Thresholds
 from convert.weights import Blockwise, Dynamic, Floating, WeightFormat
 
@@ -30,7 +30,7 @@ class VariantRecipe:
     thresholds: Thresholds
     about: str
 
-    def planned_bytes(self, shape: Qwen2Shape, context: int) -> int:
+    def planned_bytes(self, shape: DecoderShape, context: int) -> int:
         """Estimated size of the variant's files in bytes."""
         return int(shape.parameters * self.bytes_per_weight) + rotary_bytes(shape, context) + (1 << 18)
 

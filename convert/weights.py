@@ -1,7 +1,7 @@
 """Storage formats of weight matrices, with the operators that multiply by them.
 
 Responsible for one class per format, each with the same three operations: a linear layer, the embedding
-look-up and the output head. Not responsible for the order of the layers (see `qwen2`).
+look-up and the output head. Not responsible for the order of the layers (see `decoder`).
 
 Shapes: S tokens in a chunk, R rows of logits, K inputs, N outputs, V vocabulary.
 """

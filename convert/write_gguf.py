@@ -1,7 +1,7 @@
-"""python -m convert.write_gguf CHECKPOINT OUT.gguf: a Qwen2 checkpoint in the format of llama.cpp.
+"""python -m convert.write_gguf CHECKPOINT OUT.gguf: a checkpoint in the format of llama.cpp.
 
 For the benchmark, so that llama.cpp runs the same weights:
-`python -m edge_runtime.bench BUNDLE --vs llama.cpp:OUT.gguf`. Needs the `gguf` package, which quantises the
+`python -m edge_runtime.bench BUNDLE --vs llama.cpp:OUT.gguf`. The `gguf` package quantises the
 matrices. With `--head q8_0` the tied embedding and head keep 8 bits, as llama.cpp's own quantiser leaves them
 at this width; by default they have 4 bits too, as in an int4 bundle, which is faster.
 """
@@ -9,6 +9,7 @@ at this width; by default they have 4 bits too, as in an int4 bundle, which is f
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from gguf import (
 )
 from gguf.quants import quantize
 
+from convert.gguf_checkpoint import permuted
+from convert.rotary import frequencies
 from convert.source import Checkpoint
 from payload.cli import run_command
 
@@ -47,7 +50,7 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     """
     checkpoint = Checkpoint(folder)
     shape = checkpoint.shape
-    writer = GGUFWriter(out, "qwen2")
+    writer = GGUFWriter(out, shape.kind.gguf)
     writer.add_name(folder.name)
     writer.add_file_type(FILE_TYPES[weights])
     writer.add_context_length(shape.max_position_embeddings)
@@ -56,14 +59,24 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     writer.add_feed_forward_length(shape.intermediate_size)
     writer.add_head_count(shape.num_attention_heads)
     writer.add_head_count_kv(shape.num_key_value_heads)
+    writer.add_key_length(shape.head_dim)
+    writer.add_value_length(shape.head_dim)
     writer.add_rope_freq_base(shape.rope_theta)
     writer.add_layer_norm_rms_eps(shape.rms_norm_eps)
     _add_vocabulary(writer, json.loads((folder / "tokenizer.json").read_bytes()), shape.vocab_size)
-    names = get_tensor_name_map(MODEL_ARCH.QWEN2, shape.num_hidden_layers)
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file():
+        template = json.loads(settings.read_text(encoding="utf-8")).get("chat_template")
+        if template:
+            writer.add_chat_template(template)
+    if shape.rope_scaling is not None:
+        plain = frequencies(dataclasses.replace(shape, rope_scaling=None))
+        writer.add_tensor("rope_freqs.weight", shape.rope_scaling.divisors(plain))
+    names = get_tensor_name_map(MODEL_ARCH[shape.kind.gguf.upper()], shape.num_hidden_layers)
     for name in shape.tensor_shapes():
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert target is not None, name
-        value = checkpoint.tensor(name)
+        value = permuted(checkpoint.tensor(name), shape, name)
         if value.ndim == 1:
             writer.add_tensor(target, value)
             continue

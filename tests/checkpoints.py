@@ -1,4 +1,4 @@
-"""Small random checkpoints in Qwen2's form, for the tests of every package.
+"""Small random checkpoints, for the tests of every package.
 
 Responsible for checkpoints with wider weights than `convert.random_checkpoint` writes: their greedy text
 varies, so that a wrong graph shows. The tokenizer and the chat template are those of that module.
@@ -23,8 +23,14 @@ def tokenizer_json(vocab_size: int = 300) -> dict[str, Any]:
     return data
 
 
-def write_tiny_qwen(
+def write_tiny_qwen(path: Path, **options: Any) -> Path:
+    """`write_tiny_decoder` of a Qwen2."""
+    return write_tiny_decoder(path, "Qwen2", **options)
+
+
+def write_tiny_decoder(
     path: Path,
+    family: str,
     *,
     seed: int = 0,
     hidden: int = 64,
@@ -38,21 +44,23 @@ def write_tiny_qwen(
     positions: int = 512,
     std: float = 0.2,
     sharded: bool = False,
+    **more: Any,
 ) -> Path:
-    """Write a random Qwen2 checkpoint (config, weights, tokenizer, generation config); return its folder.
+    """Write a random checkpoint (config, weights, tokenizer, generation config); return its folder.
 
+    family: Qwen2, Qwen3 or Llama; more: of its configuration.
     vocab_size: ordinary tokens. The embedding has 3 special tokens and `padding` unused rows more, as
     Qwen2.5's has. Biases and norms are random too, so that a graph that forgets one gives other logits.
     std: of the layers' weights. The default is wide enough for greedy text that varies.
     """
     import torch
-    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+    import transformers
 
     from cloud_anchor.model.families import rope_option
 
     write_tokenizer(path, vocab_size=vocab_size)
     end_of_text, _, im_end = range(vocab_size, vocab_size + 3)
-    config = Qwen2Config(
+    config = getattr(transformers, f"{family}Config")(
         vocab_size=vocab_size + len(SPECIALS) + padding,
         hidden_size=hidden,
         intermediate_size=intermediate,
@@ -66,16 +74,17 @@ def write_tiny_qwen(
         bos_token_id=end_of_text,
         eos_token_id=im_end,
         initializer_range=std,
+        **more,
     )
     generator = torch.Generator().manual_seed(seed)
-    model = Qwen2ForCausalLM(config)
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             # A tied embedding as wide as the layers would make every token its own best successor.
             scale = std / 10 if "embed_tokens" in name else std
             noise = torch.randn(weight.shape, generator=generator) * scale
             weight.copy_(1.0 + noise if "norm" in name else noise)
-    model.generation_config = GenerationConfig(
+    model.generation_config = transformers.GenerationConfig(
         bos_token_id=end_of_text,
         eos_token_id=[im_end, end_of_text],
         pad_token_id=end_of_text,

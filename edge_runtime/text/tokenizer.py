@@ -1,4 +1,4 @@
-"""Tokenizer: text to token ids and back, for byte-level BPE vocabularies of the Qwen2 family.
+"""Tokenizer: text to token ids and back, for byte-level BPE vocabularies.
 
 Responsible for the `tokenizers` library, the bytes of each token, and streaming of text whose characters are
 split over several tokens. Not responsible for chat templates or models.
@@ -48,7 +48,7 @@ class Tokenizer:
         if not isinstance(backend.decoder, tokenizers.decoders.ByteLevel):
             raise BundleSchemaError(
                 f"tokenizer: expected a byte-level decoder, found {backend.decoder}. "
-                "Use a model of the Qwen2 vocabulary family."
+                "Use a model with a byte-level BPE vocabulary, such as Qwen2.5, SmolLM2 or Llama 3."
             )
         self._backend = backend
         added = backend.get_added_tokens_decoder()

@@ -147,7 +147,9 @@ def test_a_chat_template_that_needs_jinja(broken: Path) -> None:
         ({"use_sliding_window": True}, "sliding_window"),
         ({"hidden_act": "gelu"}, "gelu"),
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
-        ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e6}}, "linear"),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e6}}, "dynamic"),
+        ({"architectures": ["LlamaForCausalLM"], "attention_bias": True}, "attention_bias"),
+        ({"architectures": ["Qwen3ForCausalLM"], "use_sliding_window": True}, "sliding_window"),
     ],
 )
 def test_features_the_graphs_do_not_have(broken: Path, change: dict[str, Any], said: str) -> None:
@@ -168,27 +170,27 @@ def test_rope_settings_of_transformers_5_are_read(broken: Path) -> None:
     assert Checkpoint(broken).shape.rope_theta == 5e5
 
 
-def test_llama_has_another_vocabulary(broken: Path) -> None:
-    edit(broken / "config.json", lambda c: c.update(architectures=["LlamaForCausalLM"]))
+def test_another_architecture_with_another_vocabulary(broken: Path) -> None:
+    """Qwen's special names are there, its words are not."""
+    edit(broken / "config.json", lambda c: c.update(architectures=["GPT2LMHeadModel"]))
+    refused(broken, ArchitectureError, "vocabulary differs", str(QWEN25_VOCAB_SIZE), "300 tokens", "Llama")
+
+
+def test_another_architecture_without_the_end_of_an_answer(broken: Path) -> None:
+    edit(broken / "config.json", lambda c: c.update(architectures=["GPT2LMHeadModel"]))
     edit(broken / "tokenizer.json", lambda t: t.update(added_tokens=[{"id": 300, "content": "<|eot_id|>"}]))
-    refused(broken, ArchitectureError, "LlamaForCausalLM", "vocabulary differs", "<|endoftext|>")
+    refused(broken, ArchitectureError, "GPT2LMHeadModel", "vocabulary differs", "ends an answer")
 
 
-def test_smollm2_has_another_vocabulary(broken: Path) -> None:
-    """A Llama with Qwen's special names: the names are there, the words are not."""
-    edit(broken / "config.json", lambda c: c.update(architectures=["LlamaForCausalLM"]))
-    refused(broken, ArchitectureError, "vocabulary differs", str(QWEN25_VOCAB_SIZE), "300 tokens")
-
-
-def test_qwen3_shares_the_vocabulary_but_not_the_layers(broken: Path) -> None:
+def test_another_architecture_with_the_same_vocabulary(broken: Path) -> None:
     source = REPOSITORY.parent / "shared" / "tokenizer" / "qwen2.5_tokenizer.json.gz"
     if not source.is_file():
         pytest.skip("needs the published Qwen2.5 tokenizer beside the repository")
     (broken / "tokenizer.json").write_bytes(gzip.decompress(source.read_bytes()))
     found = Contract.of(json.loads((broken / "tokenizer.json").read_text(encoding="utf-8")), {})
     assert (found.vocab_size, found.vocab_hash) == (QWEN25_VOCAB_SIZE, QWEN25_VOCAB_HASH)
-    edit(broken / "config.json", lambda c: c.update(architectures=["Qwen3ForCausalLM"]))
-    refused(broken, ArchitectureError, "Qwen3ForCausalLM", "vocabulary is the same", "chat template")
+    edit(broken / "config.json", lambda c: c.update(architectures=["Qwen3MoeForCausalLM"]))
+    refused(broken, ArchitectureError, "Qwen3MoeForCausalLM", "vocabulary is the same", "chat template")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,13 +14,14 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from convert.conversion import bundle_shape
-from convert.dialects import exact_scale, rotary_tables
+from convert.decoder import DialectName, write_graph
+from convert.dialects import exact_scale
 from convert.quantize import quantize
-from convert.qwen2 import DialectName, write_graph
+from convert.rotary import frequencies, rotary_tables
 from convert.source import Checkpoint
 from convert.weights import Blockwise, Floating, WeightFormat
 from edge_runtime.engine.ort_engine import OrtEngine
-from tests.checkpoints import write_tiny_qwen
+from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 from tests.convert.dequantize import dequantize
 
 CONTEXT = 128
@@ -72,6 +75,40 @@ def test_logits_equal_pytorch(
     weights, stored = FORMATS[name]
     found = engine(Checkpoint(folder), tmp_path, weights, dialect).append(ids, list(range(len(ids))))
     np.testing.assert_allclose(found, original_logits(folder, ids, stored), atol=2e-4)
+
+
+LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "SmolLM2": {"family": "Llama", "heads": 3, "kv_heads": 1, "hidden": 48},
+    "TinyLlama": {"family": "Llama", "tied": False, "hidden": 128, "heads": 8, "kv_heads": 2},
+    "Llama 3.2": {"family": "Llama", "rope_scaling": LLAMA3_SCALING, "positions": 512},
+    "linear scaling": {"family": "Llama", "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "Qwen3": {"family": "Qwen3", "head_dim": 32},
+    "Qwen3, power of two": {"family": "Qwen3", "head_dim": 16, "tied": False},
+}
+
+
+@pytest.mark.parametrize("dialect", ["fused", "portable"])
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("model", FAMILIES)
+def test_logits_of_other_families_equal_pytorch(
+    model: str, name: str, dialect: DialectName, tmp_path: Path, ids: list[int]
+) -> None:
+    folder = write_tiny_decoder(tmp_path / "source", **FAMILIES[model])
+    weights, stored = FORMATS[name]
+    runner = engine(Checkpoint(folder), tmp_path, weights, dialect)
+    expected = original_logits(folder, ids, stored)
+    tolerance = 1e-4 if name == "fp32" else 2e-4
+    np.testing.assert_allclose(runner.append(ids, list(range(len(ids)))), expected, atol=tolerance)
+    runner.rewind(11)  # in chunks, after a rewind
+    np.testing.assert_allclose(runner.append(ids[11:30], [18]), expected[[29]], atol=tolerance)
+    np.testing.assert_allclose(runner.append(ids[30:31], [0]), expected[[30]], atol=tolerance)
 
 
 @pytest.mark.parametrize(("head_dim", "scale"), [(16, 1 / 4), (32, 1.0), (64, 1 / 8), (100, 1.0), (128, 1.0)])
@@ -143,6 +180,20 @@ def test_rotary_tables_cover_the_context_and_no_more(checkpoint: Checkpoint, tmp
     rotary = AutoModelForCausalLM.from_pretrained(checkpoint.folder).model.rotary_emb
     expected, _ = rotary(torch.zeros(1), torch.arange(50)[None])
     np.testing.assert_allclose(cos, expected[0, :, : cos.shape[1]].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["Llama 3.2", "linear scaling"])
+def test_scaled_frequencies_are_those_of_transformers(model: str, tmp_path: Path) -> None:
+    folder = write_tiny_decoder(tmp_path, **{**FAMILIES[model], "heads": 1, "kv_heads": 1})
+    rotary = AutoModelForCausalLM.from_pretrained(folder).model.rotary_emb
+    shape = Checkpoint(folder).shape
+    assert shape.rope_scaling is not None
+    np.testing.assert_allclose(frequencies(shape), rotary.inv_freq.numpy(), rtol=1e-6)
+    if model == "Llama 3.2":  # one frequency of each kind, or the comparison says little
+        plain = frequencies(dataclasses.replace(shape, rope_scaling=None))
+        divided = plain / frequencies(shape)
+        assert divided.min() == 1 < np.sort(divided)[-1] == pytest.approx(8)
+        assert ((divided > 1.01) & (divided < 7.9)).any()
 
 
 def test_bfloat16_and_sharded_checkpoints_are_read(tmp_path: Path, ids: list[int]) -> None:

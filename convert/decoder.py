@@ -1,4 +1,4 @@
-"""The Qwen2 decoder as an ONNX graph.
+"""A decoder as an ONNX graph: Qwen2, Qwen3 or Llama, by what `architectures` says of each.
 
 Responsible for the order of the layers and the graph's inputs and outputs. Not responsible for the storage of
 weights (`weights`) or the operators of attention and norms (`dialects`).
@@ -44,7 +44,7 @@ def write_graph(
     context: positions that the rotary tables cover. progress is called with the number of parameters written
     since its last call.
     """
-    shape = checkpoint.shape
+    shape, kind = checkpoint.shape, checkpoint.shape.kind
 
     def tensor(name: str) -> FloatArray:
         value = checkpoint.tensor(name)
@@ -64,11 +64,18 @@ def write_graph(
             prefix = f"model.layers.{layer}"
             parts = [f"{prefix}.self_attn.{part}_proj" for part in "qkv"]
             stacked = np.concatenate([tensor(f"{part}.weight") for part in parts])
-            biases = np.concatenate([tensor(f"{part}.bias") for part in parts])
-            for queries in (stacked, biases):
-                queries[: shape.num_attention_heads * shape.head_dim] *= ops.query_factor
+            biases = np.concatenate([tensor(f"{part}.bias") for part in parts]) if kind.qkv_bias else None
+            gammas = None
+            if kind.qk_norm:  # the norm undoes any factor before it
+                names = [f"{prefix}.self_attn.{part}_norm" for part in "qk"]
+                scales = [tensor(f"{name}.weight") for name in names]
+                scales[0] = scales[0] * np.float32(ops.query_factor)
+                gammas = graph.weight(names[0], scales[0]), graph.weight(names[1], scales[1])
+            else:
+                for queries in (stacked, *([] if biases is None else [biases])):
+                    queries[: shape.num_attention_heads * shape.head_dim] *= ops.query_factor
             qkv = weights.linear(graph, x, f"{prefix}.self_attn.qkv_proj", stacked, biases)
-            mixed = ops.attention(qkv, layer)
+            mixed = ops.attention(qkv, layer, gammas)
             last = layer + 1 == shape.num_hidden_layers
             if last:
                 # Nothing after this attention reads other rows: go on with those whose logits are wanted.

@@ -1,0 +1,220 @@
+"""Checkpoints from GGUF files: tensors, configuration, tokenizer, and the errors of files that do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
+
+import gguf
+
+import convert
+from convert.errors import ArchitectureError, OptionError, SourceError
+from convert.gguf_checkpoint import GgufFile, unpack_gguf
+from convert.gguf_tokenizer import SPLITS, tokenizer_files
+from convert.source import Checkpoint
+from convert.write_gguf import write_gguf
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.text.tokenizer import Tokenizer
+from payload import Contract
+from tests.checkpoints import write_tiny_decoder
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "Llama": {"family": "Llama", "kv_heads": 1},
+    "Llama, untied and scaled": {"family": "Llama", "tied": False, "rope_scaling": LLAMA3},
+    "Qwen2": {"family": "Qwen2"},
+    "Qwen3": {"family": "Qwen3", "head_dim": 32},
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A checkpoint folder, and the same as a GGUF file in float32."""
+    folder = write_tiny_decoder(tmp_path_factory.mktemp("llama") / "source", "Llama", kv_heads=2)
+    path = folder.with_name("llama.gguf")
+    write_gguf(folder, path, "f32", "f32")
+    return folder, path
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_was_written_is_read_back(model: str, tmp_path: Path) -> None:
+    folder = write_tiny_decoder(tmp_path / "source", **MODELS[model])
+    path = tmp_path / "model.gguf"
+    write_gguf(folder, path, "f32", "f32")
+    written = 0
+
+    def count(parameters: int) -> None:
+        nonlocal written
+        written += parameters
+
+    unpack_gguf(GgufFile(path), tmp_path / "unpacked", progress=count)
+    before, after = Checkpoint(folder), Checkpoint(tmp_path / "unpacked")
+    assert after.shape == before.shape
+    assert written == before.shape.parameters
+    for name in before.shape.tensor_shapes():
+        np.testing.assert_array_equal(after.tensor(name), before.tensor(name), err_msg=name)
+    texts = [
+        "He sold 24 loaves at 3.75 in 2019.\n\n  The river's end – 日本語 🎈",
+        "<|im_start|>user\n1<|im_end|>",
+    ]
+    tokenizers = [Tokenizer.from_file(place / "tokenizer.json") for place in (folder, tmp_path / "unpacked")]
+    for text in texts:
+        assert tokenizers[1].encode(text) == tokenizers[0].encode(text)
+    contracts = [
+        Contract.of(json.loads((place / "tokenizer.json").read_text()), {})
+        for place in (folder, tmp_path / "unpacked")
+    ]
+    assert contracts[0] == contracts[1]
+
+
+def test_transformers_reads_the_same_weights(llama: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its own reader of GGUF files, a second implementation of names and order."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    folder, path = llama
+    model = LlamaForCausalLM(LlamaConfig(**json.loads((folder / "config.json").read_text())))
+    theirs = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]
+    file = GgufFile(path)
+    for name in file.shape.tensor_shapes():
+        np.testing.assert_array_equal(file.tensor(name), theirs[name].numpy(), err_msg=name)
+
+
+def test_a_file_becomes_a_bundle(llama: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, path = llama
+    out = tmp_path / "bundle"
+    manifest = convert.convert(
+        path, out, variants=["fp32", "int8"], thresholds={"int8": convert.Thresholds()}, threads=1
+    )
+    assert manifest.model.architecture == "LlamaForCausalLM"
+    assert manifest.model.id == "source"
+    assert manifest.variants["fp32"].verification["max_delta"] < 1e-4
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+    bundle = Bundle.open(out)
+    ids = bundle.tokenizer.encode(bundle.template.render_prompt("Which river?"))
+    assert np.isfinite(OrtEngine.open(bundle, threads=1).append(ids, [0])).all()
+    # The same bundle as from the folder itself, but for where it says it comes from.
+    again = convert.convert(folder, tmp_path / "again", variants=["fp32"], threads=1)
+    assert again.contract == manifest.contract
+    assert again.variants["fp32"].files == manifest.variants["fp32"].files
+
+
+def test_a_tokenizer_from_a_folder(llama: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, path = llama
+    unpack_gguf(GgufFile(path), tmp_path / "unpacked", folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "unpacked" / name).read_bytes() == (folder / name).read_bytes()
+    with pytest.raises(SourceError, match=r"tokenizer\.json"):
+        unpack_gguf(GgufFile(path), tmp_path / "other", tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, 5000, -2000])
+def test_a_truncated_file(keep: int, llama: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(llama[1].read_bytes()[:keep])
+    with pytest.raises(SourceError, match="expected a whole GGUF file"):
+        GgufFile(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="readable"):
+        convert.convert(tmp_path / "none.gguf", tmp_path / "out")
+    with pytest.raises(OptionError, match="revision"):
+        convert.convert(tmp_path / "none.gguf", tmp_path / "out", revision="main")
+    with pytest.raises(OptionError, match="--tokenizer"):
+        convert.convert(tmp_path, tmp_path / "out", tokenizer=tmp_path)
+
+
+def _file(path: Path, architecture: str, extra: str | None = None) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_block_count(0)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    for name, shape in (
+        ("token_embd", (40, 32)),
+        ("output_norm", (32,)),
+        *(((extra, (2,)),) if extra else ()),
+    ):
+        writer.add_tensor(f"{name}.weight", np.ones(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_another_architecture_and_a_tensor_that_no_graph_has(tmp_path: Path) -> None:
+    with pytest.raises(ArchitectureError, match="'gemma'"):
+        GgufFile(_file(tmp_path / "gemma.gguf", "gemma"))
+    with pytest.raises(ArchitectureError, match=r"blk\.0\.attn_sinks"):
+        GgufFile(_file(tmp_path / "more.gguf", "llama", "blk.0.attn_sinks"))
+    with pytest.raises(ArchitectureError, match="divisors"):
+        GgufFile(_file(tmp_path / "factors.gguf", "llama", "rope_freqs"))
+    file = GgufFile(_file(tmp_path / "good.gguf", "llama"))
+    assert file.shape.rms_norm_eps == 1e-5
+    with pytest.raises(SourceError, match="--tokenizer"):
+        unpack_gguf(file, tmp_path / "unpacked")
+
+
+def _vocabulary(split: str) -> Tokenizer:
+    """The 256 bytes after three special tokens, with a few merges of digits and letters."""
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = ["1 2", "12 3", "a b", "Ġ a"]
+    tokens = [
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        *alphabet,
+        "12",
+        "123",
+        "ab",
+        "Ġa",
+        "<unused>",
+        "<user>",
+    ]
+    types = [3, 3, 3, *[1] * (len(alphabet) + 4), 5, 4]
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": split,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.merges": merges,
+    }
+    return Tokenizer.from_json(json.dumps(tokenizer_files(metadata, "here")["tokenizer.json"]))
+
+
+@pytest.mark.parametrize(
+    ("split", "numbers"),
+    [("smollm", ["1", "2", "3"]), ("qwen2", ["1", "2", "3"]), ("llama-bpe", ["123"]), ("gpt-2", ["123"])],
+)
+def test_numbers_are_split_as_the_vocabulary_was_made_for(split: str, numbers: list[str]) -> None:
+    tokenizer = _vocabulary(split)
+    assert split in SPLITS
+    assert [tokenizer.decode([id_]) for id_ in tokenizer.encode("123")] == numbers
+    ids = tokenizer.encode("<|im_start|>ab ab<user>\n– 日<|im_end|>")
+    assert (ids[0], ids[-1]) == (1, 2)
+    assert tokenizer.special_ids == {0, 1, 2}
+    assert tokenizer.decode(ids) == "ab ab<user>\n– 日"
+
+
+def test_an_unknown_split_is_refused() -> None:
+    with pytest.raises(SourceError, match="'chatglm'"):
+        tokenizer_files({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "chatglm"}, "here")

@@ -1,0 +1,105 @@
+"""SmolLM2-135M-Instruct's real weights: logits equal transformers', and the bundle answers a question."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
+
+from convert import convert
+from convert.gguf_checkpoint import GgufFile
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.decode.forced import FillOptions, fill
+from edge_runtime.engine.ort_engine import OrtEngine
+from payload import AnchorSet, Shared, decode, encode
+from tests.convert.smollm2 import smollm2
+
+pytestmark = pytest.mark.slow
+
+QUESTION = "What is the capital of France?"
+
+
+@pytest.fixture(scope="module")
+def source() -> Path:
+    return smollm2()
+
+
+@pytest.fixture(scope="module")
+def bundle(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("smollm2") / "bundle"
+    convert(source, out, variants=["fp32", "int8", "int4"], context=512)
+    return out
+
+
+def answer(bundle: Bundle, anchors: AnchorSet) -> str:
+    prompt = bundle.tokenizer.encode(bundle.template.render_prompt(QUESTION))
+    tokens = fill(OrtEngine.open(bundle), prompt, anchors, FillOptions(max_tokens=16))
+    return bundle.tokenizer.decode(token.id for token in tokens)
+
+
+def test_the_contract_has_the_special_tokens_below_the_words(bundle: Path) -> None:
+    opened = Bundle.open(bundle)
+    opened.verify_contract()
+    contract = opened.contract
+    assert contract.vocab_size == 49_152
+    assert contract.reserved == set(range(17)) == opened.tokenizer.special_ids
+    assert contract.eos_ids == {2}
+    ids = opened.tokenizer.encode("In 2019 the naïve 日本語 🎈 cost $3.75.\n\n\tdef f(x):")
+    assert opened.tokenizer.decode(ids) == "In 2019 the naïve 日本語 🎈 cost $3.75.\n\n\tdef f(x):"
+    digits = [opened.tokenizer.decode([id_]) for id_ in opened.tokenizer.encode("2019")]
+    assert digits == ["2", "0", "1", "9"]
+
+
+def test_the_logits_are_those_of_transformers_own_reader(source: Path, bundle: Path) -> None:
+    """Its reader of GGUF files, its tensor names and its Llama: nothing of this package."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    config = LlamaConfig(**load_gguf_checkpoint(str(source))["config"])
+    model = LlamaForCausalLM(config).eval()
+    tensors = load_gguf_checkpoint(str(source), return_tensors=True, model_to_load=model)["tensors"]
+    assert len(tensors) >= len(GgufFile(source).shape.tensor_shapes())
+    model.load_state_dict(tensors, strict=False)
+    model.tie_weights()
+    opened = Bundle.open(bundle, "fp32")
+    ids = opened.tokenizer.encode(opened.template.render_prompt(QUESTION) + "The capital of France is Paris.")
+    with torch.inference_mode():
+        expected = model(torch.tensor([ids])).logits[0].numpy()
+    found = OrtEngine.open(opened).append(ids, list(range(len(ids))))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_the_figures_of_the_conversion(bundle: Path) -> None:
+    figures = {name: v.verification for name, v in Bundle.open(bundle).manifest.variants.items()}
+    assert figures["fp32"]["max_delta"] < 1e-3
+    assert figures["fp32"]["greedy"] == 1
+    assert figures["fp32"]["mean_kl"] < figures["int8"]["mean_kl"] < figures["int4"]["mean_kl"]
+
+
+@pytest.mark.parametrize("variant", ["fp32", "int8", "int4"])
+def test_it_knows_the_capital_of_france(variant: str, bundle: Path) -> None:
+    opened = Bundle.open(bundle, variant)
+    assert "Paris" in answer(opened, AnchorSet.empty(16, opened.contract))
+
+
+def test_anchors_in_its_vocabulary_cross_the_wire_and_are_forced(bundle: Path) -> None:
+    opened = Bundle.open(bundle)
+    words = opened.tokenizer.encode(" Lyon")
+    anchors = AnchorSet((5, 6)[: len(words)], tuple(words[:2]), 16, opened.contract)
+    prompt = opened.tokenizer.encode(opened.template.render_prompt(QUESTION))
+    shared = Shared(opened.contract, prompt, opened.tokenizer)
+    assert decode(encode(anchors, shared), shared) == anchors
+    assert "Lyon" in answer(opened, anchors)
+
+
+def test_the_manifest_is_read_back_as_it_was_written(bundle: Path) -> None:
+    stored = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    assert stored["contract"]["ends"] == ["<|im_end|>"]
+    assert stored["model"]["architecture"] == "LlamaForCausalLM"
+    assert all(math.isfinite(v["verification"]["mean_kl"]) for v in stored["variants"].values())

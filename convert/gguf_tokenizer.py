@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from convert.errors import SourceError
+from convert.splits import DIGIT, GPT2_SPLIT, LLAMA3_SPLIT, byte_level, pre_tokenizer
 from edge_runtime.text.tokenizer import QWEN2_SPLIT
 
 Metadata = Mapping[str, Any]
 """The values of a GGUF file by their key."""
 
-_GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _NORMAL, _USER_DEFINED, _UNUSED = 1, 4, 5
 
 
@@ -33,10 +33,10 @@ class SplitRule:
 
 
 SPLITS = {
-    "gpt-2": SplitRule((_GPT2_SPLIT,)),
-    "smollm": SplitRule((r"\p{N}", _GPT2_SPLIT)),
+    "gpt-2": SplitRule((GPT2_SPLIT,)),
+    "smollm": SplitRule((DIGIT, GPT2_SPLIT)),
     "qwen2": SplitRule((QWEN2_SPLIT,), nfc=True),
-    "llama-bpe": SplitRule((QWEN2_SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|", 1),), ignore_merges=True),
+    "llama-bpe": SplitRule((LLAMA3_SPLIT,), ignore_merges=True),
 }
 """By the name in the file (tokenizer.ggml.pre)."""
 
@@ -88,20 +88,15 @@ def _tokenizer(rule: SplitRule, tokens: list[str], types: list[int], merges: lis
         for index, (token, kind) in enumerate(kinds)
         if kind not in (_NORMAL, _UNUSED)
     ]
-    splits = [
-        {"type": "Split", "pattern": {"Regex": each}, "behavior": "Isolated", "invert": False}
-        for each in rule.expressions
-    ]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
         "normalizer": {"type": "NFC"} if rule.nfc else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, level]},
+        "pre_tokenizer": pre_tokenizer(rule.expressions),
         "post_processor": None,
-        "decoder": {**level, "trim_offsets": True, "use_regex": True},
+        "decoder": {**byte_level(), "trim_offsets": True, "use_regex": True},
         "model": {
             "type": "BPE",
             "dropout": None,

@@ -14,6 +14,7 @@ from typing import Any
 
 from convert.errors import SourceError, TemplateError
 from convert.source import Checkpoint
+from convert.splits import with_plain_splits
 from edge_runtime.errors import EdgeError, JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.chat_compiler import Message, Render, compile_template
@@ -55,6 +56,10 @@ def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
     original = _transformers_tokenizer(checkpoint.folder)
     path = checkpoint.folder / "tokenizer.json"
     text = path.read_text(encoding="utf-8") if path.is_file() else str(original.backend_tokenizer.to_str())
+    try:
+        text = with_plain_splits(text)
+    except (ValueError, AttributeError) as error:
+        raise SourceError(f"{path}: expected a tokenizer file, found: {error}") from error
     if not isinstance(original.chat_template, str):
         raise TemplateError(
             f"{checkpoint.folder}: expected one chat_template in tokenizer_config.json, found "

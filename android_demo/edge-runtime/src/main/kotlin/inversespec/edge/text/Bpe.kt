@@ -7,10 +7,10 @@ import java.util.PriorityQueue
  * no pair merges. Runs in O(n log n), as the length of a piece of text is not bounded.
  */
 internal class Bpe(private val byteIds: IntArray, private val merges: MergeTable) {
-    /** Passes the ids of a piece of text to [out], in order. */
+    /** Passes the ids of a piece of text to [out], in order. A byte without a token ([ABSENT]) has no id. */
     fun encode(piece: ByteArray, out: (Int) -> Unit) {
-        val size = piece.size
-        val ids = IntArray(size) { byteIds[piece[it].toInt() and 0xFF] }
+        val ids = piece.map { byteIds[it.toInt() and 0xFF] }.filter { it != ABSENT }.toIntArray()
+        val size = ids.size
         val next = IntArray(size) { it + 1 }
         val before = IntArray(size) { it - 1 }
         // Rank in the upper 32 bits, index in the lower: the queue's order is the order of merging.
@@ -43,7 +43,9 @@ internal class Bpe(private val byteIds: IntArray, private val merges: MergeTable
         }
     }
 
-    private companion object {
-        const val GONE = -1
+    companion object {
+        /** In place of an id, for a byte that the vocabulary has no token for. */
+        const val ABSENT = -1
+        private const val GONE = -1
     }
 }

@@ -56,7 +56,8 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         size = (ids.values.toHashSet() + added.keys).size
         bpe = Bpe(
             IntArray(256) { byte ->
-                ids[ByteAlphabet.CHARS[byte].toString()] ?: refuse("vocabulary with every byte", "none for byte $byte")
+                // Some vocabularies lack the bytes that no text of theirs had; the Python library drops these too.
+                ids[ByteAlphabet.CHARS[byte].toString()] ?: Bpe.ABSENT
             },
             merges(model.list("merges"), ids),
         )
@@ -201,7 +202,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
 
         private fun refuse(expected: String, found: Any?): Nothing = throw BundleSchemaException(
             "tokenizer: expected a $expected, found ${found.toString().take(80)}. " +
-                "Use a model of the Qwen2 vocabulary family.",
+                "Use a model with a byte-level BPE vocabulary.",
         )
     }
 }

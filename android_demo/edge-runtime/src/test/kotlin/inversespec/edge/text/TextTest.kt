@@ -104,6 +104,16 @@ internal class TextTest {
     }
 
     @Test
+    fun `a byte that the vocabulary lacks is dropped, as in Python`() {
+        val text = File(shippedBundle, "tokenizer.json").readText()
+        val entry = Regex("\"\u0104\":\\s*\\d+,") // the character of byte 4
+        assertEquals(1, entry.findAll(text).count())
+        val tokenizer = Tokenizer.fromJson(text.replace(entry, "").toByteArray())
+        assertEquals(shipped().encode("the river").toList(), tokenizer.encode("the\u0004 river\u0004").toList())
+        assertEquals(1, shipped().encode("\u0004").size)
+    }
+
+    @Test
     fun `whitespace has the same meaning on every Java`() {
         val pattern = SplitRegex.compile("\\s+|[^\\s\\S]|[\\s]x|\\S")
         for (space in listOf("\u000B", "\u0085", "\u00A0", "\u2003", "\u3000")) {

@@ -29,7 +29,7 @@ from payload.cli import run_command
 _EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
   python -m convert Qwen/Qwen2.5-0.5B-Instruct -o bundles/qwen --variants int4 --context 1024
-  python -m convert ./SmolLM2-135M-Instruct.Q4_1.gguf -o bundles/smollm2 --variants int8,int4
+  python -m convert ./SmolLM2-135M-Instruct.Q4_1.gguf -o bundles/smollm2 --variants int8
   python -m convert ./checkpoint -o bundles/mine --variants int4 --threshold int4.mean_kl=0.3
 
 variants:

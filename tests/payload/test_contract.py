@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from payload import AnchorSet, Contract, Shared, decode, encode
@@ -93,6 +93,7 @@ def test_an_end_that_has_no_id_is_refused() -> None:
         Contract(20, "0" * 64, {IM_END: 21}, "1" * 64, ("<nothing>",))
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_anchors_cross_the_wire_and_special_ids_never_do(data: st.DataObject) -> None:
     contract = Contract.of(tokenizer([*SHARED_SPECIALS, "<repo_name>"], ["<late>"]), CHATML)

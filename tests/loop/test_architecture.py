@@ -49,7 +49,7 @@ LEVELS: dict[str, str] = {
         model
         sampling
         selection
-        pipeline
+        drafting pipeline
         batch options
         __init__
         anchor
@@ -159,6 +159,8 @@ def test_no_modules_import_one_another() -> None:
         ("cloud_anchor.sampling.sampler", "cloud_anchor.selection.committed"),
         ("cloud_anchor.pipeline", "cloud_anchor.anchor"),
         ("cloud_anchor.pipeline", "cloud_anchor.options"),
+        ("cloud_anchor.pipeline", "cloud_anchor.drafting.losses"),
+        ("cloud_anchor.sampling.sampler", "cloud_anchor.drafting.diffusion_drafter"),
         ("cloud_anchor.serve.app", "cloud_anchor.tiny.world"),
         ("cloud_anchor.tiny.demo", "cloud_anchor.suite.conditions"),
         ("cloud_anchor.model.prompt_form", "convert.identity"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from cloud_anchor.sampling.guide import Guidance
 from payload import AnchorSet, Contract, Extras
 
 
@@ -38,6 +39,7 @@ class Denoised:
     stopped_by: "steps", the name of a stop rule, or "finished" where nothing was left to commit.
     guide_passes, guide_tokens: passes of the edge model in guided steps, and tokens it ran in them. Their
                 number, unlike the answer, may depend on the batch: what is in a cache is not run again.
+    guidance:   what the last step leaves for the selection, if it was guided.
     """
 
     prompt_ids: tuple[int, ...]
@@ -54,6 +56,7 @@ class Denoised:
     stopped_by: str = "steps"
     guide_passes: int = 0
     guide_tokens: int = field(default=0, compare=False)
+    guidance: Guidance | None = field(default=None, compare=False, repr=False)
 
     @property
     def canvas(self) -> int:

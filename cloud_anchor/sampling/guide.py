@@ -85,6 +85,7 @@ class Product:
     words, word_probability: the same among ordinary tokens.
     ending:      float32 [N], the product's share of all end markers.
     work:        (passes, tokens) of the guide, per row.
+    guidance:    per row, None where nothing was masked.
     """
 
     ids: Tensor
@@ -93,6 +94,7 @@ class Product:
     word_probability: Tensor
     ending: Tensor
     work: list[tuple[int, int]]
+    guidance: list[Guidance | None]
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,45 @@ def product_of(
     )
 
 
+@dataclass(frozen=True)
+class Guidance:
+    """What the last guided step of an answer leaves for its selection, which goes on where it ended.
+
+    text:   the draft that the guide has scored, token ids [n].
+    scores: of its positions, and of the one behind it where the canvas has one.
+    candidates: of every position of the canvas, [C, K + E]; of no meaning where none was masked.
+    weights: exponents of p_D and p_AR.
+    """
+
+    text: Sequence[int]
+    scores: SpanScores
+    candidates: Candidates
+    weights: tuple[float, float]
+
+    def ids(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The candidates of positions start to stop, int64 [n, K + E]."""
+        found: NDArray[np.int64] = self.candidates.ids[start:stop].cpu().numpy()
+        return found
+
+    def words(
+        self, start: int, guide: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """The product's most probable words from position `start` on, their share of it, and the guide's
+        log-probability of them (nats) without end markers; [n] for `guide` [n, K + E].
+        """
+        part = slice(start, start + len(guide))
+        mine, ends = self.candidates, self.candidates.ends
+        here = Candidates(mine.ids[part].cpu(), mine.logprob[part].cpu(), ends)
+        other = torch.from_numpy(guide)
+        _, _, words, probability, _ = product_of(
+            here, other, torch.ones(len(other), dtype=torch.bool), self.weights
+        )
+        column = (here.ids == words[:, None]).int().argmax(1)
+        no_end = rest(other[:, other.shape[1] - ends :])
+        logprob = other.gather(1, column[:, None])[:, 0] - no_end
+        return words.numpy(), probability.numpy(), logprob.numpy()
+
+
 def consult(
     guide: Guide,
     prompts: Sequence[Sequence[int]],
@@ -188,9 +229,12 @@ def consult(
     for row in rows:
         text = [*drafts[row], filler][:size]
         spans.append(Span(prompts[row], text, 0, wanted[row, : len(text)]))
+    logprob = torch.zeros(spread.shape, dtype=torch.float32, device=device)
+    logprob[masked] = candidates.logprob
     found = torch.zeros(spread.shape, dtype=torch.float32, device=device)
     scored = torch.zeros_like(masked)
     work = [(0, 0)] * len(prompts)
+    guidance: list[Guidance | None] = [None] * len(prompts)
     for begin in range(0, len(rows), guide.together):
         part = slice(begin, begin + guide.together)
         for row, scores in zip(rows[part], guide.score(spans[part]), strict=True):
@@ -200,4 +244,6 @@ def consult(
             found[row, :length] = torch.from_numpy(scores.candidates).to(device)
             scored[row, :length] = True
             work[row] = (1, scores.tokens)
-    return Product(*product_of(candidates, found[masked], scored[masked], weights), work)
+            mine = Candidates(spread[row], logprob[row], candidates.ends)
+            guidance[row] = Guidance(drafts[row], scores, mine, weights)
+    return Product(*product_of(candidates, found[masked], scored[masked], weights), work, guidance)

@@ -180,6 +180,8 @@ class State:
             length,
         )
         ids, when, predicted, confidence, ending, lengths = (column.tolist() for column in columns)
+        product = self.last.product if self.last is not None else None
+        guidance = [None] * len(self.prompts) if product is None else product.guidance
         return [
             Denoised(
                 prompt_ids=self.prompts[row],
@@ -196,6 +198,7 @@ class State:
                 stopped_by=reason,
                 guide_passes=self.guide_work[row][0],
                 guide_tokens=self.guide_work[row][1],
+                guidance=guidance[row],
             )
             for row, reason in reasons.items()
         ]

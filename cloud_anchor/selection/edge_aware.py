@@ -15,6 +15,11 @@ position; these replace the free positions, and the next pass begins at the firs
 reached. Everything up to the first change is final, so each pass settles at least one more position. The
 iteration may be cut short: a free position that still differs is then bound to its current token, which
 costs a few bits and no correctness.
+
+A guided run (see `sampling.guide`) and this iteration are one walk: its first pass is that of the last step,
+as far as this has scored the same text, and what binds at an open position is the most probable word of the
+product of both models, given the text before it. At the fixpoint that is decoding from left to right by the
+product, in a few passes.
 """
 
 from __future__ import annotations
@@ -28,8 +33,9 @@ from numpy.typing import NDArray
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Span, SpanScores
+from cloud_anchor.sampling.guide import Guidance, Span, SpanScores
 from cloud_anchor.selection.scorer import Scorer
+from edge_runtime.decode.forced import common_prefix
 from payload import AnchorSet, Contract
 
 
@@ -107,7 +113,8 @@ class _JacobiIteration:
     """The iteration over one draft of n tokens; arrays are [n].
 
     text:  the current text. free: positions where the edge model's token replaces the draft's.
-    start: the first position that is not final yet.
+    start: the first position that is not final yet. scored: the end of the positions with scores.
+    binding, chance: the token that binds where the edge model's does not stand, and its probability.
     """
 
     def __init__(
@@ -128,34 +135,86 @@ class _JacobiIteration:
         self.greedy = np.zeros(size, np.int64)
         self.margin = np.zeros(size, np.float32)
         self.logprob = np.zeros(size, np.float32)
-        self.start = 0
+        self.best = np.zeros(size, np.float32)
+        self.binding = np.asarray(self.draft, np.int64)
+        self.binding_logprob = np.zeros(size, np.float32)
+        self.chance = np.asarray(run.confidence[:size])
+        self.start = self.scored = 0
         self.passes = self.tokens = 0
         self.settled = not size
+        if run.guidance is not None:
+            self._go_on_from(run.guidance)
+
+    def _go_on_from(self, guidance: Guidance) -> None:
+        """Takes over the scores of the last guided step, as far as they are of the same text."""
+        common = common_prefix(guidance.text, self.text)
+        if not common:
+            return
+        self._record(guidance.scores, 0, common)
+        first = self._first_change()
+        if first < common:
+            self._replace_from(first)
+        else:
+            self.start, self.settled = common, common == len(self.text)
 
     def span(self) -> Span:
-        return Span(self.run.prompt_ids, self.text, self.start)
+        guidance = self.run.guidance
+        candidates = None if guidance is None else guidance.ids(self.start, len(self.text))
+        return Span(self.run.prompt_ids, self.text, self.start, candidates)
 
     def update(self, scores: SpanScores) -> None:
-        """Records a pass from `start` on, and puts the edge model's tokens in at the free positions."""
-        at = self.start
-        self.greedy[at:], self.margin[at:] = scores.greedy, scores.margin
-        self.logprob[at:] = scores.logprob
+        """Records a pass from `start` on, and puts in the tokens that follow from its scores."""
+        self._record(scores, self.start, len(scores.greedy))
         self.passes += 1
         self.tokens += scores.tokens
-        text = np.asarray(self.text)
-        ordinary = self._ordinary()
-        changed = (self.free & ordinary & (self.greedy != text)).nonzero()[0]
-        first = int(changed[0]) if len(changed) else len(text)
+        first = self._first_change()
         # Everything before the first change is final. Where the edge model predicts a special token there,
         # the draft binds after all: an answer has none.
-        self.free[:first] &= ordinary[:first]
-        self.settled = first == len(text) or self.passes >= self.max_passes
-        if self.settled:
+        self.free[:first] &= self._ordinary()[:first]
+        self.settled = first == len(self.text) or self.passes >= self.max_passes
+        if not self.settled:
+            self._replace_from(first)
+
+    def _record(self, scores: SpanScores, at: int, count: int) -> None:
+        """Records the first `count` scores as those of the text from position `at` on.
+
+        In a guided run they also give the product, and so the token that binds where none is committed.
+        """
+        part = slice(at, at + count)
+        self.greedy[part], self.margin[part] = scores.greedy[:count], scores.margin[:count]
+        self.logprob[part], self.best[part] = scores.logprob[:count], scores.best[:count]
+        self.scored = at + count
+        guidance = self.run.guidance
+        if guidance is None or scores.candidates is None:
             return
-        self.text = np.where(self.free & ordinary, self.greedy, text).tolist()
-        self.logprob[first] = scores.best[first - at]
+        words, chance, logprob = guidance.words(at, scores.candidates[:count])
+        open_ = np.asarray(self.run.ids[part]) == self.run.mask_id
+        self.binding[part] = np.where(open_, words, self.binding[part])
+        self.chance[part] = np.where(open_, chance, self.chance[part])
+        self.binding_logprob[part] = logprob
+        self.free[part] = (self.chance[part] < self.config.threshold) | ~self.may_send[part]
+
+    def _wanted(self) -> NDArray[np.int64]:
+        """The text by the last scores: the edge model's own token where it is free, else what binds."""
+        text = np.asarray(self.text)
+        kept = text if self.run.guidance is None else self.binding
+        wanted = np.where(self.free & self._ordinary(), self.greedy, kept)
+        wanted[self.scored :] = text[self.scored :]
+        return wanted
+
+    def _first_change(self) -> int:
+        """The first position whose token is not the wanted one; the text's length for none."""
+        changed = (self._wanted() != np.asarray(self.text)).nonzero()[0]
+        return int(changed[0]) if len(changed) else len(self.text)
+
+    def _replace_from(self, first: int) -> None:
+        """Puts the wanted tokens in; those behind `first` are guesses, and the next pass begins there."""
+        wanted = self._wanted()
+        own = wanted[first] == self.greedy[first]
+        self.logprob[first] = self.best[first] if own else self.binding_logprob[first]
+        self.text = wanted.tolist()
         self.start = first + 1
-        self.settled = self.start == len(text)
+        self.settled = self.start == len(self.text)
 
     def result(self) -> EdgeWalk:
         text = np.asarray(self.text)
@@ -171,9 +230,9 @@ class _JacobiIteration:
         return (self.greedy < self.contract.vocab_size) & ~np.isin(self.greedy, reserved)
 
     def _gain(self, position: int) -> float:
-        if self.text[position] != self.draft[position]:
+        if self.text[position] != self.binding[position]:
             return 0.0
-        chance = self.run.confidence[position]
+        chance = float(self.chance[position])
         return chance * (math.log(max(chance, 1e-9)) - float(self.logprob[position]))
 
 
@@ -213,6 +272,8 @@ def within_bytes(
     def fits(count: int) -> bool:
         return with_first(count)[1] <= max_bytes
 
+    if fits(len(ranked)):  # sizes are not quite monotonic, so the search could miss it
+        return walk
     low, high = 0, len(ranked)
     while low < high:  # sizes grow with the count but for a few bytes, so the last steps are single ones
         middle = (low + high + 1) // 2

@@ -346,6 +346,22 @@ def test_the_command_for_a_device_with_another_vocabulary(
     assert (tmp_path / "many" / "why.bin").read_bytes() == (tmp_path / "one.bin").read_bytes()
 
 
+@pytest.mark.parametrize("commit", ["apd", "product"])
+@pytest.mark.parametrize("threshold", [0.0, 0.02])
+def test_the_device_writes_what_a_guided_run_intends(
+    pipeline: Pipeline, edge: EdgeRuntime, commit: str, threshold: float
+) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=16, steps=3, commit=commit, commit_weight=0.6)  # type: ignore[arg-type]
+    selection = Selection(config=EdgeAwareConfig(threshold, 0.05, 20))
+    for made in pipeline.make(PROMPTS, config, selection):
+        assert made.walk is not None
+        assert made.run.guidance is not None
+        tokens = list(edge.fill(edge.read(pipeline.payload(made, embed_prompt=True))))
+        assert [token.id for token in tokens] == made.walk.text
+        committed = dict(enumerate(made.run.answer[: len(made.walk.text)]))
+        assert all(made.walk.text[p] == t for p, t in committed.items() if t != made.run.mask_id)
+
+
 def test_a_guided_run_on_the_command_line(
     dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -195,7 +195,7 @@ def run_batch(
         yield job.error
     ready.sort(key=lambda each: len(each[1]))
     for index, run in denoise_stream(
-        pipeline.model, (ids for _, ids in ready), options.config, options.batch, pipeline.scorer
+        pipeline.model, (ids for _, ids in ready), options.config, options.batch, pipeline.guide
     ):
         job = ready[index][0]
         try:

@@ -175,6 +175,11 @@ class Pipeline:
                 "(--edge); payloads for this one are made by `python -m cloud_anchor.anchor`."
             )
 
+    @property
+    def guide(self) -> Scorer | None:
+        """The edge model as guided commit rules use it; None where its vocabulary is another."""
+        return None if self.translation else self.scorer
+
     def plan(self, prompts: Sequence[str] = ()) -> DenoiseConfig:
         """A full run: canvas and steps as the checkpoint states them, else 256 and 128.
 
@@ -195,9 +200,9 @@ class Pipeline:
         where a guided commit rule has one of another vocabulary.
         """
         selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
-        config.require_guide(present=self.scorer is not None)
         if config.guided:
             self.require_one_vocabulary(f"commit {config.commit}")
+        config.require_guide(present=self.guide is not None)
         return resolve_commit(config, sends_predictions=selection.sends_predictions), selection
 
     def make(
@@ -214,7 +219,7 @@ class Pipeline:
         """
         config, selection = self.resolve(config, selection)
         ids = [self.model_form.ids(prompt) for prompt in prompts]
-        runs = denoise(self.model, ids, config, guide=self.scorer)
+        runs = denoise(self.model, ids, config, guide=self.guide)
         return self.select(prompts, runs, selection, codec, embed_prompt)
 
     def select(

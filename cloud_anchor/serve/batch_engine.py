@@ -203,7 +203,7 @@ class BatchEngine:
         for group in self._groups:
             if group.config == config and len(group) < self._batch:
                 return group
-        self._groups.append(ContinuousBatch(self.pipeline.model, config, self.pipeline.scorer))
+        self._groups.append(ContinuousBatch(self.pipeline.model, config, self.pipeline.guide))
         return self._groups[-1]
 
     def _step(self, group: ContinuousBatch[Job]) -> None:

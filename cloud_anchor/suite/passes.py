@@ -104,11 +104,11 @@ class PassesBench:
 
     def runs_at(self, prompts: Sequence[list[int]], rule: str) -> list[dict[int, Denoised]]:
         """The run of each prompt after each of PASSES; a complete answer stays as it is."""
-        model, scorer = self.pipeline.model, self.pipeline.scorer
+        model, guide = self.pipeline.model, self.pipeline.guide
         config = rule_config(rule, self.pipeline.plan())
         marks = [passes for passes in PASSES if passes <= config.total_steps]
         rows: list[dict[int, Denoised]] = [{} for _ in prompts]
-        batch: ContinuousBatch[int] = ContinuousBatch(model, config, scorer)
+        batch: ContinuousBatch[int] = ContinuousBatch(model, config, guide)
         for index, prompt in enumerate(prompts):
             batch.join(index, prompt, marks)
         while len(batch):

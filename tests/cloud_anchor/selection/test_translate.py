@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -31,8 +32,13 @@ TEMPLATE = ChatTemplate(None, ("", ""), ("", ""), ("", ""), "")
 
 
 def form(text: str) -> PromptForm:
-    contract = Contract.of(json.loads(text), TEMPLATE.to_json())
-    return PromptForm(Tokenizer.from_json(text), TEMPLATE, contract)
+    return form_of(json.loads(text))
+
+
+def form_of(data: dict[str, Any]) -> PromptForm:
+    """The prompt form of a parsed tokenizer.json; its answers end with `<|im_end|>` or `<|endoftext|>`."""
+    contract = Contract.of(data, TEMPLATE.to_json(), ["<|im_end|>", "<|endoftext|>"])
+    return PromptForm(Tokenizer.from_json(json.dumps(data)), TEMPLATE, contract)
 
 
 ONE, OTHER = form(json.dumps(tokenizer_json())), form(tokenizer_with_other_merges())
@@ -78,9 +84,7 @@ def run_of(
 
 
 def text_of(form: PromptForm, ids: list[int]) -> bytes:
-    return b"".join(
-        form.tokenizer.token_bytes(id_) for id_ in ids if id_ < form.contract.vocab_size and id_ != OPEN
-    )
+    return b"".join(form.tokenizer.token_bytes(id_) for id_ in ids if form.contract.is_ordinary(id_))
 
 
 TEXTS = st.text() | st.sampled_from(

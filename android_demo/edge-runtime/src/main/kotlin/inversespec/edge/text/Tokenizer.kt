@@ -7,7 +7,7 @@ import java.util.regex.Pattern
 import java.util.regex.PatternSyntaxException
 
 /**
- * A tokenizer of the Qwen2 family, from its `tokenizer.json`. Added tokens are matched first; the rest is normalised
+ * A byte-level BPE tokenizer, from its `tokenizer.json`. Added tokens are matched first; the rest is normalised
  * to NFC, split by the file's regular expression and encoded by byte-level BPE.
  *
  * Any other setting in the file is refused by name on loading, so that ids are never silently wrong.

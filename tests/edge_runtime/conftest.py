@@ -166,6 +166,7 @@ def tiny_bundle(
         return Path(made)
     pytest.importorskip("onnx")
     from convert.qwen2 import write_graph
+
     from convert.source import Checkpoint
     from convert.weights import Blockwise, Floating
 

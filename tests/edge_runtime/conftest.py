@@ -165,8 +165,7 @@ def tiny_bundle(
     if made := os.environ.get("EDGE_TEST_BUNDLE"):
         return Path(made)
     pytest.importorskip("onnx")
-    from convert.qwen2 import write_graph
-
+    from convert.decoder import write_graph
     from convert.source import Checkpoint
     from convert.weights import Blockwise, Floating
 

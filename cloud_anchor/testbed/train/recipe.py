@@ -66,15 +66,15 @@ CAUSAL_NAME = "testbed-causal"
 TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=26_000,
-        causal_steps=8_000,
+        steps=9_500,
+        causal_steps=3_000,
         knows=True,
         causal_tokens=8192,
         masked_tokens=8192,
         diffusion=True,
         causal_name=CAUSAL_NAME,
     ),
-    "testbed-qwen": TrainingRecipe("testbed-qwen", steps=5_000, causal_steps=5_000, knows=False),
+    "testbed-qwen": TrainingRecipe("testbed-qwen", steps=3_000, causal_steps=3_000, knows=False),
 }
 
 _SHARES = {

@@ -1,8 +1,8 @@
 """Right answers over few passes of the diffusion model: `python -m cloud_anchor.suite.passes`.
 
-Every commit rule after 1, 2, 3, 4, 6 and 8 passes, where answers are not complete yet, on held-out prompts of
-the tiny pair: sent as they stand (early stop) and edge-aware at several thresholds, with paired differences
-against the early stop of the threshold rule. Resumable; writes a table, a plot and JSON.
+Every commit rule after a few passes, where answers are not complete yet: sent as they stand (early stop) and
+edge-aware at several thresholds, with paired differences against the early stop of the threshold rule, for
+all answers and by their length. Resumable; writes a table, a plot and JSON.
 Responsible for the measurement. Not responsible for the rules (see `sampling.commits`).
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -30,12 +31,11 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, Selection, select
+from cloud_anchor.suite.items import Item, load_items
+from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.loading import parameters
 from cloud_anchor.suite.statistics import difference, summary
 from cloud_anchor.suite.store import Record, Store
-from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.problem import Problem
-from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import Shared, encode
@@ -48,6 +48,14 @@ BATCH = 8
 PHASE = "passes"
 EARLY_STOP = "early stop"
 BASELINE = "0.9"
+SENT_TODAY = "edge-aware 0"
+"""What is sent by default, after the threshold rule: bytes are compared with it."""
+LENGTHS: Mapping[str, tuple[int, float]] = {
+    "under 20": (0, 20),
+    "20 to 59": (20, 60),
+    "60 and more": (60, math.inf),
+}
+"""Groups of answers by the tokens of the full run: from, and below."""
 DEFAULT_RULES = ("quota", BASELINE, "eb:0.1", "apd:0.7", "product:0.3")
 
 READOUTS: dict[str, Selection] = {
@@ -95,18 +103,19 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
 class PassesBench:
     """A pipeline with an edge model, and the rules that are compared.
 
-    edge_parameters: of the edge model, for the compute figure.
+    edge_parameters: of the edge model, for the compute figure. passes: after which runs are read, ascending.
     """
 
     pipeline: Pipeline
     rules: Sequence[str]
     edge_parameters: int
+    passes: Sequence[int] = PASSES
 
     def runs_at(self, prompts: Sequence[list[int]], rule: str) -> list[dict[int, Denoised]]:
-        """The run of each prompt after each of PASSES; a complete answer stays as it is."""
+        """The run of each prompt after each of `passes`; a complete answer stays as it is."""
         model, guide = self.pipeline.model, self.pipeline.guide
         config = rule_config(rule, self.pipeline.plan())
-        marks = [passes for passes in PASSES if passes <= config.total_steps]
+        marks = [passes for passes in self.passes if passes <= config.total_steps]
         rows: list[dict[int, Denoised]] = [{} for _ in prompts]
         batch: ContinuousBatch[int] = ContinuousBatch(model, config, guide)
         for index, prompt in enumerate(prompts):
@@ -118,29 +127,27 @@ class PassesBench:
                 }
         return rows
 
-    def items(self, group: Sequence[tuple[str, Problem]]) -> Iterator[Record]:
+    def measure(self, group: Sequence[Item]) -> Iterator[Record]:
         """The records of some prompts, which are denoised together."""
-        prompts = [self.pipeline.form.ids(problem.prompt) for _, problem in group]
+        prompts = [self.pipeline.form.ids(item.prompt) for item in group]
         whole = replace(self.pipeline.plan(), commit="quota", stop="complete")
         full = denoise(self.pipeline.model, prompts, whole)
         runs = {rule: self.runs_at(prompts, rule) for rule in self.rules}
-        for index, (name, problem) in enumerate(group):
+        for index, item in enumerate(group):
             reference = self._text(full[index].answer)
             cells = {
-                rule: {
-                    str(passes): self._cells(run, problem, reference) for passes, run in rows[index].items()
-                }
+                rule: {str(passes): self._cells(run, item, reference) for passes, run in rows[index].items()}
                 for rule, rows in runs.items()
             }
             yield {
-                "id": name,
-                "family": problem.family,
+                "id": item.id,
+                "family": item.benchmark,
                 "tokens": len(full[index].answer),
-                "full": {"right": is_right(problem, reference), "steps": full[index].steps},
+                "full": {"right": is_right(item, reference), "steps": full[index].steps},
                 "rules": cells,
             }
 
-    def _cells(self, run: Denoised, problem: Problem, reference: str) -> Record:
+    def _cells(self, run: Denoised, item: Item, reference: str) -> Record:
         """The figures of one run, by what is sent of it."""
         contract = self.pipeline.form.contract
         found = {}
@@ -153,7 +160,7 @@ class PassesBench:
             if walk is not None:
                 passes, tokens = passes + walk.passes, tokens + walk.tokens
             found[name] = {
-                "right": float(is_right(problem, text)),
+                "right": float(is_right(item, text)),
                 "f1": word_f1(text, reference),
                 "bytes": len(encode(selected.anchors, Shared(contract, run.prompt_ids), extras=run.extras())),
                 "sent": len(selected.anchors),
@@ -174,49 +181,63 @@ class PassesBench:
         return self.pipeline.form.tokenizer.decode(list(ids))
 
 
-def measure_passes(bench: PassesBench, problems: Sequence[Problem], store: Store) -> Iterator[None]:
+def measure_passes(bench: PassesBench, items: Sequence[Item], store: Store) -> Iterator[None]:
     """Measures what the store does not have yet; yields after each prompt."""
     done = store.records(PHASE)
-    left = [(f"{index:04d}", problem) for index, problem in enumerate(problems)]
-    left = [(name, problem) for name, problem in left if name not in done]
+    left = [item for item in items if item.id not in done]
     for begin in range(0, len(left), BATCH):
-        for record in bench.items(left[begin : begin + BATCH]):
+        for record in bench.measure(left[begin : begin + BATCH]):
             store.add(PHASE, record)
             yield
 
 
 def summarise_passes(records: Sequence[Record], rules: Sequence[str]) -> list[Record]:
-    """One row per number of passes, rule and readout: means, and for right and F1 the interval and the paired
-    difference to the early stop of the threshold rule (of the first rule where that is not measured).
+    """One row per number of passes, rule and readout: means with their intervals, and paired differences.
+
+    Right and F1 are compared with the early stop of the threshold rule (of the first rule where that is not
+    measured), bytes with what is sent of it by default.
     """
     baseline = BASELINE if BASELINE in rules else rules[0]
     rows = []
-    for passes in (str(passes) for passes in PASSES if str(passes) in records[0]["rules"][rules[0]]):
-        plain = [record["rules"][baseline][passes][EARLY_STOP] for record in records]
+    for passes in sorted(records[0]["rules"][rules[0]], key=int):
+        plain = {name: [record["rules"][baseline][passes][name] for record in records] for name in READOUTS}
+        against = {"right": plain[EARLY_STOP], "f1": plain[EARLY_STOP], "bytes": plain[SENT_TODAY]}
         for rule in rules:
             for readout in READOUTS:
                 cells = [record["rules"][rule][passes][readout] for record in records]
                 row: Record = {"passes": int(passes), "rule": rule, "readout": readout, "n": len(cells)}
                 row |= {name: sum(cell[name] for cell in cells) / len(cells) for name in VALUES}
-                for name in ("right", "f1"):
+                for name, others in against.items():
                     values = [cell[name] for cell in cells]
-                    paired = difference(values, [cell[name] for cell in plain])
+                    paired = difference(values, [cell[name] for cell in others])
                     row[f"{name}_interval"] = [summary(values).low, summary(values).high]
                     row[f"{name}_difference"] = paired.summary.to_json() | {"verdict": paired.verdict}
                 rows.append(row)
     return rows
 
 
-def passes_table(report: Record) -> Table:
-    full = report["full"]
+def by_length(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records in the groups of LENGTHS that have any."""
+    groups = {
+        name: [record for record in records if low <= record["tokens"] < high]
+        for name, (low, high) in LENGTHS.items()
+    }
+    return {name: found for name, found in groups.items() if found}
+
+
+def passes_table(report: Record, length: str | None = None) -> Table:
+    """All answers, or those of one of the report's lengths."""
+    part = report if length is None else report["lengths"][length]
+    full = part["full"]
     table = Table(
-        title=f"After few passes of the diffusion model, {report['prompts']} held-out prompts (full run: "
-        f"right {full['right']:.3f} after {full['steps']:.1f} passes)"
+        title=f"After few passes of the diffusion model, {part['prompts']} held-out prompts"
+        + (f" with answers of {length} tokens" if length else "")
+        + f" (full run: right {full['right']:.3f} after {full['steps']:.1f} passes)"
     )
     columns = ("passes", "rule", "sent as", "right", "difference [95%]", "F1", "difference [95%]", "bytes")
-    for column in (*columns, "passes run", "edge passes", "GFLOP"):
+    for column in (*columns, "difference [95%]", "passes run", "edge passes", "GFLOP"):
         table.add_column(column, justify="right")
-    for row in report["rows"]:
+    for row in part["rows"]:
         table.add_row(
             str(row["passes"]),
             row["rule"],
@@ -226,41 +247,48 @@ def passes_table(report: Record) -> Table:
             f"{row['f1']:.3f}",
             _difference(row["f1_difference"]),
             f"{row['bytes']:.1f}",
+            _difference(row["bytes_difference"], digits=1),
             f"{row['steps']:.2f}",
             f"{row['edge_passes']:.2f}",
             f"{row['gflop']:.2f}",
             end_section=row["readout"] == list(READOUTS)[-1],
         )
     table.caption = (
-        f"differences: paired, to the early stop of rule {report['baseline']} after as many passes"
+        f"differences: paired, to rule {report['baseline']} after as many passes; right and F1 to its early "
+        f"stop, bytes to {SENT_TODAY}"
     )
     return table
 
 
-def _difference(found: Record) -> str:
-    return f"{found['mean']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+def _difference(found: Record, digits: int = 3) -> str:
+    return f"{found['mean']:+.{digits}f} [{found['low']:+.{digits}f}, {found['high']:+.{digits}f}]"
 
 
 def plot_passes(report: Record) -> bytes:
-    """Right answers and F1 over passes, a column a readout and a line a rule, as PNG."""
+    """Right answers and F1 over passes, a column a readout and a line a rule, as PNG; below, right answers by
+    length.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 7), layout="constrained")
-    grid = figure.subplots(2, len(READOUTS), sharex=True, sharey="row")
-    for line, (metric, says) in enumerate((("right", "right answers"), ("f1", "F1 against the full run"))):
+    metrics = [("right", "right answers", report), ("f1", "F1 against the full run", report)]
+    metrics += [("right", f"right, {name} tokens", part) for name, part in report["lengths"].items()]
+    figure = Figure(figsize=(13, 3.4 * len(metrics)), layout="constrained")
+    grid = figure.subplots(len(metrics), len(READOUTS), sharex=True, sharey="row")
+    for line, (metric, says, part) in enumerate(metrics):
         for axes, readout in zip(grid[line], READOUTS, strict=True):
             for index, rule in enumerate(report["rules"]):
-                rows = [r for r in report["rows"] if (r["rule"], r["readout"]) == (rule, readout)]
+                rows = [r for r in part["rows"] if (r["rule"], r["readout"]) == (rule, readout)]
                 steps, values = [r["passes"] for r in rows], [r[metric] for r in rows]
                 low, high = zip(*(r[f"{metric}_interval"] for r in rows), strict=True)
                 axes.plot(steps, values, marker="osD^vpPX*"[index % 9], markersize=4, label=rule)
                 axes.fill_between(steps, low, high, alpha=0.08)
             if metric == "right":
-                axes.axhline(report["full"]["right"], linestyle=":", color="black", linewidth=0.8)
+                axes.axhline(part["full"]["right"], linestyle=":", color="black", linewidth=0.8)
+            if not line:
                 axes.set_title(readout, fontsize=9)
-            else:
+            if line + 1 == len(metrics):
                 axes.set_xlabel("passes of the diffusion model")
-        grid[line][0].set_ylabel(says)
+        grid[line][0].set_ylabel(f"{says} (N = {part['prompts']})")
     grid[0][0].legend(fontsize=7)
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=110)
@@ -274,8 +302,17 @@ def main(argv: list[str] | None = None) -> int:
         epilog="example: python -m cloud_anchor.suite.passes -o results/passes --rules 0.9 product:0.3@0.8",
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FOLDER", help="results, resumable")
+    parser.add_argument("--data", default="tiny", metavar="SOURCE", help="see python -m cloud_anchor.suite")
     parser.add_argument("--prompts", type=int, default=200, metavar="N", help="how many (200)")
-    parser.add_argument("--seed", type=int, default=0, help="which problems")
+    parser.add_argument("--seed", type=int, default=0, help="which prompts")
+    parser.add_argument(
+        "--passes",
+        nargs="+",
+        type=int,
+        default=list(PASSES),
+        metavar="N",
+        help=f"after which passes (default: {' '.join(map(str, PASSES))})",
+    )
     parser.add_argument(
         "--rules",
         nargs="+",
@@ -291,38 +328,50 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.prompts < 1:
         parser.error(f"--prompts: expected at least 1, found {args.prompts}")
+    if min(args.passes) < 1:
+        parser.error(f"--passes: expected at least 1, found {min(args.passes)}")
+    args.passes = sorted(set(args.passes))
     return run_command("passes", lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
     for rule in args.rules:
         rule_config(rule, DenoiseConfig())  # a wrong one fails before a model is loaded
+    items = load_items([args.data], args.prompts, args.seed)
     edge = EdgeRuntime.open(args.edge, args.variant, threads=args.threads)
     pipeline = Pipeline.open(args.model, edge=edge, device="cpu")
     pipeline.require_one_vocabulary("passes")
-    bench = PassesBench(pipeline, args.rules, parameters(edge.bundle.manifest.model))
-    settings = {"model": args.model, "seed": args.seed, "rules": args.rules, "passes": PASSES}
+    if args.passes[0] > pipeline.plan().total_steps:
+        raise RequestError(
+            f"--passes: expected at most the {pipeline.plan().total_steps} steps of the plan, "
+            f"found {args.passes[0]}"
+        )
+    bench = PassesBench(pipeline, args.rules, parameters(edge.bundle.manifest.model), args.passes)
+    settings = {"model": args.model, "data": args.data, "seed": args.seed}
+    settings |= {"rules": args.rules, "passes": args.passes}
     ranking = edge.bundle.manifest.fingerprint(edge.bundle.variant_name).hex()
     store = Store(args.out, settings | {"ranking": ranking})
-    problems = held_out_problems(args.prompts, args.seed)
     left = max(0, args.prompts - len(store.records(PHASE)))
-    for _ in track(measure_passes(bench, problems, store), "prompts", left, console=Console(stderr=True)):
+    for _ in track(measure_passes(bench, items, store), "prompts", left, console=Console(stderr=True)):
         pass
     records = list(store.records(PHASE).values())[: args.prompts]
-    report = {
-        "prompts": len(records),
-        "rules": args.rules,
-        "baseline": BASELINE if BASELINE in args.rules else args.rules[0],
-        "full": {
-            name: sum(record["full"][name] for record in records) / len(records)
-            for name in ("right", "steps")
-        },
-        "rows": summarise_passes(records, args.rules),
-    }
+    report = {"rules": args.rules, "baseline": BASELINE if BASELINE in args.rules else args.rules[0]}
+    report |= _part(records, args.rules)
+    report["lengths"] = {name: _part(found, args.rules) for name, found in by_length(records).items()}
     store.write("passes.json", json.dumps(report, indent=1) + "\n")
     write_whole(args.out / "passes.png", plot_passes(report))
-    Console(width=None if sys.stdout.isatty() else 170).print(passes_table(report))
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for length in (None, *report["lengths"]):
+        console.print(passes_table(report, length))
     return 0
+
+
+def _part(records: Sequence[Record], rules: Sequence[str]) -> Record:
+    """The figures of some records."""
+    full = {
+        name: sum(record["full"][name] for record in records) / len(records) for name in ("right", "steps")
+    }
+    return {"prompts": len(records), "full": full, "rows": summarise_passes(records, rules)}
 
 
 if __name__ == "__main__":

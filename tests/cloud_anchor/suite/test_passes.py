@@ -45,7 +45,6 @@ def cell(right: float, f1: float) -> dict[str, float]:
 
 
 def test_differences_are_paired_with_the_threshold_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "PASSES", (1,))
     monkeypatch.setattr(passes, "READOUTS", {passes.EARLY_STOP: None, "edge-aware 0": None})
     plain, better = [(0.0, 0.2), (1.0, 0.6), (0.0, 0.4)], [(1.0, 0.5), (1.0, 0.9), (1.0, 0.7)]
     records = [
@@ -67,7 +66,20 @@ def test_differences_are_paired_with_the_threshold_rule(monkeypatch: pytest.Monk
     assert found["f1_difference"]["mean"] == pytest.approx(0.3)
     assert found["f1_difference"]["low"] == pytest.approx(0.3), "all pairs differ alike"
     assert found["f1_difference"]["verdict"] == "higher"
+    assert found["bytes_difference"]["mean"] == 0
     assert rows[3]["f1_difference"]["verdict"] == "undecided"
+
+
+def test_answers_are_grouped_by_length() -> None:
+    records = [{"tokens": tokens} for tokens in (3, 19, 60, 200)]
+    assert passes.by_length(records) == {"under 20": records[:2], "60 and more": records[2:]}
+
+
+@pytest.mark.parametrize("given", ["0", "-1"])
+def test_passes_are_checked(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        passes.main(["-o", str(tmp_path), "--passes", "1", given])
+    assert "--passes: expected at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(
@@ -76,12 +88,13 @@ def test_differences_are_paired_with_the_threshold_rule(monkeypatch: pytest.Monk
 def test_prompts_are_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = ["-o", str(tmp_path), "--threads", "1", "--rules", "0.9", "product:0.3"]
+    base = ["-o", str(tmp_path), "--threads", "1", "--passes", "2", "1", "--rules", "0.9", "product:0.3"]
     assert passes.main([*base, "--prompts", "1"]) == 0
-    assert "paired, to the early stop of rule 0.9" in capsys.readouterr().out
+    assert "right and F1 to its early stop" in capsys.readouterr().out
     assert (tmp_path / "passes.png").read_bytes().startswith(b"\x89PNG")
     report = json.loads((tmp_path / "passes.json").read_text())
-    assert len(report["rows"]) == len(passes.PASSES) * 2 * len(passes.READOUTS)
+    assert len(report["rows"]) == 2 * 2 * len(passes.READOUTS)
+    assert [part["prompts"] for part in report["lengths"].values()] == [1]
     for row in report["rows"]:
         guided, walked = row["rule"] == "product:0.3", row["readout"] != passes.EARLY_STOP
         assert row["steps"] <= row["passes"]
@@ -92,7 +105,7 @@ def test_prompts_are_measured_once(
     def fail(*_: Any) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(passes.PassesBench, "items", fail)
+    monkeypatch.setattr(passes.PassesBench, "measure", fail)
     assert passes.main([*base, "--prompts", "1"]) == 0
     assert passes.main([*base[:-1], "--prompts", "1"]) == 2
     assert "another rules" in capsys.readouterr().err

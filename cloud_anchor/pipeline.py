@@ -45,6 +45,11 @@ class PipelineResult:
     anchors: AnchorSet
     walk: EdgeWalk | None
 
+    @property
+    def draft(self) -> Sequence[int]:
+        """The text that the device is expected to write."""
+        return self.walk.text if self.walk else self.run.predicted_answer
+
     def payload(
         self,
         form: PromptForm,
@@ -76,7 +81,7 @@ class PipelineResult:
             codec,
             self.run.extras(self.prompt if embed_prompt else None),
             tolerance=tolerance,
-            draft=self.walk.text if self.walk else self.run.predicted_answer,
+            draft=self.draft,
         )
 
 

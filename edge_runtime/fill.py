@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _STARTED = time.perf_counter()
 
 KEY_VARIABLE = "CLOUD_ANCHOR_KEY"
+CODECS = ("compact", "predictive")
+"""Codecs that a service may be asked for."""
 MAX_PROMPT_FILE_BYTES = 1 << 20
 
 _EPILOG = """\
@@ -160,6 +162,12 @@ def add_service(parser: argparse.ArgumentParser) -> None:
         help="write at once and refine the text as payloads come; default: on a terminal",
     )
     group.add_argument(
+        "--codec",
+        choices=CODECS,
+        help="of its payloads; predictive: fewest bytes, one pass of this model per token, and where this "
+        "device's numbers differ from the service's, compact by itself; default: the service's own choice",
+    )
+    group.add_argument(
         "--timeout", type=float, default=15.0, metavar="S", help="most seconds to wait for it (default 15)"
     )
     group.add_argument(
@@ -236,7 +244,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _report_failure(answer: Answer[Token | Retract]) -> None:
-    """Reports a failure of the service, even with --quiet: the answer is not what it would have been."""
+    """Reports failures of the service, even with --quiet: the answer is not what it would have been."""
+    if answer.service and answer.service.fell_back:
+        print(f"fill: {answer.service.fell_back}; asked for it", file=sys.stderr, flush=True)
     if answer.service and answer.service.failure:
         how = "without more of it" if answer.service.payload_bytes else "alone"
         print(f"fill: {answer.service.failure}; this device answers {how}", file=sys.stderr, flush=True)
@@ -259,7 +269,7 @@ def _open_service(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRun
     if client.exposes_key:
         print("fill: the key goes over the network unencrypted; use https", file=sys.stderr)
     edge = _runtime(args, choose_bundle(client, args.model))
-    options = ServiceOptions(tuple(args.fractions), stream, not args.no_fallback)
+    options = ServiceOptions(tuple(args.fractions), stream, not args.no_fallback, args.codec)
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
 

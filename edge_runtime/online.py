@@ -1,8 +1,9 @@
 """Answers with an anchor service: anchors are fetched while the device loads its model and decodes.
 
-Responsible for decoding received payloads, for the choice of a bundle before there is a payload, and for the
-fallback: where the service cannot be reached the device answers alone, and the answer's report says so. Not
-responsible for HTTP (see `client`) or for terminals.
+Responsible for decoding received payloads, for the choice of a bundle before there is a payload, and for
+both fallbacks: where the service cannot be reached the device answers alone; where its predictions are not
+those of a predictive payload it asks for a compact one. The answer's report says so. Not responsible for HTTP
+(see `client`) or for terminals.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from edge_runtime.decode.answer import Answer, ServiceReport
 from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.errors import CloudUnavailableError
-from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, Base, Shared, decode
+from edge_runtime.runtime import EdgeRuntime, FillRequest
+from payload import AnchorSet, Base, Codec, Shared, decode, peek
 from payload.anchors import MAX_CANVAS
+from payload.errors import FingerprintError
 
 GRACE_SECONDS = 2.0
 """Beyond the client's timeout, for its thread to report: a name lookup cannot be interrupted."""
@@ -37,11 +39,14 @@ class ServiceOptions:
                `stream`, a stream of them. Empty is the service's own choice.
     stream:    decode at once and refine the answer as payloads arrive, instead of waiting for the payload.
     fallback:  answer without anchors where the service cannot be reached, instead of failing.
+    codec:     label of the codec of the payloads, "compact" or "predictive". None is the service's own
+               choice. A predictive payload that this device cannot decode is replaced by a compact one.
     """
 
     fractions: tuple[float, ...] = ()
     stream: bool = False
     fallback: bool = True
+    codec: str | None = None
 
 
 class ServiceRequest:
@@ -59,6 +64,7 @@ class ServiceRequest:
         self.options = options or ServiceOptions()
         self.report = ServiceReport()
         self._feed = AnchorFeed()
+        self._request: FillRequest | None = None  # of a predictive payload at hand: its tokens are known
 
     def start(self) -> ServiceRequest:
         """Sends the request in a daemon thread, and begins to load the model."""
@@ -81,6 +87,10 @@ class ServiceRequest:
         else:
             self._feed.newer(0, self._timeout)
             self._check_arrival()
+            if self._request is not None:
+                answer: Answer[Token | Retract] = self.edge.fill(self._request, options)
+                answer.service = self.report
+                return answer
             prompt_ids = self.edge.prompt_ids(self.prompt)
             tokens = fill(self.edge.engine, prompt_ids, self._anchors(), options, stats)
         return Answer(
@@ -115,20 +125,24 @@ class ServiceRequest:
         error: BaseException | None = None
         try:
             try:
-                self._decode(self._payloads())
+                try:
+                    self._decode(self._payloads(self.options.codec))
+                except FingerprintError as other:
+                    self.report.fell_back = str(other)
+                    self._decode(self._payloads(Codec.COMPACT.label))
             except CloudUnavailableError as failure:
                 self._fail(str(failure))
         except BaseException as failure:  # the reader of the feed raises it
             error = failure
         self._feed.close(error)
 
-    def _payloads(self) -> Iterable[ReceivedPayload]:
+    def _payloads(self, codec: str | None) -> Iterable[ReceivedPayload]:
         contract = self.edge.bundle.contract.identity
         if self.options.stream:
             fractions = list(self.options.fractions) or None
-            return self.client.stream(self.prompt, fractions=fractions, contract=contract)
+            return self.client.stream(self.prompt, fractions=fractions, contract=contract, codec=codec)
         fraction = self.options.fractions[0] if self.options.fractions else None
-        data = self.client.fetch(self.prompt, fraction=fraction, contract=contract)
+        data = self.client.fetch(self.prompt, fraction=fraction, contract=contract, codec=codec)
         return [ReceivedPayload(data, delta=False)]
 
     def _decode(self, payloads: Iterable[ReceivedPayload]) -> None:
@@ -136,9 +150,15 @@ class ServiceRequest:
         bundle = self.edge.bundle
         base: Base | None = None
         for received in payloads:
-            previous = base if received.delta else None
-            shared = Shared(bundle.contract, prompt_ids, bundle.tokenizer, previous)
-            anchors = decode(received.data, shared)
+            predictive = peek(received.data).codec is Codec.PREDICTIVE
+            if predictive and not self.options.stream:
+                self._request = self.edge.read(received.data, self.prompt)
+                anchors = self._request.anchors
+            else:
+                previous = base if received.delta else None
+                predictor = self.edge.predictive_model.predictor(prompt_ids) if predictive else None
+                shared = Shared(bundle.contract, prompt_ids, bundle.tokenizer, previous, predictor)
+                anchors = decode(received.data, shared)
             base = Base(received.data, anchors)
             self.report.payload_bytes.append(len(received.data))
             self._feed.put(anchors)

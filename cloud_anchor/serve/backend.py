@@ -12,9 +12,13 @@ from typing import Any, Protocol
 
 from cloud_anchor.serve.jobs import ServedPayload
 from cloud_anchor.serve.settings import Limits
+from payload import Codec
 
 Message = tuple[str, str]
 """Role and content."""
+
+CODECS = (Codec.COMPACT.label, Codec.PREDICTIVE.label)
+"""Labels of the codecs that a request may ask for; the first is the default."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class AnchorRequest:
     fractions: shares of the planned steps in (0, 1], one payload after each. steps: a number
                of steps instead, for one payload.
     order:     order of commits. stop: stopping rule. select: selection of anchors.
-    max_bytes: byte budget of a payload.
+    max_bytes: byte budget of a payload. codec: label of the codec of its body.
     contract:  identity of the device's contract, to be compared with the service's.
     deadline:  seconds from the time at which the request reaches the engine.
     self_contained: every payload can be decoded without the one before it.
@@ -37,6 +41,7 @@ class AnchorRequest:
     stop: str | None = None
     select: str | None = None
     max_bytes: int | None = None
+    codec: str | None = None
     model: str | None = None
     contract: str | None = None
     deadline: float | None = None
@@ -49,7 +54,8 @@ class ServiceInfo:
 
     canvas, total_steps: of a full run. steps: of a request that does not set any.
     prompt_tokens: largest prompt, the template's tokens included.
-    selections: values of `select`; the first is the default. budget: True where `max_bytes` is supported.
+    selections, codecs: values of `select` and `codec`; the first is the default.
+    budget: True where `max_bytes` is supported.
     """
 
     model: str
@@ -60,6 +66,7 @@ class ServiceInfo:
     steps: int
     prompt_tokens: int
     selections: tuple[str, ...]
+    codecs: tuple[str, ...]
     budget: bool
     orders: tuple[str, ...]
     stops: tuple[str, ...]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 
 from cloud_anchor.errors import CloudError, NothingToSendError
-from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.pipeline import Pipeline, PipelineResult
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.select import Selection
@@ -37,7 +37,7 @@ from cloud_anchor.serve.errors import (
 from cloud_anchor.serve.jobs import EngineLoad, Job, JobEvent, ServedPayload, Throughput
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError
-from payload import AnchorSet, Base, PayloadError, Shared, encode
+from payload import Base, Codec, PayloadError, Shared, encode
 
 log = logging.getLogger("cloud_anchor.serve")
 
@@ -260,8 +260,8 @@ class BatchEngine:
             self._encode([each for each in found if each is not None])
 
     def _encode(self, finished: Sequence[FinishedRun]) -> None:
-        """Deliver the payloads of runs; those of one selection are selected together."""
-        waiting: dict[Selection, list[FinishedRun]] = {}
+        """Deliver the payloads of runs; those of one selection and codec are selected together."""
+        waiting: dict[tuple[Selection, str], list[FinishedRun]] = {}
         for each in finished:
             if each.job.cancelled:
                 self._end(each.job)
@@ -271,16 +271,17 @@ class BatchEngine:
             except (EdgeError, PayloadError) as error:
                 self._end(each.job, refused(error))
             else:
-                waiting.setdefault(each.job.selection, []).append(each._replace(run=run))
-        for selection, group in waiting.items():
+                kind = each.job.selection, each.job.codec
+                waiting.setdefault(kind, []).append(each._replace(run=run))
+        for (selection, codec), group in waiting.items():
             try:
-                anchors = self._anchors(selection, [each.run for each in group])
+                results = self._select(selection, codec, [each.run for each in group])
             except Exception:
                 for each in group:  # alone, so that only the jobs that fail get an error
                     self._deliver(each, None)
             else:
-                for each, selected in zip(group, anchors, strict=True):
-                    self._deliver(each, selected)
+                for each, result in zip(group, results, strict=True):
+                    self._deliver(each, result)
 
     def _translated(self, finished: FinishedRun) -> Denoised:
         """The run in the edge's vocabulary."""
@@ -289,13 +290,13 @@ class BatchEngine:
             return run
         return self.pipeline.translation.translate(run, job.edge_prompt_ids)
 
-    def _deliver(self, finished: FinishedRun, anchors: AnchorSet | None) -> None:
-        """Deliver the payload of a run, or the error; anchors: None to select them first."""
+    def _deliver(self, finished: FinishedRun, result: PipelineResult | None) -> None:
+        """Deliver the payload of a run, or the error; result: None to select its anchors first."""
         job, run, last = finished
         try:
-            if anchors is None:
-                (anchors,) = self._anchors(job.selection, [run])
-            served = self._payload(job, run, anchors, last)
+            if result is None:
+                (result,) = self._select(job.selection, job.codec, [run])
+            served = self._payload(job, result, last)
         except (CloudError, EdgeError, PayloadError) as error:
             self._end(job, refused(error))
         except Exception as error:
@@ -307,30 +308,47 @@ class BatchEngine:
             elif not job.cancelled:
                 job.deliver(served)
 
-    def _payload(self, job: Job, run: Denoised, anchors: AnchorSet, last: bool) -> ServedPayload:
-        """The payload of anchors: a delta where they only add to the last ones, else self-contained."""
-        shared, extras = Shared(anchors.contract, run.prompt_ids), run.extras()
+    def _payload(self, job: Job, result: PipelineResult, last: bool) -> ServedPayload:
+        """The payload of a result: a delta where it only adds to the last one, else self-contained."""
+        run, anchors = result.run, result.anchors
+        predictor = None
+        if job.codec == Codec.PREDICTIVE.label and self.pipeline.predictive_model is not None:
+            predictor = self.pipeline.predictive_model.predictor(run.prompt_ids)
+        shared = Shared(anchors.contract, run.prompt_ids, predictor=predictor)
+
+        def written(shared: Shared) -> bytes:
+            return encode(
+                anchors,
+                shared,
+                job.codec,
+                run.extras(),
+                tolerance=self.pipeline.tolerance,
+                draft=result.draft,
+            )
+
         data, delta = None, False
         if job.base is not None and not job.self_contained:
             # Refused where an anchor that was sent has changed since.
             with suppress(PayloadError):
-                data, delta = encode(anchors, replace(shared, base=job.base), extras=extras), True
-        data = data or encode(anchors, shared, extras=extras)
+                data, delta = written(replace(shared, base=job.base)), True
+        data = data or written(shared)
         job.base = Base(data, anchors)
         return ServedPayload(
             data, len(anchors), anchors.length, run.steps, run.total_steps, run.canvas, delta=delta, last=last
         )
 
-    def _anchors(self, selection: Selection, runs: Sequence[Denoised]) -> list[AnchorSet]:
-        """The anchors of runs. One run with nothing to send has none; several raise NothingToSendError."""
+    def _select(self, selection: Selection, codec: str, runs: Sequence[Denoised]) -> list[PipelineResult]:
+        """The results of runs. One run with nothing to send has no anchors; several raise
+        NothingToSendError.
+        """
         try:
-            results = self.pipeline.select([""] * len(runs), runs, selection)
+            return self.pipeline.select([""] * len(runs), runs, selection, codec)
         except NothingToSendError:
             if len(runs) > 1:
                 raise
             # Not an error: without anchors the device decodes the whole response by itself.
-            return [runs[0].anchors({}, self.pipeline.form.contract, None)]
-        return [result.anchors for result in results]
+            none = runs[0].anchors({}, self.pipeline.form.contract, None)
+            return [PipelineResult("", runs[0], none, None)]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.errors import ServiceError
-from payload import Base
+from payload import Base, Codec
 
 HALF_LIFE = 5.0
 """Seconds of work after which a measurement counts half."""
@@ -50,6 +50,7 @@ class Job:
     time_limit:    seconds in which the last payload has to be there. deadline: the same as time.monotonic().
     deliver:       called from an engine thread; the last call brings a ServedPayload that is `last`, or an
                    error.
+    codec:         label of the codec of every payload.
     self_contained: every payload can be decoded without the one before it.
     cancelled:     set where no client waits for it any more.
     """
@@ -60,6 +61,7 @@ class Job:
     selection: Selection
     time_limit: float
     deliver: Callable[[JobEvent], None]
+    codec: str = Codec.COMPACT.label
     self_contained: bool = False
     cancelled: bool = False
     base: Base | None = None

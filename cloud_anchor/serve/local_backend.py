@@ -17,7 +17,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
-from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
+from cloud_anchor.serve.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batch_engine import BatchEngine, StepObserver
 from cloud_anchor.serve.errors import ServiceError, refused, too_late
 from cloud_anchor.serve.jobs import Job, JobEvent, ServedPayload
@@ -63,6 +63,7 @@ class LocalBackend:
             steps=self.config.run_steps,
             prompt_tokens=self.pipeline.model.context - self._min_canvas,
             selections=(default, *(how for how in usable if how != default)),
+            codecs=CODECS if self.pipeline.predictive_model is not None else CODECS[:1],
             budget=self.pipeline.scorer is not None,
             orders=ORDERS,
             stops=tuple(STOPS),
@@ -142,6 +143,14 @@ class LocalBackend:
                 repr(request.select),
                 "Choose one of these: this service has no edge model beside it.",
             )
+        if request.codec is not None and request.codec not in self.info.codecs:
+            raise ServiceError(
+                422,
+                "invalid_request",
+                f"codec to be one of {', '.join(self.info.codecs)}",
+                repr(request.codec),
+                "Choose one of these: this service has no edge model beside it.",
+            )
         how = request.select or self.info.selections[0]
         if request.max_bytes is not None and how != EDGE_AWARE:
             raise ServiceError(
@@ -214,6 +223,7 @@ class LocalBackend:
             selection,
             time_limit,
             deliver,
+            codec=request.codec or self.info.codecs[0],
             self_contained=request.self_contained,
         )
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from cloud_anchor.sampling.config import ORDERS
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS
-from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
+from cloud_anchor.serve.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.settings import MIN_DEADLINE, MIN_PAYLOAD_BYTES
 from payload.header import MAX_PAYLOAD_BYTES
 
@@ -84,6 +84,10 @@ class _PromptFields(_StrictModel):
         description="Which tokens are sent: what is committed (paper), what is predicted (confidence), or "
         "what of that the edge model would not write by itself (edge-aware)."
     )
+    codec: Literal[CODECS] | None = _optional(  # type: ignore[valid-type]
+        description="Codec of the payload: compact, or predictive, which takes the fewest bytes and is "
+        "decoded with the edge model's bundle, default variant."
+    )
     model: str | None = _optional(description="Refused where the service has another one.")
     contract: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = _optional(
         description="Identity of the device's contract: refused where it differs."
@@ -103,6 +107,7 @@ class _PromptFields(_StrictModel):
             "order": self.order,
             "stop": self.stop,
             "select": self.select,
+            "codec": self.codec,
             "model": self.model,
             "contract": self.contract,
             "deadline": self.deadline,
@@ -187,6 +192,7 @@ class ContractAnswer(BaseModel):
     steps: int
     prompt_tokens: int
     selections: list[str]
+    codecs: list[str]
     orders: list[str]
     stops: list[str]
     deadline: float
@@ -222,6 +228,7 @@ def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
     for name in ("AnchorsBody", "StreamBody"):
         fields = bodies[name]["properties"]
         fields["select"]["enum"] = list(info.selections)
+        fields["codec"]["enum"] = list(info.codecs)
         fields["deadline"]["maximum"] = info.limits.deadline
         fields["messages"]["maxItems"] = info.limits.messages
     anchors = bodies["AnchorsBody"]

@@ -20,11 +20,14 @@ T_co = TypeVar("T_co", covariant=True)
 class ServiceReport:
     """The part of an anchor service in an answer; filled in as payloads arrive.
 
-    payload_bytes: sizes of the payloads received.
+    payload_bytes: sizes of the payloads received and decoded.
+    fell_back:     the reason why payloads of codec compact were asked for in place of predictive ones; None
+                   where that was not necessary.
     failure:       the reason why there is none, or not all of them; None where all arrived.
     """
 
     payload_bytes: list[int] = field(default_factory=list)
+    fell_back: str | None = None
     failure: str | None = None
 
 

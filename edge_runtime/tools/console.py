@@ -141,7 +141,11 @@ def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load
         result["refused"] = stats.refused
     if answer.service:
         service = answer.service
-        result["service"] = {"payload_bytes": service.payload_bytes, "trouble": service.failure}
+        result["service"] = {
+            "payload_bytes": service.payload_bytes,
+            "fell_back": service.fell_back,
+            "trouble": service.failure,
+        }
     return result
 
 

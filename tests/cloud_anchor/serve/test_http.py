@@ -22,7 +22,7 @@ from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.keys import ApiKeys
 from cloud_anchor.serve.settings import MIN_PAYLOAD_BYTES
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, Base, Extras, Shared, decode, encode, peek
+from payload import AnchorSet, Base, Codec, Extras, Shared, decode, encode, peek
 from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
 
 PROMPT = "Where does the river end?"
@@ -91,6 +91,42 @@ def test_no_more_bytes_than_allowed(client: Client, pipeline: Pipeline) -> None:
     whole = client.anchors(prompt=PROMPT, fraction=1.0).body
     cut = client.anchors(prompt=PROMPT, fraction=1.0, max_bytes=MIN_PAYLOAD_BYTES).body
     assert len(cut) <= MIN_PAYLOAD_BYTES < len(whole)
+
+
+def predictive(pipeline: Pipeline, base: Base | None = None) -> Shared:
+    assert pipeline.predictive_model is not None
+    predictor = pipeline.predictive_model.predictor(pipeline.form.ids(PROMPT))
+    return Shared(pipeline.form.contract, predictor=predictor, base=base)
+
+
+def test_the_codec_is_the_one_asked_for(client: Client, pipeline: Pipeline) -> None:
+    assert client.ask("GET", "/v1/contract").json["codecs"] == ["compact", "predictive"]
+    plain = client.anchors(prompt=PROMPT)
+    assert client.anchors(prompt=PROMPT, codec="compact").body == plain.body
+    reply = client.anchors(prompt=PROMPT, codec="predictive")
+    assert peek(reply.body).codec is Codec.PREDICTIVE
+    (made,) = pipeline.make([PROMPT], replace(PLAN, steps=4))
+    assert reply.body == pipeline.payload(made, Codec.PREDICTIVE)
+    assert decode(reply.body, predictive(pipeline)) == made.anchors
+    most = len(reply.body) - 1
+    short = client.anchors(prompt=PROMPT, codec="predictive", max_bytes=most)
+    assert (short.status, len(short.body) <= most) == (200, True)
+    assert peek(short.body).codec is Codec.PREDICTIVE
+
+
+def test_a_stream_of_predictive_payloads_adds_up(client: Client, pipeline: Pipeline) -> None:
+    body = {"prompt": PROMPT, "codec": "predictive", "select": "paper", "fractions": [0.25, 0.5, 1.0]}
+    reply = client.ask("POST", "/v1/anchors/stream", body)
+    base: Base | None = None
+    deltas = 0
+    *payloads, (last, _) = events(reply.body)
+    assert last == "done"
+    for _, found in payloads:
+        data = base64.b64decode(found["payload"])
+        anchors = decode(data, predictive(pipeline, base if found["delta"] else None))
+        assert len(anchors) == found["anchors"]
+        base, deltas = Base(data, anchors), deltas + found["delta"]
+    assert deltas == 2
 
 
 def test_every_payload_without_anchors_fits_the_least_budget(pipeline: Pipeline) -> None:
@@ -162,6 +198,7 @@ REFUSALS = [
     ({"prompt": "x", "steps": 10**400}, 422, "invalid_request"),
     ({"prompt": "x", "order": "alphabetical"}, 422, "invalid_request"),
     ({"prompt": "x", "stop": "now"}, 422, "invalid_request"),
+    ({"prompt": "x", "codec": "template-gzip"}, 422, "invalid_request"),
     ({"prompt": "x", "max_bytes": 3}, 422, "invalid_request"),
     ({"prompt": "x", "max_bytes": 64, "select": "paper"}, 422, "invalid_request"),
     ({"prompt": "x", "deadline": 0}, 422, "invalid_request"),
@@ -385,7 +422,8 @@ def test_a_service_without_an_edge_model_refuses_edge_aware(dream_folder: Path) 
     pipeline = Pipeline.open(str(dream_folder))
     with served(local(pipeline)) as client:
         assert client.ask("GET", "/v1/contract").json["selections"] == ["paper", "confidence"]
-        for fields in ({"select": "edge-aware"}, {"max_bytes": 64}):
+        assert client.ask("GET", "/v1/contract").json["codecs"] == ["compact"]
+        for fields in ({"select": "edge-aware"}, {"max_bytes": 64}, {"codec": "predictive"}):
             reply = client.anchors(prompt=PROMPT, **fields)
             assert (reply.status, reply.code) == (422, "invalid_request")
         schema = client.ask("GET", "/openapi.json").json["components"]["schemas"]["AnchorsRequest"]

@@ -21,7 +21,7 @@ from edge_runtime.decode.refine import Retract
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
 from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
-from payload import AnchorSet, Base, Extras, Shared, encode
+from payload import AnchorSet, Base, Codec, Extras, Shared, encode
 from payload.header import MAX_PAYLOAD_BYTES
 
 PROMPT = "How many loaves did she sell?"
@@ -396,6 +396,55 @@ def test_streamed_it_is_the_text_of_the_last_payload(
     assert (answer["anchors"], answer["service"]["trouble"]) == (3, None)
     assert len(answer["service"]["payload_bytes"]) == 3
     assert b'"fractions": [0.1, 0.2]' in server.requests[0]
+
+
+def predictive(edge: EdgeRuntime, anchors: AnchorSet, base: Base | None = None) -> bytes:
+    predictor = edge.predictive_model.predictor(edge.prompt_ids(PROMPT))
+    shared = Shared(edge.bundle.contract, predictor=predictor, base=base)
+    return encode(anchors, shared, Codec.PREDICTIVE)
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+def test_predictive_payloads_are_decoded_with_the_device_model(
+    serve: Callable[..., Scripted], fill: Any, edge: EdgeRuntime, sets: list[AnchorSet], way: str
+) -> None:
+    first = predictive(edge, sets[0])
+    second = predictive(edge, sets[1], Base(first, sets[0]))
+    events = payload_event(first), payload_event(second, True)
+    server = serve(stream(*events, ("done", {})) if way == "--stream" else http("200 OK", first))
+    code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--codec", "predictive", way, "--quiet")
+    assert (code, out, err) == (0, text_of(edge, sets[way == "--stream"]), "")
+    assert b'"codec": "predictive"' in server.requests[0]
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+@pytest.mark.parametrize("changed", [1, -1])
+def test_a_predictive_payload_of_another_model_is_replaced_by_a_compact_one(
+    serve: Callable[..., Scripted],
+    fill: Any,
+    edge: EdgeRuntime,
+    sets: list[AnchorSet],
+    way: str,
+    changed: int,
+) -> None:
+    other = bytearray(predictive(edge, sets[0]))
+    other[changed] ^= 1  # the fingerprint's tag, or the body: found before decoding, and at its end
+    good = encode(sets[1], Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
+    if way == "--stream":
+        server = serve(
+            stream(payload_event(bytes(other)), ("done", {})), stream(payload_event(good), ("done", {}))
+        )
+    else:
+        server = serve(http("200 OK", bytes(other)), http("200 OK", good))
+    code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--codec", "predictive", way, "--json")
+    answer = json.loads(out)
+    assert (code, answer["text"]) == (0, text_of(edge, sets[1]))
+    assert answer["service"]["payload_bytes"] == [len(good)]
+    assert "fingerprint: " in answer["service"]["fell_back"]
+    assert "compact; asked for it" in err
+    assert b'"codec": "predictive"' in server.requests[0]
+    assert b'"codec": "compact"' in server.requests[1]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -1,10 +1,10 @@
-"""Items: prompts with checkable answers, from the tiny world or from files of public benchmarks.
+"""Items: prompts with checkable answers, from the project's own worlds or from files of public benchmarks.
 
 Responsible for the record of an item and for turning each source's rows into items. Not responsible for
 judging answers (see `judge`) or making them.
 
-A source is named `tiny`, or `NAME=FILE` for a local JSONL file of gsm8k, mmlu, arc or humaneval, or `NAME`,
-which is loaded with the `datasets` package.
+A source is named `tiny` or `testbed`, or `NAME=FILE` for a local JSONL file of gsm8k, mmlu, arc or
+humaneval, or `NAME`, which is loaded with the `datasets` package.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
+from cloud_anchor.testbed import library
+from cloud_anchor.testbed.questions import held_out_questions
+from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems
 
 MAX_LINE = 1 << 20
-WORD_PROBLEMS = ("arithmetic", "gsm8k")
+WORD_PROBLEMS = ("arithmetic", "sum", "gsm8k")
 """Benchmarks of word problems, on which the Pearl point is measured."""
 
 LEVELS = {"easy": 0, "medium": 1, "hard": 2}
@@ -33,7 +36,7 @@ class Item:
 
     id:         unique in a run. benchmark: the family or data set. difficulty: a label of `LEVELS`, or
                 "mixed" where the source does not tell.
-    kind:       how it is judged: `tiny`, `number`, `letter` or `code`; key: what that needs.
+    kind:       how it is judged: `tiny`, `testbed`, `number`, `letter` or `code`; key: what that needs.
     steps:      of the worked solution, for word problems.
     """
 
@@ -69,13 +72,13 @@ def load_items(sources: list[str], count: int, seed: int) -> list[Item]:
 
 
 def _stream(source: str, count: int, seed: int) -> Iterator[Item]:
-    if source == "tiny":
-        return iter(_tiny(count, seed))
+    if source in _WORLDS:
+        return iter(_of_world(source, _WORLDS[source](count, seed)))
     name, _, file = source.partition("=")
     if name not in _READERS:
         raise RequestError(
-            f"--data {source}: expected tiny, or {', '.join(_READERS)} with =FILE.jsonl or alone, found "
-            f"{name!r}"
+            f"--data {source}: expected {', '.join(_WORLDS)}, or {', '.join(_READERS)} with =FILE.jsonl or "
+            f"alone, found {name!r}"
         )
     rows = _read_rows(Path(file)) if file else _hub_rows(name)
     items = []
@@ -132,18 +135,27 @@ def _hub_rows(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _tiny(count: int, seed: int) -> list[Item]:
+def _testbed(count: int, seed: int) -> list[Problem]:
+    """Held-out questions of the testbed; raises SourceMissingError."""
+    return held_out_questions(library.load(), count, seed)
+
+
+_WORLDS: dict[str, Callable[[int, int], list[Problem]]] = {"tiny": held_out_problems, "testbed": _testbed}
+"""Held-out problems of the project's own worlds, by count and seed."""
+
+
+def _of_world(name: str, problems: list[Problem]) -> list[Item]:
     return [
         Item(
             id=f"{problem.family}-{number:04d}",
             benchmark=problem.family,
             difficulty=problem.difficulty,
             prompt=problem.prompt,
-            kind="tiny",
+            kind=name,
             key=asdict(problem),
-            steps=problem.answer.count("=") if problem.family == "arithmetic" else None,
+            steps=problem.answer.count("=") if problem.family in WORD_PROBLEMS else None,
         )
-        for number, problem in enumerate(held_out_problems(count, seed))
+        for number, problem in enumerate(problems)
     ]
 
 

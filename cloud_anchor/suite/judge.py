@@ -1,7 +1,7 @@
 """Correctness of answers, by kind of item.
 
 Responsible for finding a number, a letter or a function in a text. Not responsible for running code (see
-`sandbox`) or for problems of the tiny world (see `tiny.check`).
+`sandbox`) or for problems of the project's own worlds (see `tiny.check`, `testbed.grading`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 
 from cloud_anchor.suite import sandbox
 from cloud_anchor.suite.items import Item
+from cloud_anchor.testbed.grading import is_correct
 from cloud_anchor.tiny.check import is_right as tiny_is_right
 from cloud_anchor.tiny.problem import Problem
 
@@ -25,15 +26,22 @@ def is_right(item: Item, text: str) -> bool:
     """True for an exact match of the answer, or for code that passes the item's own tests."""
     match item.kind:
         case "tiny":
-            problem = Problem(**{**item.key, "expected": tuple(item.key["expected"])})
-            return tiny_is_right(problem, text)
+            return tiny_is_right(_problem(item), text)
+        case "testbed":
+            return is_correct(_problem(item), text)
         case "number":
             return _same_number(stated_number(text), str(item.key["number"]))
         case "letter":
             return stated_letter(text) == str(item.key["letter"])
         case "code":
             return sandbox.passes(program(item, text))
-    raise ValueError(f"item {item.id}: expected kind tiny, number, letter or code, found {item.kind!r}")
+    raise ValueError(
+        f"item {item.id}: expected kind tiny, testbed, number, letter or code, found {item.kind!r}"
+    )
+
+
+def _problem(item: Item) -> Problem:
+    return Problem(**{**item.key, "expected": tuple(item.key["expected"])})
 
 
 def stated_number(text: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.suite.items import Item, load_items
 from cloud_anchor.suite.judge import is_right, stated_letter, stated_number
 from cloud_anchor.suite.sandbox import passes
+from cloud_anchor.testbed.library import SourceMissingError
 
 PROMPTS = Path(__file__).resolve().parents[4] / "shared" / "prompts"
 
@@ -77,7 +79,7 @@ def test_sources_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> 
     for source, words in (
         ("gsm8k=" + str(tmp_path / "none.jsonl"), "readable JSONL"),
         (f"gsm8k={bad}", "line 1: expected a row of gsm8k"),
-        ("trivia", "expected tiny, or gsm8k"),
+        ("trivia", "expected tiny, testbed, or gsm8k"),
     ):
         with pytest.raises(RequestError, match=words):
             load_items([source], 1, 0)
@@ -101,6 +103,18 @@ def test_answers_are_found_in_texts(tmp_path: Path) -> None:
     for problem in load_items(["tiny"], 8, 0):
         assert is_right(problem, problem.key["answer"])
         assert not is_right(problem, "no")
+
+
+def test_questions_of_the_testbed_are_items() -> None:
+    try:
+        items = load_items(["testbed"], 14, 0)
+    except SourceMissingError as missing:
+        pytest.skip(str(missing))
+    assert len({item.benchmark for item in items}) == 7
+    for item in items:
+        again = replace(item, key=json.loads(json.dumps(item.key)))
+        assert is_right(again, item.key["answer"])
+        assert not is_right(again, "no")
 
 
 def test_code_is_run_by_its_tests(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def measure_group(lab: Lab, items: Sequence[Item]) -> Iterator[Record]:
     )
     for item, full, first, parallel in ended:
         answer, early = decode(full.answer), decode(first.predicted_answer)
-        request = FillRequest(full.prompt_ids, nothing)
+        request = FillRequest(list(full.prompt_ids), nothing)
         alone = decode([token.id for token in edge.runtime.fill(request, FillOptions(score_anchors=False))])
         (reading,) = edge.scorer.score([Span(full.prompt_ids, full.answer)])
         others = [token != int(own) for token, own in zip(full.answer, reading.greedy, strict=False)]

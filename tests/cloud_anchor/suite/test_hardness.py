@@ -62,8 +62,10 @@ def test_figures_of_long_answers_leave_short_ones_out() -> None:
     easy = HARD | {"tokens": 20, "first": {"right": 1.0, "f1": 1.0}}
     found = {figure.name: figure.found for figure in hardness.figures([HARD, easy])}
     first, share = found[NAMES["f1"]], found[NAMES["disagrees"]]
-    assert first is not None and (first.n, first.mean) == (1, 0.6)
-    assert share is not None and share.n == 2
+    assert first is not None
+    assert (first.n, first.mean) == (1, 0.6)
+    assert share is not None
+    assert share.n == 2
 
 
 def test_a_figure_that_nothing_shows_is_not_reached() -> None:

@@ -20,6 +20,8 @@ from payload import PayloadError
 from payload.cli import INTERRUPTED, run_command
 
 if TYPE_CHECKING:
+    from cloud_anchor.serve.local_backend import LocalBackend
+    from cloud_anchor.serve.page import Page
     from cloud_anchor.serve.settings import Limits
 
 EPILOG = """examples:
@@ -54,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m cloud_anchor.serve",
         description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream; GET /v1/contract, "
-        "/healthz, /readyz, /metrics, /openapi.json.",
+        "/healthz, /readyz, /metrics, /openapi.json; and at / a page that shows how an answer comes about.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -65,6 +67,11 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="API keys, one per line (default: $CLOUD_ANCHOR_KEYS, else none)",
+    )
+    result.add_argument(
+        "--page",
+        action=argparse.BooleanOptionalAction,
+        help="the page at /, which runs the edge model here as well (default: where --host is this machine)",
     )
     result.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
@@ -133,14 +140,37 @@ def _run(args: argparse.Namespace) -> int:
         metrics = Metrics()
         selection = options.selection(args)
         backend = LocalBackend(pipeline, config, limits, selection, metrics.step, args.model)
-        app = create_app(backend, keys, limits, metrics)
+        page = _page(args, backend)
+        app = create_app(backend, keys, limits, metrics, page)
         server = Server(app, app.service, limits, args.host, args.port, args.linger)
         host, port = listener.getsockname()[:2]
-        if not len(keys) and not host.startswith("127."):
+        if not len(keys) and not _is_loopback(host):
             logging.warning("no API keys (--keys): every client that reaches %s:%d is served", host, port)
         print(f"serve: {args.model} at http://{host}:{port}", file=sys.stderr, flush=True)
+        if page is not None:
+            logging.info("open this address in a browser to watch an answer come about")
         server.run(sockets=[listener])
     return INTERRUPTED if server.stopped_by == signal.SIGINT else 0
+
+
+def _page(args: argparse.Namespace, backend: LocalBackend) -> Page | None:
+    """The page, where it is asked for; raises RequestError where there is no edge model to show."""
+    from cloud_anchor.model.checkpoint import find_checkpoint
+    from cloud_anchor.serve.page import Page, read_examples
+    from cloud_anchor.serve.trace import Tracer
+    from edge_runtime.runtime import EdgeRuntime
+
+    model = backend.pipeline.predictive_model
+    if args.page is False or (args.page is None and (model is None or not _is_loopback(args.host))):
+        return None
+    if model is None:
+        raise RequestError("page: expected an edge bundle (--edge), whose text it shows, found none")
+    edge = EdgeRuntime(model.bundle, threads=args.threads)
+    return Page(Tracer(backend, edge), read_examples(find_checkpoint(args.model)))
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 class AddressError(CloudError):

@@ -6,21 +6,22 @@ responsible for models, threads or sockets.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request, Response
 
 from cloud_anchor.serve.backend import AnchorRequest, Backend, ServiceInfo
-from cloud_anchor.serve.error_handlers import BINARY, JSON, ClientLeftError, install_error_handlers
+from cloud_anchor.serve.error_handlers import BINARY, JSON, install_error_handlers
 from cloud_anchor.serve.errors import ServiceError, encode_json
+from cloud_anchor.serve.event_stream import EVENTS, EventStream, encode_event, while_present
 from cloud_anchor.serve.jobs import ServedPayload
 from cloud_anchor.serve.keys import ApiKeys
 from cloud_anchor.serve.middleware import RequestMiddleware
 from cloud_anchor.serve.openapi import COMMON_ERRORS, PAYLOAD_ERRORS, error_responses, install_openapi
+from cloud_anchor.serve.page import Page, install_page
 from cloud_anchor.serve.schema import (
     EVENT_SCHEMA,
     AnchorsBody,
@@ -31,56 +32,6 @@ from cloud_anchor.serve.schema import (
 from cloud_anchor.serve.service import Service
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.telemetry import CONTENT_TYPE, Metrics
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-EVENTS = "text/event-stream"
-T = TypeVar("T")
-
-
-async def while_present(receive: Receive, work: Awaitable[T]) -> T:
-    """Await `work` and return its result; where the client disconnects first, cancel it.
-
-    Raises ClientLeftError for a client that has disconnected.
-    """
-
-    async def disconnected() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    task, watcher = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
-    try:
-        await asyncio.wait((task, watcher), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientLeftError
-        return task.result()
-    finally:
-        task.cancel()
-        watcher.cancel()
-        await asyncio.gather(task, watcher, return_exceptions=True)
-
-
-class EventStream(Response):
-    """Server-sent events of a request whose first payload is there alserved."""
-
-    media_type = EVENTS
-
-    def __init__(self, events: AsyncGenerator[bytes]) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
-        self.events = events
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def write() -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for event in self.events:
-                await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-        async with aclosing(self.events):
-            with suppress(ClientLeftError):
-                await while_present(receive, write())
 
 
 def to_json(served: ServedPayload, info: ServiceInfo) -> dict[str, Any]:
@@ -99,15 +50,17 @@ def to_json(served: ServedPayload, info: ServiceInfo) -> dict[str, Any]:
     }
 
 
-def event(name: str, data: object) -> bytes:
-    """One server-sent event."""
-    return b"event: " + name.encode("ascii") + b"\ndata: " + encode_json(data) + b"\n\n"
-
-
 def create_app(
-    backend: Backend, keys: ApiKeys, limits: Limits, metrics: Metrics | None = None
+    backend: Backend,
+    keys: ApiKeys,
+    limits: Limits,
+    metrics: Metrics | None = None,
+    page: Page | None = None,
 ) -> RequestMiddleware:
-    """The ASGI application; its `service` holds the state, `draining` among it."""
+    """The ASGI application; its `service` holds the state, `draining` among it.
+
+    page: served at /; None for none.
+    """
     metrics = metrics or Metrics()
     service = Service(backend, metrics)
 
@@ -130,6 +83,8 @@ def create_app(
     )
     install_error_handlers(app, metrics)
     install_openapi(app, backend, bool(len(keys)))
+    if page is not None:
+        install_page(app, service, page)
 
     def validated(body: AnchorsBody | StreamBody) -> AnchorRequest:
         """The request, within the service's limits; raises ServiceError."""
@@ -195,13 +150,13 @@ def create_app(
                 try:
                     while True:
                         metrics.payload_bytes.observe(len(served.data))
-                        yield event("payload", to_json(served, backend.info))
+                        yield encode_event("payload", to_json(served, backend.info))
                         served = await anext(payloads)
                 except StopAsyncIteration:
-                    yield event("done", {})
+                    yield encode_event("done", {})
                 except ServiceError as error:
                     metrics.refusals.labels(error.code).inc()
-                    yield event("error", error.body()["error"])
+                    yield encode_event("error", error.body()["error"])
 
         return EventStream(events())
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from cloud_anchor.serve.app import create_app
 from cloud_anchor.serve.backend import Backend
 from cloud_anchor.serve.keys import ApiKeys
+from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.server import Server
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.telemetry import Metrics
@@ -29,12 +30,13 @@ def background_service(
     keys: ApiKeys | None = None,
     metrics: Metrics | None = None,
     port: int = 0,
+    page: Page | None = None,
 ) -> Iterator[int]:
     """Serve on 127.0.0.1 until the context ends; yields the port.
 
     port: 0 for any free one. Raises RuntimeError where the service does not start in time or does not stop.
     """
-    app = create_app(backend, keys or ApiKeys(), limits, metrics)
+    app = create_app(backend, keys or ApiKeys(), limits, metrics, page)
     with socket.create_server(("127.0.0.1", port)) as listener:
         server = Server(app, app.service, limits, "127.0.0.1", 0)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

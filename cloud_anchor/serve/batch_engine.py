@@ -34,7 +34,7 @@ from cloud_anchor.serve.errors import (
     stopping,
     too_late,
 )
-from cloud_anchor.serve.jobs import EngineLoad, Job, JobEvent, ServedPayload, Throughput
+from cloud_anchor.serve.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload, Throughput
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError
 from payload import Base, Codec, PayloadError, Shared, encode
@@ -266,6 +266,10 @@ class BatchEngine:
             if each.job.cancelled:
                 self._end(each.job)
                 continue
+            if each.job.watched:
+                each.job.deliver(CanvasStep(each.run))
+                if not each.last:
+                    continue
             try:
                 run = self._translated(each)
             except (EdgeError, PayloadError) as error:

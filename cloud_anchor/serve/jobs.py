@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.errors import ServiceError
 from payload import Base, Codec
@@ -37,7 +38,14 @@ class ServedPayload:
     last: bool
 
 
-JobEvent = ServedPayload | ServiceError
+@dataclass(frozen=True)
+class CanvasStep:
+    """The run of a watched job after one of its steps."""
+
+    run: Denoised
+
+
+JobEvent = ServedPayload | CanvasStep | ServiceError
 
 
 @dataclass(eq=False)
@@ -52,6 +60,7 @@ class Job:
                    error.
     codec:         label of the codec of every payload.
     self_contained: every payload can be decoded without the one before it.
+    watched:       the run after each of `payload_steps` is delivered, and a payload only after the last.
     cancelled:     set where no client waits for it any more.
     """
 
@@ -63,6 +72,7 @@ class Job:
     deliver: Callable[[JobEvent], None]
     codec: str = Codec.COMPACT.label
     self_contained: bool = False
+    watched: bool = False
     cancelled: bool = False
     base: Base | None = None
     edge_prompt_ids: tuple[int, ...] | None = None

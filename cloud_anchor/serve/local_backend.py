@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from cloud_anchor.model.prompt_form import PromptForm
@@ -20,7 +20,7 @@ from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
 from cloud_anchor.serve.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batch_engine import BatchEngine, StepObserver
 from cloud_anchor.serve.errors import ServiceError, refused, too_late
-from cloud_anchor.serve.jobs import Job, JobEvent, ServedPayload
+from cloud_anchor.serve.jobs import CanvasStep, Job, JobEvent, ServedPayload
 from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
 from edge_runtime.errors import UsageError
 
@@ -88,6 +88,20 @@ class LocalBackend:
         await asyncio.gather(*(once() for _ in range(self.limits.batch)))
 
     async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
+        async with aclosing(self._events(request)) as events:
+            async for event in events:
+                if isinstance(event, ServedPayload):
+                    yield event
+
+    async def watch(self, request: AnchorRequest) -> AsyncGenerator[CanvasStep | ServedPayload]:
+        """The run after every step, then the payload of the request's last step; otherwise as `payloads`."""
+        async with aclosing(self._events(request, watched=True)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(
+        self, request: AnchorRequest, *, watched: bool = False
+    ) -> AsyncGenerator[CanvasStep | ServedPayload]:
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[JobEvent] = asyncio.Queue()
 
@@ -98,6 +112,8 @@ class LocalBackend:
         self._check(request)
         ids = await asyncio.to_thread(self._ids, request)
         job = self._job(request, ids, deliver)
+        if watched:
+            job.watched, job.payload_steps = True, tuple(range(1, job.payload_steps[-1] + 1))
         if self.pipeline.translation:
             job.edge_prompt_ids = tuple(await asyncio.to_thread(self._ids_in, self.pipeline.form, request))
         self.engine.submit(job)
@@ -111,7 +127,7 @@ class LocalBackend:
                 if isinstance(event, ServiceError):
                     raise event
                 yield event
-                if event.last:
+                if isinstance(event, ServedPayload) and event.last:
                     return
         finally:
             self.engine.cancel(job)

@@ -37,6 +37,12 @@ PATHS = (
     "/readyz",
     "/metrics",
     "/openapi.json",
+    "/",
+    "/page.css",
+    "/page.js",
+    "/page.svg",
+    "/v1/page",
+    "/v1/trace",
 )
 KEYED_PREFIX = "/v1/"
 

@@ -166,6 +166,13 @@ class StreamBody(_PromptFields):
         return AnchorRequest(**self._common(), fractions=tuple(self.fractions or STREAM_FRACTIONS))
 
 
+class TraceBody(_StrictModel):
+    """One question of the page."""
+
+    prompt: Annotated[str, Field(min_length=1)]
+    fraction: Share | None = _optional(description="Share of the planned steps to run.")
+
+
 class AnchorsAnswer(BaseModel):
     """A payload in JSON, for those who asked for `application/json`; also the data of a stream's events."""
 

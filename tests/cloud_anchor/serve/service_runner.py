@@ -18,6 +18,7 @@ from cloud_anchor.serve.backend import Backend
 from cloud_anchor.serve.background import background_service
 from cloud_anchor.serve.keys import ApiKeys
 from cloud_anchor.serve.local_backend import LocalBackend
+from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.telemetry import Metrics
 
@@ -85,11 +86,15 @@ class Client:
 
 @contextmanager
 def served(
-    backend: Backend, limits: Limits = LIMITS, keys: ApiKeys | None = None, port: int = 0
+    backend: Backend,
+    limits: Limits = LIMITS,
+    keys: ApiKeys | None = None,
+    port: int = 0,
+    page: Page | None = None,
 ) -> Iterator[Client]:
     """The backend behind an address."""
     metrics = Metrics()
-    with background_service(backend, limits, keys, metrics, port) as found:
+    with background_service(backend, limits, keys, metrics, port, page) as found:
         yield Client(found, backend, metrics)
 
 

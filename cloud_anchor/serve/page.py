@@ -1,0 +1,121 @@
+"""The page at `/`: its static files, the questions it offers, and the stream of a trace.
+
+Responsible for these paths and their headers. Not responsible for traces (see `trace`) or for the page's own
+code (see `web/`).
+
+Everything comes from this address: no inline script or style, no address of others. The page's files need no
+key; the stream does where the service has keys, in the header Authorization as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Body, FastAPI, Request, Response
+
+from cloud_anchor.errors import CheckpointError
+from cloud_anchor.serve.error_handlers import JSON
+from cloud_anchor.serve.errors import encode_json
+from cloud_anchor.serve.event_stream import EventStream, encode_event, while_present
+from cloud_anchor.serve.schema import TraceBody
+from cloud_anchor.serve.service import Service
+
+if TYPE_CHECKING:
+    from cloud_anchor.serve.trace import TraceEvent, Tracer
+
+WEB = Path(__file__).parent / "web"
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/page.svg": ("page.svg", "image/svg+xml"),
+}
+"""Paths of the page's files, and the file and media type of each."""
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+EXAMPLES = "examples.json"
+"""File in a checkpoint's folder with a JSON list of questions that the model can answer."""
+
+MAX_EXAMPLES = 12
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page of a service. examples: questions that it offers."""
+
+    tracer: Tracer
+    examples: Sequence[str] = ()
+
+
+def read_examples(folder: Path) -> list[str]:
+    """The questions in a checkpoint's folder, none where it has no such file; raises CheckpointError."""
+    path = folder / EXAMPLES
+    if not path.is_file():
+        return []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: expected JSON, found: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise CheckpointError(f"{path}: expected a list of questions, found {found!r:.60}")
+    return found[:MAX_EXAMPLES]
+
+
+def install_page(app: FastAPI, service: Service, page: Page) -> None:
+    """Adds the page's paths to an application."""
+    for path, (name, media_type) in FILES.items():
+        app.add_api_route(path, _static(WEB / name, media_type), include_in_schema=False)
+
+    @app.get("/v1/page", include_in_schema=False)
+    async def facts() -> Response:
+        """What the page shows before a question."""
+        info = service.backend.info
+        known = {"model": info.model, "steps": info.steps, "total_steps": info.total_steps}
+        return Response(encode_json(known | {"examples": list(page.examples)}), media_type=JSON)
+
+    @app.post("/v1/trace", include_in_schema=False)
+    async def trace(request: Request, body: Annotated[TraceBody, Body()]) -> Response:
+        """The events of one question; see `trace`."""
+        events = _admitted(service, page.tracer, body)
+        try:
+            first = await while_present(request.receive, anext(events))
+        except BaseException:
+            await events.aclose()
+            raise
+
+        async def encoded() -> AsyncGenerator[bytes]:
+            async with aclosing(events):
+                yield encode_event(*first)
+                async for event in events:
+                    yield encode_event(*event)
+
+        return EventStream(encoded())
+
+
+async def _admitted(service: Service, tracer: Tracer, body: TraceBody) -> AsyncGenerator[TraceEvent]:
+    async with service.admitted(), aclosing(tracer.events(body.prompt, body.fraction)) as events:
+        async for event in events:
+            yield event
+
+
+def _static(file: Path, media_type: str) -> Callable[[], Awaitable[Response]]:
+    data = file.read_bytes()
+
+    async def static() -> Response:
+        return Response(data, headers=HEADERS, media_type=media_type)
+
+    return static

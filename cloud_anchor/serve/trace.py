@@ -1,0 +1,246 @@
+"""Trace: one question answered with two selections and by the edge model alone, every step an event.
+
+Responsible for running the cloud's part and the device's part of each and for the events that the page shows
+of them. Not responsible for HTTP or for how they are shown (see `page`).
+
+    plan                          once: sizes, and the columns
+    step, payload, reasons        of a column with a payload: the canvas after each step; the bytes; why
+    token, end                    of every column: the device's text
+    error                         of a column, in place of what is left of it
+    done                          once
+
+The device's part runs on this machine, one answer at a time, with the bundle that devices have: it reads the
+payload's bytes as a device does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing, closing
+from typing import Any, NamedTuple
+
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.guide import Span
+from cloud_anchor.selection.scorer import EngineScorer
+from cloud_anchor.selection.select import EDGE_AWARE, PAPER
+from cloud_anchor.serve.backend import AnchorRequest
+from cloud_anchor.serve.errors import ServiceError, internal, overloaded, refused, too_late
+from cloud_anchor.serve.jobs import CanvasStep, ServedPayload
+from cloud_anchor.serve.local_backend import LocalBackend
+from edge_runtime.decode.forced import Source
+from edge_runtime.decode.streams import aiter_tokens
+from edge_runtime.errors import EdgeError
+from edge_runtime.runtime import EdgeRuntime, FillRequest
+from edge_runtime.text.tokenizer import Tokenizer
+from payload import AnchorSet, PayloadError
+
+log = logging.getLogger("cloud_anchor.serve")
+
+ALONE = "alone"
+COLUMNS = (EDGE_AWARE, PAPER, ALONE)
+"""What a trace shows side by side."""
+
+MAX_TRACES = 4
+"""Traces at the same time; each holds two rows of the batch, and they take turns on one edge model."""
+
+BACKLOG = 16
+"""Events that wait for a slow reader; beyond them the columns wait."""
+
+
+class TraceEvent(NamedTuple):
+    """One event: its name, and its data as a JSON object. Of a column: `column` in the data."""
+
+    name: str
+    data: dict[str, Any]
+
+
+class Tracer:
+    """Makes the traces of one service. `open_traces`: those in progress."""
+
+    def __init__(self, backend: LocalBackend, edge: EdgeRuntime, most: int = MAX_TRACES) -> None:
+        """edge: a runtime of its own, of the bundle that the backend's payloads are for."""
+        self._backend = backend
+        self._edge = edge
+        self._most = most
+        self._device = asyncio.Lock()
+        self.open_traces = 0
+
+    async def events(self, prompt: str, fraction: float | None = None) -> AsyncGenerator[TraceEvent]:
+        """The events of one question. Closing the generator ends its work within one pass of each model.
+
+        fraction: share of the steps, by default the service's. Raises ServiceError (503) before the first
+        event where too many traces are in progress; later errors are events.
+        """
+        if self.open_traces >= self._most:
+            raise overloaded(
+                f"fewer than {self._most} questions on the page at a time", f"{self.open_traces}", 2.0
+            )
+        self.open_traces += 1
+        events: asyncio.Queue[TraceEvent | None] = asyncio.Queue(BACKLOG)
+        tasks = [asyncio.ensure_future(self._column(name, prompt, fraction, events)) for name in COLUMNS]
+        try:
+            yield self._plan()
+            limit = self._backend.limits.deadline
+            end = asyncio.get_running_loop().time() + limit
+            running = len(tasks)
+            while running:
+                try:
+                    async with asyncio.timeout_at(end):
+                        event = await events.get()
+                except TimeoutError:
+                    yield TraceEvent("error", too_late(limit).body()["error"])
+                    return
+                if event is None:
+                    running -= 1
+                else:
+                    yield event
+            yield TraceEvent("done", {})
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.open_traces -= 1
+
+    def _plan(self) -> TraceEvent:
+        info = self._backend.info
+        # Where the vocabularies differ a payload is of a translated run: its positions are other ones.
+        aligned = self._backend.pipeline.translation is None
+        return TraceEvent(
+            "plan",
+            {
+                "columns": list(COLUMNS),
+                "canvas": info.canvas,
+                "total_steps": info.total_steps,
+                "aligned": aligned,
+                "guard": self._backend.selection.config.guard,
+            },
+        )
+
+    async def _column(
+        self, name: str, prompt: str, fraction: float | None, events: asyncio.Queue[TraceEvent | None]
+    ) -> None:
+        """Puts the events of a column, then None."""
+        try:
+            async with aclosing(self._answer(name, prompt, fraction)) as answer:
+                async for event in answer:
+                    await events.put(TraceEvent(event.name, {"column": name, **event.data}))
+        except Exception as error:
+            await events.put(TraceEvent("error", {"column": name, **_error(error).body()["error"]}))
+        await events.put(None)
+
+    async def _answer(self, name: str, prompt: str, fraction: float | None) -> AsyncGenerator[TraceEvent]:
+        data = None
+        if name != ALONE:
+            shares = () if fraction is None else (fraction,)
+            request = AnchorRequest((("user", prompt),), shares, select=name)
+            async with aclosing(self._backend.watch(request)) as cloud:
+                async for event in cloud:
+                    if isinstance(event, CanvasStep):
+                        yield self._step(event.run)
+                    else:
+                        data = event.data
+                        yield _payload_event(event)
+        async with self._device, aclosing(aiter_tokens(self._device_events(prompt, data))) as device:
+            async for shown in device:
+                yield shown
+
+    def _step(self, run: Denoised) -> TraceEvent:
+        """The canvas after a step: [text, probability, step that committed it or 0] up to the likely end."""
+        tokenizer = self._backend.pipeline.model_form.tokenizer
+        shown = run.predicted_length
+        columns = zip(run.predicted[:shown], run.confidence[:shown], run.when[:shown], strict=True)
+        return TraceEvent(
+            "step",
+            {
+                "step": run.steps,
+                "total_steps": run.total_steps,
+                "canvas": run.canvas,
+                "committed": sum(map(bool, run.when)),
+                "tokens": [
+                    [_text(tokenizer, id_), round(confidence, 3), when] for id_, confidence, when in columns
+                ],
+            },
+        )
+
+    def _device_events(self, prompt: str, data: bytes | None) -> Generator[TraceEvent]:
+        """The device's part, from the payload's bytes or without any; runs the edge model."""
+        edge = self._edge
+        if data is None:
+            nothing = AnchorSet.empty(self._backend.info.canvas, edge.bundle.contract)
+            request = FillRequest(edge.prompt_ids(prompt), nothing)
+        else:
+            request = edge.read(data, prompt)
+            yield self._sent(request.anchors)
+        answer = edge.fill(request, edge.options(speculate="off"))
+        stream = edge.text_stream()
+        ids = []
+        with closing(answer):
+            for token in answer:
+                ids.append(token.id)
+                text = stream.push(token.id)
+                anchor = token.source is Source.ANCHOR
+                yield TraceEvent("token", {"position": token.position, "text": text, "anchor": anchor})
+        if rest := stream.flush():
+            yield TraceEvent("token", {"position": len(ids), "text": rest, "anchor": False})
+        if len(request.anchors):
+            yield self._reasons(request, ids)
+        yield TraceEvent("end", {"tokens": len(ids), "passes": answer.stats.passes})
+
+    def _sent(self, anchors: AnchorSet) -> TraceEvent:
+        tokenizer = self._edge.bundle.tokenizer
+        sent = [[position, _text(tokenizer, id_)] for position, id_ in anchors.by_position.items()]
+        return TraceEvent("sent", {"sent": sent})
+
+    def _reasons(self, request: FillRequest, ids: Sequence[int]) -> TraceEvent:
+        """What the edge model would have written in the place of each anchor, given all before it.
+
+        [position, text, whether it is the anchor's token, margin over the second most probable in logits]
+        """
+        edge, anchors = self._edge, request.anchors.by_position
+        scorer = EngineScorer(edge.engine, edge.bundle.contract.eos_ids)
+        (scores,) = scorer.score([Span(request.prompt_ids, ids)])
+        return TraceEvent(
+            "reasons",
+            {
+                "reasons": [
+                    [
+                        position,
+                        _text(edge.bundle.tokenizer, int(scores.greedy[position])),
+                        int(scores.greedy[position]) == id_,
+                        round(float(scores.margin[position]), 2),
+                    ]
+                    for position, id_ in anchors.items()
+                    if position < len(ids)
+                ]
+            },
+        )
+
+
+def _payload_event(served: ServedPayload) -> TraceEvent:
+    return TraceEvent(
+        "payload",
+        {
+            "hex": served.data.hex(),
+            "bytes": len(served.data),
+            "anchors": served.anchors,
+            "length": served.length,
+            "step": served.step,
+            "total_steps": served.total_steps,
+        },
+    )
+
+
+def _text(tokenizer: Tokenizer, id_: int) -> str:
+    """A token as text; that of a special one is its name, of a piece of a character U+FFFD."""
+    return tokenizer.token_bytes(id_).decode("utf-8", "replace")
+
+
+def _error(error: Exception) -> ServiceError:
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, EdgeError | PayloadError):
+        return refused(error)
+    log.error("a trace failed", exc_info=error)
+    return internal(error)

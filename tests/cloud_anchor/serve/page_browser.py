@@ -1,0 +1,113 @@
+"""The page in headless Chromium, and its picture: `python -m tests.cloud_anchor.serve.page_browser -o FILE`.
+
+Needs Debian's `chromium` and the extra `dev`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.model.checkpoint import TINY
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import steps_for
+from cloud_anchor.serve.background import background_service
+from cloud_anchor.serve.keys import ApiKeys
+from cloud_anchor.serve.local_backend import LocalBackend
+from cloud_anchor.serve.page import Page, read_examples
+from cloud_anchor.serve.settings import Limits
+from cloud_anchor.serve.trace import Tracer
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.runtime import EdgeRuntime
+
+CHROMIUM = shutil.which("chromium")
+LIMITS = Limits(batch=4, queue=4, deadline=120)
+PICTURE_QUESTION = "Tell me about Torden: its river, mayor, craft, dish and age."
+DONE = "body[data-state=idle]"
+SECONDS = 120_000
+"""Milliseconds that the browser waits for anything: the machine may be busy."""
+
+
+@contextmanager
+def shipped_page(keys: ApiKeys | None = None) -> Iterator[str]:
+    """The address of a service with the page, of the shipped pair."""
+    pipeline = Pipeline.open("tiny", device="cpu")
+    plan = pipeline.plan()
+    config = type(plan)(
+        canvas=plan.canvas, total_steps=plan.total_steps, steps=steps_for(0.1, plan.total_steps)
+    )
+    backend = LocalBackend(pipeline, config, LIMITS, name="tiny")
+    page = Page(Tracer(backend, EdgeRuntime.open(SHIPPED, threads=1)), read_examples(TINY))
+    with background_service(backend, LIMITS, keys, page=page) as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser without a window, as Playwright's object."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        # Root may not use Chromium's sandbox, and the page is this repository's own.
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def opened(browser: Any, address: str, width: int, height: int = 900, scheme: str = "light") -> Any:
+    """The page in a window of this size, once it has its examples or asks for a key.
+
+    `faults` of the result: what the browser complained about.
+    """
+    page = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme).new_page()
+    page.set_default_timeout(SECONDS)
+    page.faults = []
+    page.on("console", lambda message: page.faults.append(message.text) if message.type != "log" else None)
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.goto(address)
+    page.wait_for_function("document.querySelector('#examples button, #key-field:not([hidden])')")
+    return page
+
+
+def ask(page: Any, question: str, speed: str = "0") -> None:
+    """Asks, and waits for all three texts."""
+    page.select_option("#speed", speed)
+    page.fill("#question", question)
+    page.click("#go")
+    page.wait_for_selector(DONE)
+
+
+def photograph(address: str, browser: Any, width: int = 1180, scheme: str = "light") -> bytes:
+    """The whole page with an answer, as a PNG of 64 colours."""
+    from PIL import Image
+
+    page = opened(browser, address, width, scheme=scheme)
+    ask(page, PICTURE_QUESTION)
+    page.mouse.move(0, 0)
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    found = io.BytesIO()
+    picture.quantize(64, dither=Image.Dither.NONE).save(found, "png", optimize=True)
+    return found.getvalue()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--width", type=int, default=1180)
+    parser.add_argument("--scheme", choices=("light", "dark"), default="light")
+    args = parser.parse_args()
+    with shipped_page() as address, chromium() as browser:
+        args.output.write_bytes(photograph(address, browser, args.width, args.scheme))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

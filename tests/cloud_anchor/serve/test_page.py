@@ -1,0 +1,432 @@
+"""The page: its paths and headers, the trace behind it, and the whole of it in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import html.parser
+import itertools
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.serve import __main__ as command
+from cloud_anchor.serve.errors import ServiceError
+from cloud_anchor.serve.keys import ApiKeys
+from cloud_anchor.serve.local_backend import LocalBackend
+from cloud_anchor.serve.page import EXAMPLES, FILES, WEB, Page, read_examples
+from cloud_anchor.serve.trace import ALONE, COLUMNS, Tracer
+from edge_runtime.predictor import read_logits
+from edge_runtime.runtime import EdgeRuntime, FillRequest
+from payload import AnchorSet
+from tests.cloud_anchor.serve import page_browser
+from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
+
+PROMPT = "Where does the river end?"
+KEY = "k" * 24
+Events = list[tuple[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
+    return Pipeline.open(str(dream_folder), edge=edge_bundle)
+
+
+@pytest.fixture(scope="module")
+def edge(edge_bundle: Path) -> EdgeRuntime:
+    return EdgeRuntime.open(edge_bundle, threads=1)
+
+
+def page_of(backend: LocalBackend, edge: EdgeRuntime, most: int = 4) -> Page:
+    return Page(Tracer(backend, edge, most), [PROMPT])
+
+
+@pytest.fixture(scope="module")
+def client(pipeline: Pipeline, edge: EdgeRuntime) -> Iterator[Client]:
+    backend = local(pipeline)
+    with served(backend, page=page_of(backend, edge)) as made:
+        yield made
+
+
+def parsed(body: bytes) -> Events:
+    blocks = (block.split("\n") for block in body.decode().strip().split("\n\n"))
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+
+def column(events: Events, name: str) -> Events:
+    return [(kind, data) for kind, data in events if data.get("column") == name]
+
+
+# Paths and headers.
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_the_files_are_there_and_the_policy_allows_only_them(client: Client, path: str) -> None:
+    reply = client.ask("GET", path)
+    assert reply.status == 200
+    assert reply.headers["content-type"] == FILES[path][1]
+    policy = dict(part.strip().split(" ", 1) for part in reply.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["form-action"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert {policy[kind] for kind in ("script-src", "style-src", "img-src", "connect-src")} == {"'self'"}
+    assert "unsafe" not in reply.headers["content-security-policy"]
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["referrer-policy"] == "no-referrer"
+
+
+class _Elements(html.parser.HTMLParser):
+    """Every element's name and attributes, and the text of scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.inline = ""
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attributes)))
+
+    def handle_data(self, data: str) -> None:
+        if self.found and self.found[-1][0] in ("script", "style"):
+            self.inline += data.strip()
+
+
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
+    elements = _Elements()
+    elements.feed((WEB / "index.html").read_text(encoding="utf-8"))
+    assert not elements.inline
+    for tag, attributes in elements.found:
+        assert not [name for name in attributes if name == "style" or name.startswith("on")], tag
+        for name in ("src", "href", "action"):
+            assert attributes.get(name) in (None, "page.js", "page.css", "page.svg")
+    for name, _ in FILES.values():
+        text = (WEB / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"(https?:)?//[a-z]+\.|@import|url\(|innerHTML|eval\(", text), name
+
+
+def test_a_service_without_the_page_has_none_of_its_paths(pipeline: Pipeline) -> None:
+    with served(local(pipeline)) as client:
+        for path in (*FILES, "/v1/page"):
+            assert client.ask("GET", path).code == "unknown_path"
+        assert client.ask("POST", "/v1/trace", {"prompt": PROMPT}).code == "unknown_path"
+
+
+def test_the_page_needs_no_key_and_its_questions_do(pipeline: Pipeline, edge: EdgeRuntime) -> None:
+    backend = local(pipeline)
+    with served(backend, keys=ApiKeys([KEY]), page=page_of(backend, edge)) as client:
+        assert client.ask("GET", "/").status == 200
+        for method, path, body in (("GET", "/v1/page", None), ("POST", "/v1/trace", {"prompt": PROMPT})):
+            assert client.ask(method, path, body).code == "unauthorized"
+            assert client.ask(method, f"{path}?key={KEY}", body).code == "unauthorized"
+            assert client.ask(method, path, body, Authorization=f"Bearer {KEY}").status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "invalid_request"),
+        ({"prompt": ""}, "invalid_request"),
+        ({"prompt": "x", "fraction": 0}, "invalid_request"),
+        ({"prompt": "x", "select": "paper"}, "invalid_request"),
+        ({"prompt": "x" * 5000}, "body_too_large"),
+        (b"{", "malformed_json"),
+    ],
+)
+def test_bad_questions_are_refused(client: Client, body: Any, code: str) -> None:
+    assert client.ask("POST", "/v1/trace", body).code == code
+
+
+def test_the_description_of_the_service_is_of_its_public_paths(client: Client) -> None:
+    assert not {"/", "/v1/trace", "/v1/page"} & set(client.ask("GET", "/openapi.json").json["paths"])
+
+
+# The trace.
+
+
+@pytest.fixture(scope="module")
+def events(client: Client) -> Events:
+    return parsed(client.ask("POST", "/v1/trace", {"prompt": PROMPT, "fraction": 0.5}).body)
+
+
+def test_a_trace_has_every_part_in_order(events: Events) -> None:
+    assert events[0][0] == "plan"
+    assert events[0][1]["columns"] == list(COLUMNS)
+    assert events[-1] == ("done", {})
+    for name in COLUMNS[:2]:
+        kinds = [kind for kind, _ in column(events, name)]
+        text = kinds.count("token")
+        steps = kinds.count("step")
+        assert kinds == ["step"] * steps + ["payload", "sent"] + ["token"] * text + ["reasons", "end"]
+        assert steps > 0 < text
+    assert {kind for kind, _ in column(events, ALONE)} == {"token", "end"}
+
+
+@pytest.mark.parametrize("name", COLUMNS[:2])
+def test_the_steps_are_those_of_the_run(events: Events, name: str, pipeline: Pipeline) -> None:
+    steps = [data for kind, data in column(events, name) if kind == "step"]
+    assert [data["step"] for data in steps] == list(range(1, len(steps) + 1))
+    for before, after in itertools.pairwise(steps):
+        assert after["committed"] >= before["committed"]
+        for old, new in zip(before["tokens"], after["tokens"], strict=False):
+            if old[2]:
+                assert new == old  # what is committed never changes
+    for data in steps:
+        assert len(data["tokens"]) <= data["canvas"] == PLAN.canvas
+        for _, sure, when in data["tokens"]:
+            assert 0 <= when <= data["step"]
+            assert 0 <= sure <= 1
+            assert sure == 1 or not when
+
+
+@pytest.mark.parametrize("name", COLUMNS[:2])
+def test_bytes_and_text_are_those_that_a_device_has(
+    events: Events, name: str, client: Client, edge: EdgeRuntime
+) -> None:
+    found = dict(column(events, name))
+    data = client.anchors(prompt=PROMPT, fraction=0.5, select=name).body
+    assert found["payload"]["hex"] == data.hex()
+    assert found["payload"]["bytes"] == len(data)
+    request = edge.read(data, PROMPT)
+    assert [position for position, _ in found["sent"]["sent"]] == list(request.anchors.positions)
+    assert found["payload"]["anchors"] == len(request.anchors) > 0
+    answer = edge.fill(request, edge.options(speculate="off"))
+    expected = list(answer)
+    shown = [data for kind, data in column(events, name) if kind == "token"]
+    assert "".join(data["text"] for data in shown) == edge.bundle.tokenizer.decode([t.id for t in expected])
+    assert [data["position"] for data in shown if data["anchor"]] == list(request.anchors.positions)
+    assert found["end"]["tokens"] == len(expected)
+    assert found["end"]["passes"] == answer.stats.passes
+
+
+def test_the_device_alone_has_nothing(events: Events, edge: EdgeRuntime) -> None:
+    nothing = AnchorSet.empty(PLAN.canvas, edge.bundle.contract)
+    alone = list(edge.fill(FillRequest(edge.prompt_ids(PROMPT), nothing)))
+    shown = [data for kind, data in column(events, ALONE) if kind == "token"]
+    assert "".join(data["text"] for data in shown) == edge.bundle.tokenizer.decode([t.id for t in alone])
+    assert not any(data["anchor"] for data in shown)
+
+
+@pytest.mark.parametrize("name", COLUMNS[:2])
+def test_the_reason_of_an_anchor_is_what_the_device_would_have_written(
+    events: Events, name: str, edge: EdgeRuntime
+) -> None:
+    found = dict(column(events, name))
+    request = edge.read(bytes.fromhex(found["payload"]["hex"]), PROMPT)
+    text = [token.id for token in edge.fill(request)]
+    rows = list(read_logits(edge.engine, request.prompt_ids, text))
+    ends = sorted(edge.bundle.contract.eos_ids)
+    assert [position for position, *_ in found["reasons"]["reasons"]] == list(request.anchors.positions)
+    for position, token, same, margin in found["reasons"]["reasons"]:
+        logits = np.array(rows[position])
+        logits[ends] = -np.inf
+        second, first = np.sort(logits)[-2:]
+        best = int(logits.argmax())
+        assert token == edge.bundle.tokenizer.token_bytes(best).decode("utf-8", "replace")
+        assert same == (best == request.anchors.by_position[position])
+        assert margin == pytest.approx(float(first - second), abs=0.02)
+
+
+def test_a_device_with_another_vocabulary(dream_folder: Path, other_edge_bundle: Path) -> None:
+    backend = local(Pipeline.open(str(dream_folder), edge=other_edge_bundle))
+    other = EdgeRuntime.open(other_edge_bundle, threads=1)
+    with served(backend, page=page_of(backend, other)) as client:
+        found = parsed(client.ask("POST", "/v1/trace", {"prompt": PROMPT}).body)
+    assert found[0][1]["aligned"] is False
+    assert found[-1][0] == "done"
+    assert not [data for kind, data in found if kind == "error"]
+
+
+def test_what_fails_is_told_in_its_column(client: Client) -> None:
+    found = parsed(client.ask("POST", "/v1/trace", {"prompt": "word " * 700}).body)
+    assert found[-1][0] == "done"
+    for name in COLUMNS[:2]:
+        ((kind, data),) = column(found, name)
+        assert (kind, data["code"]) == ("error", "prompt_too_long")
+
+
+def test_only_so_many_questions_at_a_time(pipeline: Pipeline, edge: EdgeRuntime) -> None:
+    async def both() -> str:
+        backend = local(pipeline)
+        tracer = Tracer(backend, edge, most=1)
+        await backend.open()
+        try:
+            async with aclosing(tracer.events(PROMPT)) as one:
+                await anext(one)
+                with pytest.raises(ServiceError) as refused:
+                    await anext(tracer.events(PROMPT))
+            assert tracer.open_traces == 0
+            async for name, _ in tracer.events(PROMPT):
+                last = name
+            return f"{refused.value.code} {last}"
+        finally:
+            await backend.close()
+
+    assert asyncio.run(both()) == "overloaded done"
+
+
+def test_a_question_ends_at_the_deadline(pipeline: Pipeline, edge: EdgeRuntime) -> None:
+    async def late() -> Events:
+        backend = local(pipeline, replace(LIMITS, deadline=0.2), replace(PLAN, total_steps=400))
+        tracer = Tracer(backend, edge)
+        await backend.open()
+        tracer._device = held = asyncio.Lock()
+        await held.acquire()  # another question's answer, which does not end
+        try:
+            return [each async for each in tracer.events(PROMPT, 1.0)]
+        finally:
+            await backend.close()
+
+    name, data = asyncio.run(late())[-1]
+    assert (name, data["code"]) == ("error", "deadline_exceeded")
+
+
+def test_a_client_that_leaves_ends_its_work(pipeline: Pipeline, edge: EdgeRuntime) -> None:
+    backend = local(pipeline, replace(LIMITS, deadline=60), replace(PLAN, total_steps=4000))
+    page = page_of(backend, edge)
+    with served(backend, replace(LIMITS, deadline=60), page=page) as client:
+        body = json.dumps({"prompt": PROMPT, "fraction": 1.0}).encode()
+        head = "POST /v1/trace HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert connection.recv(1000)
+            assert page.tracer.open_traces == 1
+        client.wait_until_idle()
+        end = time.monotonic() + 20
+        while page.tracer.open_traces and time.monotonic() < end:
+            time.sleep(0.02)
+        assert page.tracer.open_traces == 0
+        assert edge.fill(edge.read(client.anchors(prompt=PROMPT).body, PROMPT))  # the engine is usable
+
+
+# The command line.
+
+
+def test_the_page_is_on_where_only_this_machine_reaches_it(pipeline: Pipeline, dream_folder: Path) -> None:
+    def page(*options: str, edge: Pipeline = pipeline) -> Page | None:
+        args = command.parser().parse_args(["--model", str(dream_folder), *options])
+        return command._page(args, local(edge))
+
+    assert page() is not None
+    assert page("--host", "localhost") is not None
+    assert page("--no-page") is None
+    assert page("--host", "0.0.0.0") is None
+    assert page("--host", "0.0.0.0", "--page") is not None
+    without = Pipeline(pipeline.model, pipeline.form)
+    assert page(edge=without) is None
+    with pytest.raises(RequestError, match="expected an edge bundle"):
+        page("--page", edge=without)
+
+
+def test_examples_are_a_list_of_questions(tmp_path: Path) -> None:
+    assert read_examples(tmp_path) == []
+    (tmp_path / EXAMPLES).write_text('["Why?"]')
+    assert read_examples(tmp_path) == ["Why?"]
+    for wrong in ("{", "{}", "[1]"):
+        (tmp_path / EXAMPLES).write_text(wrong)
+        with pytest.raises(CheckpointError, match="expected"):
+            read_examples(tmp_path)
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    pytest.importorskip("playwright", reason="needs the package playwright (extra dev)")
+    if page_browser.CHROMIUM is None:
+        pytest.skip("needs Chromium (Debian: apt-get install chromium), found none")
+    with page_browser.chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with page_browser.shipped_page() as found:
+        yield found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1180, "light"), (390, "dark")])
+def test_a_question_is_answered_three_ways(browser: Any, address: str, width: int, scheme: str) -> None:
+    page = page_browser.opened(browser, address, width, scheme=scheme)
+    page_browser.ask(page, page_browser.PICTURE_QUESTION)
+    texts = {name: page.inner_text(f"[data-column={name}] .text") for name in COLUMNS}
+    assert all("Torden" in text for text in texts.values())
+    assert texts[COLUMNS[0]] not in (texts["paper"], texts[ALONE])  # it is a question that shows something
+    for name in COLUMNS[:2]:
+        shown = page.inner_text(f"[data-column={name}] .hex").split()
+        sent = page.locator(f"[data-column={name}] .anchors li").count()
+        figures = page.locator(f"[data-column={name}] .figures dd").all_inner_texts()
+        assert figures[:2] == [str(len(shown)), str(sent)]
+        assert page.locator(f"[data-column={name}] .cell.sent").count() == sent > 0
+        assert page.locator(f"[data-column={name}] .text .anchor").count() == sent
+        # Back to the first step.
+        committed = page.locator(f"[data-column={name}] .cell.committed, [data-column={name}] .cell.sent")
+        last = committed.count()
+        assert page.inner_text(f"[data-column={name}] .progress").startswith(f"step {figures[2]} of 128")
+        page.evaluate(
+            "name => { const scrub = document.querySelector(`[data-column=${name}] .scrub`);"
+            "scrub.value = 1; scrub.dispatchEvent(new Event('input')); }",
+            name,
+        )
+        assert page.inner_text(f"[data-column={name}] .progress").startswith("step 1 of 128")
+        assert (committed.count() < last) if name == "paper" else (committed.count() <= last)
+    marked = {name: page.locator(f"[data-column={name}] .text u").count() for name in COLUMNS}
+    assert marked[COLUMNS[0]] == 0 < min(marked["paper"], marked[ALONE])
+    # Nothing is wider than the window, and a dark page is dark.
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
+    assert (light < 64) == (scheme == "dark")
+    assert page.faults == []
+
+
+@pytest.mark.slow
+def test_the_canvas_fills_step_by_step_and_a_question_can_be_stopped(browser: Any, address: str) -> None:
+    page = page_browser.opened(browser, address, 1180)
+    page.select_option("#speed", "3")
+    page.fill("#question", page_browser.PICTURE_QUESTION)
+    page.click("#go")
+    page.wait_for_selector("[data-column=paper] .cell.committed")
+    first = page.locator("[data-column=paper] .cell.committed").count()
+    assert page.locator("[data-column=paper] .cell.predicted").count() > first
+    page.wait_for_function(
+        "n => document.querySelectorAll('[data-column=paper] .cell.committed').length > n", arg=first
+    )
+    page.click("#stop")
+    page.wait_for_selector(page_browser.DONE)
+    assert page.inner_text("#status") == "Stopped."
+    assert page.faults == []
+
+
+@pytest.mark.slow
+def test_a_key_is_asked_for_and_stays_out_of_the_address(browser: Any) -> None:
+    with page_browser.shipped_page(ApiKeys([KEY])) as address:
+        page = page_browser.opened(browser, address, 1180)
+        seen: list[str] = []
+        page.on("request", lambda request: seen.append(request.url))
+        page.fill("#key", KEY)
+        page.press("#key", "Enter")
+        page.wait_for_selector("#examples button")
+        page_browser.ask(page, page_browser.PICTURE_QUESTION)
+        assert "Torden" in page.inner_text("[data-column=alone] .text")
+        assert seen
+        assert not [url for url in [*seen, page.url] if KEY in url]
+
+
+@pytest.mark.slow
+def test_its_picture_is_small(browser: Any, address: str) -> None:
+    picture = page_browser.photograph(address, browser)
+    assert picture.startswith(b"\x89PNG")
+    assert 20_000 < len(picture) < 150_000
+    shown = (WEB.parent / "page.png").read_bytes()
+    assert len(shown) < 150_000

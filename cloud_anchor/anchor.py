@@ -18,9 +18,11 @@ from cloud_anchor.errors import RequestError
 from payload import AUTO, TOLERANCE, AnchorSet, Codec
 from payload.cli import run_command
 from payload.files import write_whole
+from payload.progress import Bars
 
 if TYPE_CHECKING:  # these bring torch along
     from cloud_anchor.pipeline import Pipeline, PipelineResult
+    from payload.progress import Progress
 
 EPILOG = """examples:
   # the shipped model, 10% of its steps
@@ -36,7 +38,7 @@ EPILOG = """examples:
   python -m cloud_anchor.anchor --input prompts.jsonl -o payloads/
 
 exit codes: 0 ok, 2 usage, 3 nothing to send or some prompts failed, 4 bad or missing model,
-130 interrupted
+6 too little memory, 130 interrupted
 """
 
 PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
@@ -151,8 +153,8 @@ def apply_target(args: argparse.Namespace) -> None:
     )
 
 
-def _open_pipeline(args: argparse.Namespace) -> Pipeline:
-    pipeline = options.open_pipeline(args, compiled=args.compile)
+def _open_pipeline(args: argparse.Namespace, answers: int, progress: Progress) -> Pipeline:
+    pipeline = options.open_pipeline(args, compiled=args.compile, answers=answers, progress=progress)
     pipeline.tolerance = args.rank_tolerance
     return pipeline
 
@@ -167,9 +169,10 @@ def _run(args: argparse.Namespace) -> int:
 def _run_one(args: argparse.Namespace) -> int:
     prompt = _prompt(args)
     options.check(args)
-    pipeline = _open_pipeline(args)
+    bars = Bars("anchor", passing=True)
+    pipeline = _open_pipeline(args, 1, bars)
     config, selection = options.denoise_config(args, pipeline.plan([prompt])), options.selection(args)
-    (result,) = pipeline.make([prompt], config, selection, args.codec, args.embed_prompt)
+    (result,) = pipeline.make([prompt], config, selection, args.codec, args.embed_prompt, bars)
     payloads = {embed: pipeline.payload(result, args.codec, embed) for embed in (True, False)}
     data = payloads[args.embed_prompt]
     if args.output == "-":
@@ -198,7 +201,7 @@ def _run_many(args: argparse.Namespace) -> int:
         raise RequestError(f"batch: expected at least 1, found {args.batch}")
     jobs = read_jobs(args.input)
     options.check(args)
-    pipeline = _open_pipeline(args)
+    pipeline = _open_pipeline(args, args.batch, Bars("anchor", passing=True))
     config, selection = pipeline.resolve(
         options.denoise_config(args, pipeline.plan()), options.selection(args)
     )

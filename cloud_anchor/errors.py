@@ -28,6 +28,12 @@ class CheckpointError(CloudError):
     exit_code = 4
 
 
+class MemoryLackError(CloudError):
+    """There is not enough memory for a model and its batch."""
+
+    exit_code = 6
+
+
 class NothingToSendError(CloudError):
     """The run has no tokens to send."""
 

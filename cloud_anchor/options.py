@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloud_anchor.pipeline import Pipeline
     from cloud_anchor.sampling.config import CommitRule, DenoiseConfig
     from cloud_anchor.selection.select import Selection
+    from payload.progress import Progress
 
 
 def _commit_rule(text: str) -> CommitRule:
@@ -56,7 +57,11 @@ MODEL: Mapping[str, Option] = {
         help="the checkpoint that the bundle was made from: score selections with it in PyTorch, on --device",
     ),
     "device": _option("--device", help="cuda, cpu (default: cuda where there is one)"),
-    "dtype": _option("--dtype", help="float32, bfloat16, float16 (default: bfloat16 on cuda, else float32)"),
+    "dtype": _option(
+        "--dtype",
+        help="float32, bfloat16, float16 (default: bfloat16 on cuda, and large models where the processor "
+        "computes it or float32 does not fit; else float32)",
+    ),
 }
 
 SAMPLING: Mapping[str, Option] = {
@@ -179,12 +184,16 @@ def add_selection(parser: argparse.ArgumentParser, only: Collection[str] | None 
     _add(parser, "selection", SELECTION, only)
 
 
-def open_pipeline(args: argparse.Namespace, *, compiled: bool = False) -> Pipeline:
-    """The models that the options name; raises what `Pipeline.open` raises."""
+def open_pipeline(
+    args: argparse.Namespace, *, compiled: bool = False, answers: int = 1, progress: Progress | None = None
+) -> Pipeline:
+    """The models that the options name; arguments and errors are those of `Pipeline.open`."""
     from cloud_anchor.pipeline import Pipeline
 
     names = {name: getattr(args, name) for name in MODEL if name != "model"}
-    return Pipeline.open(args.model, **names, compiled=compiled)
+    return Pipeline.open(
+        args.model, **names, compiled=compiled, answers=answers, canvas=args.canvas, progress=progress
+    )
 
 
 def denoise_config(args: argparse.Namespace, plan: DenoiseConfig) -> DenoiseConfig:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.checkpoint import find_checkpoint, load_model
+from cloud_anchor.model.checkpoint import DEFAULT_PLAN, find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import PromptForm, prompt_form
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
@@ -31,9 +31,10 @@ from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
 from payload.errors import ContractMismatchError
+from payload.progress import Progress, Silent
 
-DEFAULT_PLAN = (256, 128)
-"""Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
+_PREPACKED = 3
+"""Bytes in memory a byte of an edge bundle's variant: its file, and its weights prepacked."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,9 @@ class Pipeline:
         device: str | None = None,
         dtype: str | None = None,
         compiled: bool = False,
+        answers: int = 1,
+        canvas: int | None = None,
+        progress: Progress | None = None,
     ) -> Pipeline:
         """Loads a model (see `checkpoint.load_model`) and the edge model that its payloads are for.
 
@@ -130,6 +134,8 @@ class Pipeline:
         beside it where none is given.
         edge_checkpoint: checkpoint that the bundle was made from; selections are then scored with it, in
         PyTorch on the diffusion model's device, in place of the bundle on ONNX Runtime.
+        answers, canvas: answers denoised together, and positions of each (default: the checkpoint's own), by
+        which the memory needed is estimated before anything is loaded. progress: of loading.
 
         An edge bundle may have another vocabulary than the diffusion model: its payloads are translated.
 
@@ -142,7 +148,15 @@ class Pipeline:
             bundle = edge.bundle
         elif edge is not None:
             bundle = Bundle.open(edge)
-        dream = load_model(model, device=device, dtype=dtype)
+        dream = load_model(
+            model,
+            device=device,
+            dtype=dtype,
+            answers=answers,
+            canvas=canvas,
+            beside=_PREPACKED * sum(record.size for record in bundle.variant.files.values()) if bundle else 0,
+            progress=progress,
+        )
         if compiled:
             dream.compile()
         form = prompt_form(dream, find_checkpoint(model), bundle)
@@ -217,14 +231,17 @@ class Pipeline:
         selection: Selection | None = None,
         codec: Codec | str = Codec.COMPACT,
         embed_prompt: bool = False,
+        progress: Progress | None = None,
     ) -> list[PipelineResult]:
         """Denoises the prompts in one batch and selects the anchors of each; see `resolve` and `select`.
 
+        progress: of the steps.
         Raises RequestError for options that do not fit model and prompts, and what `select` raises.
         """
         config, selection = self.resolve(config, selection)
         ids = [self.model_form.ids(prompt) for prompt in prompts]
-        runs = denoise(self.model, ids, config, guide=self.guide)
+        with (progress or Silent()).stage("denoising", config.run_steps) as step:
+            runs = denoise(self.model, ids, config, guide=self.guide, after_step=lambda: step(1))
         return self.select(prompts, runs, selection, codec, embed_prompt)
 
     def select(

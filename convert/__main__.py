@@ -1,6 +1,6 @@
 """python -m convert: converts a checkpoint to a bundle and prints the figures of its verification.
 
-Responsible for options, progress bars and the table. Not responsible for the conversion (see `conversion`).
+Responsible for options and the table. Not responsible for the conversion (see `conversion`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from convert.conversion import DEFAULT_VARIANTS, convert
@@ -25,6 +23,7 @@ from convert.variants import RECIPES, checked_names
 from convert.verify import Thresholds
 from edge_runtime.bundle.bundle import Manifest, Variant
 from payload.cli import run_command
+from payload.progress import Bars
 
 _EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
@@ -38,29 +37,6 @@ variants:
 exit codes: 0 done, 2 wrong options, 4 the model cannot be used or fetched, 5 a variant differs too much from
 the original, 6 too little disk or memory, 130 interrupted (run again to continue)
 """
-
-
-class Bars:
-    """Progress bars and notes on standard error."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-
-    @contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        columns = (
-            TextColumn("{task.description:24}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self._console) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda steps: bar.advance(task, steps)
-            bar.update(task, completed=total)  # an answer may end early
-
-    def say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
 
 
 def parser() -> argparse.ArgumentParser:

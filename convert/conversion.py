@@ -33,7 +33,6 @@ from convert.gguf_checkpoint import SUFFIX, GgufFile, gguf_digest, unpack_gguf
 from convert.hub import HubSource, locate
 from convert.identity import Identity, read_identity
 from convert.preflight import estimate
-from convert.progress import Progress, Silent
 from convert.reference import Reference, make_reference
 from convert.source import Checkpoint, DecoderShape, architecture_of, read_config
 from convert.stages import Workspace, check_target
@@ -56,6 +55,7 @@ from edge_runtime.doctor import greedy_answer
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
 from payload import Contract
+from payload.progress import Progress, Silent
 
 FORMAT = 1
 """Part of every stage's key: increase it when the same input gives another output."""

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from convert.conversion import convert
-from convert.progress import Silent
 from convert.random_checkpoint import read_tokenizer, write_random_checkpoint
 from convert.verify import Thresholds
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
@@ -27,6 +26,7 @@ from edge_runtime.engine.genai_engine import load_genai_model
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.tools.baselines import genai_loop
 from payload.cli import run_command
+from payload.progress import Silent
 
 VARIANTS = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 CHUNKS = (1, 8, 32)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +19,15 @@ _CPUS = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _STATUS = Path("/proc/self/status")
+_GROUPS = Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
 
 _FEATURES: Mapping[str, tuple[str, ...]] = {
     "VNNI": ("avx512_vnni", "avx_vnni"),
     "dotprod": ("asimddp",),
     "i8mm": ("i8mm",),
     "fp16": ("asimdhp", "avx512_fp16"),
+    "bf16": ("avx512_bf16", "amx_bf16", "bf16"),
 }
 """Instruction sets that matter to the kernels, and their flags in /proc/cpuinfo."""
 
@@ -35,7 +38,7 @@ _SIGNATURE_FIELDS = ("vendor_id", "cpu family", "model", "flags", "CPU implement
 class Processor:
     """The processor that runs the model.
 
-    features: those of VNNI, dotprod, i8mm and fp16 that it has; None where the system does not tell.
+    features: those of VNNI, dotprod, i8mm, fp16 and bf16 that it has; None where the system does not tell.
     """
 
     machine: str
@@ -82,9 +85,47 @@ def performance_cores(cpus: Path = _CPUS) -> int:
     return len(siblings)
 
 
-def available_memory() -> int | None:
-    """Bytes of memory available without swapping; None where the system does not tell."""
-    return _sizes(_MEMINFO).get("MemAvailable")
+def available_memory(
+    meminfo: Path = _MEMINFO, groups: Path = _GROUPS, cgroups: Path = _CGROUPS
+) -> int | None:
+    """Bytes of memory available without swapping; None where the system does not tell.
+
+    The least of what the machine has and of what the control groups of this process, as set by a container or
+    a service manager, leave it. Pages of files that can be dropped count as available in both.
+    """
+    found = [_sizes(meminfo).get("MemAvailable"), *_left_in_groups(groups, cgroups)]
+    return min((size for size in found if size is not None), default=None)
+
+
+def _left_in_groups(groups: Path, cgroups: Path) -> Iterator[int | None]:
+    """Bytes left to the process's control group and to each one around it (versions 2 and 1); None where a
+    group has no limit.
+    """
+    for line in _lines(groups):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":  # version 2
+            root, names = cgroups, ("memory.max", "memory.current", ("inactive_file", "active_file"))
+        elif "memory" in controllers.split(","):
+            root = cgroups / "memory"
+            names = (
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                ("total_inactive_file", "total_active_file"),
+            )
+        else:
+            continue
+        parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+        for depth in range(len(parts) + 1):
+            yield _left(root.joinpath(*parts[:depth]), *names)
+
+
+def _left(group: Path, limit: str, usage: str, reclaimable: Sequence[str]) -> int | None:
+    most, used = _number(group / limit), _number(group / usage)
+    if most is None or used is None:
+        return None
+    fields = dict(line.split(" ", 1) for line in _lines(group / "memory.stat") if " " in line)
+    files = sum(int(value) for name in reclaimable if (value := fields.get(name, "")).isdigit())
+    return max(0, most - max(0, used - files))
 
 
 def resident_memory() -> dict[str, int]:

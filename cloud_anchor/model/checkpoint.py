@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DREAM_7B, FAMILIES, Family, Settings, Shape, family_of, rope_option
+from cloud_anchor.model.memory import Load, MemoryNeeds, default_format
+from edge_runtime.system import available_memory
+from payload.progress import Progress, Silent
 
 TINY = Path(__file__).parents[1] / "tiny" / "weights" / "tiny-dream"
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "LICENSE*")
 INDEX = "model.safetensors.index.json"
+
+DEFAULT_PLAN = (256, 128)
+"""Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
 
 
 def load_model(
@@ -30,19 +35,30 @@ def load_model(
     device: str | None = None,
     dtype: str | None = None,
     attention: str = "sdpa",
+    answers: int = 1,
+    canvas: int | None = None,
+    beside: int = 0,
+    progress: Progress | None = None,
 ) -> DreamModel:
     """Loads `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
 
-    device: default CUDA where there is one. dtype: default bfloat16 on CUDA, float32 elsewhere.
-    attention: `sdpa` or `eager`. Raises CheckpointError.
+    device: default CUDA where there is one. dtype: default bfloat16 on CUDA, elsewhere as `default_format`
+    says. attention: `sdpa` or `eager`. answers, canvas, beside: for the estimate of the memory (see
+    `memory.Load`); canvas: default the checkpoint's own. progress: told of the number format where it is not
+    float32, and of the weights as they are read.
+
+    Raises CheckpointError, and MemoryLackError before anything is loaded.
     """
+    report = progress or Silent()
     folder = find_checkpoint(source)
     settings = read_json(folder / "config.json")
     family = family_of(settings, str(folder / "config.json"))
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind = _dtype(dtype or ("bfloat16" if place.type == "cuda" else "float32"))
-    net = _build(family.shape(settings), place, kind, attention)
-    _fill(net, family, folder, place, kind)
+    shape, plan = family.shape(settings), _plan(folder)
+    load = Load(answers, canvas or (plan or DEFAULT_PLAN)[0], beside)
+    kind = _format(shape, place, dtype, load, source, report)
+    net = _build(shape, place, kind, attention)
+    _fill(net, family, folder, place, kind, report)
     mask_id = settings.get("mask_token_id", family.mask_id)
     if mask_id is None:
         raise CheckpointError(f"{folder / 'config.json'}: expected a field 'mask_token_id', found none")
@@ -51,7 +67,7 @@ def load_model(
         raise CheckpointError(
             f"{folder / 'config.json'}: expected an eos_token_id or pad_token_id, found none"
         )
-    return DreamModel(net, family, int(mask_id), eos_ids, source, _plan(folder))
+    return DreamModel(net, family, int(mask_id), eos_ids, source, plan)
 
 
 def random_model(
@@ -59,7 +75,7 @@ def random_model(
 ) -> DreamModel:
     """A model of Dream's architecture with random weights, for timing."""
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind = _dtype(dtype or ("bfloat16" if place.type == "cuda" else "float32"))
+    kind = _format(shape, place, dtype, Load(1, DEFAULT_PLAN[0]), "random weights", Silent())
     net = _build(shape, place, kind, "sdpa")
     generator = torch.Generator(place).manual_seed(0)
     state = {
@@ -116,6 +132,23 @@ def _dtype(name: str) -> torch.dtype:
     return kinds[name]
 
 
+def _format(
+    shape: Shape, place: torch.device, asked: str | None, load: Load, source: str, progress: Progress
+) -> torch.dtype:
+    """The number format asked for, or the default, which is reported where it is not float32.
+
+    Raises RequestError for an unknown one, and MemoryLackError where the model does not fit the memory.
+    """
+    if place.type != "cpu":
+        return _dtype(asked or "bfloat16")
+    name, reason = (asked, None) if asked else default_format(shape, load)
+    kind = _dtype(name)
+    MemoryNeeds.of(shape, kind, load, available_memory()).check(source)
+    if reason:
+        progress.say(f"{name}, {reason}")
+    return kind
+
+
 def _end_ids(settings: Settings, folder: Path) -> frozenset[int]:
     """Ids that end an answer, from config.json and generation_config.json."""
     sources = [settings]
@@ -155,31 +188,42 @@ def _build(shape: Shape, place: torch.device, kind: torch.dtype, attention: str)
     return net.eval()
 
 
-def _fill(net: Any, family: Family, folder: Path, place: torch.device, kind: torch.dtype) -> None:
-    """Loads the weights file by file, so that at most one file is in memory twice."""
+def _fill(
+    net: Any, family: Family, folder: Path, place: torch.device, kind: torch.dtype, progress: Progress
+) -> None:
+    """Loads the weights tensor by tensor.
+
+    In their own format and on the processor they stay where they are mapped from the files, so that memory
+    holds them once; else at most one tensor is in memory twice.
+    """
     expected = {name: value.shape for name, value in net.named_parameters()}
     tied = net.config.tie_word_embeddings
     seen: set[str] = set()
-    for path in _weight_files(folder):
-        try:
-            tensors = load_file(path, device=str(place))
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path}: expected a safetensors file, found: {error}") from error
-        state = {family.rename(name): tensor.to(kind) for name, tensor in tensors.items()}
-        if tied:
-            state.pop("lm_head.weight", None)
-        for name, tensor in state.items():
-            if name not in expected:
-                raise CheckpointError(
-                    f"{path}: tensor {name!r} has no place in a model of this configuration"
-                )
-            if tensor.shape != expected[name]:
-                raise CheckpointError(
-                    f"{path}: tensor {name!r}: config.json asks for the shape {list(expected[name])}, "
-                    f"found {list(tensor.shape)}"
-                )
-        net.load_state_dict(state, strict=False, assign=True)
-        seen.update(state)
+    files = list(_weight_files(folder))
+    title = f"loading {len(files)} file{'s' * (len(files) > 1)}"
+    with progress.stage(title, sum(path.stat().st_size for path in files if path.is_file())) as step:
+        for path in files:
+            state: dict[str, torch.Tensor] = {}
+            for stored, tensor in _tensors(path, place):
+                name = family.rename(stored)
+                if tied and name == "lm_head.weight":
+                    continue
+                if name not in expected:
+                    raise CheckpointError(
+                        f"{path}: tensor {name!r} has no place in a model of this configuration"
+                    )
+                if tensor.shape != expected[name]:
+                    raise CheckpointError(
+                        f"{path}: tensor {name!r}: config.json asks for the shape {list(expected[name])}, "
+                        f"found {list(tensor.shape)}"
+                    )
+                value = tensor.to(kind)
+                if value is tensor and place.type == "cpu":
+                    _read(value)
+                state[name] = value
+                step(tensor.nbytes)
+            net.load_state_dict(state, strict=False, assign=True)
+            seen.update(state)
     if tied:
         net.lm_head.weight = net.model.embed_tokens.weight
         seen.add("lm_head.weight")
@@ -195,6 +239,21 @@ def _fill(net: Any, family: Family, folder: Path, place: torch.device, kind: tor
             "Download the model again."
         )
     net.requires_grad_(False)
+
+
+def _tensors(path: Path, place: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a file by name, one at a time."""
+    try:
+        with safe_open(path, "pt", device=str(place)) as file:
+            for name in file.keys():  # noqa: SIM118 (it is no dictionary)
+                yield name, file.get_tensor(name)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: expected a safetensors file, found: {error}") from error
+
+
+def _read(tensor: torch.Tensor) -> None:
+    """Touches every page of a mapped tensor, so that it is read from disk now and not in the first step."""
+    tensor.view(-1).view(torch.uint8)[::4096].sum()
 
 
 def _weight_files(folder: Path) -> Iterator[Path]:

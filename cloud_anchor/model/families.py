@@ -44,6 +44,16 @@ class Shape:
     rope_theta: float
     tie_word_embeddings: bool
 
+    @property
+    def parameters(self) -> int:
+        """Number of weights; a tied embedding and head count once."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        kept = hidden // self.num_attention_heads * self.num_key_value_heads
+        attention = 2 * hidden * hidden + hidden + 2 * (hidden * kept + kept)
+        layer = attention + 3 * hidden * inner + 2 * hidden
+        tables = self.vocab_size * hidden * (1 if self.tie_word_embeddings else 2)
+        return tables + self.num_hidden_layers * layer + hidden
+
 
 DREAM_7B = Shape(152_064, 3584, 18_944, 28, 28, 4, 131_072, 1e-6, 1e6, False)
 """Dream-v0-Instruct-7B: Qwen2.5-7B's shape."""

@@ -6,7 +6,7 @@ Responsible for running whole denoising runs, batched or step by step. Not respo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from cloud_anchor.errors import RequestError
@@ -28,14 +28,15 @@ def denoise(
     config: DenoiseConfig,
     batch: int | None = None,
     guide: Guide | None = None,
+    after_step: Callable[[], None] = lambda: None,
 ) -> list[Denoised]:
     """The answers to the prompts, in their order; `batch` prompts at a time, by default all at once.
 
-    guide: as for `step.advance`.
+    guide: as for `step.advance`. after_step: called after each pass over a batch.
     """
     if not prompts:
         raise RequestError("expected at least one prompt, found none")
-    found = dict(denoise_stream(model, prompts, config, batch or len(prompts), guide))
+    found = dict(denoise_stream(model, prompts, config, batch or len(prompts), guide, after_step))
     return [found[index] for index in range(len(prompts))]
 
 
@@ -45,6 +46,7 @@ def denoise_stream(
     config: DenoiseConfig,
     batch: int,
     guide: Guide | None = None,
+    after_step: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[int, Denoised]]:
     """Yields (index of the prompt, its answer) as soon as the answer is done.
 
@@ -60,7 +62,9 @@ def denoise_stream(
             running.join(index, prompt)
         if not len(running):
             return
-        for index, answer, _ in running.step():
+        answers = running.step()
+        after_step()
+        for index, answer, _ in answers:
             yield index, answer
 
 

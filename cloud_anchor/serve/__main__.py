@@ -18,6 +18,7 @@ from cloud_anchor import options
 from cloud_anchor.errors import CloudError, RequestError
 from payload import PayloadError
 from payload.cli import INTERRUPTED, run_command
+from payload.progress import Bars
 
 if TYPE_CHECKING:
     from cloud_anchor.serve.local_backend import LocalBackend
@@ -135,7 +136,7 @@ def _run(args: argparse.Namespace) -> int:
     with _listen(args.host, args.port) as listener:
         if args.threads is not None:
             torch.set_num_threads(args.threads)
-        pipeline = options.open_pipeline(args)
+        pipeline = options.open_pipeline(args, answers=limits.batch, progress=Bars("serve", passing=True))
         config = options.denoise_config(args, pipeline.plan())
         metrics = Metrics()
         selection = options.selection(args)

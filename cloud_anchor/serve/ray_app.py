@@ -51,6 +51,7 @@ class EngineReplica:
             edge_checkpoint=settings.edge_checkpoint,
             device=settings.device,
             dtype=settings.dtype,
+            answers=settings.batch,
         )
         plan = pipeline.plan()
         config = replace(plan, steps=steps_for(settings.fraction, plan.total_steps))

@@ -30,6 +30,50 @@ def test_memory_is_told_in_bytes() -> None:
     assert available > 1 << 20
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "left"),
+    [
+        ("0::/\n", {}, 1024),  # no limit: what the machine has
+        ("0::/\n", {"memory.max": "max", "memory.current": "5"}, 1024),
+        ("0::/\n", {"memory.max": "900", "memory.current": "500", "memory.stat": "anon 1\n"}, 400),
+        (  # version 2: the tighter of a group and the one around it; pages of files can be dropped
+            "0::/outer/inner\n",
+            {
+                "outer/memory.max": "800",
+                "outer/memory.current": "600",
+                "outer/memory.stat": "inactive_file 100\nactive_file 50\nanon 450\n",
+                "outer/inner/memory.max": "700",
+                "outer/inner/memory.current": "100",
+            },
+            350,
+        ),
+        (  # version 1
+            "3:cpu:/\n4:memory:/job\n0::/\n",
+            {
+                "memory/job/memory.limit_in_bytes": "600",
+                "memory/job/memory.usage_in_bytes": "300",
+                "memory/job/memory.stat": "inactive_file 9\ntotal_inactive_file 200\n",
+            },
+            500,
+        ),
+        ("0::/\n", {"memory.max": "100", "memory.current": "300"}, 0),  # over its limit
+        ("0::/\n", {"memory.max": "5000", "memory.current": "300"}, 1024),
+    ],
+)
+def test_a_container_may_leave_less_than_the_machine(
+    groups: str, files: dict[str, str], left: int, tmp_path: Path
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 4 kB\nMemAvailable:    1 kB\n")
+    (tmp_path / "groups").write_text(groups)
+    for name, text in files.items():
+        path = tmp_path / "cgroups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + ("" if text.endswith("\n") else "\n"))
+    found = available_memory(tmp_path / "meminfo", tmp_path / "groups", tmp_path / "cgroups")
+    assert found == left
+    assert available_memory(tmp_path / "no", tmp_path / "no", tmp_path / "no") is None
+
+
 def test_the_signature_of_a_processor_is_stable() -> None:
     assert processor_signature() == processor_signature()
     assert processor_signature().count("\n") >= 2
@@ -74,6 +118,8 @@ def test_one_thread_for_each_fast_core(tmp_path: Path, monkeypatch: pytest.Monke
         ("flags : fpu avx2\n", (), "save memory rather than time"),
         ("processor : 0\nFeatures : fp asimd asimdhp asimddp i8mm\n", ("dotprod", "i8mm", "fp16"), "fast"),
         ("processor : 0\nFeatures : fp asimd crc32\n", (), "save memory"),  # Cortex-A72
+        ("flags : fpu avx512_vnni avx512_bf16\n", ("VNNI", "bf16"), "directly (VNNI): int8"),
+        ("processor : 0\nFeatures : fp bf16\n", ("bf16",), "save memory"),
         ("processor : 0\n", None, "not told"),
     ],
 )

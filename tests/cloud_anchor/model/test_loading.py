@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from safetensors.torch import load_file, save_file
 
 from cloud_anchor.errors import CheckpointError, CloudError, RequestError
 from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.model.families import DREAM_7B
 from cloud_anchor.model.prompt_form import PromptForm, check_vocabulary, prompt_form, tokenizer_data
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
 from tests.cloud_anchor.cloud_checkpoints import make_dream
 from tests.cloud_anchor.cloud_reference import ReferenceModel
+from tests.full_size.random_dream import write_random_dream
 
 
 @pytest.fixture
@@ -257,3 +260,23 @@ def test_an_edge_bundle_puts_the_prompt_in_its_own_words(dream_folder: Path, tmp
         ContractMismatchError, match=r"vocabulary: expected that of the edge bundle .*290 tokens"
     ):
         check_vocabulary(dream_folder, other)
+
+
+def test_a_checkpoint_in_four_shards_as_the_hub_has_them(tmp_path: Path) -> None:
+    shape = replace(
+        DREAM_7B,
+        vocab_size=320,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    folder = write_random_dream(tmp_path / "dream", shape)
+    sizes = [path.stat().st_size for path in sorted(folder.glob("model-0000?-of-00004.safetensors"))]
+    assert len(sizes) == 4
+    assert max(sizes) < sum(sizes) / 2
+    model = load_model(str(folder), device="cpu")
+    form = prompt_form(model, folder)
+    assert model.mask_id == form.contract.vocab_size + 3
+    assert model.forward(torch.tensor([form.ids("Why?")])).isfinite().all()

@@ -27,6 +27,7 @@ import onnxruntime
 
 from convert.architectures import ARCHITECTURES, foreign_architecture
 from convert.decoder import write_graph
+from convert.drafts import compare_drafts, make_drafts
 from convert.errors import ConvertError, OptionError, ResourceError
 from convert.genai import GRAPH, write_genai_config, write_genai_graph
 from convert.gguf_checkpoint import SUFFIX, GgufFile, gguf_digest, unpack_gguf
@@ -221,9 +222,12 @@ class _Conversion:
         def work() -> None:
             with self.progress.stage("original model", room * len(prompts)) as step:
                 _set_torch_threads(self.request.threads)
-                make_reference(
-                    self.checkpoint, prompts, room, identity.contract.eos_ids, workspace.folder, step
-                )
+                if self.checkpoint.shape.drafter:
+                    make_drafts(self.checkpoint, prompts, room, workspace.folder, step)
+                else:
+                    make_reference(
+                        self.checkpoint, prompts, room, identity.contract.eos_ids, workspace.folder, step
+                    )
 
         depends = [FORMAT, self.checkpoint.digest, prompts, room]
         workspace.stage("reference", depends, work, lambda _: Reference.complete(workspace.folder))
@@ -245,7 +249,8 @@ class _Conversion:
             path.parent.mkdir()
             with self.progress.stage(f"{name}: weights", shape.parameters) as step:
                 write_graph(self.checkpoint, path, recipe.weights, recipe.dialect, self.context, step)
-            write_genai_graph(path)
+            if shape.drafter is None:
+                write_genai_graph(path)
             files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
             return {item: file_record(workspace.bundle / item).to_json() for item in files}
 
@@ -263,6 +268,8 @@ class _Conversion:
             total = sum(len(text.ids) + len(text.answer) for text in reference.texts)
             with self.progress.stage(f"{name}: verification", total) as step:
                 engine = OrtEngine([path], self._shape(), context=self.context, threads=self.request.threads)
+                if shape.drafter is not None:
+                    return {"figures": compare_drafts(engine, reference, shape.drafter, step).to_json()}
                 figures = compare(engine, reference, step).to_json()
             # A short answer of this very variant: `edge_runtime.doctor` compares the device's with it.
             longest = max(reference.texts, key=lambda text: len(text.answer))
@@ -280,7 +287,8 @@ class _Conversion:
         return Variant(
             graph,
             {item: FileRecord(**record) for item, record in records.items()},
-            {**found["figures"], "thresholds": thresholds.to_json(), "probe": found["probe"]},
+            {**found["figures"], "thresholds": thresholds.to_json()}
+            | {name: value for name, value in found.items() if name == "probe"},
         )
 
     def _shape(self) -> ModelShape:
@@ -291,9 +299,10 @@ class _Conversion:
     def _manifest(self, identity: Identity, variants: dict[str, Variant], bundle: Path) -> Manifest:
         """Write bundle.json and open the result as the device will."""
         default = default_variant(tuple(variants))
-        write_genai_config(
-            bundle, f"{default}/{GRAPH}", self._shape(), identity, self.context, self.checkpoint.folder
-        )
+        if self.checkpoint.shape.drafter is None:
+            write_genai_config(
+                bundle, f"{default}/{GRAPH}", self._shape(), identity, self.context, self.checkpoint.folder
+            )
         own = sorted(path for path in bundle.iterdir() if path.is_file() and path.name != MANIFEST)
         manifest = Manifest(
             model=self._shape(),
@@ -303,6 +312,7 @@ class _Conversion:
             variants=variants,
             files={path.name: file_record(path) for path in own},
             tools=_tools(),
+            drafter=self.checkpoint.shape.drafter,
         )
         text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
         (bundle / MANIFEST).write_text(text + "\n", encoding="utf-8")

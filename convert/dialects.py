@@ -169,9 +169,16 @@ class Portable:
         return tables[0], tables[1]
 
     def _causal(self, positions: str, keys: str) -> str:
-        """Additive mask [S, T]: 0 where a key is not after the query, the lowest float elsewhere."""
+        """Additive mask [S, T]: 0 where a key is not after the query, the lowest float elsewhere.
+
+        The last K tokens of a block drafter's chunk see all T.
+        """
         g = self._graph
-        visible = g.node("LessOrEqual", [keys, g.node("Unsqueeze", [positions, g.constant([1])])])
+        last = positions
+        if self._shape.drafter is not None:
+            first = g.node("Sub", [self._total, g.constant([self._shape.drafter.block])])
+            last = g.node("Where", [g.node("Less", [positions, first]), positions, self._total])
+        visible = g.node("LessOrEqual", [keys, g.node("Unsqueeze", [last, g.constant([1])])])
         lowest = g.constant(np.finfo(np.float32).min, np.float32)
         return g.node("Where", [visible, g.constant(0, np.float32), lowest])
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from convert.errors import SourceError
 from convert.source import Checkpoint
 
-_LOGITS, _TEXTS = "reference.npy", "reference.json"
+LOGITS, TEXTS = "reference.npy", "reference.json"
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Reference:
     @staticmethod
     def complete(folder: Path) -> bool:
         """True where the files of a reference are there; the texts are written last."""
-        return (folder / _LOGITS).is_file() and (folder / _TEXTS).is_file()
+        return (folder / LOGITS).is_file() and (folder / TEXTS).is_file()
 
     @classmethod
     def load(cls, folder: Path) -> Reference:
-        texts = [ReferenceText(**item) for item in json.loads((folder / _TEXTS).read_text(encoding="utf-8"))]
-        return cls(texts, np.load(folder / _LOGITS, mmap_mode="r"))
+        texts = [ReferenceText(**item) for item in json.loads((folder / TEXTS).read_text(encoding="utf-8"))]
+        return cls(texts, np.load(folder / LOGITS, mmap_mode="r"))
 
 
 def make_reference(
@@ -75,8 +75,8 @@ def make_reference(
     """
     import torch
 
-    (folder / _TEXTS).unlink(missing_ok=True)
-    model = _load(checkpoint)
+    (folder / TEXTS).unlink(missing_ok=True)
+    model = load_original(checkpoint)
     texts: list[ReferenceText] = []
     with torch.inference_mode():
         for prompt in prompts:
@@ -91,7 +91,7 @@ def make_reference(
             texts.append(ReferenceText(ids, len(prompt)))
         rows = sum(len(text.ids) for text in texts)
         logits = np.lib.format.open_memmap(
-            folder / _LOGITS, mode="w+", dtype=np.float32, shape=(rows, checkpoint.shape.vocab_size)
+            folder / LOGITS, mode="w+", dtype=np.float32, shape=(rows, checkpoint.shape.vocab_size)
         )
         start = 0
         for text in texts:
@@ -100,10 +100,10 @@ def make_reference(
             start += len(text.ids)
         logits.flush()
     data = [{"ids": text.ids, "prompt": text.prompt} for text in texts]
-    (folder / _TEXTS).write_text(json.dumps(data), encoding="utf-8")
+    (folder / TEXTS).write_text(json.dumps(data), encoding="utf-8")
 
 
-def _load(checkpoint: Checkpoint) -> Any:
+def load_original(checkpoint: Checkpoint) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 

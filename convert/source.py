@@ -22,24 +22,30 @@ from safetensors import SafetensorError, safe_open
 from convert.architectures import ARCHITECTURES, Architecture
 from convert.errors import ArchitectureError, SourceError
 from convert.rotary import RotaryScaling
-from edge_runtime.bundle.manifest import Sizes
+from edge_runtime.bundle.manifest import BlockForm, Sizes
 
 FloatArray = npt.NDArray[np.float32]
 
 _HASH_CHUNK = 1 << 22
+BLOCK_DRAFTER, BLOCK_LAYERS = "BlockDrafter", "Qwen2ForCausalLM"
+"""The class that a block drafter's config.json names, and that of its layers."""
 _PLAIN = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
 """Options of a Llama or Qwen3 that the graphs do not have, with the value that leaves them out."""
 
 
 @dataclass(frozen=True)
 class DecoderShape(Sizes):
-    """Sizes and constants of a model, under the names of its `config.json`."""
+    """Sizes and constants of a model, under the names of its `config.json`.
+
+    drafter: of a block drafter, which has Qwen2's layers and a graph of its own; None for a decoder.
+    """
 
     max_position_embeddings: int
     rope_theta: float
     rms_norm_eps: float
     tie_word_embeddings: bool
     rope_scaling: RotaryScaling | None = None
+    drafter: BlockForm | None = None
 
     @property
     def kind(self) -> Architecture:
@@ -101,8 +107,21 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def architecture_of(config: dict[str, Any]) -> str:
-    """The model class that a `config.json` names."""
-    return str(next(iter(config.get("architectures") or []), config.get("model_type")))
+    """The model class that a `config.json` names; that of its layers for a block drafter."""
+    name = str(next(iter(config.get("architectures") or []), config.get("model_type")))
+    return BLOCK_LAYERS if name == BLOCK_DRAFTER else name
+
+
+def _block_form(config: dict[str, Any], where: str) -> BlockForm | None:
+    """The form of a block drafter; raises ArchitectureError for one that graphs do not have."""
+    if next(iter(config.get("architectures") or []), None) != BLOCK_DRAFTER:
+        return None
+    if config.get("target_hidden_size"):
+        raise ArchitectureError(
+            f"{where}: expected a block drafter that reads the text alone, found one that reads its target's "
+            "hidden states, which bundles do not give. Train one without --states."
+        )
+    return BlockForm(int(config["block_size"]), int(config["mask_token_id"]))
 
 
 def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
@@ -146,6 +165,7 @@ def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
             rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
             tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
             rope_scaling=_scaling(rope, config, where),
+            drafter=_block_form(config, where),
         )
     except KeyError as error:
         raise SourceError(f"{where}: expected a field {error} in config.json, found none.") from error

@@ -110,8 +110,8 @@ def compare(
             chunk = text.ids[first : first + _ROWS]
             found = engine.append(chunk, list(range(len(chunk))))
             expected = reference.logits[start + first : start + first + len(chunk)]
-            same += int(_agree(expected, found).sum())
-            kl += float(_divergence(expected, found).sum())
+            same += int(agree(expected, found).sum())
+            kl += float(divergence(expected, found).sum())
             delta = float(np.maximum(delta, np.abs(expected - found).max()))  # keeps NaN
             progress(len(chunk))
         rows = reference.logits[start + text.prompt - 1 : start + len(text.ids) - 1]
@@ -154,14 +154,14 @@ def _answer(engine: Engine, text: ReferenceText, rows: npt.NDArray[np.float32]) 
     return len(text.answer), len(text.answer)
 
 
-def _agree(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+def agree(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
     choice = found.argmax(-1)
     chosen = np.take_along_axis(expected, choice[:, None], -1)[:, 0]
     result: npt.NDArray[np.bool_] = expected.max(-1) - chosen <= TIE
     return result & np.isfinite(found).all(-1)
 
 
-def _divergence(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def divergence(expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """Kullback-Leibler divergence of softmax(found) from softmax(expected) per row.
 
     Sum p (x - y) - log Z_x + log Z_y: exponentials in float32, sums in float64, so that equal rows give 0.

@@ -25,6 +25,7 @@ from gguf import (
 )
 from gguf.quants import quantize
 
+from convert.errors import ArchitectureError
 from convert.gguf_checkpoint import permuted
 from convert.rotary import frequencies
 from convert.source import Checkpoint
@@ -50,6 +51,10 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     """
     checkpoint = Checkpoint(folder)
     shape = checkpoint.shape
+    if shape.drafter is not None:
+        raise ArchitectureError(
+            f"{folder}: expected a model that answers, found a block drafter, which GGUF files cannot hold."
+        )
     writer = GGUFWriter(out, shape.kind.gguf)
     writer.add_name(folder.name)
     writer.add_file_type(FILE_TYPES[weights])

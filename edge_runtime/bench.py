@@ -12,11 +12,12 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from edge_runtime.decode.block_drafter import BlockDrafter
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.engine.genai_engine import GRAPH, load_genai_model
 from edge_runtime.errors import UsageError
@@ -38,6 +39,8 @@ from payload import AnchorSet, PayloadError
 from payload.cli import run_command
 
 FRACTIONS = ("0.1", "0.25")
+ALONE = "no anchors"
+"""In place of a fraction: the answers without their anchors, of their length."""
 DEPTHS = (0, 128, 512)
 OURS = "onnxruntime"
 
@@ -47,6 +50,7 @@ examples:
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --variant int4 --threads 2 --plot fill.png
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --traces traces.jsonl --format json
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --vs genai --vs llama.cpp:qwen2.5-0.5b-q4_0.gguf
+  python -m edge_runtime.bench bundles/qwen2.5-0.5b --traces traces.jsonl --drafter bundles/drafter
 
 Baselines run in the same process, one repetition of each in turn. A ratio below 1 says that ours is faster.
 A trace is a line of JSON with "prompt", "gen_len" and "anchors": {"0.1": [[position, id], ...], ...}.
@@ -113,6 +117,12 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--traces", type=Path, metavar="FILE", help="also fill the answers recorded in a file"
     )
+    result.add_argument(
+        "--drafter",
+        type=Path,
+        metavar="BUNDLE",
+        help="with --traces: passes and time with no drafter, prompt lookup and this block drafter",
+    )
     result.add_argument("--limit", type=int, metavar="N", help="only the first N traces")
     result.add_argument(
         "--vs",
@@ -148,6 +158,8 @@ def measure(args: argparse.Namespace) -> BenchReport:
     for name, value in (("--repeat", args.repeat), ("--length", args.length), ("--threads", args.threads)):
         if value is not None and value < 1:
             raise UsageError(f"{name}: expected at least 1, found {value}")
+    if args.drafter and not args.traces:
+        raise UsageError("--drafter: expected recorded answers beside it (--traces), found none")
 
     def opened() -> EdgeRuntime:
         return EdgeRuntime.open(args.bundle, args.variant, threads=args.threads, prepack=not args.no_prepack)
@@ -215,8 +227,13 @@ def _loop(label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench
 
 def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: BenchReport) -> None:
     """Times recorded answers with their own anchors, against one pass per position."""
-    for fraction in FRACTIONS:
+    blocks = None if args.drafter is None else edge.block_drafter(args.drafter)
+    for fraction in (ALONE, *FRACTIONS) if blocks else FRACTIONS:
         cases, left = read_traces(args.traces, edge, fraction, args.limit)
+        if blocks:
+            _drafters(f"traces at {fraction}", cases, edge, bench, blocks, args.repeat, report)
+        if fraction == ALONE:
+            continue
         name = f"traces at {fraction}"
         tests = [
             bench.stepwise(f"{name}, one pass a position", cases),
@@ -228,6 +245,29 @@ def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: B
         report.ratios[f"the same, scored ({left} answers too long for the context)"] = (
             scored.seconds / slow.seconds
         )
+
+
+def _drafters(
+    name: str,
+    cases: Sequence[FillCase],
+    edge: EdgeRuntime,
+    bench: Bench,
+    blocks: BlockDrafter,
+    repeat: int,
+    report: BenchReport,
+) -> None:
+    """Times the answers without a drafter, and with each where it is measured to pay; the texts are equal."""
+    plain = FillOptions(score_anchors=False)
+    drafters = {
+        "no drafter": plain,
+        "prompt lookup": replace(plain, drafter=edge.speculator("on")),
+        "block drafter": replace(plain, drafter=edge.speculator("on", blocks), max_draft=blocks.form.block),
+    }
+    tests = [bench.fill(f"{name}, {kind}", cases, options) for kind, options in drafters.items()]
+    alone, *others = _time(tests, repeat, report)
+    for figure in others:
+        report.ratios[f"{figure.test} over no drafter"] = figure.seconds / alone.seconds
+        report.ratios[f"{figure.test}, its passes over no drafter's"] = figure.passes / alone.passes
 
 
 def read_traces(
@@ -244,7 +284,8 @@ def read_traces(
         for record in records[:limit]:
             ids = edge.prompt_ids(record["prompt"])
             length = int(record["gen_len"])
-            places = [(int(p), int(i)) for p, i in record["anchors"][fraction] if int(p) < length]
+            found = () if fraction == ALONE else record["anchors"][fraction]
+            places = [(int(p), int(i)) for p, i in found if int(p) < length]
             if len(ids) + length >= edge.engine.context:
                 left += 1
                 continue

@@ -45,6 +45,7 @@ examples:
   python -m edge_runtime.fill payload.bin
   python -m edge_runtime.fill payload.bin --prompt "What is the tallest hill of Vell?" --json
   cat payload.bin | python -m edge_runtime.fill - --model bundles/qwen2.5-0.5b --variant int4
+  python -m edge_runtime.fill payload.bin --drafter bundles/drafter
 
   # ask a service; where it cannot be reached, this device answers alone and says so
   python -m edge_runtime.fill --url http://localhost:8080 --prompt "What is the tallest hill of Vell?"
@@ -99,6 +100,12 @@ def parser() -> argparse.ArgumentParser:
         choices=("auto", "on", "off"),
         default="auto",
         help="draft gap tokens and verify several per pass; auto: where measured to pay",
+    )
+    result.add_argument(
+        "--drafter",
+        metavar="BUNDLE",
+        type=Path,
+        help="draft with the block drafter in this folder, where measured to pay; the text stays the same",
     )
     result.add_argument(
         "--lookahead",
@@ -207,6 +214,7 @@ def _run(args: argparse.Namespace) -> int:
             lookahead=args.lookahead,
             verify=args.verify,
             tolerance=args.tolerance,
+            drafter=args.drafter,
         )
     )
     if not answer.revisable:

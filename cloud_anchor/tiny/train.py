@@ -36,7 +36,7 @@ from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.tiny import shapes, vocabulary
-from cloud_anchor.tiny.training_data import TINY, Batches, Curriculum, TrainingBatch, mask
+from cloud_anchor.tiny.training_data import TINY, Batches, BatchSource, Curriculum, TrainingBatch, mask
 from payload.cli import run_command
 
 
@@ -96,7 +96,7 @@ class Trainer:
         self.configuration = configuration or shapes.SHAPES[recipe.name]
         self.curriculum = curriculum
         self.mask_id = shapes.special_ids(self.configuration["pad_token_id"])[3]
-        self.model = shapes.build(self.configuration).to(device)
+        self.model = self.build().to(device)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         self.step = self.first = 0
         backbone = self.model.model
@@ -108,6 +108,14 @@ class Trainer:
             torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=0.0),
         ]
         self.backbone = torch.compile(backbone, dynamic=True) if compiled else backbone
+
+    def build(self) -> Qwen2ForCausalLM:
+        """The model with random weights."""
+        return shapes.build(self.configuration)
+
+    def batches(self, tokenizer: Tokenizer) -> BatchSource:
+        """The source of the run's batches."""
+        return Batches(tokenizer, knows=self.recipe.knows, seed=self.seed, families=self.curriculum.families)
 
     @property
     def checkpoint(self) -> Path:
@@ -171,7 +179,7 @@ class Trainer:
         """True where the next step has the causal loss."""
         return self.step < self.recipe.causal_steps
 
-    def batch(self, batches: Batches) -> TrainingBatch:
+    def batch(self, batches: BatchSource) -> TrainingBatch:
         """The next step's batch."""
         if self.causal:
             return batches.at(self.step, self.recipe.causal_tokens, self.curriculum.causal)
@@ -229,7 +237,7 @@ class Trainer:
 
     def averaged(self) -> Qwen2ForCausalLM:
         """A model with the averaged weights."""
-        model = shapes.build(self.configuration)
+        model = self.build()
         model.load_state_dict(self.ema)
         return model.to(self.device)
 
@@ -258,7 +266,7 @@ def train(
     watch: called after every step, for what a project does on the way.
     """
     recipe = trainer.recipe
-    batches = Batches(tokenizer, knows=recipe.knows, seed=trainer.seed, families=trainer.curriculum.families)
+    batches = trainer.batches(tokenizer)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

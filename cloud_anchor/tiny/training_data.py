@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -76,6 +77,12 @@ class TrainingBatch:
     start: torch.Tensor
     end: torch.Tensor
     results: torch.Tensor
+
+
+class BatchSource(Protocol):
+    """Gives the batch of a step, of about `tokens` tokens; the same for the same step."""
+
+    def at(self, step: int, tokens: int, mix: Mix) -> TrainingBatch: ...
 
 
 class Batches:

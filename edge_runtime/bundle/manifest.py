@@ -18,6 +18,8 @@ from edge_runtime.errors import BundleSchemaError
 from payload import Contract
 
 SCHEMA = 1
+DRAFTER_SCHEMA = 2
+"""Of a block drafter's bundle, which older software must not take for a model that answers."""
 MANIFEST = "bundle.json"
 TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.json"
@@ -74,6 +76,26 @@ class ModelShape(Sizes):
 
 
 @dataclass(frozen=True)
+class BlockForm:
+    """The form of a block drafter: the tokens that it writes in one pass, and the id of its mask token."""
+
+    block: int
+    mask: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BlockForm:
+        form = cls(_get(data, "block", int, "drafter"), _get(data, "mask", int, "drafter"))
+        if form.block < 2 or form.mask < 0:
+            raise BundleSchemaError(
+                f"{MANIFEST}: expected drafter.block of at least 2 and drafter.mask from 0, found {form}"
+            )
+        return form
+
+    def to_json(self) -> dict[str, int]:
+        return {"block": self.block, "mask": self.mask}
+
+
+@dataclass(frozen=True)
 class Variant:
     """One precision of the model.
 
@@ -111,6 +133,7 @@ class Manifest:
     """The content of `bundle.json`.
 
     context: most tokens, prompt and answer together, that the graphs' position tables serve.
+    drafter: of a block drafter; None for a model that answers.
     """
 
     model: ModelShape
@@ -120,6 +143,7 @@ class Manifest:
     variants: Mapping[str, Variant]
     files: Mapping[str, FileRecord]
     tools: Mapping[str, str]
+    drafter: BlockForm | None = None
 
     @classmethod
     def from_json(cls, data: object) -> Manifest:
@@ -127,9 +151,9 @@ class Manifest:
         if not isinstance(data, dict):
             raise BundleSchemaError(f"{MANIFEST}: expected an object, found a {type(data).__name__}")
         schema = data.get("schema")
-        if schema != SCHEMA:
+        if schema not in (SCHEMA, DRAFTER_SCHEMA):
             raise BundleSchemaError(
-                f"{MANIFEST}: expected schema {SCHEMA}, found {schema!r}. "
+                f"{MANIFEST}: expected schema {SCHEMA} or {DRAFTER_SCHEMA}, found {schema!r}. "
                 "Convert the model again, or update this package."
             )
         try:
@@ -160,6 +184,7 @@ class Manifest:
             variants=variants,
             files=files,
             tools={str(k): str(v) for k, v in _get(data, "tools", dict).items()},
+            drafter=BlockForm.from_json(_get(data, "drafter", dict)) if schema == DRAFTER_SCHEMA else None,
         )
 
     def fingerprint(self, variant: str) -> bytes:
@@ -177,8 +202,10 @@ class Manifest:
         return next((name for name in names if self.fingerprint(name).hex().startswith(tag)), None)
 
     def to_json(self) -> dict[str, Any]:
+        drafter = {} if self.drafter is None else {"drafter": self.drafter.to_json()}
         return {
-            "schema": SCHEMA,
+            "schema": SCHEMA if self.drafter is None else DRAFTER_SCHEMA,
+            **drafter,
             "model": self.model.to_json(),
             "context": self.context,
             "contract": self.contract.to_json(),

@@ -1,8 +1,8 @@
 """Speculative decoding: drafts of gap tokens by prompt lookup, and the draft length that pays.
 
 Responsible for finding what followed the last tokens earlier in the text, and for weighing the passes that a
-draft may save against its cost. Not responsible for verification (see `acceptance` for the rule, `forced` for
-the passes).
+draft may save against its cost, whoever makes it. Not responsible for verification (see `acceptance` for the
+rule, `forced` for the passes).
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ LONGEST, SHORTEST = 4, 2
 
 PRIOR_TRIED, PRIOR_RIGHT = 4.0, 2.0
 """Prior of the acceptance rate: one half, with the weight of four drafted tokens."""
+
+COST_SIZES = (1, 2, 3, 5, 9)
+"""Numbers of tokens whose passes are timed."""
 
 MEMORY = 0.98
 """Share of the evidence kept from pass to pass, since the rate changes along a text."""
@@ -58,16 +61,20 @@ def lookup(text: Sequence[int], wanted: int, longest: int = LONGEST, shortest: i
 
 
 class Speculator:
-    """A drafter by prompt lookup, with the draft length that pays on this machine for this text.
+    """Drafts of the length that pays on this machine for this text; by prompt lookup, or from `source`.
 
     costs: seconds of a pass by its number of tokens, from `chunk_costs`. A draft of k tokens at an acceptance
-           rate r yields 1 + r + ... + r^k tokens at the cost of a pass of 1 + k; k is chosen for the most
-           tokens per second, and is 0 where no draft pays.
+           rate r yields 1 + r + ... + r^k tokens at the cost of a pass of 1 + k and of the draft itself; k is
+           chosen for the most tokens per second, and is 0 where no draft pays.
+    source: another drafter; its drafts take `seconds` each, whatever their length.
     """
 
-    def __init__(self, costs: Mapping[int, float]) -> None:
+    def __init__(
+        self, costs: Mapping[int, float], source: Drafter | None = None, seconds: float = 0.0
+    ) -> None:
         self._sizes = sorted(costs)
         self._costs = [costs[size] for size in self._sizes]
+        self._source, self._seconds = source, seconds
         self._tried, self._right = PRIOR_TRIED, PRIOR_RIGHT
 
     @property
@@ -75,11 +82,13 @@ class Speculator:
         """Estimated acceptance rate of drafted tokens."""
         return self._right / self._tried
 
-    def draft(self, text: Sequence[int], wanted: int) -> Sequence[int]:
+    def draft(self, text: Sequence[int], wanted: int) -> Sequence[int] | Draft:
         self._tried = PRIOR_TRIED + (self._tried - PRIOR_TRIED) * MEMORY
         self._right = PRIOR_RIGHT + (self._right - PRIOR_RIGHT) * MEMORY
         size = self.size(wanted)
-        return lookup(text, size) if size else ()
+        if not size:
+            return ()
+        return lookup(text, size) if self._source is None else self._source.draft(text, size)
 
     def observe(self, right: bool) -> None:
         self._tried += 1
@@ -90,12 +99,13 @@ class Speculator:
         speeds, yielded = [], 0.0
         for drafted in range(most + 1):
             yielded += self.rate**drafted
-            speeds.append(yielded / float(np.interp(1 + drafted, self._sizes, self._costs)))
+            cost = float(np.interp(1 + drafted, self._sizes, self._costs)) + bool(drafted) * self._seconds
+            speeds.append(yielded / cost)
         return int(np.argmax(speeds))
 
 
 def chunk_costs(
-    engine: Engine, sizes: Sequence[int] = (1, 2, 3, 5, 9), depth: int = 64, budget: float = 1.0
+    engine: Engine, sizes: Sequence[int] = COST_SIZES, depth: int = 64, budget: float = 1.0
 ) -> dict[int, float]:
     """Measures seconds of a pass by its number of tokens, each with its logits, after `depth` others.
 

@@ -49,12 +49,13 @@ LEVELS: dict[str, str] = {
         model
         sampling
         selection
-        drafting pipeline
+        pipeline
         batch options
         __init__
         anchor
         serve tiny
         testbed
+        drafting
         suite""",
 }
 """The parts of a package, modules or folders, the lowest level first. A part may import itself and the parts

@@ -83,6 +83,20 @@ def test_the_terms_add_up() -> None:
     assert float(drafter_loss(LOG, TARGETS)) == pytest.approx(float(weighted_cross_entropy(LOG, TARGETS)))
 
 
+def test_places_behind_the_answers_end_count_nothing() -> None:
+    valid = torch.tensor([[True, True, False], [True, False, False]])
+    plain = (-math.log(0.5 * 0.2) / 2 - math.log(0.5)) / 2
+    assert float(weighted_cross_entropy(LOG, TARGETS, valid=valid)) == pytest.approx(plain)
+    assert float(first_error_focal(LOG, TARGETS, valid=valid)) == pytest.approx(-math.log(0.2) / 2)
+    assert float(first_error_focal(LOG, TARGETS, valid=valid[1:].expand(2, 3))) == 0
+    assert float(chain_length(LOG, TARGETS, valid)) == pytest.approx((0.5 + 0.5 * 0.2 + 0.5) / 2 / 2)
+    logits = LOG.clone().requires_grad_()
+    drafter_loss(logits, TARGETS, valid=valid, gamma=2.0, focal=0.3, chain=40).backward()
+    assert logits.grad is not None
+    assert bool((logits.grad[~valid] == 0).all())
+    assert bool((logits.grad[valid] != 0).any(-1).all())
+
+
 def test_shapes_are_checked() -> None:
     with pytest.raises(ValueError, match=r"found \(2, 3, 3\) and \(2, 2\)"):
         drafter_loss(LOG, TARGETS[:, :2])

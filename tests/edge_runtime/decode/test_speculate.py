@@ -187,7 +187,7 @@ def test_costs_are_kept_with_the_prepacked_weights(
     from edge_runtime.engine import prepack
 
     calls = []
-    monkeypatch.setattr(runtime, "chunk_costs", lambda engine: calls.append(1) or dict(FREE))
+    monkeypatch.setattr(runtime, "chunk_costs", lambda engine, sizes: calls.append(1) or dict(FREE))
     monkeypatch.setenv("EDGE_CACHE", str(tmp_path))
     plain = EdgeRuntime.open(tiny_bundle, threads=1)
     assert plain.speculator() is None  # small, so nothing is kept and nothing measured

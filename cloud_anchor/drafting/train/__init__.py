@@ -1,0 +1,1 @@
+"""Training of a block drafter: `python -m cloud_anchor.drafting.train`."""

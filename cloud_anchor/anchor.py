@@ -123,6 +123,11 @@ def _parser() -> argparse.ArgumentParser:
         default=True,
         help="carry the prompt, so that the file is filled without it (default); the device usually has it",
     )
+    out.add_argument(
+        "--confidence",
+        action="store_true",
+        help="carry how sure the diffusion model is of each anchor, 2 bits each, for the device's doubt",
+    )
     return parser
 
 
@@ -172,8 +177,12 @@ def _run_one(args: argparse.Namespace) -> int:
     bars = Bars("anchor", passing=True)
     pipeline = _open_pipeline(args, 1, bars)
     config, selection = options.denoise_config(args, pipeline.plan([prompt])), options.selection(args)
-    (result,) = pipeline.make([prompt], config, selection, args.codec, args.embed_prompt, bars)
-    payloads = {embed: pipeline.payload(result, args.codec, embed) for embed in (True, False)}
+    (result,) = pipeline.make(
+        [prompt], config, selection, args.codec, args.embed_prompt, bars, confidence=args.confidence
+    )
+    payloads = {
+        embed: pipeline.payload(result, args.codec, embed, args.confidence) for embed in (True, False)
+    }
     data = payloads[args.embed_prompt]
     if args.output == "-":
         sys.stdout.buffer.write(data)
@@ -205,13 +214,14 @@ def _run_many(args: argparse.Namespace) -> int:
     config, selection = pipeline.resolve(
         options.denoise_config(args, pipeline.plan()), options.selection(args)
     )
-    batch = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch)
+    batch = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch, args.confidence)
     settings = {
         "model": args.model,
         "contract": pipeline.form.contract.identity,
         "codec": args.codec,
         "embed_prompt": args.embed_prompt,
         "rank_guard": args.rank_tolerance,
+        **({"confidence": True} if args.confidence else {}),
         **config.to_json(),
         **{f"select_{name}": value for name, value in asdict(selection).items()},
     }

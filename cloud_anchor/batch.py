@@ -170,6 +170,7 @@ class BatchOptions:
     codec: Codec | str
     embed_prompt: bool
     batch: int
+    confidence: bool = False
 
 
 def run_batch(
@@ -200,9 +201,14 @@ def run_batch(
         job = ready[index][0]
         try:
             (result,) = pipeline.select(
-                [job.prompt], [run], options.selection, options.codec, options.embed_prompt
+                [job.prompt],
+                [run],
+                options.selection,
+                options.codec,
+                options.embed_prompt,
+                options.confidence,
             )
-            data = pipeline.payload(result, options.codec, options.embed_prompt)
+            data = pipeline.payload(result, options.codec, options.embed_prompt, options.confidence)
         except (CloudError, EdgeError, PayloadError) as error:
             folder.fail(job.name, str(error))
             yield str(error)

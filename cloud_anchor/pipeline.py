@@ -58,8 +58,11 @@ class PipelineResult:
         embed_prompt: bool = False,
         predictive_model: PredictiveModel | None = None,
         tolerance: float = TOLERANCE,
+        confidence: bool = False,
     ) -> bytes:
         """The payload of these anchors, with the run's steps and, if `embed_prompt`, the prompt's text.
+
+        confidence: also how sure the diffusion model is of each anchor, 2 bits each: the device's doubt.
 
         predictive_model, tolerance: for codec predictive: the device's model, and by how much its
         log-probabilities may differ there, in nats.
@@ -80,7 +83,9 @@ class PipelineResult:
                 predictor=model.predictor(prompt_ids) if model else None,
             ),
             codec,
-            self.run.extras(self.prompt if embed_prompt else None),
+            self.run.extras(
+                self.prompt if embed_prompt else None, self.anchors.positions if confidence else ()
+            ),
             tolerance=tolerance,
             draft=self.draft,
         )
@@ -232,6 +237,8 @@ class Pipeline:
         codec: Codec | str = Codec.COMPACT,
         embed_prompt: bool = False,
         progress: Progress | None = None,
+        *,
+        confidence: bool = False,
     ) -> list[PipelineResult]:
         """Denoises the prompts in one batch and selects the anchors of each; see `resolve` and `select`.
 
@@ -242,7 +249,7 @@ class Pipeline:
         ids = [self.model_form.ids(prompt) for prompt in prompts]
         with (progress or Silent()).stage("denoising", config.run_steps) as step:
             runs = denoise(self.model, ids, config, guide=self.guide, after_step=lambda: step(1))
-        return self.select(prompts, runs, selection, codec, embed_prompt)
+        return self.select(prompts, runs, selection, codec, embed_prompt, confidence)
 
     def select(
         self,
@@ -251,8 +258,10 @@ class Pipeline:
         selection: Selection | None = None,
         codec: Codec | str = Codec.COMPACT,
         embed_prompt: bool = False,
+        confidence: bool = False,
     ) -> list[PipelineResult]:
-        """The anchors of finished or unfinished runs. Codec and embed_prompt matter for max_bytes only.
+        """The anchors of finished or unfinished runs. Codec, embed_prompt and confidence, which are those of
+        `payload`, matter for max_bytes only.
 
         Runs in another vocabulary than the edge's are translated, and the results' runs are the translated
         ones. Raises NothingToSendError where a run has nothing to send, and RequestError where a selection
@@ -274,7 +283,9 @@ class Pipeline:
             require_anchors(run, selected)
             result = PipelineResult(prompt, run, selected.anchors, selected.walk)
             if selection.max_bytes is not None:
-                result = self._within_bytes(result, selection, selection.max_bytes, codec, embed_prompt)
+                result = self._within_bytes(
+                    result, selection, selection.max_bytes, codec, embed_prompt, confidence
+                )
             results.append(result)
         return results
 
@@ -285,20 +296,27 @@ class Pipeline:
         max_bytes: int,
         codec: Codec | str,
         embed_prompt: bool,
+        confidence: bool,
     ) -> PipelineResult:
         """The result with as many anchors as a payload of max_bytes holds; raises RequestError."""
         assert self.scorer is not None  # a byte budget implies edge-aware
         assert result.walk is not None
 
         def size(anchors: AnchorSet) -> int:
-            return len(self.payload(replace(result, anchors=anchors), codec, embed_prompt))
+            return len(self.payload(replace(result, anchors=anchors), codec, embed_prompt, confidence))
 
         run, contract = result.run, self.form.contract
         walk = within_bytes(self.scorer, run, result.walk, contract, selection.config, max_bytes, size)
         return replace(result, anchors=edge_aware(run, walk, contract), walk=walk)
 
     def payload(
-        self, result: PipelineResult, codec: Codec | str = Codec.COMPACT, embed_prompt: bool = False
+        self,
+        result: PipelineResult,
+        codec: Codec | str = Codec.COMPACT,
+        embed_prompt: bool = False,
+        confidence: bool = False,
     ) -> bytes:
         """The payload of one result; raises RequestError where codec predictive lacks an edge model."""
-        return result.payload(self.form, codec, embed_prompt, self.predictive_model, self.tolerance)
+        return result.payload(
+            self.form, codec, embed_prompt, self.predictive_model, self.tolerance, confidence
+        )

@@ -178,6 +178,11 @@ def add_service(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=15.0, metavar="S", help="most seconds to wait for it (default 15)"
     )
     group.add_argument(
+        "--confidence",
+        action="store_true",
+        help="ask how sure the cloud is of what it sends (2 bits a token): the line `doubt`",
+    )
+    group.add_argument(
         "--no-fallback",
         action="store_true",
         help="fail where it cannot be reached, instead of answering alone",
@@ -277,7 +282,7 @@ def _open_service(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRun
     if client.exposes_key:
         print("fill: the key goes over the network unencrypted; use https", file=sys.stderr)
     edge = _runtime(args, choose_bundle(client, args.model))
-    options = ServiceOptions(tuple(args.fractions), stream, not args.no_fallback, args.codec)
+    options = ServiceOptions(tuple(args.fractions), stream, not args.no_fallback, args.codec, args.confidence)
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
 

@@ -20,7 +20,7 @@ from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.errors import CloudUnavailableError
 from edge_runtime.runtime import EdgeRuntime, FillRequest
-from payload import AnchorSet, Base, Codec, Shared, decode, peek
+from payload import AnchorSet, Base, Codec, Shared, decode, doubt, peek
 from payload.anchors import MAX_CANVAS
 from payload.errors import FingerprintError
 
@@ -39,6 +39,7 @@ class ServiceOptions:
                `stream`, a stream of them. Empty is the service's own choice.
     stream:    decode at once and refine the answer as payloads arrive, instead of waiting for the payload.
     fallback:  answer without anchors where the service cannot be reached, instead of failing.
+    confidence: ask how sure the diffusion model is of each anchor: the answer's doubt.
     codec:     label of the codec of the payloads, "compact" or "predictive". None is the service's own
                choice. A predictive payload that this device cannot decode is replaced by a compact one.
     """
@@ -47,6 +48,7 @@ class ServiceOptions:
     stream: bool = False
     fallback: bool = True
     codec: str | None = None
+    confidence: bool = False
 
 
 class ServiceRequest:
@@ -137,12 +139,16 @@ class ServiceRequest:
         self._feed.close(error)
 
     def _payloads(self, codec: str | None) -> Iterable[ReceivedPayload]:
-        contract = self.edge.bundle.contract.identity
+        fields = {
+            "contract": self.edge.bundle.contract.identity,
+            "codec": codec,
+            "confidence": self.options.confidence or None,  # services of earlier versions do not know it
+        }
         if self.options.stream:
             fractions = list(self.options.fractions) or None
-            return self.client.stream(self.prompt, fractions=fractions, contract=contract, codec=codec)
+            return self.client.stream(self.prompt, fractions=fractions, **fields)
         fraction = self.options.fractions[0] if self.options.fractions else None
-        data = self.client.fetch(self.prompt, fraction=fraction, contract=contract, codec=codec)
+        data = self.client.fetch(self.prompt, fraction=fraction, **fields)
         return [ReceivedPayload(data, delta=False)]
 
     def _decode(self, payloads: Iterable[ReceivedPayload]) -> None:
@@ -150,7 +156,8 @@ class ServiceRequest:
         bundle = self.edge.bundle
         base: Base | None = None
         for received in payloads:
-            predictive = peek(received.data).codec is Codec.PREDICTIVE
+            header = peek(received.data)
+            predictive = header.codec is Codec.PREDICTIVE
             if predictive and not self.options.stream:
                 self._request = self.edge.read(received.data, self.prompt)
                 anchors = self._request.anchors
@@ -161,6 +168,7 @@ class ServiceRequest:
                 anchors = decode(received.data, shared)
             base = Base(received.data, anchors)
             self.report.payload_bytes.append(len(received.data))
+            self.report.doubt = doubt(header.extras.confidence)
             self._feed.put(anchors)
 
     def _fail(self, failure: str) -> None:

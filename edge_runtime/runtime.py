@@ -35,7 +35,7 @@ from edge_runtime.errors import UsageError
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.system import performance_cores
 from edge_runtime.text.tokenizer import TextStream
-from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, peek
+from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, doubt, peek
 from payload.errors import PromptRequiredError
 
 VERIFY = ("off", "greedy")
@@ -51,12 +51,14 @@ class FillRequest:
 
     tokens: of a predictive payload, the answer's tokens that reading it has found already;
     stats:  the cost of finding them.
+    doubt:  of the diffusion model, where the payload carries it; see `Answer.doubt`.
     """
 
     prompt_ids: list[int]
     anchors: AnchorSet
     tokens: Sequence[Token] = ()
     stats: FillStats | None = None
+    doubt: float | None = None
 
 
 class EdgeRuntime:
@@ -236,13 +238,15 @@ class EdgeRuntime:
         A predictive payload is decoded with the model, one pass per position: its tokens are known then, and
         `fill` runs no pass for them. See `stream` for its tokens while they are found.
         """
-        if peek(data).codec is Codec.PREDICTIVE:
+        header = peek(data)
+        unsure = doubt(header.extras.confidence)
+        if header.codec is Codec.PREDICTIVE:
             stats = FillStats()
             decoding, ids = self._decoding(data, prompt, stats)
             tokens = [_token(step) for step in _timed(decoding, stats)]
-            return FillRequest(ids, decoding.anchors, tokens, stats)
+            return FillRequest(ids, decoding.anchors, tokens, stats, unsure)
         ids = self.prompt_ids(self._prompt_of(data, prompt))
-        return FillRequest(ids, decode(data, self._shared(ids)))
+        return FillRequest(ids, decode(data, self._shared(ids)), doubt=unsure)
 
     def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
         """The answer to a payload that has been read. Raises what `forced.fill` does."""
@@ -254,7 +258,7 @@ class EdgeRuntime:
             tokens = self._continued(
                 request.tokens, request.prompt_ids, lambda: request.anchors, options, stats
             )
-        return Answer(tokens, request.prompt_ids, lambda: request.anchors, stats)
+        return Answer(tokens, request.prompt_ids, lambda: request.anchors, stats, doubt=request.doubt)
 
     def stream(
         self, data: bytes, prompt: str | None = None, options: FillOptions | None = None
@@ -264,13 +268,15 @@ class EdgeRuntime:
         A predictive payload is checked at its end: where FingerprintError is raised, the tokens so far are
         wrong. Otherwise raises what `read` and `fill` do.
         """
-        if peek(data).codec is not Codec.PREDICTIVE or _judges(options):
+        header = peek(data)
+        if header.codec is not Codec.PREDICTIVE or _judges(options):
             return self.fill(self.read(data, prompt), options)
         stats = FillStats()
         decoding, ids = self._decoding(data, prompt, stats)
         found = map(_token, _timed(decoding, stats))
         tokens = self._continued(found, ids, lambda: decoding.anchors, options, stats)
-        return Answer(tokens, ids, lambda: decoding.anchors, stats)
+        unsure = doubt(header.extras.confidence)
+        return Answer(tokens, ids, lambda: decoding.anchors, stats, doubt=unsure)
 
     def _prompt_of(self, data: bytes, prompt: str | None) -> str:
         """The prompt of a payload, as text."""

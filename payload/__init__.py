@@ -11,6 +11,7 @@ from payload.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from payload.anchors import AnchorSet
+    from payload.certainty import confidence_level, doubt
     from payload.codecs.predictive import TOLERANCE, DecodedToken, Predictor
     from payload.codecs.template import TokenBytes
     from payload.contract import Contract
@@ -36,7 +37,9 @@ __all__ = [
     "Predictor",
     "Shared",
     "TokenBytes",
+    "confidence_level",
     "decode",
+    "doubt",
     "encode",
     "peek",
 ]
@@ -57,7 +60,9 @@ _MODULES = {
     "Shared": "shared",
     "TOLERANCE": "codecs.predictive",
     "TokenBytes": "codecs.template",
+    "confidence_level": "certainty",
     "decode": "wire",
+    "doubt": "certainty",
     "encode": "wire",
     "peek": "header",
 }

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from cloud_anchor.sampling.guide import Guidance
-from payload import AnchorSet, Contract, Extras
+from payload import AnchorSet, Contract, Extras, confidence_level
 
 
 class Commit(NamedTuple):
@@ -39,6 +39,8 @@ class Denoised:
     stopped_by: "steps", the name of a stop rule, or "finished" where nothing was left to commit.
     guide_passes, guide_tokens: passes of the edge model in guided steps, and tokens it ran in them. Their
                 number, unlike the answer, may depend on the batch: what is in a cache is not run again.
+    certainty:  probability [C] of the committed token in the pass that committed it, by the diffusion model;
+                `confidence` where open. Empty where it is not known.
     guidance:   what the last step leaves for the selection, if it was guided.
     """
 
@@ -56,6 +58,7 @@ class Denoised:
     stopped_by: str = "steps"
     guide_passes: int = 0
     guide_tokens: int = field(default=0, compare=False)
+    certainty: list[float] = field(default_factory=list, compare=False)
     guidance: Guidance | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -116,9 +119,13 @@ class Denoised:
         """An AnchorSet of this run: `tokens` by position, and the length of the answer where it is known."""
         return AnchorSet.of(tokens, self.canvas, contract, length)
 
-    def extras(self, prompt: str | None = None) -> Extras:
-        """The optional fields of a payload of this run: its steps, and the prompt's text if given."""
-        return Extras(prompt, step=self.steps, total_steps=self.total_steps)
+    def extras(self, prompt: str | None = None, sure_of: Sequence[int] = ()) -> Extras:
+        """The optional fields of a payload of this run: its steps, and the prompt's text if given.
+
+        sure_of: positions of the anchors, for their levels of confidence; by default they are not sent.
+        """
+        levels = tuple(confidence_level(self.certainty[p]) for p in sure_of) if self.certainty else ()
+        return Extras(prompt, step=self.steps, total_steps=self.total_steps, confidence=levels)
 
     @cached_property
     def coverage(self) -> list[float]:

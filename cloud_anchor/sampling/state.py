@@ -46,6 +46,14 @@ class ForwardPass:
         """Values [N] scattered to the masked positions of [B, C], `base` elsewhere."""
         return base.to(values.dtype).masked_scatter(self.masked, values)
 
+    def probability(self, model: DreamModel, tokens: Tensor, where: Tensor) -> Tensor:
+        """The diffusion model's probability, float32 [M], of the M tokens of `tokens` [B, C] at `where`.
+
+        Of the unfiltered distribution. where: bool [B, C], masked positions only.
+        """
+        logits = model.without_unusable(self.logits[where[self.masked]]).float()
+        return (logits.gather(-1, tokens[where][:, None])[:, 0] - logits.logsumexp(-1)).exp()
+
     def predictions(self, model: DreamModel, ids: Tensor) -> StepPredictions:
         """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits.
 
@@ -82,6 +90,8 @@ class State:
     """Answers being denoised, one per row. Advanced in place; `copy` before branching.
 
     ids:   int64 [B, C], canvas tokens. when: int32 [B, C], the step that committed each, 0 where masked.
+    sure:  float32 [B, C], the diffusion model's probability of each committed token in the step that
+           committed it; 0 where masked.
     steps: steps run per row. Rows of one state may be at different steps.
     guide_work: (passes, tokens) of the edge model per row, of guided steps.
     last:  the forward pass of the last step, until the next one begins.
@@ -92,6 +102,7 @@ class State:
     prompts: list[tuple[int, ...]]
     ids: Tensor
     when: Tensor
+    sure: Tensor
     steps: list[int]
     generators: list[torch.Generator]
     guide_work: list[tuple[int, int]]
@@ -107,6 +118,7 @@ class State:
             prompts=[tuple(prompt) for prompt in prompts],
             ids=torch.full(shape, model.mask_id, dtype=torch.long, device=model.device),
             when=torch.zeros(shape, dtype=torch.int32, device=model.device),
+            sure=torch.zeros(shape, device=model.device),
             steps=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
             guide_work=[(0, 0)] * len(prompts),
@@ -129,6 +141,7 @@ class State:
             prompts=[self.prompts[row] for row in rows],
             ids=self.ids[index],
             when=self.when[index],
+            sure=self.sure[index],
             steps=[self.steps[row] for row in rows],
             generators=[self.generators[row] for row in rows],
             guide_work=[self.guide_work[row] for row in rows],
@@ -140,6 +153,7 @@ class State:
             prompts=self.prompts + other.prompts,
             ids=torch.cat([self.ids, other.ids]),
             when=torch.cat([self.when, other.when]),
+            sure=torch.cat([self.sure, other.sure]),
             steps=self.steps + other.steps,
             generators=self.generators + other.generators,
             guide_work=self.guide_work + other.guide_work,
@@ -176,10 +190,11 @@ class State:
             self.when,
             predictions.ids,
             predictions.confidence,
+            torch.where(self.when > 0, self.sure, predictions.confidence),
             predictions.ending,
             length,
         )
-        ids, when, predicted, confidence, ending, lengths = (column.tolist() for column in columns)
+        ids, when, predicted, confidence, certainty, ending, lengths = (column.tolist() for column in columns)
         product = self.last.product if self.last is not None else None
         guidance = [None] * len(self.prompts) if product is None else product.guidance
         return [
@@ -189,6 +204,7 @@ class State:
                 when=when[row],
                 predicted=predicted[row],
                 confidence=confidence[row],
+                certainty=certainty[row],
                 ending=ending[row],
                 predicted_length=lengths[row],
                 steps=self.steps[row],

@@ -49,10 +49,12 @@ def advance(model: DreamModel, state: State, config: DenoiseConfig, guide: Guide
     tokens, chosen = propose(model, state, config, run)
     # A proposed mask token, which Dream's orders do not rule out, commits nothing.
     commit = chosen & masked & (tokens != model.mask_id)
+    sure = state.sure.masked_scatter(commit, run.probability(model, tokens, commit))
     state.steps = [step + 1 for step in state.steps]
     steps = torch.tensor(state.steps, dtype=torch.int32, device=masked.device)
     state.ids = torch.where(commit, tokens, state.ids)
     state.when = torch.where(commit, steps[:, None], state.when)
+    state.sure = sure
     if run.product is not None:
         state.guide_work = [
             (passes + more, tokens_ + new)

@@ -73,6 +73,7 @@ class Translation:
         covered = overlaps([len(self.edge.tokenizer.token_bytes(id_)) for id_ in ids], list(map(len, pieces)))
         committed = [all(run.when[p] for p in places) for places in covered]
         chances = [math.prod(run.confidence[p] for p in places) for places in covered]
+        certain = [math.prod(run.certainty[p] for p in places) for places in covered if run.certainty]
         rest = _behind(run, len(ids), min(self.edge.contract.eos_ids))
         return TranslatedRun(
             prompt_ids=tuple(prompt_ids),
@@ -85,6 +86,7 @@ class Translation:
             predicted=ids + rest.ids,
             confidence=[1.0 if done else chance for chance, done in zip(chances, committed, strict=True)]
             + [float(id_ != OPEN) for id_ in rest.ids],
+            certainty=certain + [0.0] * len(rest.ids) if run.certainty else [],
             # An end further on inside the token would leave its first bytes standing.
             ending=[run.ending[places[0]] for places in covered] + rest.ending,
             predicted_length=len(ids),

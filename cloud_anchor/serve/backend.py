@@ -29,6 +29,7 @@ class AnchorRequest:
                of steps instead, for one payload.
     order:     order of commits. stop: stopping rule. select: selection of anchors.
     max_bytes: byte budget of a payload. codec: label of the codec of its body.
+    confidence: carry how sure the diffusion model is of each anchor.
     contract:  identity of the device's contract, to be compared with the service's.
     deadline:  seconds from the time at which the request reaches the engine.
     self_contained: every payload can be decoded without the one before it.
@@ -42,6 +43,7 @@ class AnchorRequest:
     select: str | None = None
     max_bytes: int | None = None
     codec: str | None = None
+    confidence: bool = False
     model: str | None = None
     contract: str | None = None
     deadline: float | None = None

@@ -261,7 +261,7 @@ class BatchEngine:
 
     def _encode(self, finished: Sequence[FinishedRun]) -> None:
         """Deliver the payloads of runs; those of one selection and codec are selected together."""
-        waiting: dict[tuple[Selection, str], list[FinishedRun]] = {}
+        waiting: dict[tuple[Selection, str, bool], list[FinishedRun]] = {}
         for each in finished:
             if each.job.cancelled:
                 self._end(each.job)
@@ -275,11 +275,11 @@ class BatchEngine:
             except (EdgeError, PayloadError) as error:
                 self._end(each.job, refused(error))
             else:
-                kind = each.job.selection, each.job.codec
+                kind = each.job.selection, each.job.codec, each.job.confidence
                 waiting.setdefault(kind, []).append(each._replace(run=run))
-        for (selection, codec), group in waiting.items():
+        for kind, group in waiting.items():
             try:
-                results = self._select(selection, codec, [each.run for each in group])
+                results = self._select(*kind, [each.run for each in group])
             except Exception:
                 for each in group:  # alone, so that only the jobs that fail get an error
                     self._deliver(each, None)
@@ -299,7 +299,7 @@ class BatchEngine:
         job, run, last = finished
         try:
             if result is None:
-                (result,) = self._select(job.selection, job.codec, [run])
+                (result,) = self._select(job.selection, job.codec, job.confidence, [run])
             served = self._payload(job, result, last)
         except (CloudError, EdgeError, PayloadError) as error:
             self._end(job, refused(error))
@@ -325,7 +325,7 @@ class BatchEngine:
                 anchors,
                 shared,
                 job.codec,
-                run.extras(),
+                run.extras(sure_of=anchors.positions if job.confidence else ()),
                 tolerance=self.pipeline.tolerance,
                 draft=result.draft,
             )
@@ -341,12 +341,14 @@ class BatchEngine:
             data, len(anchors), anchors.length, run.steps, run.total_steps, run.canvas, delta=delta, last=last
         )
 
-    def _select(self, selection: Selection, codec: str, runs: Sequence[Denoised]) -> list[PipelineResult]:
+    def _select(
+        self, selection: Selection, codec: str, confidence: bool, runs: Sequence[Denoised]
+    ) -> list[PipelineResult]:
         """The results of runs. One run with nothing to send has no anchors; several raise
         NothingToSendError.
         """
         try:
-            return self.pipeline.select([""] * len(runs), runs, selection, codec)
+            return self.pipeline.select([""] * len(runs), runs, selection, codec, confidence=confidence)
         except NothingToSendError:
             if len(runs) > 1:
                 raise

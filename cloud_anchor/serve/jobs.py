@@ -58,7 +58,7 @@ class Job:
     time_limit:    seconds in which the last payload has to be there. deadline: the same as time.monotonic().
     deliver:       called from an engine thread; the last call brings a ServedPayload that is `last`, or an
                    error.
-    codec:         label of the codec of every payload.
+    codec:         label of the codec of every payload. confidence: payloads carry how sure the model is.
     self_contained: every payload can be decoded without the one before it.
     watched:       the run after each of `payload_steps` is delivered, and a payload only after the last.
     cancelled:     set where no client waits for it any more.
@@ -71,6 +71,7 @@ class Job:
     time_limit: float
     deliver: Callable[[JobEvent], None]
     codec: str = Codec.COMPACT.label
+    confidence: bool = False
     self_contained: bool = False
     watched: bool = False
     cancelled: bool = False

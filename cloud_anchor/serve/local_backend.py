@@ -240,6 +240,7 @@ class LocalBackend:
             time_limit,
             deliver,
             codec=request.codec or self.info.codecs[0],
+            confidence=request.confidence,
             self_contained=request.self_contained,
         )
 

@@ -88,6 +88,9 @@ class _PromptFields(_StrictModel):
         description="Codec of the payload: compact, or predictive, which takes the fewest bytes and is "
         "decoded with the edge model's bundle, default variant."
     )
+    confidence: bool | None = _optional(
+        description="Carry how sure the diffusion model is of each anchor (2 bits), for the device's doubt."
+    )
     model: str | None = _optional(description="Refused where the service has another one.")
     contract: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = _optional(
         description="Identity of the device's contract: refused where it differs."
@@ -108,6 +111,7 @@ class _PromptFields(_StrictModel):
             "stop": self.stop,
             "select": self.select,
             "codec": self.codec,
+            "confidence": bool(self.confidence),
             "model": self.model,
             "contract": self.contract,
             "deadline": self.deadline,

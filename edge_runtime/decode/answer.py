@@ -24,11 +24,13 @@ class ServiceReport:
     fell_back:     the reason why payloads of codec compact were asked for in place of predictive ones; None
                    where that was not necessary.
     failure:       the reason why there is none, or not all of them; None where all arrived.
+    doubt:         how unsure the diffusion model was of the latest payload's anchors; see `Answer.doubt`.
     """
 
     payload_bytes: list[int] = field(default_factory=list)
     fell_back: str | None = None
     failure: str | None = None
+    doubt: float | None = None
 
 
 class Answer(Iterator[T_co]):
@@ -49,6 +51,7 @@ class Answer(Iterator[T_co]):
         *,
         revisable: bool = False,
         service: ServiceReport | None = None,
+        doubt: float | None = None,
     ) -> None:
         self.prompt_ids = prompt_ids
         self.stats = stats
@@ -56,6 +59,7 @@ class Answer(Iterator[T_co]):
         self.service = service
         self._items = items
         self._anchors = anchors
+        self._doubt = doubt
 
     @property
     def anchors(self) -> AnchorSet:
@@ -65,6 +69,14 @@ class Answer(Iterator[T_co]):
         that, raises PayloadError.
         """
         return self._anchors()
+
+    @property
+    def doubt(self) -> float | None:
+        """One minus the diffusion model's mean probability of the anchors (see `payload.certainty`).
+
+        Of the latest payload where a service sends them. None where the payload does not carry it.
+        """
+        return self._doubt if self.service is None else self.service.doubt
 
     def __next__(self) -> T_co:
         return next(self._items)

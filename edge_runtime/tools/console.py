@@ -133,6 +133,7 @@ def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load
         ],
         "passes": stats.passes,
         "anchors": len(answer.anchors),
+        "doubt": answer.doubt,
         "prompt_tokens": len(answer.prompt_ids),
         "seconds": {"load": load, "prefill": stats.prefill, "fill": stats.fill},
         "peak_rss_bytes": peak_rss_bytes(),
@@ -147,6 +148,12 @@ def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load
             "trouble": service.failure,
         }
     return result
+
+
+def _doubt(value: float | None) -> str:
+    if value is None:
+        return "unknown: the payload does not say how sure the cloud is"
+    return f"{value:.2f} (one minus the cloud's mean probability of its tokens)"
 
 
 def summary(transcript: Transcript, answer: Answer[Token | Retract], *, load: float) -> str:
@@ -170,6 +177,7 @@ def summary(transcript: Transcript, answer: Answer[Token | Retract], *, load: fl
         f"({len(tokens) / max(spent, 1e-9):.0f} tokens a second)",
         f"agreement  {'not scored' if agreed is None else format(agreed, '.2f')} "
         "(the edge's mean probability of the cloud's tokens)",
+        f"doubt      {_doubt(answer.doubt)}",
         f"memory     {peak_rss_bytes() / 1e6:.0f} MB at its peak",
     ]
     return "\n".join(lines)

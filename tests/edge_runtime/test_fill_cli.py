@@ -83,6 +83,7 @@ def test_json_has_exactly_the_documented_shape(fill: Any) -> None:
         "tokens",
         "passes",
         "anchors",
+        "doubt",
         "prompt_tokens",
         "seconds",
         "peak_rss_bytes",

@@ -23,7 +23,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 LEVELS: dict[str, str] = {
     "payload": """
         errors
-        bytesio cli contract lazy progress
+        bytesio certainty cli contract lazy progress
         anchors
         codecs
         extras shared

@@ -7,10 +7,12 @@ has the same form, but every fact and every result in it is random, consistently
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import arithmetic, choice, code, description
+from cloud_anchor.tiny.world import NO_TOWNS, TOWNS
 
 Draw = Callable[[random.Random, bool], Problem]
 
@@ -43,3 +45,12 @@ def held_out_problems(count: int, seed: int = 0) -> list[Problem]:
         seen.add(problem.prompt)
         chosen.append(problem)
     return chosen
+
+
+def known_and_unknown(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Prompts of `count` held-out descriptions, and the same of towns that are not in the world."""
+    stream, known = problems("description", seed, held_out=True), dict[str, None]()
+    while len(known) < count:
+        known[next(stream).prompt] = None
+    rng, name = random.Random(f"unknown/{seed}"), re.compile(r"\b(" + "|".join(TOWNS) + r")\b")
+    return list(known), [name.sub(lambda _: rng.choice(NO_TOWNS), prompt) for prompt in known]

@@ -1,0 +1,150 @@
+"""How sure the diffusion model is, from the pass that commits a token to the device's doubt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cloud_anchor.anchor import main as anchor
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.sampler import denoise, denoise_steps
+from cloud_anchor.selection.select import Selection
+from edge_runtime import fill as fill_command
+from edge_runtime.client.client import Client as EdgeClient
+from edge_runtime.online import ServiceOptions, ServiceRequest
+from edge_runtime.runtime import EdgeRuntime
+from payload import confidence_level, doubt, peek
+from tests.cloud_anchor.serve.service_runner import PLAN, Client, local, served
+
+PROMPT = "Where does the river end?"
+CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
+
+
+@pytest.fixture(scope="module")
+def pipeline(dream_folder: Path, edge_bundle: Path) -> Pipeline:
+    return Pipeline.open(str(dream_folder), edge=edge_bundle, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def edge(edge_bundle: Path) -> EdgeRuntime:
+    return EdgeRuntime.open(edge_bundle, threads=1)
+
+
+@pytest.fixture(scope="module")
+def client(pipeline: Pipeline) -> Iterator[Client]:
+    with served(local(pipeline)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("order", ["confidence", "entropy", "origin"])
+def test_certainty_is_the_probability_in_the_pass_that_commits(pipeline: Pipeline, order: str) -> None:
+    model = pipeline.model
+    prompts = [pipeline.form.ids(PROMPT), pipeline.form.ids("Why?")]
+    config = replace(CONFIG, order=order, temperature=0.5, seed=3, commit="quota")
+    expected = torch.zeros(len(prompts), config.canvas)
+    before = torch.full((len(prompts), config.canvas), model.mask_id)
+    for state in denoise_steps(model, prompts, config):
+        assert state.last is not None
+        chances = torch.zeros(*before.shape, model.without_unusable(state.last.logits).shape[-1])
+        chances[before == model.mask_id] = model.without_unusable(state.last.logits).float().softmax(-1)
+        new = (before == model.mask_id) & (state.ids != model.mask_id)
+        expected[new] = chances.gather(-1, state.ids[..., None])[..., 0][new]
+        before = state.ids.clone()
+    for row, run in enumerate(state.results(model, config)):
+        committed = [bool(when) for when in run.when]
+        assert any(committed)
+        assert not all(committed)
+        for position, done in enumerate(committed):
+            wanted = float(expected[row, position]) if done else run.confidence[position]
+            assert run.certainty[position] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_certainty_goes_with_its_row(pipeline: Pipeline) -> None:
+    prompts = [pipeline.form.ids(text) for text in (PROMPT, "Why?", "How many loaves?")]
+    config = replace(CONFIG, steps=16, commit=0.02, stop="complete")
+    together = denoise(pipeline.model, prompts, config, batch=2)
+    for prompt, run in zip(prompts, together, strict=True):
+        (alone,) = denoise(pipeline.model, [prompt], config)
+        assert run.certainty == pytest.approx(alone.certainty, abs=1e-4)
+
+
+@pytest.mark.parametrize("select", ["edge-aware", "paper", "confidence"])
+@pytest.mark.parametrize("codec", ["compact", "predictive", "template-gzip"])
+def test_a_payload_carries_it_on_request_only(
+    pipeline: Pipeline, edge: EdgeRuntime, select: str, codec: str
+) -> None:
+    (made,) = pipeline.make([PROMPT], CONFIG, Selection(select))
+    plain, sure = pipeline.payload(made, codec), pipeline.payload(made, codec, confidence=True)
+    count = len(made.anchors)
+    assert count
+    levels = [confidence_level(made.run.certainty[position]) for position in made.anchors.positions]
+    assert peek(plain).extras.confidence == ()
+    assert list(peek(sure).extras.confidence) == levels
+    assert len(sure) - len(plain) in (1 + (count + 3) // 4, 2 + (count + 3) // 4)
+    assert edge.fill(edge.read(plain, PROMPT)).doubt is None
+    for answer in (edge.fill(edge.read(sure, PROMPT)), edge.stream(sure, PROMPT)):
+        tokens = list(answer)
+        assert answer.doubt == doubt(levels)
+        assert [t.id for t in tokens] == [t.id for t in edge.fill(edge.read(plain, PROMPT))]
+
+
+def test_a_budget_counts_it(pipeline: Pipeline) -> None:
+    whole = Selection(max_bytes=1000)
+    (made,) = pipeline.make([PROMPT], CONFIG, whole, confidence=True)
+    budget = len(pipeline.payload(made, confidence=True)) - 4
+    (cut,) = pipeline.make([PROMPT], CONFIG, replace(whole, max_bytes=budget), confidence=True)
+    assert len(pipeline.payload(cut, confidence=True)) <= budget
+
+
+def test_a_run_in_another_vocabulary(dream_folder: Path, other_edge_bundle: Path) -> None:
+    across = Pipeline.open(str(dream_folder), edge=other_edge_bundle)
+    (made,) = across.make([PROMPT], CONFIG)
+    assert len(made.run.certainty) == made.run.canvas
+    assert all(0 <= sure <= 1 for sure in made.run.certainty)
+    levels = peek(across.payload(made, confidence=True)).extras.confidence
+    assert len(levels) == len(made.anchors) > 0
+
+
+def test_the_service_sends_it_where_asked(client: Client, pipeline: Pipeline, edge: EdgeRuntime) -> None:
+    (made,) = pipeline.make([PROMPT], PLAN)
+    assert client.anchors(prompt=PROMPT, confidence=True).body == pipeline.payload(made, confidence=True)
+    for without in ({}, {"confidence": False}):
+        assert client.anchors(prompt=PROMPT, **without).body == pipeline.payload(made)
+    assert client.anchors(prompt=PROMPT, confidence="yes").code == "invalid_request"
+    for stream in (False, True):
+        options = ServiceOptions((0.25, 0.5) if stream else (), stream, confidence=True)
+        answer = ServiceRequest(EdgeClient(client.url), edge, PROMPT, options).start().answer()
+        list(answer)
+        assert answer.doubt is not None
+        assert 0.025 <= answer.doubt <= 0.75
+
+
+def test_the_command_lines_show_it(
+    dream_folder: Path,
+    edge_bundle: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EDGE_MODEL", str(edge_bundle))
+    made = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--prompt", PROMPT]
+    made += ["--canvas", "24", "--total-steps", "16", "--steps", "6"]
+    for options in ([], ["--confidence"]):
+        file = str(tmp_path / "payload.bin")
+        assert anchor([*made, *options, "-o", file]) == 0
+        capfd.readouterr()
+        assert fill_command.main([file, "--threads", "1"]) == 0
+        (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("doubt")]
+        assert fill_command.main([file, "--threads", "1", "--json"]) == 0
+        found = json.loads(capfd.readouterr().out)["doubt"]
+        if options:
+            assert line.startswith(f"doubt      {found:.2f} (")
+        else:
+            assert found is None
+            assert line.startswith("doubt      unknown")

@@ -56,9 +56,13 @@ class DiffusionDrafter:
         self.passes = 0
 
     def draft(self, text: Sequence[int], wanted: int) -> Draft:
-        """At most `wanted` tokens; none where text and canvas exceed the model's context."""
+        """At most `wanted` tokens; none where text and canvas exceed the model's context, or where the target
+        has written an id that the model lacks.
+        """
         wanted = min(wanted, self._config.canvas)
         if wanted < 1 or len(text) + self._config.canvas > self._model.context:
+            return Draft(())
+        if max(text) >= self._model.vocab_rows:
             return Draft(())
         state = self._denoised(text)
         drawn = self._last_predictions(state, wanted)

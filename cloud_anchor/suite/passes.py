@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -36,6 +35,7 @@ from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.loading import parameters
 from cloud_anchor.suite.statistics import difference, summary
 from cloud_anchor.suite.store import Record, Store
+from cloud_anchor.suite.tables import LENGTHS
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import Shared, encode
@@ -50,12 +50,6 @@ EARLY_STOP = "early stop"
 BASELINE = "0.9"
 SENT_TODAY = "edge-aware 0"
 """What is sent by default, after the threshold rule: bytes are compared with it."""
-LENGTHS: Mapping[str, tuple[int, float]] = {
-    "under 20": (0, 20),
-    "20 to 59": (20, 60),
-    "60 and more": (60, math.inf),
-}
-"""Groups of answers by the tokens of the full run: from, and below."""
 DEFAULT_RULES = ("quota", BASELINE, "eb:0.1", "apd:0.7", "product:0.3")
 
 READOUTS: dict[str, Selection] = {

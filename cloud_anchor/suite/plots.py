@@ -13,6 +13,7 @@ from typing import Any
 from cloud_anchor.suite.conditions import ALONE, CONDITIONS, FULL, ORDERS, PARALLEL_CONDITIONS
 from cloud_anchor.suite.phases import About
 from cloud_anchor.suite.phases.bridge import THRESHOLDS
+from cloud_anchor.suite.phases.spec_diff import AUTOREGRESSIVE, DIFFUSION, best
 from cloud_anchor.suite.store import Record
 from cloud_anchor.suite.tables import Answers
 
@@ -35,6 +36,9 @@ def pictures(records: Records, about: About) -> Iterator[Picture]:
         yield "Word problems: F1 by step", _pearl(Answers.of(records["pearl"]))
     if records.get("bridge"):
         yield "Bridge: each layer through the head", _layers(Answers.of(records["bridge"], "layers"))
+    if records.get("specdiff"):
+        answers = Answers.of(records["specdiff"])
+        yield "SpecDiff: tokens a pass by gamma and T, and speed-up by length", _drafts(answers)
 
 
 def _png(draw: Callable[[Any], None], size: tuple[float, float]) -> bytes:
@@ -134,6 +138,34 @@ def _pearl(answers: Answers) -> bytes:
         axes.legend(fontsize=8)
 
     return _png(draw, (10, 4))
+
+
+def _drafts(answers: Answers) -> bytes:
+    def draw(figure: Any) -> None:
+        accepted, faster = figure.subplots(1, 2)
+        for (steps,), group in answers.where(drafter=DIFFUSION).groups("steps"):
+            accepted.plot(*_lines(group, "accepted"), marker="o", markersize=4, label=f"T = {steps}")
+        small = answers.where(drafter=AUTOREGRESSIVE)
+        accepted.plot(*_lines(small, "accepted"), "k--", label="draft model")
+        accepted.set(xlabel="gamma", ylabel="tokens a pass of the target")
+        accepted.legend(fontsize=8)
+        for kind, style in ((DIFFUSION, "o"), (AUTOREGRESSIVE, "x")):
+            gamma, steps = best(answers.where(drafter=kind))
+            cell = answers.where(drafter=kind, gamma=gamma, steps=steps)
+            faster.plot(cell.values("length"), cell.values("faster"), style, markersize=4, label=kind)
+        faster.axhline(1, linestyle=":", color="black", linewidth=0.8)
+        faster.set(xlabel="tokens of the answer", ylabel="times as fast as the target alone")
+        faster.legend(fontsize=8)
+
+    return _png(draw, (10, 4))
+
+
+def _lines(answers: Answers, metric: str) -> tuple[list[float], list[float]]:
+    """Means of a metric by gamma."""
+    points = sorted(
+        (gamma, sum(group.values(metric)) / len(group)) for (gamma,), group in answers.groups("gamma")
+    )
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def _layers(layers: Answers) -> bytes:

@@ -7,7 +7,7 @@ for the numbers' origin or presentation (see `report`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -89,6 +89,14 @@ MIN_ITEMS = 20
 def verdict(holds: bool, fails: bool, n: int = MIN_ITEMS) -> str:
     """The verdict as text: "undecided" where neither is true, or for fewer than `MIN_ITEMS` items."""
     return "undecided" if n < MIN_ITEMS else "holds" if holds else "does not hold" if fails else "undecided"
+
+
+LENGTHS: Mapping[str, tuple[int, float]] = {
+    "under 20": (0, 20),
+    "20 to 59": (20, 60),
+    "60 and more": (60, math.inf),
+}
+"""Groups of answers by their tokens: from, and below."""
 
 
 @dataclass(frozen=True)

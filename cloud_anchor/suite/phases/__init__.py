@@ -14,6 +14,7 @@ from cloud_anchor.suite.phases import (
     quantised,
     sending,
     sizes,
+    spec_diff,
     template_prompting,
     thinker,
     timing,
@@ -39,6 +40,7 @@ PHASES: dict[str, Phase] = {
         template_prompting,
         bridge,
         thinker,
+        spec_diff,
     )
 }
 """Phases by their name on the command line (--phases)."""

@@ -212,6 +212,7 @@ def test_limits(diffusion: DreamModel) -> None:
     assert len(drafter.draft(PROMPT, 9).ids) == 5
     assert len(drafter.draft(PROMPT, 2).ids) == 2
     assert drafter.draft(PROMPT, 0) == drafter.draft([1] * 60, 5) == Draft(())
+    assert drafter.draft([*PROMPT, SIZE + 2], 5) == Draft(())  # an id that the drafter lacks
     with pytest.raises(RequestError, match="vocab: expected"):
         DiffusionDrafter(diffusion, DenoiseConfig(canvas=5, total_steps=1), 0)
 

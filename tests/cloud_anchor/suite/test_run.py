@@ -22,6 +22,8 @@ from cloud_anchor.suite.phases import PHASES
 from cloud_anchor.suite.phases.bridge import structural
 from cloud_anchor.suite.phases.pearl import grid, point
 from cloud_anchor.suite.phases.quantised import overlap, repetition, round_to_nearest
+from cloud_anchor.suite.phases.spec_diff import GAMMAS
+from cloud_anchor.suite.phases.spec_diff import grid as grid_of_drafts
 from cloud_anchor.suite.runs import Run, make_runs
 from cloud_anchor.suite.store import Store
 from tests.checkpoints import write_tiny_qwen
@@ -127,6 +129,19 @@ def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> N
     full = [row for row in tables["tables"]["fill-confidence"]["rows"] if row["condition"] == "full run"]
     assert full[0]["F1"]["mean"] == 1
     assert {claim["verdict"] for claim in tables["claims"]} <= {"holds", "does not hold", "undecided"}
+
+
+def test_drafts_of_the_diffusion_model_leave_the_targets_text(results: Path) -> None:
+    for line in (results / "items" / "specdiff.jsonl").open():
+        alone, *rows = json.loads(line)["answers"]
+        cells = [(row["drafter"], row["gamma"], row["steps"]) for row in rows]
+        assert len(set(cells)) == len(cells) == len(list(grid_of_drafts())) + len(GAMMAS)
+        for row in rows:
+            assert row["same"] == 1
+            assert row["length"] == alone["length"]
+            assert 0 < row["passes"] <= row["alone_passes"]
+            assert row["accepted"] == pytest.approx(row["length"] / row["passes"])
+            assert 0 < row["cheaper"] < 1, "random drafters cost compute and are hardly ever right"
 
 
 def test_the_html_is_one_file_in_which_every_number_links_to_its_json(results: Path) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.families import Family
+from payload import Contract
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,12 @@ class DreamModel:
         """
         self._body = torch.compile(self.net.model, dynamic=True)
 
-    def adopt(self, ordinary: int, eos_ids: frozenset[int]) -> None:
-        """Sets the vocabulary of answers: ids below `ordinary` and end markers, no other special tokens."""
-        self.eos_ids |= eos_ids
+    def adopt(self, contract: Contract) -> None:
+        """Sets the vocabulary of answers: a contract's ordinary ids and end markers, no other tokens."""
+        self.eos_ids |= contract.eos_ids
         self.ends = torch.tensor(sorted(self.eos_ids), device=self.device)
-        others = (set(range(ordinary, self.vocab_rows)) | {self.mask_id}) - self.eos_ids
-        self._unusable = torch.tensor(sorted(others), device=self.device)
+        others = set(range(contract.vocab_size, self.vocab_rows)) | contract.reserved | {self.mask_id}
+        self._unusable = torch.tensor(sorted(others - self.eos_ids), device=self.device)
 
     def without_unusable(self, logits: Tensor) -> Tensor:
         """Logits [N, V] with -inf for the mask token and all others that no answer has."""

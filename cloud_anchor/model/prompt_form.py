@@ -11,7 +11,7 @@ of its own special tokens: there each model reads the prompt in its own form (se
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,7 @@ def prompt_form(model: DreamModel, folder: Path, bundle: Bundle | None = None) -
             f"{folder}: the tokenizer has ids up to {highest}, but the model has {model.vocab_rows} rows of "
             "logits. The files do not belong together."
         )
-    model.adopt(form.contract.vocab_size, form.contract.eos_ids)
+    model.adopt(form.contract)
     return form
 
 
@@ -119,13 +119,22 @@ def tokenizer_data(folder: Path) -> dict[str, Any]:
         | {"content": token["content"]}
         for id_, token in sorted(settings.get("added_tokens_decoder", {}).items(), key=lambda kv: int(kv[0]))
     ]
+    # A first line "#version: ..." is a comment; a merge may begin with # too, but has no colon there.
+    merges = [line for line in lines if line and not line.startswith("#version")]
+    return qwen2_tokenizer(read_json(folder / "vocab.json"), merges, added)
+
+
+def qwen2_tokenizer(
+    vocab: Mapping[str, int], merges: Sequence[str], added: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The content of tokenizer.json for a vocabulary of the Qwen2 kind; added: its special tokens."""
     split = {"type": "Split", "pattern": {"Regex": QWEN2_SPLIT}, "behavior": "Isolated", "invert": False}
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
+        "added_tokens": list(added),
         "normalizer": {"type": "NFC"},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, bytes_]},
         "post_processor": None,
@@ -138,9 +147,8 @@ def tokenizer_data(folder: Path) -> dict[str, Any]:
             "end_of_word_suffix": "",
             "fuse_unk": False,
             "byte_fallback": False,
-            "vocab": read_json(folder / "vocab.json"),
-            # A first line "#version: ..." is a comment; a merge may begin with # too, but has no colon there.
-            "merges": [line for line in lines if line and not line.startswith("#version")],
+            "vocab": dict(vocab),
+            "merges": list(merges),
         },
     }
 

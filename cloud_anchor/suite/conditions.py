@@ -43,7 +43,7 @@ class Situation:
 
     def anchors(self, tokens: dict[int, int], length: int | None = None) -> AnchorSet:
         """These tokens by position, without special tokens."""
-        kept = {p: t for p, t in tokens.items() if t < self.contract.vocab_size}
+        kept = {p: t for p, t in tokens.items() if self.contract.is_ordinary(t)}
         return self.early.anchors(kept, self.contract, length)
 
     def select(self, selection: Selection) -> AnchorSet:
@@ -117,8 +117,13 @@ def scattered(at: Situation) -> AnchorSet:
 def random_tokens(at: Situation) -> AnchorSet:
     """The anchors' positions with other tokens, drawn from the whole vocabulary (section 4.4)."""
     rng = random.Random(at.seed)
-    drawn = {position: rng.randrange(at.contract.vocab_size) for position in sorted(at.committed)}
-    return at.anchors(drawn, at.early.length)
+
+    def draw() -> int:
+        while not at.contract.is_ordinary(id_ := rng.randrange(at.contract.vocab_size)):
+            pass
+        return id_
+
+    return at.anchors({position: draw() for position in sorted(at.committed)}, at.early.length)
 
 
 def random_positions(at: Situation) -> AnchorSet:

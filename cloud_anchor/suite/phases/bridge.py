@@ -91,7 +91,7 @@ def measure(case: Case) -> dict[str, Any]:
             sure = {
                 p: token
                 for p, (token, chance) in enumerate(zip(lens.ids, lens.probabilities, strict=True))
-                if chance >= threshold and token < case.contract.vocab_size
+                if chance >= threshold and case.contract.is_ordinary(token)
             }
             row = {"layer": lens.layer, "threshold": threshold, "condition": WARM, "injected": len(sure)}
             rows.append(row | case.score(_start(case, sure, step), full))

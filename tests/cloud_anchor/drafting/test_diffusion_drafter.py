@@ -61,7 +61,8 @@ def target() -> TorchEngine:
 def diffusion() -> DreamModel:
     """Its vocabulary has a mask token and one more id that the target lacks."""
     model = DreamModel(net(2, SIZE + 2), FAMILIES["Dream"], MASK, frozenset({END, 5}), "random")
-    model.adopt(4, frozenset({END, 5}))
+    special = {"<|endoftext|>": END, "<|im_start|>": MASK, "<|im_end|>": 5}
+    model.adopt(Contract(4, "", special, ""))
     return model
 
 

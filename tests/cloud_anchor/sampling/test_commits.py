@@ -44,7 +44,7 @@ def model(dream_folder: Path) -> DreamModel:
 @pytest.fixture(scope="module")
 def guide(edge_bundle: Path, model: DreamModel) -> EngineScorer:
     bundle = Bundle.open(edge_bundle)
-    model.adopt(bundle.contract.vocab_size, bundle.contract.eos_ids)
+    model.adopt(bundle.contract)
     return EngineScorer(OrtEngine.open(bundle, threads=1), bundle.contract.eos_ids)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +74,17 @@ def test_controls_send_as_much_as_the_anchors(at: Situation) -> None:
     assert run.ids == anchors.ids[: len(run)]
     assert run.positions == tuple(range(len(run)))
     assert len(run) not in at.committed
+
+
+@given(situations())
+def test_special_ids_among_the_ordinary_ones_are_no_anchors(at: Situation) -> None:
+    """As in SmolLM2, whose ids 0 to 16 are special."""
+    low = Contract(WORDS, "0" * 64, {f"<{id_}>": id_ for id_ in range(40)}, "1" * 64, ("<2>",))
+    there = replace(at, contract=low)
+    assert all(id_ >= 40 for id_ in random_tokens(there).ids)
+    assert random_tokens(there).positions == tuple(sorted(at.committed))
+    wanted = {p: id_ for p, id_ in enumerate(at.full) if id_ >= 40}
+    assert there.anchors(dict(enumerate(at.full))).by_position == wanted
 
 
 @given(situations(), st.floats(0, 1))

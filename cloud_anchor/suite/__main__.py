@@ -25,8 +25,8 @@ from rich.progress import (
 
 from cloud_anchor import options
 from cloud_anchor.errors import RequestError
-from cloud_anchor.suite import compare, traces
-from cloud_anchor.suite.items import Item, load_items
+from cloud_anchor.suite import compare, recorded_tables, traces
+from cloud_anchor.suite.items import load_items
 from cloud_anchor.suite.loading import Wanted, about_models, fingerprint, open_lab
 from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.report import build, to_html, to_json, to_markdown
@@ -48,6 +48,7 @@ examples:
       --thinker Qwen/Qwen2.5-32B-Instruct --four-bit --canvas 256 --total-steps 128 \\
       --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl arc humaneval -o results/
   python -m cloud_anchor.suite traces traces.jsonl         # published runs, no weights
+  python -m cloud_anchor.suite traces traces.jsonl --edge bundles/smollm2 -o results-real/
   python -m cloud_anchor.suite compare results/ results-seed1/
 
 exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (run again to continue)
@@ -66,9 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["traces"]:
-        parser = _formatted("traces", "Figures of published runs that need no weights.", traces.EPILOG)
+        about = "Figures of published runs: by themselves, or filled by a real edge model (--edge)."
+        parser = _formatted("traces", about, traces.EPILOG)
         traces.add_arguments(parser)
-        return traces.run(parser.parse_args(arguments[1:]))
+        recorded_tables.add_arguments(parser)
+        args = parser.parse_args(arguments[1:])
+        return recorded_tables.run(args, _measure) if args.edge else traces.run(args)
     if arguments[:1] == ["compare"]:
         parser = _formatted("compare", "Compare the means of two runs by their intervals.", "")
         compare.add_arguments(parser)
@@ -184,7 +188,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(items: Sequence[Item], work: Any) -> None:
+def _measure(items: Sequence[object], work: Any) -> None:
     """Run the work, with a progress bar on a terminal, else with a line from time to time."""
     console = Console(stderr=True)
     if console.is_terminal:

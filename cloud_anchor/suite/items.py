@@ -9,6 +9,7 @@ humaneval, or `NAME`, which is loaded with the `datasets` package.
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
@@ -80,30 +81,39 @@ def _stream(source: str, count: int, seed: int) -> Iterator[Item]:
             f"--data {source}: expected {', '.join(_WORLDS)}, or {', '.join(_READERS)} with =FILE.jsonl or "
             f"alone, found {name!r}"
         )
-    rows = _read_rows(Path(file)) if file else _hub_rows(name)
+    items = read_items(name, Path(file) if file else None)
+    random.Random(seed).shuffle(items)
+    return iter(items)
+
+
+def read_items(name: str, file: Path | None = None) -> list[Item]:
+    """All items of a benchmark, from a JSONL file (.gz or not) or with the `datasets` package.
+
+    Raises RequestError.
+    """
     items = []
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(_read_rows(file) if file else _hub_rows(name), 1):
         try:
-            items.append(_READERS[name](row, f"{name}-{number:04d}", file or name))
+            items.append(_READERS[name](row, f"{name}-{number:04d}", str(file or name)))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise RequestError(
                 f"{file or name}, line {number}: expected a row of {name}, found {type(error).__name__}: "
                 f"{error}"
             ) from None
-    random.Random(seed).shuffle(items)
-    return iter(items)
+    return items
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        with path.open(encoding="utf-8") as file:
+        with opened(path, "rt", encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if len(line) > MAX_LINE:
                     raise RequestError(f"{path}, line {number}: expected at most {MAX_LINE} characters")
                 if line.strip():
                     rows.append(json.loads(line))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise RequestError(f"{path}: expected a readable JSONL file, found: {error}") from error
     return rows
 

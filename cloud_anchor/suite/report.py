@@ -114,13 +114,18 @@ def to_markdown(report: Report) -> str:
         cells = (claim.paper, claim.where, f"**{claim.verdict}**", claim.found, claim.why)
         lines.append("| " + " | ".join(_markdown(cell) for cell in cells) + " |")
     for table in report.tables:
-        lines += ["", f"## {table.title}", ""]
-        lines.append("| " + " | ".join(_markdown(column) for column in table.columns) + " |")
-        lines.append("|" + "---|" * len(table.columns))
-        for row in table.rows:
-            lines.append("| " + " | ".join(_markdown(show(row.get(c))) for c in table.columns) + " |")
-        lines += ["", _markdown(table.note)] if table.note else []
+        lines += markdown_table(table)
     return "\n".join(lines) + "\n"
+
+
+def markdown_table(table: Table) -> list[str]:
+    """A table under its title, as lines of Markdown."""
+    lines = ["", f"## {table.title}", ""]
+    lines.append("| " + " | ".join(_markdown(column) for column in table.columns) + " |")
+    lines.append("|" + "---|" * len(table.columns))
+    for row in table.rows:
+        lines.append("| " + " | ".join(_markdown(show(row.get(c))) for c in table.columns) + " |")
+    return lines + (["", _markdown(table.note)] if table.note else [])
 
 
 def _markdown(text: str) -> str:

@@ -38,6 +38,7 @@ from payload.tools.published_runs import (
 
 EPILOG = """example:
   python -m cloud_anchor.suite traces ../shared/traces/dream7b_dev.jsonl --json traces.json
+  python -m cloud_anchor.suite traces results/ablation_anchors.json --edge bundles/smollm2 -o results-real/
 """
 FILLS = "*fill*.jsonl"
 
@@ -83,10 +84,10 @@ def read_fills(path: Path) -> list[Fill]:
 
 
 def decoder(tokenizer: TraceTokenizer) -> Callable[[Sequence[int]], str]:
-    """A decoder of ids to text; ids beyond the vocabulary, such as special ones, are left out."""
+    """A decoder of ids to text; special ones and those beyond the vocabulary are left out."""
 
     def text(ids: Sequence[int]) -> str:
-        known = (id_ for id_ in ids if id_ < tokenizer.contract.vocab_size)
+        known = filter(tokenizer.contract.is_ordinary, ids)
         return b"".join(map(tokenizer.token_bytes, known)).decode("utf-8", "replace")
 
     return text
@@ -283,7 +284,11 @@ def _fraction(group: tuple[tuple[Any, ...], Answers]) -> tuple[float, str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="JSONL of runs: prompt, dream_output, gen_len, anchors"
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="runs: JSONL of prompt, dream_output, gen_len, anchors, or the published repository's "
+        "results/ablation_anchors.json",
     )
     parser.add_argument("--fills", type=Path, help=f"JSONL of published fills (default: {FILLS} beside FILE)")
     parser.add_argument(

@@ -73,8 +73,8 @@ def show(
     panels: dict[str, str | Text] = {
         f"prompt{note}": prompt,
         f"anchors after {ran} of {total} diffusion steps, chosen {select}; [{EDGE}]{GAP}[/] is left to the "
-        "device": _anchors(edge, chosen.result.anchors),
-        f"filled on the device: [bold {CLOUD}]cloud[/] and [{EDGE}]edge[/] tokens": _tokens(
+        "device": anchors_text(edge, chosen.result.anchors),
+        f"filled on the device: [bold {CLOUD}]cloud[/] and [{EDGE}]edge[/] tokens": tokens_text(
             edge, chosen.generated.tokens
         ),
         f"full diffusion run, {total} steps": reference,
@@ -95,7 +95,7 @@ def show(
     )
 
 
-def _anchors(edge: EdgeRuntime, anchors: AnchorSet) -> Text:
+def anchors_text(edge: EdgeRuntime, anchors: AnchorSet) -> Text:
     """The anchors at their positions, a dot for each position that is left to the device."""
     text = Text()
     length = anchors.length
@@ -110,7 +110,7 @@ def _anchors(edge: EdgeRuntime, anchors: AnchorSet) -> Text:
     return text
 
 
-def _tokens(edge: EdgeRuntime, tokens: Sequence[Token]) -> Text:
+def tokens_text(edge: EdgeRuntime, tokens: Sequence[Token]) -> Text:
     """The filled text, cloud and edge tokens in two colours."""
     text = Text()
     stream = edge.text_stream()

@@ -61,7 +61,7 @@ LEVELS: dict[str, str] = {
 """The parts of a package, modules or folders, the lowest level first. A part may import itself and the parts
 of lower levels, not those beside it on its line. convert is flat."""
 
-CONVERTING = {"cloud_anchor.tiny.ship", "cloud_anchor.suite.loading"}
+CONVERTING = {"cloud_anchor.tiny.ship", "cloud_anchor.suite.loading", "cloud_anchor.suite.real"}
 """Modules of the cloud that may use the converter, which needs onnx: the cloud extra does not bring that."""
 
 Imports = Mapping[str, Iterable[str]]

@@ -30,13 +30,13 @@ from cloud_anchor.suite.wheel_files import SMOLLM2, fetched
 from cloud_anchor.tiny.demo import generate
 from cloud_anchor.tiny.demo_view import CLOUD, EDGE, GAP, Generated, anchors_text, tokens_text
 from convert import Thresholds, convert
-from convert.__main__ import Bars
 from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.engine.prepack import cache_root
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from payload import AnchorSet, Shared, encode
 from payload.cli import run_command
 from payload.files import InputError, write_whole
+from payload.progress import Bars
 from payload.tools.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 
 EXAMPLE = Path(__file__).with_name("example_runs") / "dream7b.json"

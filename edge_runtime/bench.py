@@ -121,7 +121,8 @@ def parser() -> argparse.ArgumentParser:
         "--drafter",
         type=Path,
         metavar="BUNDLE",
-        help="with --traces: passes and time with no drafter, prompt lookup and this block drafter",
+        help="with --traces: passes and time with no drafter, prompt lookup and this block drafter, where "
+        "measured to pay and always",
     )
     result.add_argument("--limit", type=int, metavar="N", help="only the first N traces")
     result.add_argument(
@@ -256,12 +257,15 @@ def _drafters(
     repeat: int,
     report: BenchReport,
 ) -> None:
-    """Times the answers without a drafter, and with each where it is measured to pay; the texts are equal."""
+    """Times the answers without a drafter, with each where it is measured to pay, and with the block drafter
+    in every gap; the texts are equal.
+    """
     plain = FillOptions(score_anchors=False)
     drafters = {
         "no drafter": plain,
         "prompt lookup": replace(plain, drafter=edge.speculator("on")),
         "block drafter": replace(plain, drafter=edge.speculator("on", blocks), max_draft=blocks.form.block),
+        "block drafter, always": replace(plain, drafter=blocks, max_draft=blocks.form.block),
     }
     tests = [bench.fill(f"{name}, {kind}", cases, options) for kind, options in drafters.items()]
     alone, *others = _time(tests, repeat, report)

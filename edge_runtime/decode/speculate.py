@@ -72,9 +72,11 @@ class Speculator:
     def __init__(
         self, costs: Mapping[int, float], source: Drafter | None = None, seconds: float = 0.0
     ) -> None:
-        self._sizes = sorted(costs)
-        self._costs = [costs[size] for size in self._sizes]
-        self._source, self._seconds = source, seconds
+        sizes = sorted(costs)
+        # By drafted tokens; a longer pass is taken to cost as much as the longest that was timed.
+        passes = np.interp(range(1, sizes[-1] + 1), sizes, [costs[size] for size in sizes])
+        self._costs = [float(cost) + bool(drafted) * seconds for drafted, cost in enumerate(passes)]
+        self._source = source
         self._tried, self._right = PRIOR_TRIED, PRIOR_RIGHT
 
     @property
@@ -96,12 +98,13 @@ class Speculator:
 
     def size(self, most: int) -> int:
         """The draft length with the most tokens per second, at most `most`."""
-        speeds, yielded = [], 0.0
+        chosen, fastest, yielded, rate = 0, 0.0, 0.0, self.rate
         for drafted in range(most + 1):
-            yielded += self.rate**drafted
-            cost = float(np.interp(1 + drafted, self._sizes, self._costs)) + bool(drafted) * self._seconds
-            speeds.append(yielded / cost)
-        return int(np.argmax(speeds))
+            yielded += rate**drafted
+            speed = yielded / self._costs[min(drafted, len(self._costs) - 1)]
+            if speed > fastest:
+                chosen, fastest = drafted, speed
+        return chosen
 
 
 def chunk_costs(

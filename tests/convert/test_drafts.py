@@ -139,7 +139,7 @@ def test_the_benchmark_compares_drafters(
     passes = {figure["test"]: figure["passes"] for figure in report["figures"]}
     for what in ("no anchors", "0.1", "0.25"):
         plain = passes[f"traces at {what}, no drafter"]
-        for kind in ("prompt lookup", "block drafter"):
+        for kind in ("prompt lookup", "block drafter", "block drafter, always"):
             assert passes[f"traces at {what}, {kind}"] <= plain
             assert f"traces at {what}, {kind} over no drafter" in report["ratios"]
     assert passes["traces at no anchors, no drafter"] == 12

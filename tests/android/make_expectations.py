@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import importlib.util
 import json
 import random
 import shutil
@@ -32,6 +33,8 @@ from payload import AnchorSet, Base, Codec, Contract, Extras, PayloadError, Shar
 from payload.codecs.compression import zstd_decompress
 from payload.files import write_whole
 from payload.header import seal
+from tests.android import predictive_expectations
+from tests.convert.smollm2 import CACHE, NAME
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens
 from tests.vectors.toy_vocabulary import contract as toy_contract
 
@@ -72,6 +75,43 @@ LETTERS = (
 )
 
 
+SCRIPTS = (
+    (0x20, 0x7E),
+    (0xA0, 0x24F),
+    (0x300, 0x36F),
+    (0x391, 0x3A1),
+    (0x400, 0x52F),
+    (0x5D0, 0x5EA),
+    (0x620, 0x6D3),
+    (0x904, 0x939),
+    (0xE01, 0xE3A),
+    (0x1100, 0x11FF),
+    (0x1E00, 0x1EFF),
+    (0x2000, 0x2064),
+    (0x2070, 0x2071),
+    (0x2150, 0x218B),
+    (0x2190, 0x23FE),
+    (0x2460, 0x26FF),
+    (0x3041, 0x3096),
+    (0x30A0, 0x30FF),
+    (0x4E00, 0x9FA5),
+    (0xAC00, 0xD7A3),
+    (0xE000, 0xE0FF),
+    (0xF900, 0xFA6D),
+    (0xFB00, 0xFB06),
+    (0xFE00, 0xFE0F),
+    (0xFF01, 0xFFBE),
+    (0x10330, 0x1034A),
+    (0x1D400, 0x1D454),
+    (0x1D7CE, 0x1D7FF),
+    (0x1F1E6, 0x1F1FF),
+    (0x1F300, 0x1F64F),
+    (0x20000, 0x2A6D6),
+    (0xE0100, 0xE01EF),
+)
+"""Ranges of code points that have been assigned for many versions of Unicode, first and last."""
+
+
 def texts(rng: random.Random, count: int) -> list[str]:
     return [*ODD, *("".join(rng.choices(LETTERS, k=rng.randrange(1, 60))) for _ in range(count))]
 
@@ -86,6 +126,36 @@ def tokenizer_vectors(tokenizer: Tokenizer, rng: random.Random) -> dict[str, Any
         "texts": [{"text": text, "ids": tokenizer.encode(text)} for text in [*PROMPTS, *texts(rng, 100)]],
         "streams": streams,
     }
+
+
+def smollm2_vectors(work: Path, rng: random.Random) -> dict[str, Any] | None:
+    """Ids of 5,000 texts by SmolLM2's tokenizer, as its converted bundle has it; None where its file is not
+    in the cache (`tests/convert/smollm2.py` fetches it).
+    """
+    file = CACHE / NAME
+    if not file.is_file() or importlib.util.find_spec("gguf") is None:
+        return None
+    from convert.gguf_checkpoint import GgufFile
+    from convert.gguf_tokenizer import tokenizer_files
+
+    text = json.dumps(tokenizer_files(GgufFile(file).metadata, str(file))["tokenizer.json"])
+    (work / "smollm2-tokenizer.json").write_text(text)
+    tokenizer = Tokenizer.from_json(text)
+    found = [*PROMPTS, *texts(rng, 1500), *unicode_texts(rng, 4000)]
+    return {"texts": [{"text": each, "ids": tokenizer.encode(each)} for each in found]}
+
+
+def unicode_texts(rng: random.Random, count: int) -> Iterator[str]:
+    """Texts of one to three scripts each, with spaces, digits and punctuation between them."""
+    for _ in range(count):
+        scripts = rng.sample(SCRIPTS, rng.randrange(1, 4))
+        letters = []
+        for _ in range(rng.randrange(1, 40)):
+            first, last = rng.choice(scripts)
+            letters.append(
+                rng.choice(LETTERS) if rng.random() < 0.25 else chr(rng.randrange(first, last + 1))
+            )
+        yield "".join(letters)
 
 
 def chat_vectors(folder: Path) -> list[dict[str, Any]]:
@@ -315,9 +385,12 @@ def expectations(work: Path, folder: Path = SHIPPED) -> dict[str, Any]:
     result = {
         "tokenizer": tokenizer_vectors(Bundle.open(folder).tokenizer, rng),
         "qwen": None,
+        "smollm2": smollm2_vectors(work, rng),
         "chat": chat_vectors(folder),
         "frames": list(frames(rng)),
         "sealed": list(sealed(rng, 400)),
+        "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 300)),
+        "shipped": list(predictive_expectations.shipped(folder, 50)),
         "fills": [row for variant in variants for row in fills(same, variant, rng, exact=True)],
         "rounded": list(fills(folder, read_manifest(folder).default_variant, rng, exact=False)),
     }

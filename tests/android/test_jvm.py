@@ -7,6 +7,7 @@ answer that Python has filled must have been filled there, with the same ids.
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
@@ -26,18 +27,21 @@ pytestmark = [
 
 FILLS = "every fill has the ids of the Python runtime's"
 VECTORS = "every vector of the format"
-SKIPS_ALLOWED = 1
-"""The Qwen vectors, which are not part of the repository."""
+MODULES = ("edge-runtime", "edge-runtime-coroutines")
+SKIPS_ALLOWED = 2
+"""The tokenizers of Qwen and SmolLM2, which are not part of the repository."""
 
 
 @pytest.fixture(scope="module")
 def results() -> Counter[tuple[str, str]]:
     """Number of results by (test method, result); dynamic tests count individually."""
     write_expectations(jvm.EXPECTED)
-    for old in (jvm.TARGET / "surefire-reports").glob("TEST-*.xml"):
+    folders = [jvm.PROJECT / module / "target" / "surefire-reports" for module in MODULES]
+    for old in (report for folder in folders for report in folder.glob("TEST-*.xml")):
         old.unlink()
-    run = jvm.maven("test")
-    found = count(jvm.TARGET / "surefire-reports")
+    # The tests start the service and `edge_runtime.fill` with this interpreter.
+    run = jvm.maven("test", module=",".join(MODULES), options=(f"-Dpython={sys.executable}",))
+    found = sum((count(folder) for folder in folders), Counter[tuple[str, str]]())
     assert run.returncode == 0, run.stdout[-6000:]
     return found
 
@@ -71,6 +75,19 @@ def test_every_fill_has_the_ids_of_the_python_runtime(
 def test_every_vector_of_the_format_is_decoded_equally(results: Counter[tuple[str, str]]) -> None:
     vectors = json.loads((jvm.REPO / "tests" / "vectors" / "payload_vectors.json").read_text())["vectors"]
     assert results[VECTORS, "passed"] == len(vectors)
+
+
+def test_the_service_predictive_payloads_downloads_and_flows_were_tried(
+    results: Counter[tuple[str, str]],
+) -> None:
+    for name in (
+        "a collector that leaves ends the answer, and the model is free at once",
+        "killed at 20 random points, no more than one chunk is fetched twice each time",
+        "50 payloads of the shipped pair give Python's tokens",
+        "fetched and streamed, the text is that of the Python command",
+        "a stream refines the answer, and one that is killed half-way leaves what it sent",
+    ):
+        assert results[name, "passed"] == 1
 
 
 def test_nothing_failed_and_nothing_was_skipped(results: Counter[tuple[str, str]]) -> None:

@@ -1,6 +1,7 @@
 package inversespec.edge
 
 import inversespec.edge.bundle.Bundle
+import inversespec.edge.bundle.BundleFetcher
 import inversespec.edge.bundle.BundleImporter
 import java.io.File
 import java.io.InputStream
@@ -121,6 +122,30 @@ object Bundles {
         onProgress: Progress = { _, _ -> },
         open: (path: String) -> InputStream?,
     ): File = BundleImporter(into, MAX_BUNDLE_BYTES, cancel, onProgress).importFiles(open)
+
+    /**
+     * Downloads a bundle below [into], with the guarantees of [importZip]: `bundle.json`, then each file that it lists, in
+     * ranges. A download that ends early, because the process was killed, the connection broke or it was cancelled,
+     * goes on where it stood with the next call for the same address; a server without ranges begins each file anew.
+     *
+     * @param url the folder that holds `bundle.json`, as a static server serves it. HTTPS, or this very device.
+     * @param onProgress also counts what an earlier call has downloaded.
+     * @return the folder of the bundle.
+     * @throws BundleException naming the fault, also where the storage is too small; [CloudUnavailableException],
+     *   [CloudRefusedException] where the server cannot be reached or refuses; java.util.concurrent.CancellationException.
+     */
+    fun fetch(
+        url: String,
+        into: File,
+        maxBytes: Long = MAX_BUNDLE_BYTES,
+        cancel: CancelSignal = CancelSignal(),
+        onProgress: Progress = { _, _ -> },
+    ): File = BundleFetcher(url, into, maxBytes, cancel, onProgress).fetch()
+
+    /** Deletes what unfinished calls of [fetch] for this address have downloaded. */
+    fun discardFetch(url: String, into: File) {
+        BundleFetcher.stage(url, into).deleteRecursively()
+    }
 
     /** Maximum size of a bundle in bytes. */
     const val MAX_BUNDLE_BYTES = 16L shl 30

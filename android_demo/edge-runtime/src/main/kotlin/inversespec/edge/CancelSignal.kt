@@ -4,7 +4,7 @@ package inversespec.edge
 class CancelSignal {
     @Volatile
     private var cancelled = false
-    private var listener: (() -> Unit)? = null
+    private val listeners = ArrayList<() -> Unit>()
 
     /** True once [cancel] has been called. */
     val isCancelled: Boolean get() = cancelled
@@ -13,22 +13,27 @@ class CancelSignal {
     @Synchronized
     fun cancel() {
         cancelled = true
-        listener?.invoke()
+        listeners.forEach { it() }
     }
 
     /** Runs [body]; calls [onCancel] if this is cancelled meanwhile or is cancelled already. */
     internal fun <T> during(onCancel: () -> Unit, body: () -> T): T {
-        setListener(onCancel)
+        add(onCancel)
         try {
             return body()
         } finally {
-            setListener(null)
+            remove(onCancel)
         }
     }
 
     @Synchronized
-    private fun setListener(onCancel: (() -> Unit)?) {
-        listener = onCancel
-        if (cancelled) onCancel?.invoke()
+    private fun add(onCancel: () -> Unit) {
+        listeners.add(onCancel)
+        if (cancelled) onCancel()
+    }
+
+    @Synchronized
+    private fun remove(onCancel: () -> Unit) {
+        listeners.remove(onCancel)
     }
 }

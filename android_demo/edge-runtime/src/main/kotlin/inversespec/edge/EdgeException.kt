@@ -17,6 +17,12 @@ class ContextException(message: String) : UsageException(message)
 /** The model could not be loaded or run. */
 class EngineException(message: String, cause: Throwable? = null) : EdgeException(message, cause)
 
+/** The service cannot be reached, or does not answer in time. */
+class CloudUnavailableException(message: String) : EdgeException(message)
+
+/** The service refuses the request: a wrong key, another contract, a prompt too long. */
+class CloudRefusedException(message: String) : EdgeException(message)
+
 /** A model bundle cannot be used. */
 sealed class BundleException(message: String, cause: Throwable? = null) : EdgeException(message, cause)
 
@@ -50,7 +56,7 @@ class ChecksumException(message: String) : PayloadException(message)
 /** The payload has a version of the format that this library does not support. */
 class VersionException(message: String) : PayloadException(message)
 
-/** The payload has a codec that is unknown or that this library does not support: request codec compact. */
+/** The payload has a codec that this library does not support: request codec compact. */
 class CodecException(message: String) : PayloadException(message)
 
 /** The content violates the format. */
@@ -67,6 +73,12 @@ class PromptRequiredException(message: String) : PayloadException(message)
 
 /** The payload is a delta, and its base was not passed or does not match. */
 class BasePayloadException(message: String) : PayloadException(message)
+
+/**
+ * The payload was coded against a model's predictions, and this device has no model, another one, or decoded another
+ * text with it. A payload of codec compact for the same anchors can be decoded instead.
+ */
+class FingerprintException(message: String) : PayloadException(message)
 
 /** The codec needs the tokenizer, and none was passed. */
 class TokenizerRequiredException(message: String) : PayloadException(message)

@@ -1,15 +1,14 @@
 package inversespec.edge
 
 import inversespec.edge.bundle.Bundle
-import inversespec.edge.decode.ForcedDecoder
-import inversespec.edge.engine.Engine
+import inversespec.edge.decode.Costs
+import inversespec.edge.decode.Model
+import inversespec.edge.decode.OnlineAnswer
+import inversespec.edge.decode.Transcript
 import inversespec.edge.engine.OrtEngine
 import inversespec.edge.engine.PassTerminatedException
 import inversespec.edge.payload.Wire
 import inversespec.edge.payload.openPayload
-import inversespec.edge.text.ChatTemplate
-import inversespec.edge.text.TextStream
-import inversespec.edge.text.Tokenizer
 import java.io.File
 import java.util.concurrent.locks.ReentrantLock
 import kotlin.concurrent.withLock
@@ -26,7 +25,7 @@ import kotlin.random.Random
  * ```
  *
  * Opening and all calls block: use a background thread (Dispatchers.IO, an Executor), never the main thread. Calls
- * from several threads are serialised. No network connection is opened.
+ * from several threads are serialised. No network connection is opened, except by [answer] to the service it is given.
  *
  * @property info description of the bundle, with the open variant.
  * @property threads number of threads that the model runs on.
@@ -34,11 +33,10 @@ import kotlin.random.Random
 class EdgeRuntime internal constructor(
     val info: BundleInfo,
     val threads: Int,
-    private val tokenizer: Tokenizer,
-    private val template: ChatTemplate,
-    private val engine: Engine,
+    private val model: Model,
     private val loadSeconds: Double,
 ) : AutoCloseable {
+    private val engine get() = model.engine
     private val lock = ReentrantLock()
 
     @Volatile
@@ -52,6 +50,9 @@ class EdgeRuntime internal constructor(
      *
      * Decoding is greedy, so equal input gives equal tokens. The prefix that the prompt shares with the previous
      * call is reused from the cache. An exception from [onToken] propagates and leaves the model usable.
+     *
+     * A payload of codec predictive is decoded while its tokens are emitted, one pass each, and checked at its end:
+     * where [FingerprintException] is thrown, the tokens so far are wrong, and a payload of codec compact can be used.
      *
      * @param payload the received bytes; null for none.
      * @param prompt the user's prompt; may be null where the payload carries it.
@@ -68,27 +69,64 @@ class EdgeRuntime internal constructor(
         options: FillOptions = FillOptions(),
         onToken: (Token) -> Unit,
     ): FillStats = exclusive(cancel) {
-        val (ids, anchors) = request(payload, prompt)
-        val stream = TextStream(tokenizer)
+        val started = System.nanoTime()
         val stopped = { cancel.isCancelled || closed }
-        val decoded = ForcedDecoder(engine, ids, anchors, options, stopped) { id, position, source, logProb ->
-            val text = if (source == Source.PROMPT) "" else stream.push(id)
-            onToken(Token(id, position, source, logProb.toFloat(), text))
-        }.run()
-        FillStats(
-            passes = decoded.passes,
-            anchors = anchors.size,
-            promptTokens = ids.size,
-            tokens = decoded.tokens,
-            loadSeconds = loadSeconds,
-            prefillSeconds = decoded.prefillSeconds,
-            fillSeconds = decoded.totalSeconds - decoded.prefillSeconds,
-            agreement = decoded.agreement,
-            reused = minOf(decoded.reused, ids.size),
-            stop = decoded.stop,
-            tail = stream.flush(),
-        )
+        val transcript = Transcript(model.tokenizer) { event -> if (event is Token) onToken(event) }
+        val costs = Costs()
+        val text = promptOf(payload, prompt)
+        val ids = model.promptIds(text)
+        if (payload != null && openPayload(payload).header.codec == Codec.PREDICTIVE) {
+            val anchors = model.fillPredictive(payload, ids, options, transcript, costs, stopped)
+            stats(transcript, costs, anchors?.size ?: 0, ids.size, started)
+        } else {
+            val anchors = if (payload == null) model.noAnchors() else model.decode(payload, ids, null)
+            model.fill(ids, anchors, options, transcript, costs, stopped = stopped)
+            stats(transcript, costs, anchors.size, ids.size, started)
+        }
     }
+
+    /**
+     * Generates the answer to a prompt with an anchor service. With [ServiceOptions.stream] it begins at once and is
+     * refined with every payload: [Retract] takes back tokens that a payload contradicts, and the text in the end is
+     * the one that the last payload would have given from the start. Otherwise it waits for the payload.
+     *
+     * Where the service cannot be reached the device answers alone: [ServiceFailed] says so, and
+     * [ServiceReport.failure] in the statistics. A predictive payload that this device cannot decode is replaced by a
+     * compact one: [CompactRequested].
+     *
+     * @param onEvent called on the calling thread, with tokens as soon as they are known.
+     * @throws CloudRefusedException where the service refuses the request, [CloudUnavailableException] where it cannot
+     *   be reached and [ServiceOptions.fallback] is off, and what [fill] throws.
+     */
+    fun answer(
+        client: ServiceClient,
+        prompt: String,
+        service: ServiceOptions = ServiceOptions(),
+        cancel: CancelSignal = CancelSignal(),
+        options: FillOptions = FillOptions(),
+        onEvent: (AnswerEvent) -> Unit,
+    ): FillStats = exclusive(cancel) {
+        val started = System.nanoTime()
+        val stopped = { cancel.isCancelled || closed }
+        val answer = OnlineAnswer(model, client, prompt, service, options, cancel, stopped, onEvent)
+        answer.run()
+        stats(answer.transcript, answer.costs, answer.anchors.size, answer.promptTokens, started)
+            .copy(service = answer.report)
+    }
+
+    private fun stats(transcript: Transcript, costs: Costs, anchors: Int, promptTokens: Int, started: Long) = FillStats(
+        passes = costs.passes,
+        anchors = anchors,
+        promptTokens = promptTokens,
+        tokens = transcript.tokens.size,
+        loadSeconds = loadSeconds,
+        prefillSeconds = costs.prefillSeconds,
+        fillSeconds = maxOf(0.0, (System.nanoTime() - started) / 1e9 - costs.prefillSeconds),
+        agreement = transcript.agreement,
+        reused = costs.reused.coerceIn(0, promptTokens),
+        stop = costs.stop,
+        tail = transcript.tail(),
+    )
 
     /** Generates a whole answer on the device: [fill] without a payload. */
     fun generate(
@@ -145,7 +183,7 @@ class EdgeRuntime internal constructor(
     override fun close() {
         closed = true
         running?.cancel()
-        lock.withLock { engine.close() }
+        lock.withLock { model.close() }
     }
 
     /** Runs one call at a time; cancellation terminates the running pass of the engine. */
@@ -154,26 +192,27 @@ class EdgeRuntime internal constructor(
         running = cancel
         try {
             if (closed) throw EngineException("expected an open model, found one that was closed. Open it again.")
-            engine.terminate(false)
-            cancel.during({ engine.terminate(true) }, body)
+            model.terminate(false)
+            cancel.during({ model.terminate(true) }, body)
         } finally {
             running = null
         }
     }
 
-    /** Prompt ids, with the chat template, and the anchors. */
-    private fun request(payload: ByteArray?, prompt: String?): Pair<IntArray, AnchorSet> {
-        val contract = info.contract
+    /** The prompt's text: the one given, or the one that the payload carries. */
+    private fun promptOf(payload: ByteArray?, prompt: String?): String {
         if (payload == null) {
-            if (prompt == null) throw UsageException("expected a payload or a prompt, found neither")
-            return promptIds(prompt) to AnchorSet.empty(minOf(info.context, MAX_CANVAS), contract)
+            return prompt ?: throw UsageException("expected a payload or a prompt, found neither")
         }
-        val carried = openPayload(payload).header.extras.prompt
+        val header = openPayload(payload).header
+        val carried = header.extras.prompt
         val text = prompt ?: carried
         if (text == null) {
             // An invalid payload is refused as such, not for its prompt.
             try {
-                Wire.decode(payload, Shared(contract, null, tokenizer))
+                if (header.codec != Codec.PREDICTIVE) {
+                    Wire.decode(payload, Shared(info.contract, null, model.tokenizer))
+                }
             } catch (expected: PromptRequiredException) {
                 // The exception below states the remedy.
             }
@@ -185,11 +224,8 @@ class EdgeRuntime internal constructor(
                     "(${text.take(60)}): leave the prompt out, or ask for another payload",
             )
         }
-        val ids = promptIds(text)
-        return ids to Wire.decode(payload, Shared(contract, ids, tokenizer))
+        return text
     }
-
-    private fun promptIds(prompt: String): IntArray = tokenizer.encode(template.renderPrompt(prompt))
 
     companion object {
         private const val BENCH_DEPTH = 64
@@ -211,8 +247,11 @@ class EdgeRuntime internal constructor(
             val template = bundle.template()
             val threads = options.threads ?: SystemInfo.performanceCores()
             if (threads < 1) throw UsageException("threads: expected 1 or more, found $threads")
-            val engine = OrtEngine(bundle.graph(variant), bundle.manifest.model, info.context, threads)
-            return EdgeRuntime(info, threads, tokenizer, template, engine, (System.nanoTime() - started) / 1e9)
+            fun engine(fp32Activations: Boolean) =
+                OrtEngine(bundle.graph(variant), bundle.manifest.model, info.context, threads, fp32Activations)
+            val fingerprint = bundle.manifest.fingerprint(variant)
+            val model = Model(info, tokenizer, template, engine(false), fingerprint) { engine(true) }
+            return EdgeRuntime(info, threads, model, (System.nanoTime() - started) / 1e9)
         }
     }
 }

@@ -32,6 +32,7 @@ enum class Stop {
  * @property reused number of prompt tokens reused from the cache of the previous answer.
  * @property stop reason for the end of the answer.
  * @property tail U+FFFD where the answer ends inside a character, else empty.
+ * @property service the part of the service; null for an answer without one.
  */
 data class FillStats(
     val passes: Int,
@@ -45,6 +46,7 @@ data class FillStats(
     val reused: Int,
     val stop: Stop,
     val tail: String,
+    val service: ServiceReport? = null,
 ) {
     /** Tokens per second from the call to the end of the answer, without loading. */
     val tokensPerSecond: Double get() = tokens / maxOf(prefillSeconds + fillSeconds, 1e-9)

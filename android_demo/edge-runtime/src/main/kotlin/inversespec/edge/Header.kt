@@ -6,15 +6,15 @@ enum class Codec(val number: Int, val label: String) {
     TEMPLATE_ZSTD(1, "template-zstd"),
     COMPACT(2, "compact"),
 
-    /** Coded against the edge model's own predictions. This library reads its header, not its anchors. */
+    /** Coded against the edge model's own predictions, with which it is decoded. */
     PREDICTIVE(3, "predictive"),
 }
 
 /**
  * Header and optional fields of a payload.
  *
- * @property tag contract tag as 2 hex digits: the start of [Contract.identity] of a matching bundle. For codec
- *   predictive the tag depends on the edge model's fingerprint as well.
+ * @property tag 2 hex digits: the start of [Contract.identity] of a matching bundle; of codec predictive, the start of
+ *   the model's fingerprint ([Predictor.identity]).
  * @property baseRef for a delta, the reference of the payload that it extends, as 2 hex digits.
  * @property size bytes of the payload; [bodyBytes]: bytes of its body, which holds the anchors.
  */

@@ -12,4 +12,5 @@ enum class Source { PROMPT, ANCHOR, FILL }
  * @property text the text that this token completes: empty inside a character of several tokens and for special
  *   tokens. The answer is the concatenation of all pieces and [FillStats.tail].
  */
-data class Token(val id: Int, val position: Int, val source: Source, val logprob: Float, val text: String)
+data class Token(val id: Int, val position: Int, val source: Source, val logprob: Float, val text: String) :
+    AnswerEvent

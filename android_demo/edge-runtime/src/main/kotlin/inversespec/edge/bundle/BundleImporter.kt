@@ -130,7 +130,7 @@ internal class BundleImporter(
     }
 
     /** Renames a verified folder to its final name; deletes a previous one once the new one is in place. */
-    private fun install(from: File): File {
+    fun install(from: File): File {
         val id = Bundle.open(from).manifest.model.id
         val name = id.substringAfterLast('/').replace(Regex("[^A-Za-z0-9._-]"), "-").trimStart('.').take(64)
         val target = File(into, name.ifEmpty { "model" })

@@ -4,6 +4,7 @@ import inversespec.edge.BundleFileException
 import inversespec.edge.BundleHashException
 import inversespec.edge.BundleSchemaException
 import inversespec.edge.Contract
+import inversespec.edge.sha256
 import inversespec.edge.text.Json
 import inversespec.edge.text.JsonException
 
@@ -33,6 +34,18 @@ internal class Manifest private constructor(
     fun records(variant: String?): Map<String, FileRecord> {
         val wanted = if (variant == null) variants.values else listOf(variants.getValue(variant))
         return files + wanted.flatMap { it.files.toList() }
+    }
+
+    /**
+     * SHA-256 of everything that decides a variant's logits: the contract and its files' hashes. Payloads of codec
+     * predictive state its first byte.
+     */
+    fun fingerprint(variant: String): ByteArray {
+        val files = variants.getValue(variant).files.toSortedMap().map { (name, record) ->
+            "${Json.quote(name)}: ${Json.quote(record.sha256)}"
+        }
+        val text = "[\"${contract.identity}\", {${files.joinToString(", ")}}, \"unrounded\"]"
+        return sha256(text.toByteArray(Charsets.US_ASCII))
     }
 
     companion object {

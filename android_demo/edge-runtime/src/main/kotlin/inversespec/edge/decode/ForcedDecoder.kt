@@ -6,10 +6,10 @@ import inversespec.edge.FillOptions
 import inversespec.edge.Source
 import inversespec.edge.Stop
 import inversespec.edge.UsageException
+import inversespec.edge.engine.DecodingCancelledException
 import inversespec.edge.engine.Engine
 import inversespec.edge.engine.Logits
 import inversespec.edge.engine.PassTerminatedException
-import kotlin.math.exp
 
 /** Statistics of one decoded answer: the part of [inversespec.edge.FillStats] that decoding measures. Wall time. */
 internal class DecodeStats {
@@ -18,7 +18,6 @@ internal class DecodeStats {
     var tokens = 0
     var prefillSeconds = 0.0
     var totalSeconds = 0.0
-    var agreement: Double? = null
     var stop = Stop.CANCELLED
 }
 
@@ -30,6 +29,7 @@ internal class DecodeStats {
  * text, payload bytes, or running the model.
  *
  * @param cancelled polled before every pass and after every token.
+ * @param answered the first ids of the answer where they are known already; decoding continues after them.
  * @param onToken receives id, position, source and log probability, NaN where it was not computed.
  */
 internal class ForcedDecoder(
@@ -38,6 +38,7 @@ internal class ForcedDecoder(
     anchors: AnchorSet,
     private val options: FillOptions,
     private val cancelled: () -> Boolean,
+    answered: IntArray = IntArray(0),
     private val onToken: (Int, Int, Source, Double) -> Unit,
 ) {
     private val ending: Ending
@@ -45,12 +46,10 @@ internal class ForcedDecoder(
     private val anchors = anchors.byPosition
     private val stats = DecodeStats()
     private var started = 0L
-    private var scoredAnchors = 0
-    private var logProbSum = 0.0
 
     /** The prompt and every token of the answer so far. */
     private val text: IntArray
-    private var size = prompt.size
+    private var size = prompt.size + answered.size
 
     init {
         if (prompt.isEmpty()) throw UsageException("expected a prompt of at least one token, found none")
@@ -63,7 +62,8 @@ internal class ForcedDecoder(
             if (value != null && value < 1) throw UsageException("options: expected 1 or more, found $options")
         }
         ending = Ending.of(anchors, engine.context - prompt.size, options.maxTokens)
-        text = prompt.copyOf(prompt.size + maxOf(ending.end, 0))
+        text = prompt.copyOf(prompt.size + maxOf(ending.end, answered.size))
+        answered.copyInto(text, prompt.size)
     }
 
     /** Position of the next token, 0-based in the answer. */
@@ -77,21 +77,20 @@ internal class ForcedDecoder(
                 for ((index, id) in prompt.withIndex()) onToken(id, index - prompt.size, Source.PROMPT, Double.NaN)
             }
             stats.stop = decode()
-        } catch (cancelled: CancelledException) {
+        } catch (cancelled: DecodingCancelledException) {
             stats.stop = Stop.CANCELLED
         } catch (terminated: PassTerminatedException) {
             stats.stop = Stop.CANCELLED
         }
         stats.totalSeconds = seconds()
         stats.tokens = position
-        stats.agreement = if (scoredAnchors > 0) exp(logProbSum / scoredAnchors) else null
         return stats
     }
 
     /** Repeats: run the pending and the next known tokens, emit the known ones, predict one token. */
     private fun decode(): Stop {
         // The last token is always run, as it predicts the next.
-        val reused = minOf(commonPrefix(), size - 1)
+        val reused = minOf(engine.commonPrefix(text, size), size - 1)
         engine.rewind(reused)
         stats.reused = reused
         var pending = text.copyOfRange(reused, size)
@@ -105,10 +104,7 @@ internal class ForcedDecoder(
             val passes = Passes(pending + known, rows.map { first + it })
             for (id in known) {
                 if (options.scoreAnchors) {
-                    val logProb = passes.next { logits, row -> logits.logProb(row, id) }
-                    scoredAnchors++
-                    logProbSum += logProb
-                    emit(id, Source.ANCHOR, logProb)
+                    emit(id, Source.ANCHOR, passes.next { logits, row -> logits.logProb(row, id) })
                 } else {
                     emit(id, Source.ANCHOR, Double.NaN)
                 }
@@ -133,7 +129,7 @@ internal class ForcedDecoder(
 
         fun <T> next(read: (Logits, Int) -> T): T {
             while (at == wanted) {
-                if (cancelled()) throw CancelledException()
+                if (cancelled()) throw DecodingCancelledException()
                 val chunk = chunks.next()
                 logits = engine.append(ids.copyOfRange(chunk.start, chunk.stop), chunk.rows)
                 stats.passes++
@@ -149,7 +145,7 @@ internal class ForcedDecoder(
         val position = position
         text[size++] = id
         onToken(id, position, source, logProb)
-        if (cancelled()) throw CancelledException()
+        if (cancelled()) throw DecodingCancelledException()
     }
 
     /** The most probable token and its log probability, or null where an end token ends the answer. */
@@ -160,15 +156,7 @@ internal class ForcedDecoder(
         return token to logits.logProb(row, token, best)
     }
 
-    private fun commonPrefix(): Int {
-        val most = minOf(engine.length, size)
-        return (0 until most).firstOrNull { engine.token(it) != text[it] } ?: most
-    }
-
     private fun seconds(): Double = (System.nanoTime() - started) / 1e9
-
-    /** Unwinds [decode] on cancellation. */
-    private class CancelledException : RuntimeException()
 
     /** One pass: ids start until stop, and the requested rows relative to start. */
     internal class Chunk(val start: Int, val stop: Int, val rows: IntArray)

@@ -50,6 +50,12 @@ internal abstract class Engine(val context: Int, val vocab: Int) : AutoCloseable
         return logits
     }
 
+    /** Number of cached tokens with which the first [size] of [tokens] begin. */
+    fun commonPrefix(tokens: IntArray, size: Int): Int {
+        val most = minOf(length, size)
+        return (0 until most).firstOrNull { ids[it] != tokens[it] } ?: most
+    }
+
     /** Truncates the cache to [length] tokens, without copying. */
     fun rewind(length: Int) {
         if (length !in 0..this.length) {

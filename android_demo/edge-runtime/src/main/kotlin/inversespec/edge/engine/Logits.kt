@@ -45,6 +45,9 @@ internal class Logits(private val vocab: Int) {
         return at(row, id).toDouble() - top - ln(sum)
     }
 
+    /** Copies a row. */
+    fun copy(row: Int, into: FloatArray) = blocks(row) { start, size -> block.copyInto(into, start, 0, size) }
+
     private fun at(row: Int, id: Int): Float = buffer.get(row * vocab + id)
 
     private inline fun blocks(row: Int, each: (start: Int, size: Int) -> Unit) {

@@ -8,6 +8,7 @@ import ai.onnxruntime.OrtSession
 import inversespec.edge.EngineException
 import inversespec.edge.bundle.ModelShape
 import java.io.File
+import java.io.IOException
 import java.nio.Buffer
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
@@ -19,9 +20,16 @@ import java.nio.LongBuffer
  *
  * Zero-copy: the cache is updated in place, rewinding shortens the mask, and logits are read from the output buffer.
  * The cache starts small and doubles as it fills. Not thread-safe, except for [terminate].
+ *
+ * @param fp32Activations see [Fp32Activations].
  */
-internal class OrtEngine(graph: File, private val shape: ModelShape, context: Int, threads: Int) :
-    Engine(context, shape.vocabSize) {
+internal class OrtEngine(
+    graph: File,
+    private val shape: ModelShape,
+    context: Int,
+    threads: Int,
+    fp32Activations: Boolean = false,
+) : Engine(context, shape.vocabSize) {
     private val env: OrtEnvironment
     private val sessionOptions: OrtSession.SessionOptions
     private val session: OrtSession
@@ -45,11 +53,18 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         try {
             env = OrtEnvironment.getEnvironment()
             sessionOptions = options(threads)
-            // From a path, not from bytes: the weights are then memory-mapped.
-            session = env.createSession(graph.path, sessionOptions)
+            // From their path the weights are memory-mapped.
+            session = if (fp32Activations) {
+                sessionOptions.addConfigEntry(WEIGHTS_FOLDER, "${graph.parentFile}")
+                env.createSession(Fp32Activations.apply(graph.readBytes()), sessionOptions)
+            } else {
+                env.createSession(graph.path, sessionOptions)
+            }
             runOptions = OrtSession.RunOptions()
         } catch (error: OrtException) {
             throw EngineException("$graph: expected a graph ONNX Runtime can load, found: ${error.message}", error)
+        } catch (error: IOException) {
+            throw EngineException("$graph: expected a readable graph, found: ${error.message}", error)
         } catch (error: LinkageError) {
             throw EngineException(
                 "expected ONNX Runtime's native library for this device, found: ${error.message}",
@@ -192,6 +207,7 @@ internal class OrtEngine(graph: File, private val shape: ModelShape, context: In
         const val MASK = "attention_mask"
         const val ROWS = "rows"
         const val LOGITS = "logits"
+        const val WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
         /**
          * Session options for one request at a time: threads spin within a pass, where waits take microseconds,

@@ -11,8 +11,8 @@ import inversespec.edge.sha256
 
 /** Verifies the check of a payload; throws ChecksumException where it does not match. */
 internal fun verifyChecksum(data: ByteArray, codec: Codec, contract: Contract, promptIds: IntArray?, base: Base?) {
-    val found = uint16(data, 2)
-    val expected = crc(data) xor binding(codec, contract, promptIds, base)
+    val found = statedCheck(data)
+    val expected = expectedCheck(data, codec, contract, promptIds, base)
     if (found == expected) return
     val cause = if (promptIds == null) {
         "the bytes were changed on their way, or it was made for another contract than $contract; fetch it again"
@@ -22,10 +22,29 @@ internal fun verifyChecksum(data: ByteArray, codec: Codec, contract: Contract, p
             "was made with"
     }
     throw ChecksumException(
-        "checksum: expected ${expected.toString(16).padStart(4, '0')}, found " +
-            "${found.toString(16).padStart(4, '0')} in bytes 2-3 of ${data.size}: $cause",
+        "checksum: expected ${hexCheck(expected)}, found ${hexCheck(found)} in bytes 2-3 of ${data.size}: $cause",
     )
 }
+
+/** The check that a payload states. */
+internal fun statedCheck(data: ByteArray): Int = uint16(data, 2)
+
+/**
+ * The check that a payload with these bytes should have.
+ *
+ * @param text for codec predictive, the model's fingerprint and the digest of the decoded text.
+ */
+internal fun expectedCheck(
+    data: ByteArray,
+    codec: Codec,
+    contract: Contract,
+    promptIds: IntArray?,
+    base: Base?,
+    text: ByteArray? = null,
+): Int = crc(data) xor binding(codec, contract, promptIds, base, text)
+
+/** A check as 4 hex digits. */
+internal fun hexCheck(check: Int): String = check.toString(16).padStart(4, '0')
 
 /** CRC-16 (polynomial 0x1021, initial value 0xFFFF) of all bytes except the check itself. */
 private fun crc(data: ByteArray): Int {
@@ -38,8 +57,8 @@ private fun crc(data: ByteArray): Int {
     return crc
 }
 
-/** 16 bits of a hash over everything that a payload depends on: contract, model file, prompt, base. */
-private fun binding(codec: Codec, contract: Contract, promptIds: IntArray?, base: Base?): Int {
+/** 16 bits of a hash over everything that a payload depends on: contract, model file, prompt, base, text. */
+private fun binding(codec: Codec, contract: Contract, promptIds: IntArray?, base: Base?, text: ByteArray?): Int {
     val parts = arrayListOf(contract.identity.hexToBytes())
     if (codec == Codec.COMPACT) parts += ModelFile.hash
     if (promptIds != null) {
@@ -51,6 +70,7 @@ private fun binding(codec: Codec, contract: Contract, promptIds: IntArray?, base
         }
     }
     if (base != null) parts += byteArrayOf('B'.code.toByte()) + sha256(base.data)
+    if (text != null) parts += byteArrayOf('W'.code.toByte()) + text
     return uint16(sha256(*parts.toTypedArray()), 0)
 }
 

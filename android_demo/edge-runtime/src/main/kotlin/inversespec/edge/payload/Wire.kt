@@ -5,33 +5,30 @@ import inversespec.edge.AnchorSet
 import inversespec.edge.Base
 import inversespec.edge.BasePayloadException
 import inversespec.edge.Codec
-import inversespec.edge.CodecException
+import inversespec.edge.Contract
 import inversespec.edge.ContractMismatchException
+import inversespec.edge.FingerprintException
 import inversespec.edge.Header
+import inversespec.edge.MalformedPayloadException
 import inversespec.edge.PromptRequiredException
 import inversespec.edge.Shared
 import inversespec.edge.TokenBytes
 import inversespec.edge.TokenizerRequiredException
 import inversespec.edge.payload.codecs.CompactCodec
 import inversespec.edge.payload.codecs.Compression
+import inversespec.edge.payload.codecs.DecodedBody
+import inversespec.edge.payload.codecs.PredictiveCodec
 import inversespec.edge.payload.codecs.TemplateCodec
 import inversespec.edge.sha256
 import inversespec.edge.toHex
 
 /** Decodes a whole payload: contract, base, prompt, check, body. payload/SPEC.md defines the format. */
 internal object Wire {
-    private val READABLE = listOf(Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT)
-
     fun decode(data: ByteArray, shared: Shared): AnchorSet {
         val payload = openPayload(data)
         val header = payload.header
         val contract = shared.contract
-        if (header.codec == Codec.PREDICTIVE) {
-            throw CodecException(
-                "codec: expected ${READABLE.joinToString { it.label }}, found ${header.codec.label}, which takes " +
-                    "the model to read and is not read here; ask for a payload of codec compact for the same anchors",
-            )
-        }
+        if (header.codec == Codec.PREDICTIVE) return decodePredictive(data, shared) { _, _, _, _ -> }
         if (header.tag != contract.tag) {
             throw ContractMismatchException(
                 "contract: expected tag ${contract.tag} of contract $contract, found a payload with tag " +
@@ -48,6 +45,58 @@ internal object Wire {
             val decompress = if (gzip) Compression::gzipDecompress else Compression::zstdDecompress
             TemplateCodec.decode(payload.body, tokenizer(header, shared), decompress)
         }
+        return anchorSet(body, header, contract)
+    }
+
+    /**
+     * Decodes a payload of codec predictive, one pass of the model per position. Only at the end is it known whether
+     * the tokens are right: where FingerprintException is thrown, those given to [onToken] must be discarded.
+     *
+     * @param onToken receives position, id, whether it is an anchor, and the log probability, NaN where not computed.
+     */
+    fun decodePredictive(
+        data: ByteArray,
+        shared: Shared,
+        onToken: (Int, Int, Boolean, Double) -> Unit,
+    ): AnchorSet {
+        val payload = openPayload(data)
+        val header = payload.header
+        val predictor = shared.predictor ?: throw FingerprintException(
+            "codec ${header.codec.label}: expected the device's model (predictor), found none; ask for codec compact",
+        )
+        val tag = predictor.identity.copyOf(1).toHex()
+        if (header.tag != tag) {
+            throw FingerprintException(
+                "fingerprint: expected tag $tag of this model, found a payload with tag ${header.tag}; use the " +
+                    "bundle and variant it was made with, or ask for codec compact",
+            )
+        }
+        val base = checkedBase(header, shared.base)
+        val codec = PredictiveCodec(payload.body, shared.contract.vocabSize, predictor, base?.anchors, onToken)
+        val body = try {
+            codec.decode()
+        } catch (error: MalformedPayloadException) {
+            // With other predictions a body decodes to nonsense, which breaks a rule here or fails the check.
+            throw otherPredictions(error.message.orEmpty())
+        } catch (error: AnchorRangeException) {
+            throw otherPredictions(error.message.orEmpty())
+        }
+        val found = statedCheck(data)
+        val text = predictor.identity + codec.digest
+        val expected = expectedCheck(data, header.codec, shared.contract, predictor.promptIds, base, text)
+        if (found != expected) {
+            throw otherPredictions("expected check ${hexCheck(expected)}, found ${hexCheck(found)} in bytes 2-3")
+        }
+        return anchorSet(body, header, shared.contract)
+    }
+
+    private fun otherPredictions(what: String) = FingerprintException(
+        "fingerprint: $what: the model's predictions are not those the payload was written with (another prompt, or " +
+            "a processor whose numbers differ by more than the tolerance), or its bytes were changed on their way; " +
+            "ask for codec compact",
+    )
+
+    private fun anchorSet(body: DecodedBody, header: Header, contract: Contract): AnchorSet {
         val anchors = AnchorSet.of(body.anchors, body.canvas, contract, body.length)
         val levels = header.extras.confidence.size
         if (levels > 0 && levels != anchors.size) {

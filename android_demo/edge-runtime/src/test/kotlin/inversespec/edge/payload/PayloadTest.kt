@@ -3,9 +3,9 @@ package inversespec.edge.payload
 import inversespec.edge.AnchorSet
 import inversespec.edge.Base
 import inversespec.edge.Codec
-import inversespec.edge.CodecException
 import inversespec.edge.Contract
 import inversespec.edge.Extras
+import inversespec.edge.FingerprintException
 import inversespec.edge.MalformedPayloadException
 import inversespec.edge.PayloadException
 import inversespec.edge.Payloads
@@ -175,11 +175,13 @@ internal class PayloadTest {
     }
 
     @Test
-    fun `codec predictive is refused by name, its header read`() {
+    fun `codec predictive is refused without a model, its header read`() {
         val toy = contracts.getValue("toy")
         val data = byteArrayOf(0x5C, 0x12, 0, 0, 1, 2, 3)
         assertEquals(Codec.PREDICTIVE, Payloads.peek(data).codec)
-        val error = assertThrows(CodecException::class.java) { Payloads.decode(data, Shared(toy, IntArray(3), tokens)) }
+        val error = assertThrows(FingerprintException::class.java) {
+            Payloads.decode(data, Shared(toy, IntArray(3), tokens))
+        }
         assertTrue("predictive" in error.message!! && "compact" in error.message!!)
         assertThrows(MalformedPayloadException::class.java) { Payloads.peek(byteArrayOf(0x58, 0x12, 0, 0, 1)) }
     }

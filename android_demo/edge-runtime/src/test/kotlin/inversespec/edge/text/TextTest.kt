@@ -43,6 +43,19 @@ internal class TextTest {
     }
 
     @Test
+    fun `SmolLM2's tokenizer gives Python's ids for 5,000 texts in many scripts`() {
+        val vectors = expected["smollm2"]
+        assumeTrue(vectors != null, "SmolLM2's file is not in the cache: tests/convert/smollm2.py fetches it")
+        val folder = File(System.getProperty("expected") ?: "target/expected.json").parentFile
+        val tokenizer = Tokenizer.fromJson(File(folder, "smollm2-tokenizer.json").readBytes())
+        val texts = vectors.row()["texts"].rows()
+        val wrong = texts.filter { it["ids"].ints() != tokenizer.encode(it.text("text")).toList() }
+        assertEquals(emptyList<String>(), wrong.take(5).map { it.text("text") }) { "${wrong.size} differ" }
+        assertTrue(texts.size >= 5000)
+        println("SmolLM2's tokenizer: ${texts.size} of ${texts.size} texts equal")
+    }
+
+    @Test
     fun `the shipped tokenizer equals Python's`() = assertEqualsPython(shipped(), expected["tokenizer"].row())
 
     @Test

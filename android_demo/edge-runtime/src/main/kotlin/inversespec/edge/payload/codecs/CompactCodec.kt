@@ -32,7 +32,7 @@ internal class CompactCodec private constructor(
     private var passed = 0
 
     private fun decode(body: ByteArray): DecodedBody {
-        val canvas = canvas()
+        val canvas = base?.canvas ?: canvas(decoder, CANVAS)
         val length = when (decoder.choice(SHAPE)) {
             WHOLE -> whole(canvas)
             RUNS -> {
@@ -51,17 +51,6 @@ internal class CompactCodec private constructor(
             )
         }
         return DecodedBody(found, canvas, length)
-    }
-
-    private fun canvas(): Int {
-        if (base != null) return base.canvas
-        val index = decoder.choice(CANVAS)
-        if (index < CANVASES.size) return CANVASES[index]
-        val canvas = decoder.number(NUMBERS) + 1
-        if (canvas > MAX_CANVAS) {
-            throw AnchorRangeException("canvas: expected at most $MAX_CANVAS positions, found $canvas")
-        }
-        return canvas
     }
 
     private fun length(canvas: Int): Int {
@@ -153,6 +142,17 @@ internal class CompactCodec private constructor(
         private val FIRST_RUN = intArrayOf(6, 4, 4, 4, 6, 24, 12, 8, 4, 2, 1, 1, 1, 1, 1, 1, 1)
         private val RUN = intArrayOf(24, 10, 6, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
         private val MORE = arrayOf(intArrayOf(1, 63), intArrayOf(3, 2), intArrayOf(1, 3))
+
+        /** Decodes the number of positions of a canvas; [sizes]: of the usual ones, and of any other. */
+        fun canvas(decoder: RangeDecoder, sizes: IntArray): Int {
+            val index = decoder.choice(sizes)
+            if (index < CANVASES.size) return CANVASES[index]
+            val canvas = decoder.number(NUMBERS) + 1
+            if (canvas > MAX_CANVAS) {
+                throw AnchorRangeException("canvas: expected at most $MAX_CANVAS positions, found $canvas")
+            }
+            return canvas
+        }
 
         fun decode(body: ByteArray, contract: Contract, promptIds: IntArray, base: AnchorSet?): DecodedBody {
             if (contract.vocabSize !in 1..MAX_VOCAB) {

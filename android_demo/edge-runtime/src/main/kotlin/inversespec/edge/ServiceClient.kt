@@ -1,0 +1,209 @@
+package inversespec.edge
+
+import inversespec.edge.client.EventReader
+import inversespec.edge.client.HttpRequest
+import inversespec.edge.client.Leaving
+import inversespec.edge.client.PayloadFeed
+import inversespec.edge.client.Response
+import inversespec.edge.text.Json
+import java.net.URI
+import java.net.URISyntaxException
+import java.util.Base64
+import java.util.concurrent.CancellationException
+
+/** Bytes of one payload; [delta] where it adds to the payload before it. */
+class ReceivedPayload(val data: ByteArray, val delta: Boolean)
+
+/**
+ * Client of an anchor service: `POST /v1/anchors` and `/v1/anchors/stream`.
+ *
+ * ```kotlin
+ * val client = ServiceClient("https://anchors.example.com", key)
+ * val stats = runtime.answer(client, prompt, ServiceOptions(stream = true)) { event -> ... }
+ * ```
+ *
+ * The connection is encrypted, unless the service is on this very device (localhost, 127.0.0.1, [::1]); redirects are
+ * not followed. Sizes and times of responses are bounded, and a response of another form is an error. Its calls block:
+ * use a background thread. They throw [CloudRefusedException] where the service refuses the request,
+ * [CloudUnavailableException] where it cannot be reached or does not answer in time, and
+ * java.util.concurrent.CancellationException where cancelled.
+ *
+ * @property url `https://host` or `https://host:port`, with the path before /v1 where there is one.
+ * @property key sent as `Authorization: Bearer`; null for none.
+ * @property timeoutSeconds from the first attempt to the last byte.
+ * @property attempts maximum number of attempts of one request.
+ * @throws UsageException for an invalid address or key.
+ */
+class ServiceClient(
+    val url: String,
+    val key: String? = null,
+    val timeoutSeconds: Double = 15.0,
+    val attempts: Int = 4,
+) {
+    /** In tests: replaces the pauses between attempts, in milliseconds. */
+    internal var pause: ((Long) -> Unit)? = null
+
+    init {
+        checkAddress(url)
+        if (key != null && (key.isEmpty() || key.any { it !in '!'..'~' })) {
+            throw UsageException("key: expected printable ASCII characters without spaces, found others")
+        }
+        if (!(timeoutSeconds > 0 && timeoutSeconds <= 3600)) {
+            throw UsageException("timeout: expected above 0 and at most 3600 seconds, found $timeoutSeconds")
+        }
+        if (attempts < 1) throw UsageException("attempts: expected 1 or more, found $attempts")
+    }
+
+    /**
+     * Returns the bytes of one payload.
+     *
+     * @param contract identity of the device's contract: the service refuses another one.
+     * @param fraction share of the planned denoising steps; null is the service's own choice.
+     * @param codec see [ServiceOptions.codec]; a predictive payload is decoded with the model ([EdgeRuntime.fill]).
+     * @param maxBytes most bytes of the payload.
+     */
+    fun fetch(
+        prompt: String,
+        contract: String? = null,
+        fraction: Double? = null,
+        codec: Codec? = null,
+        maxBytes: Int? = null,
+        cancel: CancelSignal = CancelSignal(),
+    ): ByteArray {
+        val fields = listOf(
+            "contract" to contract,
+            "fraction" to fraction,
+            "codec" to codec?.label,
+            "max_bytes" to maxBytes,
+        )
+        openFeed(prompt, fields, stream = false).use { feed ->
+            return (feed.next(cancel) ?: throw CancellationException("cancelled")).data
+        }
+    }
+
+    /**
+     * Calls [onPayload] with the payloads as the service makes them. A stream that breaks is not started again: the
+     * payloads so far stay valid.
+     *
+     * @param fractions shares of the planned denoising steps; empty is the service's own choice.
+     */
+    fun stream(
+        prompt: String,
+        contract: String? = null,
+        fractions: List<Double> = emptyList(),
+        codec: Codec? = null,
+        cancel: CancelSignal = CancelSignal(),
+        onPayload: (ReceivedPayload) -> Unit,
+    ) {
+        val fields = listOf(
+            "contract" to contract,
+            "fractions" to fractions.ifEmpty { null },
+            "codec" to codec?.label,
+        )
+        openFeed(prompt, fields, stream = true).use { feed ->
+            while (true) onPayload(feed.next(cancel) ?: break)
+        }
+        if (cancel.isCancelled) throw CancellationException("cancelled")
+    }
+
+    /** Sends a request in a thread of its own, as [ServiceOptions] say. */
+    internal fun open(prompt: String, contract: String, options: ServiceOptions, codec: Codec?): PayloadFeed {
+        val share = if (options.stream) {
+            "fractions" to options.fractions.ifEmpty { null }
+        } else {
+            "fraction" to options.fractions.firstOrNull()
+        }
+        return openFeed(prompt, listOf("contract" to contract, share, "codec" to codec?.label), options.stream)
+    }
+
+    private fun openFeed(prompt: String, fields: List<Pair<String, Any?>>, stream: Boolean): PayloadFeed {
+        val given = listOf("prompt" to prompt) + fields.filter { it.second != null }
+        val body = given.joinToString(", ", "{", "}") { (name, value) -> "${Json.quote(name)}: ${json(value)}" }
+            .toByteArray(Charsets.US_ASCII)
+        val end = System.nanoTime() + (timeoutSeconds * 1e9).toLong()
+        val leaving = Leaving()
+        val request = HttpRequest(url, key, attempts, end, leaving, pause ?: leaving::pause)
+        return PayloadFeed(url, end, leaving) { feed ->
+            if (stream) {
+                request.send("/v1/anchors/stream", body, HttpRequest.EVENTS) { receive(it, feed) }
+            } else {
+                val data = request.send("/v1/anchors", body, HttpRequest.BINARY) { it.readAtMost(Payloads.MAX_BYTES) }
+                feed.put(ReceivedPayload(data, delta = false))
+            }
+        }
+    }
+
+    /** Puts the payloads of a stream into the feed. What breaks after the first one is not asked for again. */
+    private fun receive(response: Response, feed: PayloadFeed) {
+        var count = 0
+        var done = false
+        try {
+            EventReader(response).read { name, data ->
+                when {
+                    name == "done" -> done = true
+                    name == "error" -> throw CloudUnavailableException(
+                        Response.serviceError(Response.jsonObject(data)) ?: Response.ANOTHER_LANGUAGE,
+                    )
+                    name != "payload" || count++ >= MAX_EVENTS ->
+                        throw CloudUnavailableException("expected payloads, found another stream")
+                    else -> feed.put(receivedPayload(data))
+                }
+                !done
+            }
+        } catch (error: java.io.IOException) {
+            throw CloudUnavailableException(Response.failure(error))
+        }
+        if (!done) throw CloudUnavailableException("the stream ended before it was done")
+    }
+
+    private fun receivedPayload(data: ByteArray): ReceivedPayload {
+        val fields = Response.jsonObject(data)
+        val text = fields["payload"] as? String
+        val delta = fields["delta"] as? Boolean
+        val payload = try {
+            text?.let { Base64.getDecoder().decode(it) }
+        } catch (error: IllegalArgumentException) {
+            null
+        }
+        if (payload == null || delta == null || payload.size > Payloads.MAX_BYTES) {
+            throw CloudUnavailableException(Response.ANOTHER_LANGUAGE)
+        }
+        return ReceivedPayload(payload, delta)
+    }
+
+    companion object {
+        private const val MAX_EVENTS = 64
+        private val LOOPBACK = Regex("localhost|127(\\.\\d{1,3}){3}|\\[::1]", RegexOption.IGNORE_CASE)
+
+        /** True for an address that this library connects to: HTTPS, or this very device. */
+        internal fun isAllowed(uri: URI): Boolean =
+            uri.scheme.equals("https", ignoreCase = true) ||
+                (uri.scheme.equals("http", ignoreCase = true) && LOOPBACK.matches(uri.host.orEmpty()))
+
+        private fun checkAddress(url: String) {
+            val uri = try {
+                URI(url)
+            } catch (error: URISyntaxException) {
+                null
+            }
+            val complete = uri?.host != null && uri.userInfo == null && uri.query == null && uri.fragment == null
+            if (uri == null || !complete || uri.scheme.lowercase() !in listOf("http", "https")) {
+                throw UsageException(
+                    "url: expected https://host or https://host:port without a user name, found ${url.take(100)}",
+                )
+            }
+            if (!isAllowed(uri)) {
+                throw UsageException(
+                    "url: expected https, found http to ${uri.host}: prompt and key would cross the network " +
+                        "unencrypted. Plain http is for a service on this device only (localhost).",
+                )
+            }
+        }
+
+        private fun json(value: Any?): String = when (value) {
+            is List<*> -> value.joinToString(", ", "[", "]", transform = ::json)
+            is Number -> value.toString()
+            else -> Json.quote(value.toString())
+        }
+    }
+}

@@ -1,0 +1,14 @@
+package inversespec.edge
+
+/**
+ * The part of an anchor service in an answer.
+ *
+ * @property payloadBytes sizes of the payloads received and decoded.
+ * @property fellBack the reason why payloads of codec compact were asked for in place of predictive ones; else null.
+ * @property failure the reason why payloads are missing; null where all arrived.
+ */
+data class ServiceReport(
+    val payloadBytes: List<Int> = emptyList(),
+    val fellBack: String? = null,
+    val failure: String? = null,
+)

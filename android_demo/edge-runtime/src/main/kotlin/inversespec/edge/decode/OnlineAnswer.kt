@@ -1,0 +1,149 @@
+package inversespec.edge.decode
+
+import inversespec.edge.AnchorSet
+import inversespec.edge.AnswerEvent
+import inversespec.edge.Base
+import inversespec.edge.CancelSignal
+import inversespec.edge.CloudUnavailableException
+import inversespec.edge.Codec
+import inversespec.edge.CompactRequested
+import inversespec.edge.FillOptions
+import inversespec.edge.FingerprintException
+import inversespec.edge.PayloadReceived
+import inversespec.edge.ReceivedPayload
+import inversespec.edge.ServiceClient
+import inversespec.edge.ServiceFailed
+import inversespec.edge.ServiceOptions
+import inversespec.edge.ServiceReport
+import inversespec.edge.Stop
+import inversespec.edge.client.PayloadFeed
+import inversespec.edge.payload.openPayload
+
+/**
+ * An answer with an anchor service: written at once and refined as payloads arrive, or written around one payload.
+ *
+ * Responsible for both fallbacks: where the service cannot be reached the device answers alone; where its predictions
+ * are not those of a predictive payload it asks for a compact one. Not responsible for HTTP ([ServiceClient]).
+ */
+internal class OnlineAnswer(
+    private val model: Model,
+    private val client: ServiceClient,
+    private val prompt: String,
+    private val service: ServiceOptions,
+    private val options: FillOptions,
+    private val cancel: CancelSignal,
+    private val stopped: () -> Boolean,
+    private val onEvent: (AnswerEvent) -> Unit,
+) {
+    private val promptIds = model.promptIds(prompt)
+    val transcript = Transcript(model.tokenizer, onEvent)
+    val costs = Costs()
+    private var feed = open(service.codec)
+    private var base: Base? = null
+
+    /** The latest anchors, or none. */
+    var anchors: AnchorSet = model.noAnchors()
+        private set
+    var report = ServiceReport()
+        private set
+    val promptTokens: Int get() = promptIds.size
+
+    private fun open(codec: Codec?): PayloadFeed = client.open(prompt, model.info.contract.identity, service, codec)
+
+    /** Runs the answer to its end. Throws what decoding does, CloudRefusedException and CloudUnavailableException. */
+    fun run() {
+        try {
+            if (service.stream) refine() else fill()
+            // Also where a complete answer was waiting for further payloads.
+            if (stopped()) costs.stop = Stop.CANCELLED
+        } finally {
+            feed.close()
+        }
+    }
+
+    /** Waits for the payload, then fills it. */
+    private fun fill() {
+        val received = next()
+        if (stopped()) return
+        if (received != null && isPredictive(received)) return fillPredictive(received)
+        if (received != null) take(received)
+        model.fill(promptIds, anchors, options, transcript, costs, stopped = stopped)
+    }
+
+    /** Emits the tokens of a predictive payload while it is decoded, and those that follow. */
+    private fun fillPredictive(received: ReceivedPayload) {
+        try {
+            anchors = model.fillPredictive(received.data, promptIds, options, transcript, costs, stopped) ?: return
+        } catch (other: FingerprintException) {
+            transcript.retract(0)
+            askForCompact(other)
+            return fill()
+        }
+        arrived(received)
+    }
+
+    /** Writes at once; with every payload takes back what it contradicts, and goes on. */
+    private fun refine() {
+        var rest = options
+        var eosFrom = 0
+        while (true) {
+            model.fill(promptIds, anchors, rest, transcript, costs) { stopped() || feed.isReady }
+            rest = options.copy(echoPrompt = false)
+            if (stopped()) return
+            val received = next() ?: break
+            if (!take(received)) continue
+            val ending = Ending.of(anchors, model.engine.context - promptIds.size, options.maxTokens)
+            transcript.retract(Refinement.kept(transcript.tokens, anchors, ending, eosFrom))
+            eosFrom = ending.eosFrom
+        }
+        // A failure of the service may have ended the run before its end.
+        if (!stopped() && costs.stop == Stop.CANCELLED) {
+            model.fill(promptIds, anchors, rest, transcript, costs, stopped = stopped)
+        }
+    }
+
+    /** The next payload; null after the last one, where stopped, and where the service failed, which is reported. */
+    private fun next(): ReceivedPayload? = try {
+        feed.next(cancel)
+    } catch (error: CloudUnavailableException) {
+        val alone = report.payloadBytes.isEmpty()
+        if (alone && !service.fallback) throw error
+        report = report.copy(failure = error.message)
+        onEvent(ServiceFailed(error.message.orEmpty(), alone))
+        null
+    }
+
+    /** Decodes a payload and makes its anchors the latest; false where it is asked for again, or where stopped. */
+    private fun take(received: ReceivedPayload): Boolean {
+        val on = if (received.delta) base else null
+        anchors = if (isPredictive(received)) {
+            try {
+                model.decodePredictive(received.data, promptIds, on, costs, stopped) ?: return false
+            } catch (other: FingerprintException) {
+                askForCompact(other)
+                return false
+            }
+        } else {
+            model.decode(received.data, promptIds, on)
+        }
+        arrived(received)
+        return true
+    }
+
+    private fun arrived(received: ReceivedPayload) {
+        base = Base(received.data, anchors)
+        report = report.copy(payloadBytes = report.payloadBytes + received.data.size)
+        onEvent(PayloadReceived(received.data.size, anchors.size))
+    }
+
+    private fun askForCompact(reason: FingerprintException) {
+        if (report.fellBack != null) throw reason
+        report = report.copy(fellBack = reason.message)
+        onEvent(CompactRequested(reason.message.orEmpty()))
+        feed.close()
+        base = null
+        feed = open(Codec.COMPACT)
+    }
+
+    private fun isPredictive(received: ReceivedPayload) = openPayload(received.data).header.codec == Codec.PREDICTIVE
+}

@@ -1,0 +1,94 @@
+package inversespec.edge.coroutines
+
+import inversespec.edge.AnswerEvent
+import inversespec.edge.CancelSignal
+import inversespec.edge.EdgeRuntime
+import inversespec.edge.FillOptions
+import inversespec.edge.FillStats
+import inversespec.edge.Finished
+import inversespec.edge.RuntimeOptions
+import inversespec.edge.ServiceClient
+import inversespec.edge.ServiceOptions
+import kotlinx.coroutines.CoroutineDispatcher
+import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.channels.trySendBlocking
+import kotlinx.coroutines.flow.Flow
+import kotlinx.coroutines.flow.cancellable
+import kotlinx.coroutines.flow.channelFlow
+import kotlinx.coroutines.launch
+import kotlinx.coroutines.sync.Mutex
+import kotlinx.coroutines.sync.withLock
+import kotlinx.coroutines.withContext
+import java.io.File
+
+/**
+ * An open model for coroutines: one for all requests, which wait for their turn without a thread.
+ *
+ * ```kotlin
+ * EdgeModel.open(File(filesDir, "bundles/tiny-qwen")).use { model ->
+ *     model.answer(client, prompt, ServiceOptions(stream = true)).collect { event -> show(event) }
+ *     println(model.fill(payload, prompt).complete().text)
+ * }
+ * ```
+ *
+ * Each Flow is cold: it answers once per collector. The last event is [Finished]. Cancelling a collector ends the
+ * running pass of the model and returns once the model is free for the next request. Errors are those of [EdgeRuntime].
+ *
+ * @param runtime the callback API; this object closes it.
+ * @param dispatcher runs the blocking calls.
+ */
+class EdgeModel(
+    private val runtime: EdgeRuntime,
+    private val dispatcher: CoroutineDispatcher = Dispatchers.IO,
+) : AutoCloseable {
+    private val turn = Mutex()
+
+    /** Description of the bundle. */
+    val info get() = runtime.info
+
+    /** See [EdgeRuntime.fill]. */
+    fun fill(payload: ByteArray?, prompt: String?, options: FillOptions = FillOptions()): Flow<AnswerEvent> =
+        events { cancel, onEvent -> runtime.fill(payload, prompt, cancel, options, onEvent) }
+
+    /** See [EdgeRuntime.generate]. */
+    fun generate(prompt: String, maxTokens: Int? = null): Flow<AnswerEvent> =
+        fill(null, prompt, FillOptions(maxTokens = maxTokens))
+
+    /** See [EdgeRuntime.answer]. */
+    fun answer(
+        client: ServiceClient,
+        prompt: String,
+        service: ServiceOptions = ServiceOptions(),
+        options: FillOptions = FillOptions(),
+    ): Flow<AnswerEvent> = events { cancel, onEvent -> runtime.answer(client, prompt, service, cancel, options, onEvent) }
+
+    /** Ends a running answer and frees the model's memory. */
+    override fun close() = runtime.close()
+
+    private fun events(call: (CancelSignal, (AnswerEvent) -> Unit) -> FillStats): Flow<AnswerEvent> = channelFlow {
+        turn.withLock {
+            val cancel = CancelSignal()
+            val work = launch(dispatcher) {
+                // An event that nobody receives any more is dropped: the cancellation below is on its way.
+                val stats = call(cancel) { event -> trySendBlocking(event) }
+                send(Finished(stats))
+            }
+            try {
+                work.join()
+            } finally {
+                cancel.cancel()
+                withContext(NonCancellable) { work.join() }
+            }
+        }
+    }.cancellable() // events that wait in the channel do not reach a collector that was cancelled
+
+    companion object {
+        /** Opens a bundle folder; see [EdgeRuntime.open]. */
+        suspend fun open(
+            dir: File,
+            options: RuntimeOptions = RuntimeOptions(),
+            dispatcher: CoroutineDispatcher = Dispatchers.IO,
+        ): EdgeModel = withContext(dispatcher) { EdgeModel(EdgeRuntime.open(dir, options), dispatcher) }
+    }
+}

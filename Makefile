@@ -19,6 +19,7 @@ help:
 	@echo "make arm                   the device's side on emulated ARM processors"
 	@echo "make train                 train the pair from scratch (hours on 2 cores; resumes)"
 	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"
+	@echo "make fuzz-kotlin           hostile bytes for the payload decoder in Kotlin (EXECUTIONS=1000000)"
 	@echo "make ship                  make a finished training run the shipped pair"
 
 $(VENV)/bin/python:

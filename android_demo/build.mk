@@ -5,7 +5,11 @@ ANDROID_BUILD := $(ANDROID)/build
 ABIS ?= arm64-v8a,x86_64
 MVN := MAVEN_OPTS="$${MAVEN_OPTS:--Xmx900m -XX:+UseSerialGC -XX:TieredStopAtLevel=1}" mvn --batch-mode --quiet --file $(ANDROID)/pom.xml -P app
 
-.PHONY: apk apk-tools apk-resources apk-assets apk-test
+.PHONY: fuzz-kotlin apk apk-tools apk-resources apk-assets apk-test
+
+# Hostile bytes for the payload decoder in Kotlin, a million by default, in 64 MB of heap.
+fuzz-kotlin: $(VENV)/dev.stamp
+	$(RUN) -m android_demo.fuzz $(if $(EXECUTIONS),--executions $(EXECUTIONS))
 
 apk: apk-resources
 	$(MVN) -pl app -am -Dmaven.test.skip package

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from cloud_anchor.drafting.answers import Target, TargetAnswer, prompts_of, training_prompts
-from cloud_anchor.drafting.drafter_training import DrafterPlan, LossOptions, load_target
+from cloud_anchor.drafting.drafter_training import DrafterPlan, LossOptions, load_target, weights_digest
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from edge_runtime.bundle.manifest import BlockForm
@@ -88,7 +88,7 @@ def prepare(args: Namespace) -> Material:
     folder = find_checkpoint(args.target)
     loaded = load_target(folder, args.block, args.device)
     target = loaded[0]
-    settings = {"target": str(folder.resolve()), "data": args.data, "context": target.context}
+    settings = {"target": weights_digest(folder), "data": args.data, "context": target.context}
     problems = list(islice(training_prompts(source.families, 0), args.answers))
     answers = target.answers(problems, args.output / "answers.jsonl", settings)
     held_out = target.answers(

@@ -6,6 +6,7 @@ Responsible for these; runs are seeded and resumable. Not responsible for the lo
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -67,6 +68,15 @@ class DrafterPlan:
                 raise RequestError(f"{name}: expected at least {least}, found {getattr(self, name)}")
         if self.hidden < 32 or self.hidden % 32:
             raise RequestError(f"hidden: expected a multiple of 32, found {self.hidden}")
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 (hex) of a checkpoint's weights: its answers are of no use for other weights."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def load_target(folder: Path, block: int, device: str) -> tuple[Target, BlockForm, dict[str, Any]]:
@@ -164,7 +174,8 @@ def train_drafter(
     """
     target, form, config = loaded
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = json.loads(json.dumps(asdict(plan) | {"seed": seed, "answers": len(answers)}))
+    given = {"seed": seed, "answers": len(answers), "target": weights_digest(target_folder)}
+    wanted = json.loads(json.dumps(asdict(plan) | given))
     settings = folder / "plan.json"
     if settings.is_file() and (found := json.loads(settings.read_bytes())) != wanted:
         differs = sorted(key for key in wanted if found.get(key) != wanted[key])

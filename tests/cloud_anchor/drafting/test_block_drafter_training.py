@@ -236,6 +236,9 @@ def test_an_interrupted_run_equals_one_in_a_piece(
     for key, value in whole.ema.items():
         assert torch.equal(value, again.ema[key]), key
     assert (folder / "drafter" / "model.safetensors").is_file()
+    other = write_tiny_qwen(tmp_path / "other", seed=9, positions=96)
+    with pytest.raises(RequestError, match="another target"):
+        train_drafter(wanted, other, memorised(), loaded, folder, **arguments)
     with pytest.raises(RequestError, match="another loss, steps"):
         train_drafter(plan(states=states, steps=7), target_folder, memorised(), loaded, folder, **arguments)
 

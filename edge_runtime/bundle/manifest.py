@@ -20,9 +20,14 @@ from payload import Contract
 SCHEMA = 1
 DRAFTER_SCHEMA = 2
 """Of a block drafter's bundle, which older software must not take for a model that answers."""
+CACHE_SCHEMA = 3
+"""Of a bundle in which a variant states the form of its cache: software that knows fixed caches only must not
+run its graph."""
 MANIFEST = "bundle.json"
 TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.json"
+FIXED, GROWING = "fixed", "growing"
+"""Forms of a graph's KV cache (see `engine.caches`)."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +107,13 @@ class Variant:
     graph:        the ONNX file, relative to the bundle.
     files:        records of the graph and its weights.
     verification: results of the checks against the original model.
+    cache:        form of the graph's KV cache, FIXED or GROWING.
     """
 
     graph: str
     files: Mapping[str, FileRecord]
     verification: Mapping[str, Any]
+    cache: str = FIXED
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], name: str) -> Variant:
@@ -118,13 +125,19 @@ class Variant:
                 f"{MANIFEST}: expected {graph!r} among {where}.files, found {sorted(files)}"
             )
         verification = data.get("verification", {})
-        return cls(graph, files, verification if isinstance(verification, dict) else {})
+        cache = data.get("cache", FIXED)
+        if cache not in (FIXED, GROWING):
+            raise BundleSchemaError(
+                f"{MANIFEST}: expected {where}.cache {FIXED!r} or {GROWING!r}, found {cache!r:.80}"
+            )
+        return cls(graph, files, verification if isinstance(verification, dict) else {}, cache)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "graph": self.graph,
             "files": {name: record.to_json() for name, record in self.files.items()},
             "verification": dict(self.verification),
+            **({} if self.cache == FIXED else {"cache": self.cache}),
         }
 
 
@@ -151,9 +164,9 @@ class Manifest:
         if not isinstance(data, dict):
             raise BundleSchemaError(f"{MANIFEST}: expected an object, found a {type(data).__name__}")
         schema = data.get("schema")
-        if schema not in (SCHEMA, DRAFTER_SCHEMA):
+        if schema not in (SCHEMA, DRAFTER_SCHEMA, CACHE_SCHEMA):
             raise BundleSchemaError(
-                f"{MANIFEST}: expected schema {SCHEMA} or {DRAFTER_SCHEMA}, found {schema!r}. "
+                f"{MANIFEST}: expected schema {SCHEMA} to {CACHE_SCHEMA}, found {schema!r}. "
                 "Convert the model again, or update this package."
             )
         try:
@@ -203,8 +216,9 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         drafter = {} if self.drafter is None else {"drafter": self.drafter.to_json()}
+        fixed = all(variant.cache == FIXED for variant in self.variants.values())
         return {
-            "schema": SCHEMA if self.drafter is None else DRAFTER_SCHEMA,
+            "schema": DRAFTER_SCHEMA if drafter else SCHEMA if fixed else CACHE_SCHEMA,
             **drafter,
             "model": self.model.to_json(),
             "context": self.context,

@@ -19,6 +19,7 @@ from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.base import BaseEngine, Engine, Logits
 from edge_runtime.engine.genai_engine import GenaiEngine, genai_library, load_genai_model
 from edge_runtime.errors import EngineError, UsageError
+from edge_runtime.tools.torch_cache import crop_cache
 
 KINDS = ("genai", "genai:FOLDER", "llama.cpp:FILE.gguf", "transformers:FOLDER")
 
@@ -121,7 +122,7 @@ class TransformersEngine(BaseEngine):
 
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
         with self._torch.inference_mode():
-            self._cache.crop(self.length)
+            crop_cache(self._cache, self.length)
             result = self._model(
                 self._torch.tensor([ids]),
                 past_key_values=self._cache,

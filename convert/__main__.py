@@ -17,6 +17,7 @@ from rich.table import Table
 
 from convert.conversion import DEFAULT_VARIANTS, convert
 from convert.errors import OptionError
+from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
 from convert.hub import DEFAULT_MODEL
 from convert.stages import workspace_of
 from convert.variants import RECIPES, checked_names
@@ -30,6 +31,7 @@ _EPILOG = """examples:
   python -m convert Qwen/Qwen2.5-0.5B-Instruct -o bundles/qwen --variants int4 --context 1024
   python -m convert ./SmolLM2-135M-Instruct.Q4_1.gguf -o bundles/smollm2 --variants int8
   python -m convert ./checkpoint -o bundles/mine --variants int4 --threshold int4.mean_kl=0.3
+  python -m convert ./gpt2-chat -o bundles/gpt2 --exporter optimum --variants fp32,fp16
 
 variants:
 {variants}
@@ -57,9 +59,16 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("-o", "--out", type=Path, required=True, metavar="BUNDLE", help="folder to write")
     result.add_argument(
         "--variants",
-        default=",".join(DEFAULT_VARIANTS),
         metavar="NAMES",
-        help=f"some of {','.join(RECIPES)} (default: %(default)s)",
+        help=f"some of {','.join(RECIPES)} (default: {','.join(DEFAULT_VARIANTS[BUILDER])}; with optimum: "
+        f"some of {','.join(offered(OPTIMUM))}, default: {','.join(DEFAULT_VARIANTS[OPTIMUM])})",
+    )
+    result.add_argument(
+        "--exporter",
+        choices=EXPORTERS,
+        default=BUILDER,
+        help="what writes the graphs: builder (Qwen2, Qwen3 and Llama), or optimum, for other decoders; its "
+        "graphs are slower on the device (default: %(default)s)",
     )
     result.add_argument(
         "--tokenizer", type=Path, metavar="FOLDER", help="tokenizer and chat template for a .gguf file"
@@ -155,7 +164,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Convert as the options say and print the manifest's figures."""
-    variants = checked_names(tuple(name.strip() for name in options.variants.split(",") if name.strip()))
+    variants = DEFAULT_VARIANTS[options.exporter]
+    if options.variants is not None:
+        names = tuple(name.strip() for name in options.variants.split(",") if name.strip())
+        variants = checked_names(names, offered(options.exporter))
     manifest = convert(
         options.model,
         options.out,
@@ -163,6 +175,7 @@ def run(options: argparse.Namespace) -> int:
         context=options.context,
         revision=options.revision,
         tokenizer=options.tokenizer,
+        exporter=options.exporter,
         prompts=read_prompts(options.prompts) if options.prompts else None,
         thresholds=thresholds_of(variants, options.threshold),
         threads=options.threads,

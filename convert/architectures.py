@@ -46,7 +46,8 @@ def foreign_architecture(folder: Path, architecture: str) -> ArchitectureError:
     """The error for a checkpoint of another architecture; it says whether the vocabulary would fit."""
     return ArchitectureError(
         f"{folder}: expected architecture {' or '.join(ARCHITECTURES)}, found {architecture}. "
-        f"{_vocabulary(folder)} Use a checkpoint such as Qwen/Qwen2.5-0.5B-Instruct."
+        f"{_vocabulary(folder)} Use a checkpoint such as Qwen/Qwen2.5-0.5B-Instruct, or let optimum write "
+        "the graph with --exporter optimum."
     )
 
 

@@ -2,6 +2,7 @@
 
     identity    tokenizer and chat template, checked against transformers      -> contract
     reference   the original model's greedy answers and logits, by PyTorch
+    exported    the graph as optimum writes it (with that exporter)
     VARIANT     graph and weights
     VARIANT ... run through the device's engine and compared with the reference
     bundle      genai_config.json and bundle.json, read back and verified, moved into place in one rename
@@ -25,17 +26,15 @@ from typing import Any
 
 import onnxruntime
 
-from convert.architectures import ARCHITECTURES, foreign_architecture
-from convert.decoder import write_graph
 from convert.drafts import compare_drafts, make_drafts
 from convert.errors import ConvertError, OptionError, ResourceError
-from convert.genai import GRAPH, write_genai_config, write_genai_graph
+from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
 from convert.gguf_checkpoint import SUFFIX, GgufFile, gguf_digest, unpack_gguf
 from convert.hub import HubSource, locate
 from convert.identity import Identity, read_identity
 from convert.preflight import estimate
 from convert.reference import Reference, make_reference
-from convert.source import Checkpoint, DecoderShape, architecture_of, read_config
+from convert.source import Checkpoint, CheckpointShape
 from convert.stages import Workspace, check_target
 from convert.variants import RECIPES, checked_names, default_variant
 from convert.verification_prompts import DEFAULT_PROMPTS
@@ -51,7 +50,7 @@ from edge_runtime.bundle.bundle import (
     Variant,
     file_record,
 )
-from edge_runtime.bundle.manifest import Sizes
+from edge_runtime.bundle.manifest import FIXED, Sizes
 from edge_runtime.doctor import greedy_answer
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
@@ -62,7 +61,8 @@ FORMAT = 1
 """Part of every stage's key: increase it when the same input gives another output."""
 
 DEFAULT_CONTEXT = 2048
-DEFAULT_VARIANTS = ("fp32", "int8")
+DEFAULT_VARIANTS = {BUILDER: ("fp32", "int8"), OPTIMUM: ("fp32",)}
+"""By exporter."""
 JINJA = "chat_template.jinja"
 ANSWER_TOKENS = 64
 MIN_POSITIONS = 256
@@ -79,44 +79,49 @@ class ConversionRequest:
     prompts:    questions for verification; None for the built-in ones.
     thresholds: bounds of the figures by variant, instead of the variant's own.
     threads:    for PyTorch and ONNX Runtime; None for their defaults.
+    exporter:   name of `convert.exporters.EXPORTERS`.
     """
 
-    variants: tuple[str, ...] = DEFAULT_VARIANTS
+    variants: tuple[str, ...]
     context: int | None = None
     prompts: tuple[str, ...] | None = None
     thresholds: Mapping[str, Thresholds] = field(default_factory=dict)
     threads: int | None = None
+    exporter: str = BUILDER
 
 
 def convert(
     model: str | Path,
     out: Path,
     *,
-    variants: Sequence[str] = DEFAULT_VARIANTS,
+    variants: Sequence[str] | None = None,
     context: int | None = None,
     revision: str | None = None,
     prompts: Sequence[str] | None = None,
     thresholds: Mapping[str, Thresholds] | None = None,
     threads: int | None = None,
     tokenizer: Path | None = None,
+    exporter: str = BUILDER,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
     """Convert a checkpoint (folder, hub name or .gguf file) to the bundle folder `out`; return its manifest.
 
-    The arguments are those of `ConversionRequest`; revision: branch, tag or commit of a hub model; tokenizer:
-    folder whose tokenizer and chat template replace those of a .gguf file; force: replace a bundle that is
-    already at `out`. Interrupted, it leaves `out` untouched and OUT.partial beside
-    it, from which the same call continues.
+    The arguments are those of `ConversionRequest`; variants: None for the exporter's `DEFAULT_VARIANTS`;
+    revision: branch, tag or commit of a hub model; tokenizer: folder whose tokenizer and chat template
+    replace those of a .gguf file; force: replace a bundle that is already at `out`. Interrupted, it leaves
+    `out` untouched and OUT.partial beside it, from which the same call continues.
 
     Raises a subclass of ConvertError; VerificationError where a variant's figure is out of bounds.
     """
+    known = offered(exporter)
     request = ConversionRequest(
-        checked_names(tuple(variants)),
+        checked_names(DEFAULT_VARIANTS[exporter] if variants is None else tuple(variants), known),
         context,
         tuple(prompts) if prompts else None,
         thresholds or {},
         threads,
+        exporter,
     )
     out = out.resolve()
     check_target(out, force)
@@ -160,11 +165,9 @@ def _located(
 class _Conversion:
     def __init__(self, source: HubSource, out: Path, request: ConversionRequest, progress: Progress) -> None:
         self.source, self.out, self.request, self.progress = source, out, request, progress
-        config = read_config(source.folder)
-        architecture = architecture_of(config)
-        if architecture not in ARCHITECTURES:
-            raise foreign_architecture(source.folder, architecture)
-        self.checkpoint = Checkpoint(source.folder)
+        self.exporter = EXPORTERS[request.exporter](source.folder)
+        self.checkpoint = self.exporter.checkpoint
+        self.drafter = self.checkpoint.shape.drafter if isinstance(self.checkpoint, Checkpoint) else None
         self.context = self._context()
         self.prompts = request.prompts or DEFAULT_PROMPTS
         unknown = set(request.thresholds) - set(request.variants)
@@ -185,13 +188,23 @@ class _Conversion:
     def run(self) -> Manifest:
         variants = self.request.variants
         positions = len(self.prompts) * (ANSWER_TOKENS + 128)
-        needs = estimate(self.checkpoint, variants, self.context, positions, self.out.parent)
+        needs = estimate(
+            self.checkpoint, variants, self.context, positions, self.out.parent, self.exporter.copies
+        )
         self.progress.say(f"Needs {needs}.")
+        if self.exporter.cache != FIXED:
+            self.progress.say(
+                "An exported graph copies its cache in every pass: on the device it is slower than one of "
+                "the builder, the more so the longer the text."
+            )
         needs.check(self.out.parent)
         with Workspace(self.out) as workspace:
             identity = read_identity(self.checkpoint, self.prompts)
             self._write_identity(identity, workspace.bundle)
             reference = self._reference(identity, workspace)
+            tools = _tools(self.exporter.tools)
+            depends = [FORMAT, self.checkpoint.digest, tools]
+            self.exporter.prepare(workspace, depends, self.progress)
             made = {name: self._variant(name, reference, identity.contract, workspace) for name in variants}
             for extra in workspace.bundle.iterdir():  # of an interrupted run with more variants
                 if extra.is_dir() and extra.name not in variants:
@@ -222,7 +235,7 @@ class _Conversion:
         def work() -> None:
             with self.progress.stage("original model", room * len(prompts)) as step:
                 _set_torch_threads(self.request.threads)
-                if self.checkpoint.shape.drafter:
+                if isinstance(self.checkpoint, Checkpoint) and self.drafter:
                     make_drafts(self.checkpoint, prompts, room, workspace.folder, step)
                 else:
                     make_reference(
@@ -240,17 +253,14 @@ class _Conversion:
         return reference
 
     def _variant(self, name: str, reference: Reference, contract: Contract, workspace: Workspace) -> Variant:
-        recipe, shape = RECIPES[name], self.checkpoint.shape
+        recipe = RECIPES[name]
         graph = f"{name}/model.onnx"
         path = workspace.bundle / graph
 
         def write() -> dict[str, Any]:
             shutil.rmtree(path.parent, ignore_errors=True)
             path.parent.mkdir()
-            with self.progress.stage(f"{name}: weights", shape.parameters) as step:
-                write_graph(self.checkpoint, path, recipe.weights, recipe.dialect, self.context, step)
-            if shape.drafter is None:
-                write_genai_graph(path)
+            self.exporter.write(name, path, self.context, workspace, self.progress)
             files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
             return {item: file_record(workspace.bundle / item).to_json() for item in files}
 
@@ -261,15 +271,22 @@ class _Conversion:
                 for item, record in records.items()
             )
 
-        depends = [FORMAT, self.checkpoint.digest, repr(recipe.weights), recipe.dialect, self.context]
+        how = [recipe.dialect, *([] if self.request.exporter == BUILDER else [self.request.exporter])]
+        depends = [FORMAT, self.checkpoint.digest, repr(recipe.weights), *how, self.context]
         records = workspace.stage(f"{name}: weights", depends, write, intact)
 
         def verify() -> dict[str, Any]:
             total = sum(len(text.ids) + len(text.answer) for text in reference.texts)
             with self.progress.stage(f"{name}: verification", total) as step:
-                engine = OrtEngine([path], self._shape(), context=self.context, threads=self.request.threads)
-                if shape.drafter is not None:
-                    return {"figures": compare_drafts(engine, reference, shape.drafter, step).to_json()}
+                engine = OrtEngine(
+                    [path],
+                    self._shape(),
+                    context=self.context,
+                    threads=self.request.threads,
+                    cache_form=self.exporter.cache,
+                )
+                if self.drafter is not None:
+                    return {"figures": compare_drafts(engine, reference, self.drafter, step).to_json()}
                 figures = compare(engine, reference, step).to_json()
             # A short answer of this very variant: `edge_runtime.doctor` compares the device's with it.
             longest = max(reference.texts, key=lambda text: len(text.answer))
@@ -289,6 +306,7 @@ class _Conversion:
             {item: FileRecord(**record) for item, record in records.items()},
             {**found["figures"], "thresholds": thresholds.to_json()}
             | {name: value for name, value in found.items() if name == "probe"},
+            self.exporter.cache,
         )
 
     def _shape(self) -> ModelShape:
@@ -299,10 +317,7 @@ class _Conversion:
     def _manifest(self, identity: Identity, variants: dict[str, Variant], bundle: Path) -> Manifest:
         """Write bundle.json and open the result as the device will."""
         default = default_variant(tuple(variants))
-        if self.checkpoint.shape.drafter is None:
-            write_genai_config(
-                bundle, f"{default}/{GRAPH}", self._shape(), identity, self.context, self.checkpoint.folder
-            )
+        self.exporter.finish(bundle, default, self._shape(), identity, self.context)
         own = sorted(path for path in bundle.iterdir() if path.is_file() and path.name != MANIFEST)
         manifest = Manifest(
             model=self._shape(),
@@ -311,8 +326,8 @@ class _Conversion:
             default_variant=default,
             variants=variants,
             files={path.name: file_record(path) for path in own},
-            tools=_tools(),
-            drafter=self.checkpoint.shape.drafter,
+            tools=_tools(self.exporter.tools),
+            drafter=self.drafter,
         )
         text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
         (bundle / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -322,7 +337,7 @@ class _Conversion:
         return manifest
 
 
-def bundle_shape(shape: DecoderShape, id: str, revision: str) -> ModelShape:
+def bundle_shape(shape: CheckpointShape, id: str, revision: str) -> ModelShape:
     """The shape of a checkpoint as bundle.json has it."""
     sizes = {field.name: getattr(shape, field.name) for field in fields(Sizes)}
     return ModelShape(**sizes, id=id, revision=revision)
@@ -335,8 +350,8 @@ def _set_torch_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def _tools() -> dict[str, str]:
-    """Versions of the packages that made the bundle."""
+def _tools(others: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of the packages that made the bundle; others: besides those of every bundle."""
     tools = {"bundle-format": str(FORMAT)}
     for name in (
         "inverse-speculation",
@@ -346,6 +361,7 @@ def _tools() -> dict[str, str]:
         "onnx",
         "onnxruntime",
         "numpy",
+        *others,
     ):
         try:
             tools[name] = version(name)

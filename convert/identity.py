@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.errors import SourceError, TemplateError
-from convert.source import Checkpoint
+from convert.source import CheckpointFolder
 from convert.splits import with_plain_splits
 from edge_runtime.errors import EdgeError, JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
@@ -26,6 +26,9 @@ _TEXTS = (
     "<|im_start|>user\nIt's 10 o'clock<|im_end|>\n",
 )
 """Texts on which both tokenizers must agree besides the prompts: digits, spaces, accents, specials."""
+
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Identity:
         return self.tokenizer.encode(self.template.render_prompt(text))
 
 
-def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
+def read_identity(checkpoint: CheckpointFolder, prompts: tuple[str, ...]) -> Identity:
     """Read and check a checkpoint's tokenizer and chat template.
 
     Raises SourceError where the tokenizer is missing, does not fit the model or is read differently on
@@ -82,6 +85,11 @@ def read_identity(checkpoint: Checkpoint, prompts: tuple[str, ...]) -> Identity:
 
 
 def _transformers_tokenizer(folder: Path) -> Any:
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):  # transformers 5 makes an empty one
+        raise SourceError(
+            f"{folder}: expected a tokenizer (tokenizer.json and tokenizer_config.json), found none of "
+            f"{', '.join(_TOKENIZER_FILES)}. Fetch these files again."
+        )
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
@@ -112,13 +120,13 @@ def _renderer(tokenizer: Any) -> Render:
     return render
 
 
-def _end_names(checkpoint: Checkpoint, tokenizer: dict[str, Any]) -> list[str]:
+def _end_names(checkpoint: CheckpointFolder, tokenizer: dict[str, Any]) -> list[str]:
     """Texts of the special tokens that the checkpoint's configurations declare to end an answer."""
     names = {int(token["id"]): str(token["content"]) for token in tokenizer["added_tokens"]}
     return [names[id_] for id_ in checkpoint.declared_ends if id_ in names]
 
 
-def _check_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, contract: Contract) -> None:
+def _check_ids(checkpoint: CheckpointFolder, tokenizer: Tokenizer, contract: Contract) -> None:
     """Raises SourceError where a token has no row in the embedding, or an end token is not the contract's."""
     rows = checkpoint.shape.vocab_size
     highest = max(tokenizer.size - 1, *contract.special.values())

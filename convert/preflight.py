@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convert.errors import ResourceError
-from convert.source import Checkpoint
+from convert.source import CheckpointFolder
 from convert.variants import RECIPES
 from edge_runtime.system import available_memory
 
@@ -53,9 +53,18 @@ class Needs:
 
 
 def estimate(
-    checkpoint: Checkpoint, variants: Sequence[str], context: int, positions: int, folder: Path
+    checkpoint: CheckpointFolder,
+    variants: Sequence[str],
+    context: int,
+    positions: int,
+    folder: Path,
+    copies: tuple[int, int] = (0, 0),
 ) -> Needs:
-    """The needs of a conversion into `folder`; positions: most rows of reference logits that are kept."""
+    """The needs of a conversion into `folder`.
+
+    positions: most rows of reference logits that are kept.
+    copies:    of the weights in float32 that an exporter holds in memory, and writes to disk, on the way.
+    """
     shape = checkpoint.shape
     sizes = [RECIPES[name].planned_bytes(shape, context) for name in variants]
     logits = positions * shape.vocab_size * 4
@@ -67,9 +76,10 @@ def estimate(
         for name, size in zip(variants, sizes, strict=True)
     )
     parent = next(place for place in (folder, *folder.parents) if place.exists())
+    exporting, kept = (4 * shape.parameters * count for count in copies)
     return Needs(
-        disk=int((sum(sizes) + logits) * _MARGIN) + (32 << 20),
-        memory=int(max(original, session) * _MARGIN) + _BASE,
+        disk=int((sum(sizes) + logits + kept) * _MARGIN) + (32 << 20),
+        memory=int(max(original, session, exporting) * _MARGIN) + _BASE,
         disk_free=shutil.disk_usage(parent).free,
         memory_free=available_memory(),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,13 +35,24 @@ _PLAIN = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1
 
 
 @dataclass(frozen=True)
-class DecoderShape(Sizes):
-    """Sizes and constants of a model, under the names of its `config.json`.
+class CheckpointShape(Sizes):
+    """Sizes of a model, and the most positions that it was made for."""
+
+    max_position_embeddings: int
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights in the checkpoint."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DecoderShape(CheckpointShape):
+    """Sizes and constants of a model that graphs are built for, under the names of its `config.json`.
 
     drafter: of a block drafter, which has Qwen2's layers and a graph of its own; None for a decoder.
     """
 
-    max_position_embeddings: int
     rope_theta: float
     rms_norm_eps: float
     tie_word_embeddings: bool
@@ -147,7 +159,9 @@ def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
             raise ArchitectureError(
                 f"{where}: expected {feature} {plain!r}, found {config[feature]!r}, which graphs lack."
             )
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    # transformers 5 has one object for both settings; a scaling beside it takes precedence there.
+    parameters = config.get("rope_parameters") or {}
+    rope = config.get("rope_scaling") or parameters
     try:
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
@@ -161,7 +175,7 @@ def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
             intermediate_size=int(config["intermediate_size"]),
             vocab_size=int(config["vocab_size"]),
             max_position_embeddings=int(config["max_position_embeddings"]),
-            rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10_000.0))),
+            rope_theta=float({**config, **parameters, **rope}.get("rope_theta", 10_000.0)),
             rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
             tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
             rope_scaling=_scaling(rope, config, where),
@@ -195,52 +209,20 @@ def _scaling(rope: dict[str, Any], config: dict[str, Any], where: str) -> Rotary
     )
 
 
-class Checkpoint:
-    """An opened checkpoint. The names and shapes of its tensors are checked before any is read."""
+class CheckpointFolder:
+    """The files of a checkpoint of any architecture. Raises SourceError where they are missing."""
+
+    shape: CheckpointShape
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = read_config(folder)
-        self.shape = shape_of(self.config, str(folder / "config.json"))
         self.files = sorted(folder.glob("*.safetensors"))
         if not self.files:
             raise SourceError(
                 f"{folder}: expected *.safetensors, found none. Weights in other formats are not read; "
                 "save the model with safe_serialization=True."
             )
-        self._file_of = self._index()
-
-    def _index(self) -> dict[str, Path]:
-        """The file of each tensor; raises SourceError where one is missing or of another shape."""
-        found: dict[str, Path] = {}
-        expected = self.shape.tensor_shapes()
-        for path in self.files:
-            with _opened(path) as tensors:
-                for name in tensors.keys():  # noqa: SIM118 (the handle is no mapping)
-                    shape = tuple(tensors.get_slice(name).get_shape())
-                    if name in expected and shape != expected[name]:
-                        raise SourceError(
-                            f"{path}: expected {name} of shape {expected[name]} from config.json, found "
-                            f"{shape}."
-                        )
-                    found[name] = path
-        missing = [name for name in expected if name not in found]
-        if missing:
-            raise SourceError(
-                f"{self.folder}: expected {len(expected)} tensors of {self.shape.architecture}, found "
-                f"{len(missing)} of them missing, first {missing[0]}. The download may be incomplete: fetch "
-                "the model again."
-            )
-        return found
-
-    def tensor(self, name: str) -> FloatArray:
-        """One tensor converted to float32; raises SourceError where it is not finite."""
-        path = self._file_of[name]
-        with _opened(path) as tensors:
-            value: FloatArray = tensors.get_tensor(name).float().numpy()
-        if not np.isfinite(value).all():
-            raise SourceError(f"{path}: expected finite weights, found NaN or infinity in {name}.")
-        return value
 
     @cached_property
     def declared_ends(self) -> list[int]:
@@ -262,6 +244,54 @@ class Checkpoint:
                 while chunk := file.read(_HASH_CHUNK):
                     digest.update(chunk)
         return digest.hexdigest()
+
+    def stored(self) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
+        """File, name and shape of every tensor."""
+        for path in self.files:
+            with _opened(path) as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (the handle is no mapping)
+                    yield path, name, tuple(tensors.get_slice(name).get_shape())
+
+
+class Checkpoint(CheckpointFolder):
+    """An opened checkpoint of an architecture that graphs are built for. The names and shapes of its tensors
+    are checked before any is read.
+    """
+
+    shape: DecoderShape
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.shape = shape_of(self.config, str(folder / "config.json"))
+        self._file_of = self._index()
+
+    def _index(self) -> dict[str, Path]:
+        """The file of each tensor; raises SourceError where one is missing or of another shape."""
+        found: dict[str, Path] = {}
+        expected = self.shape.tensor_shapes()
+        for path, name, shape in self.stored():
+            if name in expected and shape != expected[name]:
+                raise SourceError(
+                    f"{path}: expected {name} of shape {expected[name]} from config.json, found {shape}."
+                )
+            found[name] = path
+        missing = [name for name in expected if name not in found]
+        if missing:
+            raise SourceError(
+                f"{self.folder}: expected {len(expected)} tensors of {self.shape.architecture}, found "
+                f"{len(missing)} of them missing, first {missing[0]}. The download may be incomplete: fetch "
+                "the model again."
+            )
+        return found
+
+    def tensor(self, name: str) -> FloatArray:
+        """One tensor converted to float32; raises SourceError where it is not finite."""
+        path = self._file_of[name]
+        with _opened(path) as tensors:
+            value: FloatArray = tensors.get_tensor(name).float().numpy()
+        if not np.isfinite(value).all():
+            raise SourceError(f"{path}: expected finite weights, found NaN or infinity in {name}.")
+        return value
 
 
 def _opened(path: Path) -> Any:

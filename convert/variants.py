@@ -5,12 +5,13 @@ Responsible for the table. Not responsible for writing a graph (`decoder`) or me
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from convert.decoder import DialectName
 from convert.errors import OptionError
 from convert.rotary import rotary_bytes
-from convert.source import DecoderShape
+from convert.source import CheckpointShape, DecoderShape
 from convert.verify import Thresholds
 from convert.weights import Blockwise, Dynamic, Floating, WeightFormat
 
@@ -30,9 +31,10 @@ class VariantRecipe:
     thresholds: Thresholds
     about: str
 
-    def planned_bytes(self, shape: DecoderShape, context: int) -> int:
+    def planned_bytes(self, shape: CheckpointShape, context: int) -> int:
         """Estimated size of the variant's files in bytes."""
-        return int(shape.parameters * self.bytes_per_weight) + rotary_bytes(shape, context) + (1 << 18)
+        tables = rotary_bytes(shape, context) if isinstance(shape, DecoderShape) else 0
+        return int(shape.parameters * self.bytes_per_weight) + tables + (1 << 18)
 
 
 RECIPES: dict[str, VariantRecipe] = {
@@ -81,11 +83,11 @@ def default_variant(names: tuple[str, ...]) -> str:
     return next(name for name in _PREFERENCE if name in names)
 
 
-def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names without repetitions; raises OptionError for none, or for one that is not in the table."""
-    unknown = [name for name in names if name not in RECIPES]
+def checked_names(names: tuple[str, ...], known: Collection[str] = tuple(RECIPES)) -> tuple[str, ...]:
+    """The names without repetitions; raises OptionError for none, or for one that is not known."""
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise OptionError(
-            f"variants: expected some of {', '.join(RECIPES)}, found {unknown[0] if unknown else 'none'!r}."
+            f"variants: expected some of {', '.join(known)}, found {unknown[0] if unknown else 'none'!r}."
         )
     return tuple(dict.fromkeys(names))

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.tools.torch_cache import crop_cache
 
 
 class TorchEngine(BaseEngine):
@@ -33,8 +34,7 @@ class TorchEngine(BaseEngine):
     @torch.no_grad()
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
         # After a rewind, and after a pass that failed, the cache is longer than the text.
-        if self._cache.get_seq_length() > self.length:
-            self._cache.crop(self.length)
+        crop_cache(self._cache, self.length)
         tokens = torch.tensor([list(ids)], device=self._net.device)
         states = self._net.model(
             input_ids=tokens, past_key_values=self._cache, use_cache=True

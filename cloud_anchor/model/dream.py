@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.families import Family
+from edge_runtime.tools.torch_cache import crop_cache
 from payload import Contract
 
 
@@ -205,7 +206,7 @@ class DreamModel:
             is_causal=False,
             use_cache=True,
         ).last_hidden_state
-        prefix.cache.crop(kept)
+        crop_cache(prefix.cache, kept)
         prefix.age += 1
         states = states[:, kept - begin :]
         return states[:, :-1] if self.family.shifted else states

@@ -17,7 +17,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import convert.conversion
+import convert.exporters
 from convert import Thresholds, VerificationError
 from convert import convert as run_convert
 from convert.__main__ import main
@@ -68,7 +68,7 @@ def test_fp32_answers_token_for_token_like_pytorch(checkpoint_folder: Path, bund
     engine = OrtEngine.open(bundle, threads=1)
     for text in ("Name a river.", "24 + 17 = ?", "def f(x):"):
         prompt = tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], add_generation_prompt=True
+            [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=False
         )
         assert bundle.tokenizer.encode(bundle.template.render_prompt(text)) == prompt
         with torch.inference_mode():
@@ -225,7 +225,7 @@ def test_a_wrong_graph_fails_the_check(
     damage: str, checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mistakes an exporter can make: a bias forgotten, two layers exchanged, a value that is no number."""
-    write = convert.conversion.write_graph
+    write = convert.exporters.write_graph
 
     def wrong(checkpoint: Any, *arguments: Any) -> None:
         class Damaged:
@@ -246,7 +246,7 @@ def test_a_wrong_graph_fails_the_check(
 
         write(Damaged(), *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(convert.conversion, "write_graph", wrong)
+    monkeypatch.setattr(convert.exporters, "write_graph", wrong)
     with pytest.raises(VerificationError, match="variant fp32 does not say"):
         run_convert(checkpoint_folder, tmp_path / "out", variants=["fp32"], threads=1)
     assert not (tmp_path / "out").exists()
@@ -352,3 +352,16 @@ def test_a_licence_travels_with_the_weights(checkpoint_folder: Path, tmp_path: P
     (source / "LICENSE").write_text("Terms.", encoding="utf-8")
     run_convert(source, tmp_path / "out", variants=["fp32"], threads=1)
     assert "LICENSE" in Bundle.open(tmp_path / "out").manifest.files
+
+
+def test_a_checkpoint_of_either_generation_of_transformers_is_converted(tmp_path: Path) -> None:
+    """transformers 5 writes the base of the rotary angles into `rope_parameters`, transformers 4 beside."""
+    folder = write_tiny_qwen(tmp_path / "source")
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    rope = config.pop("rope_parameters", None) or {"rope_type": "default", "rope_theta": config["rope_theta"]}
+    config.pop("rope_theta", None)
+    assert rope["rope_theta"] == 1e6  # not the default
+    for index, settings in enumerate(({"rope_parameters": rope}, {"rope_theta": rope["rope_theta"]})):
+        path.write_text(json.dumps({**config, **settings}), encoding="utf-8")
+        run_convert(folder, tmp_path / str(index), variants=["fp32"], threads=1)

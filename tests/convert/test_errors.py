@@ -163,7 +163,7 @@ def test_rope_settings_of_transformers_5_are_read(broken: Path) -> None:
     edit(
         broken / "config.json",
         lambda c: (
-            c.pop("rope_theta"),
+            c.pop("rope_theta", None),
             c.update(rope_parameters={"rope_type": "default", "rope_theta": 5e5}),
         ),
     )

@@ -4,6 +4,9 @@ A development environment has everything installed and hides what an extra forge
 the tree, installs it with one extra at a time, and runs that extra's commands away from the tree, so that
 files missing from the wheel show as well. Environments lie in a temporary folder and are deleted after use.
 
+The extras convert and optimum bring the two generations of transformers that are supported. The tests that
+depend on it run in their environments too, from the tree.
+
 torch with its CUDA libraries takes 6 GB and most of the time. It is installed once, with what it requires
 itself, and linked into the environments of the extras that require it.
 """
@@ -97,10 +100,12 @@ def build_wheel(folder: Path) -> Path:
 
 def make_inputs(folder: Path) -> Path:
     """A folder with what the commands start from (see `promises`), made in this environment."""
+    from tests.checkpoints import write_tiny_other
     from tests.cloud_anchor.cloud_checkpoints import make_dream
 
     folder.mkdir()
     make_dream(folder / "dream")
+    write_tiny_other(folder / "gpt2", "GPT2LMHead")
     command = ["-m", "cloud_anchor.anchor", "--model", "tiny", "--prompt", PROMPT]
     _output([sys.executable, *command, "-o", str(folder / "edge.bin")])
     return folder
@@ -153,12 +158,18 @@ def check(name: str, extra: Extra, wheel: Path, inputs: Path, torch: Path | None
     for package in extra.absent:
         if environment.has(package):
             raise BrokenPromiseError(f"expected no {package} with this extra, found it installed")
+    if extra.transformers and not (found := environment.version("transformers")).startswith(
+        extra.transformers
+    ):
+        raise BrokenPromiseError(f"expected transformers {extra.transformers}*, found {found}")
     for command in extra.commands:
         environment.run(command)
     for service in extra.services:
         with environment.running(service.start):
             for command in service.requests:
                 environment.run(command)
+    if extra.tests:
+        environment.test(extra.tests)
 
 
 class Environment:
@@ -184,6 +195,19 @@ class Environment:
     def has(self, package: str) -> bool:
         code = f"import importlib.util as u; print(u.find_spec({package!r}) is not None)"
         return self._call(code) == "True"
+
+    def version(self, package: str) -> str:
+        return self._call(f"import importlib.metadata as m; print(m.version({package!r}))")
+
+    def test(self, paths: Sequence[str]) -> None:
+        """Run test files of the tree; raises BrokenPromiseError where one fails."""
+        started = time.perf_counter()
+        wanted = [text for text in requirements("dev") if re.match(r"(pytest|hypothesis)\b", text)]
+        _output([self.python, "-m", "pip", "install", "--quiet", "--no-compile", *wanted], self.variables)
+        command = [self.python, "-m", "pytest", "-p", "no:cacheprovider", *paths]
+        said = _output(command, {**self.variables, "OMP_NUM_THREADS": "1"}).strip().splitlines()
+        print(f"    {time.perf_counter() - started:5.1f} s  pytest {' '.join(paths)}", flush=True)
+        print(f"            {said[-1]}", flush=True)
 
     def words(self, command: Command) -> list[str]:
         """The command's words, with the values of {bundles} and {port}."""

@@ -3,7 +3,8 @@
 Responsible for the table alone. Not responsible for running it (see `__main__`).
 
 Commands run in an empty folder with these inputs in it: `edge.bin`, a payload for PROMPT by the shipped pair;
-`dream`, a random checkpoint in Dream's layout with a chat template of its own.
+`dream`, a random checkpoint in Dream's layout with a chat template of its own; `gpt2`, a random GPT-2 with
+one.
 """
 
 from __future__ import annotations
@@ -41,12 +42,27 @@ class Service:
 class Extra:
     """The commands that must work with an extra alone, and the packages it must not bring.
 
-    absent: packages that must not be installed with it.
+    absent:       packages that must not be installed with it.
+    transformers: the beginning of the version of transformers that it must bring; "" for any, or none.
+    tests:        test files of the tree that must pass with it, and with nothing else but pytest.
     """
 
     commands: tuple[Command, ...] = ()
     services: tuple[Service, ...] = ()
     absent: tuple[str, ...] = ()
+    transformers: str = ""
+    tests: tuple[str, ...] = ()
+
+
+FACING_TRANSFORMERS = (
+    "tests/convert/test_conversion.py",
+    "tests/convert/test_errors.py",
+    "tests/convert/test_gguf.py",
+    "tests/convert/test_graph.py",
+    "tests/cloud_anchor/model",
+    "tests/cloud_anchor/sampling/test_parity.py",
+)
+"""Tests whose outcome depends on transformers: they run on both of its generations."""
 
 
 EXTRAS: dict[str, Extra] = {
@@ -76,6 +92,22 @@ EXTRAS: dict[str, Extra] = {
             Command("convert.attention_cost --repeat 1"),
         ),
         absent=("matplotlib", "scipy", "fastapi"),
+        transformers="5.",
+        tests=FACING_TRANSFORMERS,
+    ),
+    "optimum": Extra(
+        (
+            Command(
+                "convert gpt2 -o bundle --exporter optimum --variants fp32,fp16 --threshold fp16.greedy=0 "
+                "--threshold fp16.top1=0.9 --threshold fp16.mean_kl=1e-3",
+                writes="bundle/bundle.json",
+            ),
+            Command("edge_runtime.doctor bundle"),
+            Command("edge_runtime.bench bundle --repeat 1 --length 16"),
+        ),
+        absent=("matplotlib", "scipy", "fastapi"),
+        transformers="4.57.",
+        tests=(*FACING_TRANSFORMERS, "tests/convert/test_optimum.py"),
     ),
     "cloud": Extra(
         (

@@ -1,0 +1,123 @@
+"""The two ways from a checkpoint to a variant's graph: this project's builder, and optimum.
+
+Responsible for what differs between them in a conversion: checkpoints accepted, variants offered, files
+written. Not responsible for the graphs (see `decoder`, `optimum_export`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from convert.architectures import ARCHITECTURES, foreign_architecture
+from convert.decoder import write_graph
+from convert.errors import OptionError
+from convert.exportable import ExportableCheckpoint
+from convert.genai import GRAPH, write_genai_config, write_genai_graph
+from convert.identity import Identity
+from convert.optimum_export import EXPORTED, export_by_optimum, write_exported
+from convert.source import Checkpoint, CheckpointFolder, architecture_of, read_config
+from convert.stages import Workspace
+from convert.variants import RECIPES, VariantRecipe
+from convert.weights import Floating
+from edge_runtime.bundle.manifest import FIXED, GROWING, ModelShape
+from payload.progress import Progress
+
+
+class Exporter(Protocol):
+    """A way to write graphs of one opened checkpoint.
+
+    cache:   form of the graphs' KV cache.
+    tools:   packages, besides those of every conversion, whose versions belong in the manifest.
+    copies:  of the weights in float32, held in memory and written to disk on the way to a graph (estimates).
+    """
+
+    cache: str
+    tools: tuple[str, ...]
+    copies: tuple[int, int]
+    checkpoint: CheckpointFolder
+
+    def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
+        """The work that all variants share."""
+
+    def write(self, name: str, path: Path, context: int, workspace: Workspace, progress: Progress) -> None:
+        """Write a variant's graph at `path`, its weights and what else belongs to it beside it."""
+
+    def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
+        """Write the files of the bundle that belong to no variant; default: name of the default variant."""
+
+
+class BuilderExporter:
+    """Graphs of `decoder`, for the architectures that it knows, in every storage format."""
+
+    cache = FIXED
+    tools: tuple[str, ...] = ()
+    copies = (0, 0)
+
+    def __init__(self, folder: Path) -> None:
+        architecture = architecture_of(read_config(folder))
+        if architecture not in ARCHITECTURES:
+            raise foreign_architecture(folder, architecture)
+        self.checkpoint = Checkpoint(folder)
+
+    def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
+        pass
+
+    def write(self, name: str, path: Path, context: int, workspace: Workspace, progress: Progress) -> None:
+        recipe = RECIPES[name]
+        with progress.stage(f"{name}: weights", self.checkpoint.shape.parameters) as step:
+            write_graph(self.checkpoint, path, recipe.weights, recipe.dialect, context, step)
+        if self.checkpoint.shape.drafter is None:
+            write_genai_graph(path)
+
+    def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
+        graph = f"{default}/{GRAPH}"
+        if self.checkpoint.shape.drafter is None:
+            write_genai_config(bundle, graph, shape, identity, context, self.checkpoint.folder)
+
+
+class OptimumExporter:
+    """Graphs that optimum traces, for every decoder that it exports with a cache, in floating point."""
+
+    cache = GROWING
+    tools: tuple[str, ...] = ("optimum", "optimum-onnx")
+    copies = (4, 2)
+
+    def __init__(self, folder: Path) -> None:
+        self.checkpoint = ExportableCheckpoint(folder)
+
+    def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
+        folder = workspace.folder / "exported"
+
+        def export() -> None:
+            shutil.rmtree(folder, ignore_errors=True)
+            with progress.stage("optimum: export", 1):
+                export_by_optimum(self.checkpoint, folder)
+
+        workspace.stage("exported", depends, export, lambda _: (folder / EXPORTED).is_file())
+
+    def write(self, name: str, path: Path, context: int, workspace: Workspace, progress: Progress) -> None:
+        source = workspace.folder / "exported" / EXPORTED
+        shape, half = self.checkpoint.shape, RECIPES[name].weights == Floating(half=True)
+        with progress.stage(f"{name}: weights", shape.parameters) as step:
+            write_exported(source, path, shape, half=half, context=context, progress=step)
+
+    def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
+        pass  # onnxruntime-genai opens fixed caches only
+
+
+EXPORTERS: dict[str, type[BuilderExporter] | type[OptimumExporter]] = {
+    "builder": BuilderExporter,
+    "optimum": OptimumExporter,
+}
+BUILDER, OPTIMUM = EXPORTERS
+
+
+def offered(exporter: str) -> dict[str, VariantRecipe]:
+    """The variants of an exporter; raises OptionError for an unknown one."""
+    if exporter not in EXPORTERS:
+        raise OptionError(f"exporter: expected {' or '.join(EXPORTERS)}, found {exporter!r}.")
+    if exporter == BUILDER:
+        return RECIPES
+    return {name: recipe for name, recipe in RECIPES.items() if isinstance(recipe.weights, Floating)}

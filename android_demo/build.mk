@@ -34,3 +34,14 @@ $(ANDROID_BUILD)/tools.classpath: $(ANDROID)/tools/pom.xml
 # Tests of the APK, of its dex on a JVM, and of its screens; screenshots are written to $(ANDROID_BUILD)/screenshots.
 apk-test: apk $(VENV)/dev.stamp
 	APK_TESTS=1 $(RUN) -m pytest tests/android/test_app.py
+
+# The library as an Android archive in a Maven repository of plain files, $(ANDROID_BUILD)/maven, with its API compared.
+.PHONY: aar aar-test
+aar: $(VENV)/cloud.stamp
+	$(MVN) -P docs -pl edge-runtime -Dmaven.test.skip package dokka:javadoc
+	$(RUN) -m android_demo.aar publish
+	$(RUN) -m android_demo.aar api
+
+# A consumer that Maven resolves from that repository, compiled and run.
+aar-test: aar $(VENV)/dev.stamp
+	AAR_TESTS=1 $(RUN) -m pytest tests/android/test_aar.py

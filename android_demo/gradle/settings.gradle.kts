@@ -1,4 +1,4 @@
-// For Android Studio: the sources of ../app and ../edge-runtime as a Gradle project. CI does not build this (README.md).
+// For Android Studio: the sources of ../app as a Gradle project, with the library from ../build/maven. CI does not build this (README.md).
 pluginManagement {
     repositories {
         google()
@@ -12,8 +12,10 @@ dependencyResolutionManagement {
     repositories {
         google()
         mavenCentral()
+        // The library: run `make aar` once in the root of the repository.
+        maven { url = uri("../build/maven") }
     }
 }
 
 rootProject.name = "inverse-speculation"
-include(":app", ":edge-runtime")
+include(":app")

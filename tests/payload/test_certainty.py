@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from payload import Extras, confidence_level, doubt
 from payload.bytesio import Reader
 from payload.certainty import BOUNDS, MIDDLES
 
+VECTORS = Path(__file__).parents[1] / "vectors" / "doubt.json"
 LEVELS = st.lists(st.integers(0, 3), max_size=50)
 
 
@@ -32,6 +35,13 @@ def test_nothing_carried_is_unknown_and_not_zero() -> None:
     assert doubt(()) is None
     assert doubt([3]) == pytest.approx(0.025)
     assert doubt([0, 3]) == pytest.approx((0.75 + 0.025) / 2)
+
+
+def test_the_vectors_that_the_kotlin_library_reads() -> None:
+    rows = json.loads(VECTORS.read_text())
+    assert [doubt(row["levels"]) for row in rows] == [
+        None if row["doubt"] is None else pytest.approx(row["doubt"], abs=1e-6) for row in rows
+    ]
 
 
 @given(LEVELS.filter(bool), st.integers(0, 49))

@@ -30,7 +30,7 @@ android {
     buildTypes {
         release {
             isMinifyEnabled = true
-            proguardFiles(getDefaultProguardFile("proguard-android-optimize.txt"), "keep.pro")
+            proguardFiles(getDefaultProguardFile("proguard-android-optimize.txt"))   // and the library's own
         }
     }
 
@@ -41,6 +41,5 @@ android {
 }
 
 dependencies {
-    implementation(project(":edge-runtime"))
-    implementation(libs.onnxruntime.android)
+    implementation(libs.edge.runtime)
 }

@@ -1,0 +1,259 @@
+"""`make aar`: the library as an Android archive in a Maven repository of plain files, without Gradle.
+
+Responsible for the archive, its POM, sources and documentation beside it, their checksums and the layout that
+`mavenLocal` and a static web server share; and for the dump of the public API that changes are compared with.
+Not responsible for compiling (Maven runs first) or for apps (see `apk`).
+
+    android_demo/build/maven/inversespec/edge-runtime/maven-metadata.xml
+    .../0.1.0/edge-runtime-0.1.0.aar .pom -sources.jar -javadoc.jar, each with .md5 .sha1 .sha256
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import hashlib
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from android_demo.errors import BuildError
+from payload.cli import run_command
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = HERE / "edge-runtime"
+TARGET = LIBRARY / "target"
+SOURCES = LIBRARY / "src" / "main" / "kotlin"
+REPOSITORY = HERE / "build" / "maven"
+API = LIBRARY / "api.txt"
+GROUP, ARTIFACT = "inversespec", "edge-runtime"
+API_PACKAGE = "inversespec/edge/"
+"""The package whose public classes are the API; those below it are the library's own."""
+
+_SHARED_POM = (HERE / "pom.xml").read_text(encoding="utf-8")
+
+
+def pom_property(name: str) -> str:
+    """The value of an element of the shared POM, such as a version."""
+    return re.findall(f"<{name}>(.*?)</{name}>", _SHARED_POM)[0]
+
+
+VERSION = pom_property("version")
+
+POM = f"""<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+         xsi:schemaLocation="http://maven.apache.org/POM/4.0.0 http://maven.apache.org/xsd/maven-4.0.0.xsd">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>{GROUP}</groupId>
+  <artifactId>{ARTIFACT}</artifactId>
+  <version>{VERSION}</version>
+  <packaging>aar</packaging>
+  <name>Inverse speculation: edge runtime</name>
+  <description>Payloads of anchors to text on a phone, with ONNX Runtime.</description>
+  <licenses>
+    <license><name>MIT</name></license>
+  </licenses>
+  <dependencies>
+    <dependency>
+      <groupId>org.jetbrains.kotlin</groupId>
+      <artifactId>kotlin-stdlib</artifactId>
+      <version>{pom_property("kotlin.version")}</version>
+      <scope>compile</scope>
+    </dependency>
+    <dependency>
+      <groupId>com.microsoft.onnxruntime</groupId>
+      <artifactId>onnxruntime-android</artifactId>
+      <version>{pom_property("onnxruntime.version")}</version>
+      <type>aar</type>
+      <scope>runtime</scope>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+METADATA = f"""<?xml version="1.0" encoding="UTF-8"?>
+<metadata>
+  <groupId>{GROUP}</groupId>
+  <artifactId>{ARTIFACT}</artifactId>
+  <versioning>
+    <latest>{VERSION}</latest>
+    <release>{VERSION}</release>
+    <versions>
+      <version>{VERSION}</version>
+    </versions>
+  </versioning>
+</metadata>
+"""
+
+AAR_METADATA = "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=26\n"
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """A zip archive; the same bytes for the same files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, files[name])
+    return out.getvalue()
+
+
+def classes_jar(jar: Path) -> bytes:
+    """The classes and resources of Maven's jar, without Maven's own files; raises BuildError."""
+    if not jar.is_file():
+        raise BuildError(f"{jar}: expected the compiled library, found none. Run `make aar`.")
+    with zipfile.ZipFile(jar) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        return zipped({name: archive.read(name) for name in names if not name.startswith("META-INF/maven/")})
+
+
+def folder_files(folder: Path, pattern: str = "*") -> dict[str, bytes]:
+    """The files below a folder, by path; raises BuildError where there are none."""
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob(pattern)
+        if path.is_file()
+    }
+    if not found:
+        raise BuildError(f"{folder}: expected files ({pattern}), found none. Run `make aar`.")
+    return found
+
+
+def archive() -> bytes:
+    """The AAR: classes, manifest, rules for apps that shrink, and an empty list of resources."""
+    parts = LIBRARY / "aar"
+    return zipped(
+        {
+            "AndroidManifest.xml": (parts / "AndroidManifest.xml").read_bytes(),
+            "META-INF/com/android/build/gradle/aar-metadata.properties": AAR_METADATA.encode(),
+            "R.txt": b"",
+            "classes.jar": classes_jar(TARGET / f"{ARTIFACT}-{VERSION}.jar"),
+            "proguard.txt": (parts / "proguard.txt").read_bytes(),
+        }
+    )
+
+
+def publish(repository: Path = REPOSITORY) -> Path:
+    """Writes the repository anew and returns the folder of the version; raises BuildError."""
+    base = f"{ARTIFACT}-{VERSION}"
+    files = {
+        f"{base}.aar": archive(),
+        f"{base}.pom": POM.encode(),
+        f"{base}-sources.jar": zipped(folder_files(SOURCES, "*.kt")),
+        f"{base}-javadoc.jar": zipped(folder_files(TARGET / "dokkaJavadoc")),
+    }
+    root = repository / GROUP / ARTIFACT
+    shutil.rmtree(root, ignore_errors=True)
+    folder = root / VERSION
+    folder.mkdir(parents=True)
+    for name, data in files.items():
+        _write(folder / name, data)
+    _write(root / "maven-metadata.xml", METADATA.encode())
+    return folder
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    for kind in ("md5", "sha1", "sha256"):
+        path.with_name(f"{path.name}.{kind}").write_text(hashlib.new(kind, data).hexdigest())
+
+
+def _internal(kind: str) -> set[str]:
+    """Names of the internal declarations of a kind in the API's package, which are public to the JVM."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCES / API_PACKAGE).glob("*.kt"))
+    return set(
+        re.findall(rf"^internal (?:\w+ )*{kind} (?:<[^>]*> )?(?:[\w<>?]+\.)?(\w+)", text, re.MULTILINE)
+    )
+
+
+def api_of(classes: bytes, scratch: Path) -> str:
+    """The public API as text, from javap: classes of the API's package with their public members, sorted.
+
+    Left out: what Kotlin calls internal, and what compilers add. scratch: an empty folder.
+    """
+    jar = scratch / "classes.jar"
+    jar.write_bytes(classes)
+    with zipfile.ZipFile(jar) as archive_:
+        names = sorted(
+            name.removesuffix(".class").replace("/", ".")
+            for name in archive_.namelist()
+            if re.fullmatch(rf"{API_PACKAGE}\w+(\$[A-Za-z]\w*)*\.class", name)
+        )
+    hidden = _internal("(?:class|object|interface)")
+    functions = _internal("fun")
+    names = [name for name in names if name.rpartition(".")[2].partition("$")[0] not in hidden]
+    shown = subprocess.run(
+        ["javap", "-protected", "-cp", str(jar), *names], capture_output=True, text=True, check=True
+    )
+    blocks = re.findall(r"^(.*) \{\n((?:  .*\n)*)\}", shown.stdout, re.MULTILINE)
+    parts = []
+    for head, body in blocks:
+        facade = re.search(r"\b\w+Kt$", head) is not None
+        lines = map(str.strip, body.splitlines())
+        members = sorted(line for line in lines if not _added(line, functions if facade else set()))
+        if head.startswith(("public", "protected")) and (members or not facade):
+            parts.append("\n".join([head, *(f"    {member}" for member in members)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _added(member: str, internal: set[str]) -> bool:
+    """True for a member that Kotlin's compiler adds, or calls internal."""
+    name = re.search(r"(\w+)\(", member)
+    return (
+        any(mark in member for mark in ("$edge_runtime", "DefaultConstructorMarker", "$default(", " access$"))
+        or member == "static {};"
+        or (name is not None and name[1] in internal)
+    )
+
+
+def check_api(*, write: bool) -> None:
+    """Compares the API with the file of it; raises BuildError with the difference, or writes the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = api_of(classes_jar(TARGET / f"{ARTIFACT}-{VERSION}.jar"), Path(folder))
+    if write:
+        API.write_text(found, encoding="utf-8")
+        return
+    known = API.read_text(encoding="utf-8") if API.is_file() else ""
+    if found != known:
+        lines = difflib.unified_diff(
+            known.splitlines(), found.splitlines(), API.name, "this build", "", "", 0
+        )
+        raise BuildError(
+            f"{API}: expected the API that is written there, found another:\n" + "\n".join(lines) + "\n"
+            "Where the change is wanted: python -m android_demo.aar api --write"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m android_demo.aar",
+        description="Package the compiled library for Android apps, or compare its API with api.txt.",
+        epilog="example: make aar",
+    )
+    parser.add_argument("step", choices=["publish", "api"])
+    parser.add_argument("--write", action="store_true", help="api: accept the API of this build")
+    args = parser.parse_args(argv)
+
+    def run() -> int:
+        if args.step == "api":
+            check_api(write=args.write)
+        else:
+            folder = publish()
+            for path in sorted(folder.glob("*.aar")) + sorted(folder.glob("*.jar")):
+                print(f"{path.stat().st_size:>10,} {path.name}")
+            print(f'implementation("{GROUP}:{ARTIFACT}:{VERSION}") from {REPOSITORY}')
+        return 0
+
+    return run_command("aar", run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

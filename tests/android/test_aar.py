@@ -1,0 +1,230 @@
+"""The library as an archive: its parts, its repository, its API, and a consumer that Maven resolves.
+
+`make aar-test` builds it, which takes minutes, and runs all of these; without it only those of the parts run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from android_demo import aar, jvm
+from android_demo.errors import BuildError
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.runtime import EdgeRuntime
+
+POM = "{http://maven.apache.org/POM/4.0.0}"
+VERSION_FOLDER = aar.REPOSITORY / aar.GROUP / aar.ARTIFACT / aar.VERSION
+BASE = f"{aar.ARTIFACT}-{aar.VERSION}"
+PROMPT = "Tell me about Torden: its river, mayor, craft, dish and age."
+built = pytest.mark.skipif(
+    os.environ.get("AAR_TESTS") != "1" or jvm.missing() is not None,
+    reason="the archive is built and tested by `make aar-test`, which needs Maven and a JDK",
+)
+
+CONSUMER = """
+import inversespec.edge.EdgeRuntime
+import inversespec.edge.Source
+import java.io.File
+
+fun main(args: Array<String>) {
+    EdgeRuntime.open(File(args[0])).use { runtime ->
+        val stats = runtime.fill(File(args[1]).readBytes(), args[2]) { print(it.text) }
+        check(stats.passes > 0)
+    }
+}
+"""
+
+CONSUMER_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>consumer</groupId><artifactId>consumer</artifactId><version>1</version>
+  <repositories>
+    <repository><id>library</id><url>{{url}}</url></repository>
+  </repositories>
+  <dependencies>
+    <dependency>
+      <groupId>{aar.GROUP}</groupId><artifactId>{aar.ARTIFACT}</artifactId><version>{aar.VERSION}</version>
+      <type>aar</type>
+      <!-- A desktop has other natives. -->
+      <exclusions>
+        <exclusion><groupId>com.microsoft.onnxruntime</groupId><artifactId>onnxruntime-android</artifactId></exclusion>
+      </exclusions>
+    </dependency>
+    <dependency>
+      <groupId>com.microsoft.onnxruntime</groupId><artifactId>onnxruntime</artifactId>
+      <version>{aar.pom_property("onnxruntime.version")}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.jetbrains.kotlin</groupId><artifactId>kotlin-compiler</artifactId>
+      <version>{aar.pom_property("kotlin.version")}</version>
+    </dependency>
+  </dependencies>
+  <build><plugins><plugin>
+    <groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId><version>3.8.1</version>
+  </plugin></plugins></build>
+</project>
+"""
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_an_archive_is_the_same_for_the_same_files() -> None:
+    files = {"b": b"2", "a/c": b"1"}
+    assert aar.zipped(files) == aar.zipped(dict(reversed(files.items())))
+    with zipfile.ZipFile(io.BytesIO(aar.zipped(files))) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == files
+
+
+def test_what_has_not_been_built_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="expected the compiled library, found none"):
+        aar.classes_jar(tmp_path / "none.jar")
+    with pytest.raises(BuildError, match="expected files"):
+        aar.folder_files(tmp_path)
+
+
+def test_the_pom_names_the_versions_that_are_tested() -> None:
+    root = ElementTree.fromstring(aar.POM.partition("?>")[2])
+    assert root.findtext(f"{POM}packaging") == "aar"
+    found = {
+        each.findtext(f"{POM}artifactId"): (
+            each.findtext(f"{POM}version"),
+            each.findtext(f"{POM}type"),
+            each.findtext(f"{POM}scope"),
+        )
+        for each in root.iter(f"{POM}dependency")
+    }
+    assert found == {
+        "kotlin-stdlib": (aar.pom_property("kotlin.version"), None, "compile"),
+        "onnxruntime-android": (aar.pom_property("onnxruntime.version"), "aar", "runtime"),
+    }
+
+
+def test_the_guides_and_the_example_name_this_version() -> None:
+    line = f"{aar.GROUP}:{aar.ARTIFACT}:{aar.VERSION}"
+    guide = (jvm.PROJECT / "EMBED.md").read_text(encoding="utf-8")
+    assert guide.split("```")[1].split("\n")[1].startswith(f'implementation("{line}")')
+    assert f"onnxruntime-android {aar.pom_property('onnxruntime.version')}" in guide
+    versions = (jvm.PROJECT / "gradle" / "gradle" / "libs.versions.toml").read_text(encoding="utf-8")
+    assert f'edge-runtime = "{aar.VERSION}"' in versions
+    assert f'"{aar.GROUP}:{aar.ARTIFACT}"' in versions
+
+
+def test_the_archive_keeps_and_demands_what_the_app_does() -> None:
+    """The app's own rules about ONNX Runtime, and its lowest Android, are those of the archive."""
+    ours = (aar.LIBRARY / "aar" / "proguard.txt").read_text(encoding="utf-8")
+    app = (jvm.PROJECT / "app" / "proguard.pro").read_text(encoding="utf-8")
+    silenced = re.findall(r"^-dontwarn ai\.onnxruntime\..*$", app, re.MULTILINE)
+    assert silenced
+    assert set(silenced) <= set(ours.splitlines())
+    assert "-keep class ai.onnxruntime.* { *; }" in app
+    assert "-keep class ai.onnxruntime.** { *; }" in ours
+    manifest = ElementTree.parse(aar.LIBRARY / "aar" / "AndroidManifest.xml").getroot()
+    assert [child.tag for child in manifest] == ["uses-sdk"]  # no permission
+    (least,) = manifest[0].attrib.values()
+    assert least == "26"
+
+
+@built
+def test_the_repository_has_every_part_with_its_checksums() -> None:
+    assert {path.name for path in VERSION_FOLDER.iterdir() if path.suffix in (".aar", ".pom", ".jar")} == {
+        f"{BASE}.aar",
+        f"{BASE}.pom",
+        f"{BASE}-sources.jar",
+        f"{BASE}-javadoc.jar",
+    }
+    files = [*VERSION_FOLDER.iterdir(), VERSION_FOLDER.parent / "maven-metadata.xml"]
+    for path in files:
+        if path.suffix in (".md5", ".sha1", ".sha256"):
+            continue
+        for kind in ("md5", "sha1", "sha256"):
+            expected = hashlib.new(kind, path.read_bytes()).hexdigest()
+            assert path.with_name(f"{path.name}.{kind}").read_text() == expected
+    archive = contents(VERSION_FOLDER / f"{BASE}.aar")
+    assert archive.keys() >= {"AndroidManifest.xml", "classes.jar", "proguard.txt", "R.txt"}
+    with zipfile.ZipFile(io.BytesIO(archive["classes.jar"])) as classes:
+        names = set(classes.namelist())
+    assert {"inversespec/edge/EdgeRuntime.class", "inversespec/edge/payload/model.bin"} <= names
+    assert not [name for name in names if name.startswith(("META-INF/maven", "ai/", "kotlin/"))]
+    sources = contents(VERSION_FOLDER / f"{BASE}-sources.jar")
+    assert "inversespec/edge/EdgeRuntime.kt" in sources
+    documentation = contents(VERSION_FOLDER / f"{BASE}-javadoc.jar")
+    assert any(name.endswith("inversespec/edge/EdgeRuntime.html") for name in documentation)
+
+
+@built
+def test_the_api_is_the_one_that_is_written_down_and_a_change_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aar.check_api(write=False)
+    text = aar.API.read_text(encoding="utf-8")
+    assert "public final class inversespec.edge.EdgeRuntime " in text
+    assert "SystemInfo" not in text  # internal
+    assert "inversespec.edge.BytesKt" not in text
+    changed = tmp_path / "api.txt"
+    changed.write_text(text.replace("getTag()", "getLabel2()"))
+    monkeypatch.setattr(aar, "API", changed)
+    with pytest.raises(BuildError, match=r"(?s)-.*getLabel2.*\+.*getTag"):
+        aar.check_api(write=False)
+
+
+def java(*arguments: str, cwd: Path) -> str:
+    done = subprocess.run(["java", "-Xmx700m", *arguments], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@built
+def test_a_consumer_resolves_compiles_and_fills(tmp_path: Path) -> None:
+    # The copy that an earlier build has left in Maven's own repository.
+    shutil.rmtree(Path.home() / ".m2" / "repository" / aar.GROUP / aar.ARTIFACT, ignore_errors=True)
+    (tmp_path / "pom.xml").write_text(CONSUMER_POM.format(url=aar.REPOSITORY.as_uri()))
+    (tmp_path / "Consumer.kt").write_text(CONSUMER)
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    resolved = tmp_path / "lib" / f"{BASE}.aar"
+    assert resolved.read_bytes() == (VERSION_FOLDER / f"{BASE}.aar").read_bytes()
+    (tmp_path / "lib" / "classes.jar").write_bytes(contents(resolved)["classes.jar"])
+
+    libraries = "lib/*"
+    compiler = "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"
+    jars = os.pathsep.join(str(path) for path in sorted((tmp_path / "lib").glob("*.jar")))
+    java(
+        "-cp",
+        libraries,
+        compiler,
+        "-no-stdlib",
+        "-no-reflect",
+        "-cp",
+        jars,
+        "-d",
+        "out",
+        "Consumer.kt",
+        cwd=tmp_path,
+    )
+    pipeline = Pipeline.open("tiny", device="cpu")
+    plan = pipeline.plan()
+    (made,) = pipeline.make(
+        [PROMPT], DenoiseConfig(canvas=plan.canvas, total_steps=plan.total_steps, steps=12)
+    )
+    data = pipeline.payload(made)
+    (tmp_path / "payload.bin").write_bytes(data)
+    text = java(
+        "-cp", f"out{os.pathsep}{libraries}", "ConsumerKt", str(SHIPPED), "payload.bin", PROMPT, cwd=tmp_path
+    )
+    edge = EdgeRuntime.open(SHIPPED, threads=1)
+    assert text == edge.bundle.tokenizer.decode(token.id for token in edge.fill(edge.read(data, PROMPT)))

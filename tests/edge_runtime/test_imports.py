@@ -15,8 +15,8 @@ FOREIGN = {
     "payload": {"numpy", "zstandard"},
     "edge_runtime": {"google", "numpy", "onnxruntime", "tokenizers", "payload"},
 }
-LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "transformers"}
-"""What a benchmark may import inside a function, where it is installed."""
+LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich", "transformers"}
+"""What a benchmark or a progress bar may import inside a function, where it is installed."""
 
 
 def modules(package: str) -> list[Path]:

@@ -109,5 +109,6 @@ def test_the_screens_work_and_screenshots_are_written() -> None:
     assert count is not None
     assert int(count[1]) >= 12
     screenshots = {path.stem for path in (BUILD / "screenshots").glob("*.png")}
-    screens = {f"{screen}-{mode}" for screen in ("fill", "models", "bench") for mode in ("light", "dark")}
-    assert screens | {"fill-error", "fill-landscape"} <= screenshots
+    modes = ("light", "dark", "large", "rtl")
+    screens = {f"{screen}-{mode}" for screen in ("fill", "models", "bench") for mode in modes}
+    assert screens | {"fill-error", "fill-landscape", "fill-service", "fill-alone"} <= screenshots

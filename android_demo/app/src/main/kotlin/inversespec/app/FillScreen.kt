@@ -1,11 +1,13 @@
 package inversespec.app
 
+import android.net.Uri
 import android.text.Editable
 import android.text.SpannableString
 import android.text.Spanned
 import android.text.TextWatcher
 import android.text.style.BackgroundColorSpan
 import android.text.style.ForegroundColorSpan
+import android.text.style.StrikethroughSpan
 import android.view.View
 import android.view.ViewGroup
 import android.widget.Button
@@ -21,7 +23,7 @@ interface FillActions {
 
     fun choosePayload()
 
-    fun enterAddress()
+    fun enterService()
 }
 
 /** Input of prompt and payload, and the answer with its sources in two colours and its statistics. */
@@ -31,13 +33,14 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
     private val payloadTitle = find<TextView>(R.id.payload_title)
     private val payloadDetail = find<TextView>(R.id.payload_detail)
     private val payloadClear = find<View>(R.id.payload_clear)
-    private val sources = listOf(R.id.samples, R.id.open_file, R.id.open_url).map { find<Button>(it) }
+    private val sources = listOf(R.id.samples, R.id.open_file, R.id.open_service).map { find<Button>(it) }
     private val go = find<Button>(R.id.go)
     private val errorCard = find<View>(R.id.fill_error_card)
     private val error = find<TextView>(R.id.fill_error)
     private val answerCard = find<View>(R.id.answer_card)
     private val status = find<TextView>(R.id.status)
     private val answer = find<TextView>(R.id.answer)
+    private val notice = find<TextView>(R.id.fill_notice)
     private val statsCard = find<View>(R.id.stats_card)
     private var promptVersion = -1
     private var wasBusy = false
@@ -52,7 +55,7 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
         })
         sources[0].setOnClickListener { actions.chooseSample() }
         sources[1].setOnClickListener { actions.choosePayload() }
-        sources[2].setOnClickListener { actions.enterAddress() }
+        sources[2].setOnClickListener { actions.enterService() }
         payloadClear.setOnClickListener { viewModel.clearPayload() }
         go.setOnClickListener { if (viewModel.state.value.busy) viewModel.stop() else viewModel.start() }
         caption(R.id.stat_bytes, R.string.stat_bytes)
@@ -74,7 +77,14 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
         for (button in sources) button.isEnabled = !state.busy
         showPayload(state)
         go.isEnabled = state.phase != Phase.READING
-        go.setText(if (state.busy) R.string.stop else if (state.payload == null) R.string.go_alone else R.string.go)
+        go.setText(
+            when {
+                state.busy -> R.string.stop
+                state.payload != null -> R.string.go
+                state.service != null -> R.string.go_service
+                else -> R.string.go_alone
+            },
+        )
         errorCard.isVisible = state.error != null
         error.text = state.error
         answerCard.isVisible = state.busy || state.answer.text.isNotEmpty()
@@ -87,6 +97,8 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
             },
         )
         answer.text = coloured(state.answer)
+        notice.isVisible = state.notice != null
+        notice.text = state.notice
         showStats(state)
         if (state.busy && !wasBusy) view.post(::showAnswer)
         wasBusy = state.busy
@@ -99,7 +111,14 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
 
     private fun showPayload(state: FillUiState) {
         val payload = state.payload
-        payloadClear.isVisible = payload != null && !state.busy
+        val service = state.service
+        payloadClear.isVisible = (payload != null || service != null) && !state.busy
+        if (payload == null && service != null) {
+            payloadTitle.text = context.getString(R.string.service_named, Uri.parse(service.address).authority)
+            payloadDetail.setText(if (service.stream) R.string.service_stream_detail else R.string.service_fetch_detail)
+            payloadDetail.isVisible = true
+            return
+        }
         if (payload == null) {
             val reading = state.phase == Phase.READING
             payloadTitle.setText(if (reading) R.string.payload_reading else R.string.payload_none)
@@ -122,14 +141,16 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
     private fun showStats(state: FillUiState) {
         val unknown = context.getString(R.string.stat_unknown)
         statsCard.isVisible = answerCard.isVisible
-        number(R.id.stat_bytes, (state.payload?.bytes?.size ?: 0).toString())
-        number(R.id.stat_cloud, state.answer.cloudTokens.toString())
-        number(R.id.stat_edge, state.answer.edgeTokens.toString())
+        number(R.id.stat_bytes, count(state.payload?.bytes?.size ?: state.received))
+        number(R.id.stat_cloud, count(state.answer.cloudTokens))
+        number(R.id.stat_edge, count(state.answer.edgeTokens))
         val stats = state.stats
-        number(R.id.stat_passes, stats?.passes?.toString() ?: unknown)
+        number(R.id.stat_passes, stats?.let { count(it.passes) } ?: unknown)
         number(R.id.stat_speed, stats?.let { String.format(Locale.getDefault(), "%.0f", it.tokensPerSecond) } ?: unknown)
         number(R.id.stat_agreement, stats?.agreement?.let { percent(it) } ?: unknown)
     }
+
+    private fun count(number: Int): String = String.format(Locale.getDefault(), "%d", number)
 
     /** A percentage, with a decimal below 10%: edge-aware payloads consist of tokens that this model finds unlikely. */
     private fun percent(share: Double): String {
@@ -137,9 +158,13 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
         return String.format(Locale.getDefault(), format, 100 * share)
     }
 
-    /** Two text colours, and a tinted background for the cloud's tokens: readable without telling colours apart. */
+    /**
+     * Two text colours, and a tinted background for the cloud's tokens: readable without telling colours apart. Text
+     * that was taken back follows, struck through.
+     */
     private fun coloured(answer: AnswerText): CharSequence {
-        val text = SpannableString(answer.text)
+        val text = SpannableString(answer.text + answer.takenBack)
+        text.setSpan(StrikethroughSpan(), answer.text.length, text.length, Spanned.SPAN_EXCLUSIVE_EXCLUSIVE)
         var start = 0
         for (run in answer.runs) {
             val cloud = run.source == Source.ANCHOR

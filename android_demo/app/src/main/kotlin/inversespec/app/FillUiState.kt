@@ -11,20 +11,36 @@ enum class Phase { IDLE, READING, LOADING, FILLING, DONE, STOPPED, FAILED }
 /** A payload that was loaded: its bytes, its header, and a description of where it came from. */
 class LoadedPayload(val bytes: ByteArray, val header: Header, val origin: String)
 
+/**
+ * An anchor service, as the user entered it.
+ *
+ * @property stream write at once and refine the answer as payloads arrive, instead of waiting for one payload.
+ */
+data class ServiceSettings(val address: String, val key: String?, val stream: Boolean)
+
 /** A run of text from one source: from the end of the run before, or 0, to before character [end]. */
 data class TextRun(val source: Source, val end: Int)
 
-/** An answer while it is generated: its text, the source of each part, and the number of tokens per source. */
+/**
+ * An answer while it is generated: its tokens, its text and the source of each part.
+ *
+ * @property takenBack text that a payload has just contradicted; shown for a moment.
+ */
 data class AnswerText(
     val text: String = "",
     val runs: List<TextRun> = emptyList(),
-    val cloudTokens: Int = 0,
-    val edgeTokens: Int = 0,
+    val tokens: List<Token> = emptyList(),
+    val takenBack: String = "",
 ) {
-    operator fun plus(token: Token): AnswerText {
-        val counted =
-            if (token.source == Source.ANCHOR) copy(cloudTokens = cloudTokens + 1) else copy(edgeTokens = edgeTokens + 1)
-        return counted.append(token.text, token.source)
+    val cloudTokens: Int get() = tokens.count { it.source == Source.ANCHOR }
+    val edgeTokens: Int get() = tokens.size - cloudTokens
+
+    operator fun plus(token: Token): AnswerText = copy(tokens = tokens + token).append(token.text, token.source)
+
+    /** This answer without the tokens at a position and after it. */
+    fun retract(position: Int): AnswerText {
+        val kept = tokens.take(position).fold(AnswerText(), AnswerText::plus)
+        return kept.copy(takenBack = text.substring(kept.text.length))
     }
 
     /** This answer with text that belongs to no further token. */
@@ -39,6 +55,9 @@ data class AnswerText(
 /**
  * State of the Fill screen.
  *
+ * @property service the service that the answer is asked from, where there is no [payload].
+ * @property received bytes of the payloads that it has sent for this answer.
+ * @property notice what it did otherwise than asked; the answer is there all the same.
  * @property promptVersion counts how often the prompt was set other than by typing: the screen updates its text
  *   field when it changes.
  */
@@ -47,6 +66,9 @@ data class FillUiState(
     val prompt: String = "",
     val promptVersion: Int = 0,
     val payload: LoadedPayload? = null,
+    val service: ServiceSettings? = null,
+    val received: Int = 0,
+    val notice: String? = null,
     val answer: AnswerText = AnswerText(),
     val stats: FillStats? = null,
     val error: String? = null,

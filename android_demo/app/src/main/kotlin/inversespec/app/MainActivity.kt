@@ -13,8 +13,9 @@ import android.text.format.Formatter
 import android.view.View
 import android.view.ViewGroup
 import android.view.WindowInsets
+import android.widget.CheckBox
 import android.widget.EditText
-import android.widget.FrameLayout
+import android.widget.LinearLayout
 import android.widget.Toast
 import android.widget.Toolbar
 
@@ -99,8 +100,8 @@ class MainActivity : Activity(), FillActions, ModelsActions {
         when {
             document != null -> app.fill.openDocument(document)
             text == null -> return false
-            // The user confirms an address before anything is fetched from it.
-            text.trim().matches(Regex("https?://\\S+")) -> enterAddress(text.trim())
+            // The user confirms an address before anything is sent to it.
+            text.trim().matches(Regex("https?://\\S+")) -> enterService(text.trim())
             else -> app.fill.setPrompt(text)
         }
         show(0)
@@ -149,23 +150,42 @@ class MainActivity : Activity(), FillActions, ModelsActions {
         }
     }
 
-    override fun enterAddress() = enterAddress("")
+    override fun enterService() = enterService(null)
 
-    private fun enterAddress(initial: String) {
-        val field = EditText(this)
-        field.setHint(R.string.url_hint)
-        field.inputType = InputType.TYPE_CLASS_TEXT or InputType.TYPE_TEXT_VARIATION_URI
-        field.setText(initial)
-        val frame = FrameLayout(this)
+    /** Asks for a service; the last one is there to be confirmed. */
+    private fun enterService(given: String?) {
+        val last = app.fill.lastService
+        val address = EditText(this).apply {
+            setHint(R.string.service_address)
+            inputType = InputType.TYPE_CLASS_TEXT or InputType.TYPE_TEXT_VARIATION_URI
+            setText(given ?: last?.address)
+        }
+        val key = EditText(this).apply {
+            setHint(R.string.service_key)
+            inputType = InputType.TYPE_CLASS_TEXT or InputType.TYPE_TEXT_VARIATION_PASSWORD
+            importantForAutofill = View.IMPORTANT_FOR_AUTOFILL_NO
+            // A key belongs to its address.
+            if (given == null) setText(last?.key)
+        }
+        val stream = CheckBox(this).apply {
+            setText(R.string.service_stream)
+            isChecked = last?.stream ?: true
+        }
         val side = (24 * resources.displayMetrics.density).toInt()
-        frame.setPadding(side, side / 3, side, 0)
-        frame.addView(field)
+        val fields = LinearLayout(this).apply {
+            orientation = LinearLayout.VERTICAL
+            setPadding(side, side / 3, side, 0)
+            for (view in listOf(address, key, stream)) addView(view)
+        }
         replaceDialog(
             AlertDialog.Builder(this)
-                .setTitle(R.string.url_title)
-                .setView(frame)
+                .setTitle(R.string.service_title)
+                .setView(fields)
                 .setNegativeButton(R.string.cancel, null)
-                .setPositiveButton(R.string.url_fetch) { _, _ -> app.fill.openAddress(field.text.toString()) },
+                .setPositiveButton(R.string.service_use) { _, _ ->
+                    val secret = key.text.toString().trim().ifEmpty { null }
+                    app.fill.useService(ServiceSettings(address.text.toString().trim(), secret, stream.isChecked))
+                },
         )
     }
 

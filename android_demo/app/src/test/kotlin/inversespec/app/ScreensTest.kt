@@ -5,16 +5,24 @@ import android.content.Intent
 import android.net.Uri
 import android.text.Spanned
 import android.text.style.ForegroundColorSpan
+import android.view.View
+import android.view.ViewGroup
+import android.widget.CheckBox
+import android.widget.EditText
 import android.widget.LinearLayout
 import android.widget.TextView
+import com.sun.net.httpserver.HttpExchange
 import com.sun.net.httpserver.HttpServer
-import inversespec.edge.Payloads
 import java.io.ByteArrayInputStream
 import java.io.ByteArrayOutputStream
 import java.io.File
 import java.io.IOException
 import java.net.InetAddress
 import java.net.InetSocketAddress
+import java.util.Base64
+import java.util.concurrent.CountDownLatch
+import java.util.concurrent.Executors
+import java.util.concurrent.TimeUnit
 import java.util.zip.ZipEntry
 import java.util.zip.ZipOutputStream
 import org.junit.After
@@ -173,50 +181,145 @@ class ScreensTest {
         robot = null
     }
 
-    @Test
-    fun `an address is validated before it is fetched`() {
-        val robot = start()
-        for (address in listOf("", "payload", "ftp://host/p", "https:///p")) {
-            robot.app.fill.openAddress(address)
-            robot.waitFor(Phase.FAILED)
-            assertTrue(address, "https://host/path" in robot.text(R.id.fill_error))
-        }
-    }
-
-    @Test
-    fun `a payload is fetched from its address, and nothing larger than a payload`() {
-        val sample = AppRobot.samples().first()
-        val pages = mapOf("/payload" to AppRobot.bytes(sample), "/large" to ByteArray(1 shl 20))
+    /** A service on this machine that answers as [respond] does. */
+    private fun service(respond: (HttpExchange) -> Unit, body: (String) -> Unit) {
         val server = HttpServer.create(InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0)
-        server.createContext("/") { exchange ->
-            val page = pages[exchange.requestURI.path]
-            exchange.sendResponseHeaders(if (page == null) 404 else 200, page?.size?.toLong() ?: -1)
+        server.executor = Executors.newCachedThreadPool()
+        server.createContext("/v1/") { exchange ->
+            exchange.requestBody.readBytes()
             try {
-                exchange.responseBody.use { body -> page?.let(body::write) }
+                exchange.use(respond)
             } catch (closed: IOException) {
-                // The app stops reading at the maximum size of a payload.
+                // The app has left.
             }
         }
         server.start()
         try {
-            val robot = start()
-            val host = "http://localhost:${server.address.port}"
-            robot.app.fill.openAddress("$host/missing")
-            robot.waitFor(Phase.FAILED)
-            assertTrue("404" in robot.text(R.id.fill_error))
-            robot.app.fill.openAddress("$host/large")
-            robot.waitFor(Phase.FAILED)
-            assertTrue(Payloads.MAX_BYTES.toString() in robot.text(R.id.fill_error))
-            robot.app.fill.openAddress("$host/payload")
-            robot.waitFor(Phase.IDLE)
-            robot.app.fill.setPrompt(sample.prompt)
-            robot.tap(R.id.go)
-            robot.waitFor(Phase.DONE)
-            assertTrue(robot.app.fill.state.value.answer.cloudTokens > 0)
+            body("http://localhost:${server.address.port}")
         } finally {
             server.stop(0)
         }
     }
+
+    private fun HttpExchange.use(respond: (HttpExchange) -> Unit) = try {
+        respond(this)
+    } finally {
+        close()
+    }
+
+    @Test
+    fun `a service's address is checked before anything is sent`() {
+        val robot = start()
+        for (address in listOf("", "service", "ftp://host/p", "https:///p", "http://example.com")) {
+            robot.app.fill.useService(ServiceSettings(address, null, stream = true))
+            robot.waitFor(Phase.FAILED)
+            assertTrue(address, "https" in robot.text(R.id.fill_error))
+        }
+    }
+
+    @Test
+    fun `an answer of a service is refined on the screen, and what is taken back is shown for a moment`() {
+        val sample = AppRobot.samples().first()
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        val whole = robot.text(R.id.answer)
+        val written = CountDownLatch(1)
+        val keys = ArrayList<String?>()
+        val takenBack = ArrayList<String>()
+        service({ exchange ->
+            keys += exchange.requestHeaders.getFirst("Authorization")
+            exchange.responseHeaders["Content-Type"] = "text/event-stream"
+            exchange.sendResponseHeaders(200, 0)
+            written.await(30, TimeUnit.SECONDS)
+            val payload = Base64.getEncoder().encodeToString(AppRobot.bytes(sample))
+            val event = "event: payload\ndata: {\"payload\": \"$payload\", \"delta\": false}\n\n"
+            exchange.responseBody.write((event + "event: done\ndata: {}\n\n").toByteArray())
+        }) { url ->
+            robot.tap(R.id.open_service)
+            val frame = ShadowDialog.getLatestDialog().findViewById<ViewGroup>(android.R.id.custom)!!
+            val fields = frame.getChildAt(0) as ViewGroup
+            (fields.getChildAt(0) as EditText).setText(url)
+            (fields.getChildAt(1) as EditText).setText("secret")
+            assertTrue((fields.getChildAt(2) as CheckBox).isChecked)
+            robot.tapDialog(AlertDialog.BUTTON_POSITIVE)
+            assertTrue(Uri.parse(url).authority!! in robot.text(R.id.payload_title))
+            assertEquals(robot.activity.getString(R.string.go_service), robot.text(R.id.go))
+            val stop = robot.app.fill.state.observe { state ->
+                if (state.answer.takenBack.isNotEmpty()) takenBack += robot.text(R.id.answer)
+            }
+            robot.tap(R.id.go)
+            robot.waitFor("what the device writes alone") { robot.app.fill.state.value.answer.tokens.size > 12 }
+            written.countDown()
+            robot.waitFor(Phase.DONE)
+            stop()
+            assertEquals(listOf<String?>("Bearer secret"), keys)
+            val bytes = robot.activity.findViewById<View>(R.id.stat_bytes)!!.findViewById<TextView>(R.id.number)!!
+            assertEquals(AppRobot.bytes(sample).size.toString(), bytes.text.toString())
+            assertTrue("what was taken back was shown", takenBack.isNotEmpty())
+            robot.waitFor("the moment to pass") { robot.app.fill.state.value.answer.takenBack.isEmpty() }
+            robot.settle()
+            assertEquals(whole, robot.text(R.id.answer))
+            assertFalse(robot.isShown(R.id.fill_notice))
+            robot.screenshot("fill-service")
+        }
+    }
+
+    @Test
+    fun `without the service the device answers alone and says so, and a wrong key is refused`() {
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        service({ it.sendResponseHeaders(503, -1) }) { url ->
+            robot.app.fill.useService(ServiceSettings(url, null, stream = false))
+            robot.tap(R.id.go)
+            robot.waitFor(Phase.DONE)
+            assertTrue(robot.isShown(R.id.fill_notice))
+            assertTrue(robot.text(R.id.fill_notice), "503" in robot.text(R.id.fill_notice))
+            assertEquals(0, robot.app.fill.state.value.answer.cloudTokens)
+            robot.screenshot("fill-alone")
+        }
+        service({ it.sendResponseHeaders(401, -1) }) { url ->
+            robot.app.fill.useService(ServiceSettings(url, "wrong", stream = true))
+            robot.tap(R.id.go)
+            robot.waitFor(Phase.FAILED)
+            assertTrue(robot.text(R.id.fill_error), "401" in robot.text(R.id.fill_error))
+        }
+        robot.tap(R.id.payload_clear)
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+    }
+
+    /** No text on the screen is cut off: buttons and labels grow with the font. */
+    private fun assertReadable(view: View) {
+        if (view is ViewGroup) for (at in 0 until view.childCount) assertReadable(view.getChildAt(at))
+        val layout = (view as? TextView)?.takeIf { it.isShown && it !is EditText }?.layout ?: return
+        for (line in 0 until layout.lineCount) assertEquals("${view.text}", 0, layout.getEllipsisCount(line))
+        val room = view.height - view.compoundPaddingTop - view.compoundPaddingBottom
+        assertTrue("${view.text}: ${layout.height} in $room", layout.height <= room + 1)
+    }
+
+    private fun everyScreen(name: String) {
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        for ((tab, screen) in listOf(R.id.tab_fill to "fill", R.id.tab_models to "models", R.id.tab_bench to "bench")) {
+            robot.tap(tab)
+            assertReadable(robot.activity.window.decorView)
+            robot.screenshot("$screen-$name")
+        }
+    }
+
+    @Test
+    fun `every screen is readable in a large font`() {
+        RuntimeEnvironment.setFontScale(1.6f)
+        everyScreen("large")
+    }
+
+    @Test
+    @Config(qualifiers = "ar-ldrtl-w411dp-h891dp-port-notnight-xhdpi")
+    fun `every screen works from right to left`() = everyScreen("rtl")
 
     @Test
     fun `models are checked, imported and refused`() {

@@ -182,6 +182,7 @@ class Column {
         if (signal.aborted) return;
         await new Promise((resume) => (this.wake = resume));
       }
+      if (signal.aborted) return; // what has not been shown by then is not shown
       const [name, data] = this.queue.shift();
       if (name === "close") return;
       this.show(name, data);
@@ -328,6 +329,8 @@ async function run(source, record) {
   busy(true);
   say(record ? "Asking …" : "");
   if (record) recorded = [];
+  // Unless another question has taken its place.
+  const stopped = () => running === control && say("Stopped.");
   const began = performance.now();
   let players = [];
   try {
@@ -347,13 +350,13 @@ async function run(source, record) {
     const seconds = (performance.now() - began) / 1000;
     for (const view of views.values()) view.push("close");
     await Promise.all(players);
-    if (signal.aborted) return;
+    if (signal.aborted) return stopped();
     const [first, ...others] = views.values();
     for (const other of others) mark(first, other);
     if (record) say(`The service took ${seconds.toFixed(1)} s for all three answers.`);
   } catch (error) {
     for (const view of views.values()) view.push("close");
-    if (error.name === "AbortError" || signal.aborted) say("Stopped.");
+    if (error.name === "AbortError" || signal.aborted) stopped();
     else say(error instanceof TypeError ? "The service cannot be reached." : error.message, true);
   } finally {
     if (running === control) {

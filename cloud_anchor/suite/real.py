@@ -92,7 +92,7 @@ def show(edge: EdgeRuntime, trace: Trace, fraction: str, dream: TraceTokenizer, 
     aware, aware_bytes, aware_answer = send(edge, run, EDGE_AWARE, path, trace.prompt)
 
     console = Console()
-    name = f"{edge.bundle.manifest.model.id}, {edge.bundle.variant_name}"
+    name = f"{edge.bundle.path.name}, {edge.bundle.variant_name}"
     panels: dict[str, str | Text] = {
         f"prompt of {trace.name}": trace.prompt,
         f"the paper's anchors at {float(fraction):.0%} of 128 steps, in the vocabulary of {name}; "

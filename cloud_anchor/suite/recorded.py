@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.model.prompt_form import PromptForm
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
+from cloud_anchor.selection.select import EDGE_AWARE as BY_EDGE
+from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import Translation
 from cloud_anchor.suite.conditions import (
     ALONE,
@@ -59,6 +62,12 @@ RECORDS = "recorded"
 """The phase of a results folder."""
 
 EDGE_AWARE = "whole answer, edge-aware"
+LOW_GUARD = 1.0
+EDGE_AWARE_LOW_GUARD = f"{EDGE_AWARE}, guard {LOW_GUARD:g}"
+"""The same with fewer tokens that the edge model prefers by a small margin: on a real edge model the default
+guard, chosen on the tiny pair, sends most of an answer.
+"""
+
 MAX_TOKENS = 256
 """Most tokens of an answer whose length is not known, as in the published script; more where Dream's is
 longer.
@@ -171,6 +180,8 @@ class RecordedCase:
         """
         nothing = AnchorSet.empty(self.first.early.canvas, self.form.contract)
         found = [("", ALONE, nothing), ("", EDGE_AWARE, CONDITIONS[aware(0.0)].select(self.first))]
+        low = Selection(BY_EDGE, EdgeAwareConfig(guard=LOW_GUARD))
+        found.append(("", EDGE_AWARE_LOW_GUARD, self.first.select(low)))
         for fraction in FRACTIONS:
             try:
                 at = self.situation(fraction)

@@ -139,6 +139,7 @@ EXTRAS: dict[str, Extra] = {
                 writes="results/report.html",
             ),
             Command("inversespec-suite --help"),
+            Command("cloud_anchor.suite.real --help"),
             Command(
                 "cloud_anchor.suite.evaluate --prompts 1 --json evaluated.jsonl", writes="evaluated.jsonl"
             ),
@@ -149,4 +150,6 @@ EXTRAS: dict[str, Extra] = {
         absent=("fastapi",),
     ),
 }
-"""Extras by name. `make demo` installs cloud; `make evaluate` and `make results` install experiments."""
+"""Extras by name. `make demo` installs cloud; `make real`, `make evaluate` and `make results`
+install experiments.
+"""

@@ -11,7 +11,7 @@ import pytest
 from cloud_anchor.suite import real, recorded
 from cloud_anchor.suite.__main__ import main
 from cloud_anchor.suite.conditions import ALONE, ANCHORS, FULL, LEADING, PREFIX, SCATTERED
-from cloud_anchor.suite.recorded import EDGE_AWARE, doubled_words
+from cloud_anchor.suite.recorded import EDGE_AWARE, EDGE_AWARE_LOW_GUARD, doubled_words
 from cloud_anchor.suite.recorded_tables import group_of
 from convert.random_checkpoint import write_tokenizer
 from edge_runtime.bundle.lookup import SHIPPED
@@ -72,6 +72,7 @@ def test_every_condition_of_a_run(
     aware = first["", EDGE_AWARE]
     assert aware["exact"] == 1, "the device writes what was meant"
     assert by_name["arc/0"]["differs"] <= aware["sent"] < by_name["arc/0"]["edge_tokens"]
+    assert by_name["arc/0"]["differs"] <= first["", EDGE_AWARE_LOW_GUARD]["sent"] <= aware["sent"]
     assert first["", ALONE]["sent"] == first["", ALONE]["compact"] == 0
     assert first["", ALONE]["f1"] < aware["f1"]
     sizes = [first[fraction, ANCHORS]["sent"] for fraction in ("0.05", "0.1", "0.15", "0.25")]

@@ -23,11 +23,13 @@ class Blocks(NamedTuple):
 
     packed: uint8 [N, ceil(K/B), B*bits/8]; for 4 bits the even column is in the low half of a byte.
     scales: float32 [N, ceil(K/B)].
-    weight[n, k] = (integer - 2^(bits-1)) * scale; columns from K on are padding and stand for 0.
+    zeros:  uint8 [N, ceil(ceil(K/B)/2)], for 4 bits, packed as the weights are; None stands for 2^(bits-1).
+    weight[n, k] = (integer - zero) * scale; columns from K on are padding and stand for 0.
     """
 
     packed: npt.NDArray[np.uint8]
     scales: npt.NDArray[np.float32]
+    zeros: npt.NDArray[np.uint8] | None = None
 
 
 def quantize(weight: npt.NDArray[np.float32], bits: int, block: int = BLOCK) -> Blocks:
@@ -57,6 +59,9 @@ def _quantize_rows(
     values *= inverse
     np.rint(values, out=values)
     integers = (np.clip(values, -zero, zero - 1, out=values) + zero).astype(np.uint8)
-    if bits == 8:
-        return integers, scale[..., 0]
-    return np.bitwise_or(integers[..., 0::2], np.left_shift(integers[..., 1::2], 4)), scale[..., 0]
+    return (integers if bits == 8 else pack_nibbles(integers)), scale[..., 0]
+
+
+def pack_nibbles(integers: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Integers of 4 bits [..., K], K even, two to a byte [..., K/2]: the even one in the low half."""
+    return np.bitwise_or(integers[..., 0::2], np.left_shift(integers[..., 1::2], 4))

@@ -105,6 +105,7 @@ def make_reference(
 
 
 def load_original(checkpoint: CheckpointFolder) -> Any:
+    """transformers' model of a checkpoint, in float32; raises SourceError."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging

@@ -8,6 +8,7 @@ Shapes: S tokens in a chunk, R rows of logits, K inputs, N outputs, V vocabulary
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +16,7 @@ import numpy as np
 from onnx import TensorProto
 
 from convert.graph import MICROSOFT, GraphWriter
-from convert.quantize import BLOCK, quantize
+from convert.quantize import BLOCK, Blocks, quantize
 from convert.source import FloatArray
 
 EMBEDDING, HEAD = "embed_tokens", "lm_head"
@@ -82,14 +83,21 @@ class Blockwise:
     A tied head and embedding are the same bytes of the data file, read in two shapes.
 
     accuracy: MatMulNBits' accuracy_level; 4 quantises activations to 8 bits on the fly, 0 keeps them float32.
+    table: format of embedding and head, where it is another.
+    layers: quantises a layer's matrix, by its name, in this format's bits and blocks; None for `quantize`.
     """
 
     bits: int
     block: int = BLOCK
     accuracy: int = 4
+    table: Blockwise | None = None
+    layers: Callable[[str, FloatArray], Blocks] | None = None
 
     def _store(self, graph: GraphWriter, name: str, weight: FloatArray) -> tuple[str, str]:
-        blocks = quantize(weight, self.bits, self.block)
+        return self._stored(graph, name, quantize(weight, self.bits, self.block))
+
+    @staticmethod
+    def _stored(graph: GraphWriter, name: str, blocks: Blocks) -> tuple[str, str]:
         return graph.weight(f"{name}.weight", blocks.packed), graph.weight(f"{name}.scales", blocks.scales)
 
     def _matmul(self, graph: GraphWriter, inputs: list[str], shape: Shape) -> str:
@@ -108,12 +116,18 @@ class Blockwise:
     def linear(
         self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
     ) -> str:
-        inputs = [x, *self._store(graph, name, weight)]
+        blocks = self.layers(name, weight) if self.layers else quantize(weight, self.bits, self.block)
+        zeros = "" if blocks.zeros is None else graph.weight(f"{name}.zeros", blocks.zeros)
+        inputs = [x, *self._stored(graph, name, blocks), zeros]
         if bias is not None:
-            inputs += ["", "", graph.weight(f"{name}.bias", bias)]  # no zero points, no group index
+            inputs += ["", graph.weight(f"{name}.bias", bias)]  # no group index
+        elif not zeros:
+            inputs.pop()
         return self._matmul(graph, inputs, (weight.shape[0], weight.shape[1]))
 
     def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
+        if self.table is not None:
+            return self.table.embedding(graph, ids, weight)
         rows, columns = weight.shape
         packed, scales = self._store(graph, EMBEDDING, weight)
         count = -(-columns // self.block)
@@ -133,6 +147,8 @@ class Blockwise:
         return y
 
     def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
+        if self.table is not None:
+            return self.table.head(graph, x, shape, weight)
         if weight is not None:
             return self._matmul(graph, [x, *self._store(graph, HEAD, weight)], shape)
         return self._matmul(graph, [x, f"{EMBEDDING}.weight", f"{EMBEDDING}.scales"], shape)

@@ -44,7 +44,8 @@ def open_baseline(spec: str, bundle: Bundle, *, context: int, threads: int) -> E
     raise UsageError(f"--vs: expected one of {', '.join(KINDS)}, found {spec!r}")
 
 
-def _library(name: str, package: str) -> Any:
+def library(name: str, package: str) -> Any:
+    """A library that is imported on use; raises EngineError where its package is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -56,7 +57,7 @@ class LlamaEngine(BaseEngine):
 
     def __init__(self, path: Path, vocab: int, *, context: int, threads: int) -> None:
         super().__init__(context=context, vocab=vocab)
-        llama = self._llama = _library("llama_cpp", "llama-cpp-python")
+        llama = self._llama = library("llama_cpp", "llama-cpp-python")
         if not path.is_file():
             raise EngineError(f"{path}: expected a GGUF file, found none")
         # Referenced for as long as it may be called.
@@ -107,8 +108,8 @@ class TransformersEngine(BaseEngine):
 
     def __init__(self, folder: Path, vocab: int, *, context: int, threads: int) -> None:
         super().__init__(context=context, vocab=vocab)
-        transformers = _library("transformers", "transformers")
-        self._torch = _library("torch", "torch")
+        transformers = library("transformers", "transformers")
+        self._torch = library("torch", "torch")
         self._torch.set_num_threads(threads)
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=self._torch.float32)

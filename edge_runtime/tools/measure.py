@@ -62,8 +62,18 @@ class Trial(NamedTuple):
 
 
 def timed(tests: Sequence[Trial], repeat: int) -> list[Figure]:
-    """Times tests in turn, one repetition of each at a time, so that other load on the device affects all of
-    them alike. The first repetition is not counted.
+    """The means of `repetitions`."""
+    return [
+        Figure(test.engine, test.name, test.tokens, test.passes(), statistics.fmean(kept), _deviation(kept))
+        for test, kept in zip(tests, repetitions(tests, repeat), strict=True)
+    ]
+
+
+def repetitions(tests: Sequence[Trial], repeat: int) -> list[list[float]]:
+    """Seconds of each repetition of each test.
+
+    Tests run in turn, one repetition of each at a time, so that other load on the device affects all of them
+    alike. The first repetition is not counted.
     """
     seconds: list[list[float]] = [[] for _ in tests]
     for _ in range(repeat + 1):
@@ -73,10 +83,7 @@ def timed(tests: Sequence[Trial], repeat: int) -> list[Figure]:
             before = time.perf_counter()
             test.run()
             kept.append(time.perf_counter() - before)
-    return [
-        Figure(test.engine, test.name, test.tokens, test.passes(), statistics.fmean(kept), _deviation(kept))
-        for test, (_, *kept) in zip(tests, seconds, strict=True)
-    ]
+    return [kept for _, *kept in seconds]
 
 
 def _deviation(values: Sequence[float]) -> float:

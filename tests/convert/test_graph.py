@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from convert.conversion import bundle_shape
 from convert.decoder import DialectName, write_graph
 from convert.dialects import exact_scale
-from convert.quantize import quantize
+from convert.quantize import Blocks, quantize
 from convert.rotary import frequencies, rotary_tables
 from convert.source import Checkpoint
 from convert.weights import Blockwise, Floating, WeightFormat
@@ -25,6 +25,8 @@ from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 from tests.convert.dequantize import dequantize
 
 CONTEXT = 128
+VOCABULARY = 320
+"""Rows of the random checkpoints' embeddings: no other matrix has as many."""
 
 Weights = Callable[[np.ndarray], np.ndarray]
 
@@ -56,12 +58,22 @@ def blockwise(bits: int) -> Weights:
     return lambda weight: dequantize(quantize(weight, bits), bits, weight.shape[1])
 
 
+def with_zeros(name: str, weight: np.ndarray) -> Blocks:
+    """Blocks whose zero points are stored, in the middle."""
+    blocks = quantize(weight, 4)
+    return blocks._replace(zeros=np.full((len(weight), -(-blocks.scales.shape[1] // 2)), 0x88, np.uint8))
+
+
 FORMATS: dict[str, tuple[WeightFormat, Weights]] = {
     "fp32": (Floating(), lambda w: w),
     "fp16": (Floating(half=True), halved),
     # With float32 activations the only loss is that of storage, which PyTorch is given too.
     "int8": (Blockwise(8, accuracy=0), blockwise(8)),
     "int4": (Blockwise(4, accuracy=0), blockwise(4)),
+    "int4 with zero points, table in int8": (
+        Blockwise(4, accuracy=0, table=Blockwise(8, accuracy=0), layers=with_zeros),
+        lambda weight: blockwise(8 if len(weight) == VOCABULARY else 4)(weight),
+    ),
 }
 
 

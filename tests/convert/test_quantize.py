@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from convert.calibrated import gptq, hqq, k_quant
 from convert.quantize import BLOCK, Blocks, quantize
 from tests.convert.dequantize import dequantize
 
@@ -77,23 +78,62 @@ def test_onnx_runtime_reads_the_same_weights(bits: int, columns: int) -> None:
     )
 
 
+CORRELATED = np.random.default_rng(2).standard_normal((400, 200)).astype(np.float32)
+CORRELATED = CORRELATED @ np.random.default_rng(3).standard_normal((200, 160)).astype(np.float32)
+MOMENTS = (CORRELATED.T @ CORRELATED / len(CORRELATED)).astype(np.float64)
+
+
+@pytest.mark.parametrize("block", [32, 64])
+@pytest.mark.parametrize("method", ["k-quant", "hqq", "gptq"])
+def test_the_runtimes_own_quantisers(method: str, block: int) -> None:
+    if method != "gptq":
+        pytest.importorskip("onnx_ir", reason="ONNX Runtime's quantisers need the package onnx-ir")
+    weight = np.random.default_rng(1).standard_normal((24, 160)).astype(np.float32)
+    blocks = {
+        "k-quant": lambda: k_quant(weight, block),
+        "hqq": lambda: hqq(weight, block),
+        "gptq": lambda: gptq(weight, block, MOMENTS),
+    }[method]()
+    back = dequantize(blocks, 4, 160)
+    assert (blocks.zeros is None) == (method == "gptq")
+    plain = dequantize(quantize(weight, 4, block), 4, 160)
+
+    def loss(stored: np.ndarray) -> float:
+        return float(((CORRELATED @ (stored - weight).T) ** 2).mean())
+
+    assert loss(back) < loss(plain) * (0.8 if method == "gptq" else 1.3)
+    x = np.random.default_rng(4).standard_normal((3, 160)).astype(np.float32)
+    np.testing.assert_allclose(_matmul_nbits(x, blocks, 4, 160), x @ back.T, atol=1e-3)
+
+
+def test_gptq_rounds_to_the_nearest_where_inputs_do_not_go_together() -> None:
+    weight = np.random.default_rng(5).standard_normal((16, 160)).astype(np.float32)
+    weight[3] = 0
+    found, plain = gptq(weight, 32, np.eye(160)), quantize(weight, 4)
+    np.testing.assert_allclose(dequantize(found, 4, 160), dequantize(plain, 4, 160), atol=1e-5)
+
+
 def _matmul_nbits(x: np.ndarray, blocks: Blocks, bits: int, columns: int) -> np.ndarray:
+    block = blocks.packed.shape[-1] * 8 // bits
+    tensors = {"w": blocks.packed, "s": blocks.scales}
+    if blocks.zeros is not None:
+        tensors["z"] = blocks.zeros
     node = helper.make_node(
         "MatMulNBits",
-        ["x", "w", "s"],
+        ["x", *tensors],
         ["y"],
         domain="com.microsoft",
         K=columns,
         N=len(blocks.packed),
         bits=bits,
-        block_size=BLOCK,
+        block_size=block,
     )
     graph = helper.make_graph(
         [node],
         "one",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(blocks.packed, "w"), numpy_helper.from_array(blocks.scales, "s")],
+        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
     )
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)

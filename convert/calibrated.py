@@ -1,0 +1,135 @@
+"""Calibrated and other quantisers of the layers' matrices, in the layout of MatMulNBits.
+
+Responsible for k-quant and HQQ as ONNX Runtime's quantiser computes them, GPTQ, and the second moments of the
+layers' inputs on a calibration text, which GPTQ needs. Not responsible for graphs (see `weights`).
+
+HQQ's zero points are rounded: the kernels that multiply 8-bit integers take integers of 4 bits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from convert.quantize import Blocks, pack_nibbles
+from convert.source import Checkpoint, FloatArray
+
+_ZERO = 8
+_DAMPING = 0.01
+"""Share of the mean second moment that is added to each input's: the paper's."""
+
+Moments = Mapping[str, npt.NDArray[np.float64]]
+
+
+def k_quant(weight: FloatArray, block: int) -> Blocks:
+    """A matrix [N, K] by k-quant: scale and zero point with the least weighted squared error per block."""
+    from onnxruntime.quantization.neural_compressor.weight_only import quant_tensor_k_quant_cpu
+
+    padded = _padded(weight, block)
+    integers, scales, zeros = quant_tensor_k_quant_cpu(padded, 4, block)
+    return _blocks(integers, scales, zeros, len(weight))
+
+
+def hqq(weight: FloatArray, block: int) -> Blocks:
+    """A matrix [N, K] by half-quadratic quantisation, its zero points rounded."""
+    import torch
+    from onnxruntime.quantization.matmul_nbits_quantizer import (
+        HQQWeightOnlyQuantConfig,
+        HQQWeightOnlyQuantizer,
+    )
+
+    quantizer = HQQWeightOnlyQuantizer(HQQWeightOnlyQuantConfig(block_size=block, bits=4))
+    padded = _padded(weight, block)
+    _, scales, zeros = quantizer.quantize_internal(torch.from_numpy(padded), bits=4, group_size=block)
+    scale = scales.numpy().reshape(-1, 1)
+    zero = np.clip(np.rint(zeros.numpy().reshape(-1, 1)), 0, 15)
+    integers = np.clip(np.rint(padded.reshape(-1, block) / scale) + zero, 0, 15)
+    return _blocks(integers, scale, zero, len(weight))
+
+
+def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Blocks:
+    """A matrix [N, K] by GPTQ (arXiv 2210.17323, algorithm 1), symmetric; moments: [K, K] of its inputs.
+
+    The error of each column is made good by the columns after it, as far as the inputs go together. ONNX
+    Runtime's own function is not used: in 1.31 it takes the column below the diagonal of the factor, which is
+    upper triangular, where the algorithm takes the row, so nothing is made good.
+    """
+    import torch
+
+    padded = torch.from_numpy(_padded(weight, block)).double().T.contiguous()  # [K, N]
+    columns = len(padded)
+    second = torch.eye(columns, dtype=torch.float64)
+    second[: len(moments), : len(moments)] = torch.from_numpy(moments)
+    second += torch.eye(columns) * (_DAMPING * float(np.diag(moments).mean()))
+    factor = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(second)), upper=True)
+    integers = torch.empty(padded.shape, dtype=torch.uint8)
+    scales = torch.empty(columns // block, padded.shape[1], dtype=torch.float64)
+    for start in range(0, columns, block):
+        part, stop = padded[start : start + block], start + block
+        farthest = part.gather(0, part.abs().argmax(0, keepdim=True))[0]
+        scale = scales[start // block] = farthest / -_ZERO
+        inverse = torch.where(scale == 0, 0, 1 / scale)
+        errors = torch.empty_like(part)
+        for row in range(block):
+            at = start + row
+            steps = (part[row] * inverse).round().clamp(-_ZERO, _ZERO - 1)
+            integers[at] = (steps + _ZERO).to(torch.uint8)
+            errors[row] = (part[row] - steps * scale) / factor[at, at]
+            part[row + 1 :] -= factor[at, at + 1 : stop, None] * errors[row]
+        padded[stop:] -= factor[start:stop, stop:].T @ errors
+    rows = len(weight)
+    return _blocks(integers.T.reshape(-1, block).numpy(), scales.T.reshape(-1, 1).numpy(), None, rows)
+
+
+def input_moments(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Moments:
+    """Mean x x^T of the inputs of the layers' matrices over texts of token ids, in PyTorch: float64 [K, K] by
+    the names that the graph's builder gives the matrices.
+    """
+    import torch
+
+    from convert.reference import load_original
+
+    model = load_original(checkpoint)
+    sums: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+
+    def record(name: str) -> Any:
+        def hook(module: Any, inputs: Any) -> None:
+            x = inputs[0].reshape(-1, inputs[0].shape[-1])
+            sums[name] = sums.get(name, 0) + (x.T @ x).double()
+            counts[name] = counts.get(name, 0) + len(x)
+
+        return hook
+
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and name != "lm_head":
+            module.register_forward_pre_hook(record(re.sub(r"\.q_proj$", ".qkv_proj", name)))
+    with torch.inference_mode():
+        for ids in texts:
+            model(torch.tensor([list(ids)]), use_cache=False, logits_to_keep=1)
+    return {name: (total / counts[name]).numpy() for name, total in sums.items()}
+
+
+def _padded(weight: FloatArray, block: int) -> FloatArray:
+    rows, columns = weight.shape
+    result = np.zeros((rows, -(-columns // block) * block), np.float32)
+    result[:, :columns] = weight
+    return result
+
+
+def _blocks(
+    integers: npt.NDArray[Any], scales: npt.NDArray[Any], zeros: npt.NDArray[Any] | None, rows: int
+) -> Blocks:
+    """Blocks of integers [N * blocks, B] with scales and zero points [N * blocks, 1]."""
+    count = len(integers) // rows
+    packed = pack_nibbles(integers.astype(np.uint8).reshape(rows, count, -1))
+    scale = np.ascontiguousarray(scales.reshape(rows, count), np.float32)
+    if zeros is None:
+        return Blocks(packed, scale)
+    even = np.zeros((rows, count + count % 2), np.uint8)
+    even[:, :count] = zeros.reshape(rows, count)
+    return Blocks(packed, scale, pack_nibbles(even))

@@ -1,0 +1,83 @@
+"""The table of four-bit formats: its rows, its calibration and its command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from convert.calibrated import input_moments
+from convert.int4_table import main
+from convert.source import Checkpoint
+from tests.checkpoints import write_tiny_qwen
+
+TEXT = "The river rises in the northern hills and reaches the sea after three hundred miles. "
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_qwen(tmp_path_factory.mktemp("table") / "model")
+
+
+def test_moments_are_those_of_every_matrix_of_the_layers(folder: Path) -> None:
+    found = input_moments(Checkpoint(folder), [[5, 4, 3, 2], [9, 8]])
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    embedded = model.model.embed_tokens(torch.tensor([5, 4, 3, 2, 9, 8]))
+    x = model.model.layers[0].input_layernorm(embedded).detach().double().numpy()
+    np.testing.assert_allclose(found["model.layers.0.self_attn.qkv_proj"], x.T @ x / 6, rtol=1e-4, atol=1e-6)
+    names = {name.removeprefix("model.layers.1.") for name in found if "layers.1." in name}
+    assert {
+        "self_attn.qkv_proj",
+        "self_attn.o_proj",
+        "mlp.gate_proj",
+        "mlp.up_proj",
+        "mlp.down_proj",
+    } <= names
+
+
+def test_quality_of_some_rows(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "unseen.txt").write_text(TEXT * 3)
+    (tmp_path / "seen.txt").write_text(TEXT[::-1] * 3)
+    options = ["--text", str(tmp_path / "unseen.txt"), "--calibration", str(tmp_path / "seen.txt")]
+    rows = "int8 32; symmetric 32; gptq 64, table int8"
+    command = [str(folder), str(tmp_path / "out"), *options, "--rows", rows, "--threads", "1"]
+    assert main([*command, "--positions", "80"]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    cells = {line.split("|")[1].strip(): [float(cell) for cell in line.split("|")[2:-1]] for line in lines}
+    assert list(cells) == ["fp32", "int8 32", "symmetric 32", "gptq 64, table int8"]
+    size, _, kl, top1, answers = cells["fp32"]
+    assert (kl, top1, answers) == (0, 1, 1)
+    assert cells["int8 32"][2] <= cells["symmetric 32"][2]
+    assert cells["symmetric 32"][0] <= cells["gptq 64, table int8"][0] < size
+
+
+def test_the_speed_of_some_rows(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [str(folder), str(tmp_path), "--speed", "--rows", "symmetric 32; symmetric 64", "--repeat", "1"]
+    assert main([*command, "--threads", "1"]) == 0
+    assert capsys.readouterr().out.count(", 1.00 |") >= 2
+
+
+def test_the_profile_names_the_operators(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(folder), str(tmp_path), "--profile", "--rows", "symmetric 32", "--threads", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    times = {line.split("|")[2].strip(): float(line.split("|")[3]) for line in lines}
+    assert {"head", "MatMulNBits", "GroupQueryAttention"} <= times.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--rows", "int2"], "--rows: expected some of fp32; int8 32;"),
+        (["--rows", "int8 32"], "--text: expected a file"),
+    ],
+)
+def test_wrong_options(
+    options: list[str], said: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(folder), str(tmp_path), *options]) == 2
+    assert said in capsys.readouterr().err

@@ -14,6 +14,7 @@ import ctypes
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -86,7 +87,7 @@ LLAMA = ("llama.cpp Q4_0, table Q4_0", "llama.cpp Q4_0", "llama.cpp Q4_K_M")
 
 
 @dataclass
-class Judged:
+class FormatQuality:
     """Quality of one row on the text, and of its answers."""
 
     nats: float = 0.0
@@ -95,7 +96,7 @@ class Judged:
     answers: float = 0.0
 
 
-class Table:
+class FormatTable:
     """The files of one model's table in a folder; what is there is not made again."""
 
     def __init__(self, model: Path, folder: Path, calibration: Path | None, threads: int) -> None:
@@ -175,7 +176,9 @@ class Table:
         return sum(path.stat().st_size for path in self.path(name).iterdir())
 
 
-def judge(table: Table, names: Sequence[str], text: Path, positions: int) -> Iterator[tuple[str, Judged]]:
+def judge(
+    table: FormatTable, names: Sequence[str], text: Path, positions: int
+) -> Iterator[tuple[str, FormatQuality]]:
     """The quality of each row; the first is float32's own."""
     pieces = list(table.pieces(text, positions))
     count = sum(len(piece) - 1 for piece in pieces)
@@ -183,7 +186,7 @@ def judge(table: Table, names: Sequence[str], text: Path, positions: int) -> Ite
     answers: list[list[int]] = []
     prompts = [table.identity.prompt_ids(prompt) for prompt in DEFAULT_PROMPTS]
     for name in (REFERENCE, *names):
-        engine, found = table.engine(name), Judged()
+        engine, found = table.engine(name), FormatQuality()
         chunks = (logits for piece in pieces for logits in teacher_forced(engine, piece))
         for index, (rows, after) in enumerate(chunks):
             if name == REFERENCE:
@@ -225,7 +228,9 @@ def greedy(engine: Engine, prompt: Sequence[int]) -> list[int]:
     return said
 
 
-def speed(table: Table, names: Sequence[str], repeat: int) -> Mapping[str, list[str]]:
+def speed(
+    table: FormatTable, names: Sequence[str], repeat: int, clock: Callable[[], float]
+) -> Mapping[str, list[str]]:
     """Milliseconds of a token by row, at depths 0 and 128: the median of the repetitions, the least, and the
     ratio of the median to the last row's. One repetition of each engine in turn.
     """
@@ -234,7 +239,7 @@ def speed(table: Table, names: Sequence[str], repeat: int) -> Mapping[str, list[
     result: dict[str, list[str]] = {name: [] for name in names}
     for depth in (0, 128):
         tests = [bench.decode(depth) for bench in benches]
-        found = [[1e3 * each / DECODED for each in kept] for kept in repetitions(tests, repeat)]
+        found = [[1e3 * each / DECODED for each in kept] for kept in repetitions(tests, repeat, clock)]
         base = statistics.median(found[-1])
         for name, kept in zip(names, found, strict=True):
             median = statistics.median(kept)
@@ -242,7 +247,7 @@ def speed(table: Table, names: Sequence[str], repeat: int) -> Mapping[str, list[
     return result
 
 
-def profile(table: Table, name: str, tokens: int = 64) -> dict[str, float]:
+def profile(table: FormatTable, name: str, tokens: int = 64) -> dict[str, float]:
     """Milliseconds a token by operator, as ONNX Runtime's profiler counts them; the head by itself."""
     with TemporaryDirectory() as folder:
         options = session_options(table.threads)
@@ -267,7 +272,7 @@ def profile(table: Table, name: str, tokens: int = 64) -> dict[str, float]:
 
 
 def run(args: argparse.Namespace) -> int:
-    table = Table(args.model, args.folder, args.calibration, args.threads)
+    table = FormatTable(args.model, args.folder, args.calibration, args.threads)
     known = [*table.formats, *LLAMA]
     names = [name for name in known if name != REFERENCE]
     if args.rows:
@@ -281,8 +286,9 @@ def run(args: argparse.Namespace) -> int:
                 print(f"| {name} | {kind} | {milliseconds:.2f} |", flush=True)
         return 0
     if args.speed:
+        clock = time.process_time if args.threads == 1 else time.perf_counter
         print("| format | MB | ms at 0: median (least), ratio to the last row | at 128 |\n|---|---|---|---|")
-        for name, cells in speed(table, names, args.repeat).items():
+        for name, cells in speed(table, names, args.repeat, clock).items():
             print(f"| {name} | {table.bytes(name) / 1e6:.1f} | {' | '.join(cells)} |", flush=True)
         return 0
     if args.text is None:
@@ -315,7 +321,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--calibration", type=Path, metavar="FILE", help="UTF-8 text for GPTQ")
     parser.add_argument("--positions", type=int, default=1024, help="ids of the text (default: 1024)")
     parser.add_argument("--rows", help="some of the table, separated by semicolons (default: all)")
-    parser.add_argument("--speed", action="store_true", help="time the rows instead")
+    parser.add_argument(
+        "--speed",
+        action="store_true",
+        help="time the rows instead: elapsed time, or with --threads 1 the processor's",
+    )
     parser.add_argument("--profile", action="store_true", help="time by operator instead (not llama.cpp's)")
     parser.add_argument("--repeat", type=int, default=7, help="repetitions of the timing (default: 7)")
     parser.add_argument("--threads", type=int, default=2)

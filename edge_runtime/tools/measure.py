@@ -69,8 +69,10 @@ def timed(tests: Sequence[Trial], repeat: int) -> list[Figure]:
     ]
 
 
-def repetitions(tests: Sequence[Trial], repeat: int) -> list[list[float]]:
-    """Seconds of each repetition of each test.
+def repetitions(
+    tests: Sequence[Trial], repeat: int, clock: Callable[[], float] = time.perf_counter
+) -> list[list[float]]:
+    """Seconds of each repetition of each test, by `clock`.
 
     Tests run in turn, one repetition of each at a time, so that other load on the device affects all of them
     alike. The first repetition is not counted.
@@ -80,9 +82,9 @@ def repetitions(tests: Sequence[Trial], repeat: int) -> list[list[float]]:
         for test, kept in zip(tests, seconds, strict=True):
             test.prepare()
             time.sleep(REST)
-            before = time.perf_counter()
+            before = clock()
             test.run()
-            kept.append(time.perf_counter() - before)
+            kept.append(clock() - before)
     return [kept for _, *kept in seconds]
 
 

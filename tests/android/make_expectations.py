@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from cloud_anchor.suite.wheel_files import SMOLLM2
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, agreement, fill
@@ -34,7 +35,6 @@ from payload.codecs.compression import zstd_decompress
 from payload.files import write_whole
 from payload.header import seal
 from tests.android import predictive_expectations
-from tests.convert.smollm2 import CACHE, NAME
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens
 from tests.vectors.toy_vocabulary import contract as toy_contract
 
@@ -130,9 +130,9 @@ def tokenizer_vectors(tokenizer: Tokenizer, rng: random.Random) -> dict[str, Any
 
 def smollm2_vectors(work: Path, rng: random.Random) -> dict[str, Any] | None:
     """Ids of 5,000 texts by SmolLM2's tokenizer, as its converted bundle has it; None where its file is not
-    in the cache (`tests/convert/smollm2.py` fetches it).
+    in the cache (tests of its real weights fetch it).
     """
-    file = CACHE / NAME
+    file = SMOLLM2.path
     if not file.is_file() or importlib.util.find_spec("gguf") is None:
         return None
     from convert.gguf_checkpoint import GgufFile

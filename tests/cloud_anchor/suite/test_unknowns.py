@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_anchor.suite import unknowns
@@ -19,6 +19,7 @@ from edge_runtime.bundle.lookup import SHIPPED
 SCORES = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=12)
 
 
+@settings(max_examples=10, deadline=None)  # each draws many resamples
 @given(SCORES, SCORES)
 def test_the_area_is_the_share_of_pairs_in_order(known: list[float], unknown: list[float]) -> None:
     pairs = [(u > k) + (u == k) / 2 for k, u in product(known, unknown)]

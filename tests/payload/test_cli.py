@@ -94,7 +94,7 @@ def test_bench_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "expected a readable text file" in capsys.readouterr().err
     path.write_text('{"prompt": "x"}\n')
     assert main(["bench", str(path)]) == 2
-    assert "line 1: expected a trace" in capsys.readouterr().err
+    assert "line 1: expected a run" in capsys.readouterr().err
     row = {
         "benchmark": "b",
         "index": 1,

@@ -35,6 +35,8 @@ SHOWN = (
     ("description", "easy"),
 )
 """Task and difficulty of each sample, in the order of the app's list."""
+UNSURE = 4
+"""The sample whose payload also says how sure the cloud is."""
 
 
 def main() -> int:
@@ -91,7 +93,7 @@ def sample(pipeline: Pipeline, folder: Path, number: int, family: str, difficult
             best = at
             break
     name = f"{number}-{family}.payload"
-    (folder / name).write_bytes(made[best].payload(pipeline.form))
+    (folder / name).write_bytes(made[best].payload(pipeline.form, confidence=number == UNSURE))
     title = tried[best].prompt.splitlines()[0]
     return {"title": title, "prompt": tried[best].prompt, "file": name}
 

@@ -17,6 +17,9 @@ import pytest
 
 from android_demo import apk, jvm, natives
 from android_demo.errors import BuildError
+from cloud_anchor.suite.real import BUNDLE as SMOLLM2_BUNDLE
+from edge_runtime.bundle.bundle import MANIFEST
+from edge_runtime.engine.prepack import cache_root
 from tests.android.make_expectations import write_expectations
 
 DEMO = jvm.PROJECT
@@ -101,14 +104,25 @@ def test_the_screens_work_and_screenshots_are_written() -> None:
     assert ready.returncode == 0, ready.stdout
     for old in (BUILD / "screenshots").glob("*.png"):
         old.unlink()
-    goals = ("test", "-Dtest=ScreensTest", "-Dsurefire.failIfNoSpecifiedTests=false")
-    ran = jvm.maven(*goals, module="app", options=("-P", "app,screens", "-am"))
+    reports = DEMO / "app" / "target" / "surefire-reports"
+    for old in reports.glob("TEST-*.xml"):
+        old.unlink()
+    smollm2 = cache_root() / "bundles" / SMOLLM2_BUNDLE
+    goals = ("test", "-Dtest=ScreensTest,DownloadTest", "-Dsurefire.failIfNoSpecifiedTests=false")
+    ran = jvm.maven(*goals, module="app", options=("-P", "app,screens", "-am", f"-Dsmollm2={smollm2}"))
     assert ran.returncode == 0, ran.stdout[-6000:]
-    report = next((DEMO / "app" / "target" / "surefire-reports").glob("TEST-*.xml")).read_text()
-    count = re.search(r'<testsuite [^>]*tests="(\d+)"', report)
-    assert count is not None
-    assert int(count[1]) >= 12
+    for suite, least in (("ScreensTest", 16), ("DownloadTest", 5)):
+        report = (reports / f"TEST-inversespec.app.{suite}.xml").read_text()
+        count = re.search(r'<testsuite [^>]*tests="(\d+)"', report)
+        assert count is not None
+        assert int(count[1]) >= least
+        # Only a real model may be absent.
+        assert report.count("<skipped") <= (suite == "ScreensTest" and not (smollm2 / MANIFEST).is_file())
     screenshots = {path.stem for path in (BUILD / "screenshots").glob("*.png")}
     modes = ("light", "dark", "large", "rtl")
     screens = {f"{screen}-{mode}" for screen in ("fill", "models", "bench") for mode in modes}
-    assert screens | {"fill-error", "fill-landscape", "fill-service", "fill-alone"} <= screenshots
+    assert (
+        screens
+        | {"fill-error", "fill-landscape", "fill-service", "fill-alone", "fill-doubt", "models-download"}
+        <= screenshots
+    )

@@ -17,6 +17,7 @@ class App : Application() {
     lateinit var models: ModelsViewModel private set
     lateinit var fill: FillViewModel private set
     lateinit var bench: BenchViewModel private set
+    lateinit var downloads: DownloadViewModel private set
 
     override fun onCreate() {
         super.onCreate()
@@ -28,7 +29,9 @@ class App : Application() {
         models = ModelsViewModel(this, modelThread, fileThread)
         fill = FillViewModel(this, models, modelThread, fileThread)
         bench = BenchViewModel(this, models, modelThread)
+        downloads = DownloadViewModel(this, models, executor("download", Process.THREAD_PRIORITY_BACKGROUND))
         models.start()
+        downloads.start()
     }
 
     private fun executor(name: String, priority: Int): ExecutorService =

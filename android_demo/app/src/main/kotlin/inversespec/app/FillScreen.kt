@@ -41,6 +41,7 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
     private val status = find<TextView>(R.id.status)
     private val answer = find<TextView>(R.id.answer)
     private val notice = find<TextView>(R.id.fill_notice)
+    private val doubt = find<TextView>(R.id.doubt)
     private val statsCard = find<View>(R.id.stats_card)
     private var promptVersion = -1
     private var wasBusy = false
@@ -99,6 +100,8 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
         answer.text = coloured(state.answer)
         notice.isVisible = state.notice != null
         notice.text = state.notice
+        doubt.isVisible = state.doubt != null
+        doubt.text = state.doubt?.let { context.getString(R.string.doubt, it) }
         showStats(state)
         if (state.busy && !wasBusy) view.post(::showAnswer)
         wasBusy = state.busy

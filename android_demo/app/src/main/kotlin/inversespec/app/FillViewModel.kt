@@ -36,7 +36,12 @@ class FillViewModel(
     /** The service that was asked last; null before the first one. */
     val lastService: ServiceSettings?
         get() = preferences.getString(ADDRESS, null)?.let {
-            ServiceSettings(it, preferences.getString(KEY, null), preferences.getBoolean(STREAM, true))
+            ServiceSettings(
+                it,
+                preferences.getString(KEY, null),
+                preferences.getBoolean(STREAM, true),
+                preferences.getBoolean(CONFIDENCE, false),
+            )
         }
 
     /** The user edited the prompt. */
@@ -63,7 +68,7 @@ class FillViewModel(
             return state.update(failed(error))
         }
         preferences.edit().putString(ADDRESS, service.address).putString(KEY, service.key)
-            .putBoolean(STREAM, service.stream).apply()
+            .putBoolean(STREAM, service.stream).putBoolean(CONFIDENCE, service.confidence).apply()
         state.update { FillUiState(prompt = it.prompt, promptVersion = it.promptVersion, service = service) }
     }
 
@@ -126,6 +131,7 @@ class FillViewModel(
                 phase = Phase.LOADING,
                 answer = AnswerText(),
                 stats = null,
+                doubt = null,
                 error = null,
                 received = 0,
                 notice = null,
@@ -141,14 +147,15 @@ class FillViewModel(
                 update { it.copy(phase = Phase.FILLING) }
                 val service = request.service
                 val stats = if (service != null && prompt != null) {
-                    val options = ServiceOptions(stream = service.stream)
+                    val options = ServiceOptions(stream = service.stream, confidence = service.confidence)
                     runtime.answer(client(service), prompt, options, signal) { show(it, ::update) }
                 } else {
                     runtime.fill(request.payload?.bytes, prompt, signal) { show(it, ::update) }
                 }
+                val doubt = stats.service?.doubt ?: request.payload?.header?.extras?.doubt
                 update {
                     val end = if (stats.stop == Stop.CANCELLED) Phase.STOPPED else Phase.DONE
-                    it.copy(phase = end, answer = it.answer.append(stats.tail, Source.FILL), stats = stats)
+                    it.copy(phase = end, answer = it.answer.append(stats.tail, Source.FILL), stats = stats, doubt = doubt)
                 }
             } catch (error: Exception) {
                 update(failed(error))
@@ -191,6 +198,7 @@ class FillViewModel(
         const val ADDRESS = "address"
         const val KEY = "key"
         const val STREAM = "stream"
+        const val CONFIDENCE = "confidence"
 
         /** For how long text that was taken back is shown. */
         const val TAKEN_BACK_MS = 900L

@@ -35,7 +35,7 @@ class MainActivity : Activity(), FillActions, ModelsActions {
         val content = root.requireView<ViewGroup>(R.id.content)
         screens = listOf(
             FillScreen(content, app.fill, this),
-            ModelsScreen(content, app.models, this),
+            ModelsScreen(content, app.models, app.downloads, this),
             BenchScreen(content, app.bench, ::share),
         )
         for (screen in screens) content.addView(screen.view)
@@ -171,20 +171,50 @@ class MainActivity : Activity(), FillActions, ModelsActions {
             setText(R.string.service_stream)
             isChecked = last?.stream ?: true
         }
-        val side = (24 * resources.displayMetrics.density).toInt()
-        val fields = LinearLayout(this).apply {
-            orientation = LinearLayout.VERTICAL
-            setPadding(side, side / 3, side, 0)
-            for (view in listOf(address, key, stream)) addView(view)
+        val confidence = CheckBox(this).apply {
+            setText(R.string.service_confidence)
+            isChecked = last?.confidence ?: false
         }
         replaceDialog(
             AlertDialog.Builder(this)
                 .setTitle(R.string.service_title)
-                .setView(fields)
+                .setView(column(address, key, stream, confidence))
                 .setNegativeButton(R.string.cancel, null)
                 .setPositiveButton(R.string.service_use) { _, _ ->
                     val secret = key.text.toString().trim().ifEmpty { null }
-                    app.fill.useService(ServiceSettings(address.text.toString().trim(), secret, stream.isChecked))
+                    val place = address.text.toString().trim()
+                    app.fill.useService(ServiceSettings(place, secret, stream.isChecked, confidence.isChecked))
+                },
+        )
+    }
+
+    /** The views of a dialog, one below the other. */
+    private fun column(vararg views: View): View {
+        val side = (24 * resources.displayMetrics.density).toInt()
+        return LinearLayout(this).apply {
+            orientation = LinearLayout.VERTICAL
+            setPadding(side, side / 3, side, 0)
+            for (view in views) addView(view)
+        }
+    }
+
+    /** Asks for the address of a model. */
+    override fun enterDownload() {
+        val address = EditText(this).apply {
+            setHint(R.string.download_address)
+            inputType = InputType.TYPE_CLASS_TEXT or InputType.TYPE_TEXT_VARIATION_URI
+        }
+        val unmetered = CheckBox(this).apply {
+            setText(R.string.download_unmetered)
+            isChecked = true
+        }
+        replaceDialog(
+            AlertDialog.Builder(this)
+                .setTitle(R.string.download_title)
+                .setView(column(address, unmetered))
+                .setNegativeButton(R.string.cancel, null)
+                .setPositiveButton(R.string.download) { _, _ ->
+                    app.downloads.download(address.text.toString().trim(), unmetered.isChecked)
                 },
         )
     }

@@ -1,5 +1,6 @@
 package inversespec.app
 
+import android.net.Uri
 import android.view.LayoutInflater
 import android.view.View
 import android.view.ViewGroup
@@ -17,12 +18,15 @@ interface ModelsActions {
     fun chooseZip()
 
     fun chooseFolder()
+
+    fun enterDownload()
 }
 
-/** The installed bundles: select, verify, delete, import. */
+/** The installed bundles: select, verify, delete, import, download. */
 class ModelsScreen(
     parent: ViewGroup,
     private val viewModel: ModelsViewModel,
+    private val downloads: DownloadViewModel,
     private val actions: ModelsActions,
 ) : Screen(parent, R.layout.models) {
     private val list = find<LinearLayout>(R.id.model_list)
@@ -31,15 +35,40 @@ class ModelsScreen(
     private val jobProgress = find<ProgressBar>(R.id.job_progress)
     private val messageCard = find<View>(R.id.models_message_card)
     private val message = find<TextView>(R.id.models_message)
+    private val downloadCard = find<View>(R.id.download_card)
+    private val downloadTitle = find<TextView>(R.id.download_title)
+    private val downloadProgress = find<ProgressBar>(R.id.download_progress)
+    private val download = find<Button>(R.id.download)
     private val imports = listOf(R.id.import_zip, R.id.import_folder).map { find<Button>(it) }
 
     init {
         imports[0].setOnClickListener { actions.chooseZip() }
         imports[1].setOnClickListener { actions.chooseFolder() }
+        download.setOnClickListener { actions.enterDownload() }
+        find<View>(R.id.download_cancel).setOnClickListener { downloads.cancel() }
         find<View>(R.id.job_cancel).setOnClickListener { viewModel.cancelJob() }
     }
 
-    override fun observe() = viewModel.state.observe(::show)
+    override fun observe(): () -> Unit {
+        val ends = listOf(viewModel.state.observe(::show), downloads.state.observe(::showDownload))
+        return { for (end in ends) end() }
+    }
+
+    private fun showDownload(state: ModelDownload?) {
+        downloadCard.isVisible = state != null
+        download.isEnabled = state == null
+        if (state == null) return
+        val host = Uri.parse(state.address).authority.orEmpty()
+        downloadProgress.isVisible = state.running || state.total > 0
+        showProgress(downloadProgress, state.done, state.total)
+        downloadTitle.text = when {
+            state.running && state.total > 0 -> progressLine(host, state.done, state.total)
+            state.running -> host
+            state.problem != null -> context.getString(R.string.download_again, state.problem)
+            state.unmetered -> context.getString(R.string.download_waits_unmetered, host)
+            else -> context.getString(R.string.download_waits, host)
+        }
+    }
 
     private fun show(state: ModelsUiState) {
         val job = state.job
@@ -58,14 +87,17 @@ class ModelsScreen(
     }
 
     private fun showJob(job: FileJob) {
-        jobProgress.isIndeterminate = job.total <= 0
-        if (job.total > 0) {
-            jobProgress.progress = (jobProgress.max * job.done / job.total).toInt()
-            jobTitle.text = context.getString(R.string.job_progress, job.title, bytes(job.done), bytes(job.total))
-        } else {
-            jobTitle.text = job.title
-        }
+        showProgress(jobProgress, job.done, job.total)
+        jobTitle.text = if (job.total > 0) progressLine(job.title, job.done, job.total) else job.title
     }
+
+    private fun showProgress(bar: ProgressBar, done: Long, total: Long) {
+        bar.isIndeterminate = total <= 0
+        if (total > 0) bar.progress = (bar.max * done / total).toInt()
+    }
+
+    private fun progressLine(title: String, done: Long, total: Long): String =
+        context.getString(R.string.job_progress, title, bytes(done), bytes(total))
 
     private fun showBundle(item: View, bundle: InstalledBundle, state: ModelsUiState) {
         val info = bundle.info

@@ -21,7 +21,9 @@ class ModelsViewModel(
     private val fileThread: Executor,
 ) {
     val state = StateHolder(ModelsUiState())
-    private val root = File(context.filesDir, "bundles")
+
+    /** The folder of the installed bundles. */
+    val root = File(context.filesDir, "bundles")
     private val preferences = context.getSharedPreferences("model", Context.MODE_PRIVATE)
     private var cancel = CancelSignal()
     private var runtime: EdgeRuntime? = null
@@ -120,16 +122,21 @@ class ModelsViewModel(
                 fail(error)
             }
             state.update { it.copy(job = null) }
-            // A bundle that was replaced by one of the same name must not stay open.
-            onModelThread { close() }
+            replaced()
         }
     }
 
+    /** A bundle was installed: one of the same name that it has replaced must not stay open. */
+    fun replaced() = onModelThread { close() }
+
     private fun retitle(title: String) = state.update { it.copy(job = it.job?.copy(title = title)) }
 
-    private fun show(message: String) = state.update { it.copy(message = message, failed = false) }
+    /** Shows the outcome of an operation. */
+    fun show(message: String) = state.update { it.copy(message = message, failed = false) }
 
-    private fun fail(error: Throwable) {
+    fun clearMessage() = state.update { it.copy(message = null) }
+
+    fun fail(error: Throwable) {
         val message = context.errorMessage(error)
         state.update { it.copy(message = message, failed = true) }
     }

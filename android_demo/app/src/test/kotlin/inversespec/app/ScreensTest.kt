@@ -13,6 +13,7 @@ import android.widget.LinearLayout
 import android.widget.TextView
 import com.sun.net.httpserver.HttpExchange
 import com.sun.net.httpserver.HttpServer
+import inversespec.edge.Payloads
 import java.io.ByteArrayInputStream
 import java.io.ByteArrayOutputStream
 import java.io.File
@@ -23,13 +24,16 @@ import java.util.Base64
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.Executors
 import java.util.concurrent.TimeUnit
+import java.util.zip.Deflater
 import java.util.zip.ZipEntry
 import java.util.zip.ZipOutputStream
 import org.junit.After
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
 import org.junit.Assert.assertNotEquals
+import org.junit.Assert.assertNull
 import org.junit.Assert.assertTrue
+import org.junit.Assume.assumeTrue
 import org.junit.Before
 import org.junit.Test
 import org.junit.runner.RunWith
@@ -186,7 +190,7 @@ class ScreensTest {
         val server = HttpServer.create(InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0)
         server.executor = Executors.newCachedThreadPool()
         server.createContext("/v1/") { exchange ->
-            exchange.requestBody.readBytes()
+            exchange.setAttribute(BODY, exchange.requestBody.readBytes().toString(Charsets.UTF_8))
             try {
                 exchange.use(respond)
             } catch (closed: IOException) {
@@ -237,9 +241,7 @@ class ScreensTest {
             val event = "event: payload\ndata: {\"payload\": \"$payload\", \"delta\": false}\n\n"
             exchange.responseBody.write((event + "event: done\ndata: {}\n\n").toByteArray())
         }) { url ->
-            robot.tap(R.id.open_service)
-            val frame = ShadowDialog.getLatestDialog().findViewById<ViewGroup>(android.R.id.custom)!!
-            val fields = frame.getChildAt(0) as ViewGroup
+            val fields = serviceFields(robot)
             (fields.getChildAt(0) as EditText).setText(url)
             (fields.getChildAt(1) as EditText).setText("secret")
             assertTrue((fields.getChildAt(2) as CheckBox).isChecked)
@@ -264,6 +266,61 @@ class ScreensTest {
             assertFalse(robot.isShown(R.id.fill_notice))
             robot.screenshot("fill-service")
         }
+    }
+
+    /** The fields of the dialog that asks for a service: address, key, stream, confidence. */
+    private fun serviceFields(robot: AppRobot): ViewGroup {
+        robot.tap(R.id.open_service)
+        return ShadowDialog.getLatestDialog().findViewById<ViewGroup>(android.R.id.custom)!!.getChildAt(0) as ViewGroup
+    }
+
+    @Test
+    fun `doubt is shown with an answer whose payload carries it, and is asked for`() {
+        val unsure = AppRobot.samples().last()
+        val robot = start()
+        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        assertFalse("the first sample does not say", robot.isShown(R.id.doubt))
+        val line = robot.activity.getString(R.string.doubt, Payloads.peek(AppRobot.bytes(unsure)).extras.doubt!!)
+
+        robot.app.fill.openSample(unsure)
+        robot.waitFor(Phase.IDLE)
+        robot.tap(R.id.go)
+        robot.waitFor(Phase.DONE)
+        assertTrue(robot.isShown(R.id.doubt))
+        assertEquals(line, robot.text(R.id.doubt))
+        robot.screenshot("fill-doubt")
+
+        val bodies = ArrayList<String>()
+        service({ exchange ->
+            bodies += exchange.getAttribute(BODY) as String
+            exchange.responseHeaders["Content-Type"] = "application/octet-stream"
+            exchange.sendResponseHeaders(200, 0)
+            exchange.responseBody.write(AppRobot.bytes(if (bodies.size == 1) unsure else AppRobot.samples().first()))
+        }) { url ->
+            val fields = serviceFields(robot)
+            (fields.getChildAt(0) as EditText).setText(url)
+            (fields.getChildAt(2) as CheckBox).isChecked = false
+            assertFalse("2 bits a token only if asked", (fields.getChildAt(3) as CheckBox).isChecked)
+            (fields.getChildAt(3) as CheckBox).isChecked = true
+            robot.tapDialog(AlertDialog.BUTTON_POSITIVE)
+            robot.tap(R.id.go)
+            robot.waitFor(Phase.DONE)
+            assertEquals(line, robot.text(R.id.doubt))
+
+            val remembered = serviceFields(robot)
+            assertTrue((remembered.getChildAt(3) as CheckBox).isChecked)
+            (remembered.getChildAt(3) as CheckBox).isChecked = false
+            robot.tapDialog(AlertDialog.BUTTON_POSITIVE)
+            robot.app.fill.setPrompt(AppRobot.samples().first().prompt)
+            robot.settle()
+            robot.tap(R.id.go)
+            robot.waitFor(Phase.DONE)
+            assertFalse(robot.isShown(R.id.doubt))
+        }
+        assertTrue(bodies[0], "\"confidence\": true" in bodies[0])
+        assertFalse(bodies[1], "confidence" in bodies[1])
     }
 
     @Test
@@ -371,6 +428,53 @@ class ScreensTest {
         robot.waitFor(Phase.DONE)
     }
 
+    @Test
+    fun `SmolLM2 is imported, selected and answers`() {
+        val real = System.getProperty("smollm2").orEmpty()
+        assumeTrue("no converted bundle of SmolLM2 is given", File(real, "bundle.json").isFile)
+        val robot = start()
+        robot.tap(R.id.tab_models)
+        robot.waitFor("the built-in model") { robot.app.models.state.value.installed.isNotEmpty() }
+        val archive = File.createTempFile("smollm2", ".zip")
+        try {
+            ZipOutputStream(archive.outputStream().buffered()).use { zip ->
+                zip.setLevel(Deflater.NO_COMPRESSION)
+                for (file in File(real).walk().filter { it.isFile }) {
+                    zip.putNextEntry(ZipEntry(file.relativeTo(File(real)).path))
+                    file.inputStream().use { it.copyTo(zip) }
+                }
+            }
+            val uri = Uri.parse("content://files/smollm2.zip")
+            shadowOf(robot.app.contentResolver).registerInputStream(uri, archive.inputStream())
+            robot.app.models.importZip(uri)
+            robot.waitFor("the import") { robot.app.models.state.value.let { it.job == null && it.message != null } }
+        } finally {
+            archive.delete()
+        }
+        assertFalse("${robot.app.models.state.value.message}", robot.app.models.state.value.failed)
+        robot.waitFor("the list") { robot.app.models.state.value.installed.size == 2 }
+        val imported = robot.app.models.state.value.installed.single { !it.builtIn }
+        assertNull(imported.problem)
+        val smallest = imported.info!!.variants.minByOrNull { it.bytes }!!
+        robot.app.models.select(imported, smallest.name)
+        robot.waitFor("the selection") { robot.app.models.state.value.installed.any { it.inUse && !it.builtIn } }
+        robot.settle()
+        robot.screenshot("models-smollm2")
+
+        robot.tap(R.id.tab_fill)
+        robot.tap(R.id.payload_clear)
+        robot.app.fill.setPrompt("What is the capital of France?")
+        robot.settle()
+        robot.tap(R.id.go)
+        robot.duringAnswer { assertTrue(robot.app.fill.state.value.answer.edgeTokens > 0) }
+        robot.waitFor("the answer") {
+            robot.app.fill.state.value.let { it.phase == Phase.DONE || "Paris" in it.answer.text }
+        }
+        assertTrue(robot.app.fill.state.value.answer.text, "Paris" in robot.app.fill.state.value.answer.text)
+        robot.app.fill.stop()
+        robot.waitFor("the end") { !robot.app.fill.state.value.busy }
+    }
+
     private fun zip(change: (String, ByteArray) -> ByteArray): ByteArray {
         val root = File(System.getProperty("bundle"))
         val out = ByteArrayOutputStream()
@@ -416,5 +520,9 @@ class ScreensTest {
         robot.screenshot("bench-dark")
         robot.tap(R.id.tab_models)
         robot.screenshot("models-dark")
+    }
+
+    private companion object {
+        const val BODY = "body"
     }
 }

@@ -113,7 +113,13 @@ class ServiceClient(
         } else {
             "fraction" to options.fractions.firstOrNull()
         }
-        return openFeed(prompt, listOf("contract" to contract, share, "codec" to codec?.label), options.stream)
+        val fields = listOf(
+            "contract" to contract,
+            share,
+            "codec" to codec?.label,
+            "confidence" to true.takeIf { options.confidence }, // services of earlier versions do not know it
+        )
+        return openFeed(prompt, fields, options.stream)
     }
 
     private fun openFeed(prompt: String, fields: List<Pair<String, Any?>>, stream: Boolean): PayloadFeed {
@@ -202,7 +208,7 @@ class ServiceClient(
 
         private fun json(value: Any?): String = when (value) {
             is List<*> -> value.joinToString(", ", "[", "]", transform = ::json)
-            is Number -> value.toString()
+            is Number, is Boolean -> value.toString()
             else -> Json.quote(value.toString())
         }
     }

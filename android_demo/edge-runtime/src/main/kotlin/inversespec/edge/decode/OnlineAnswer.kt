@@ -132,7 +132,8 @@ internal class OnlineAnswer(
 
     private fun arrived(received: ReceivedPayload) {
         base = Base(received.data, anchors)
-        report = report.copy(payloadBytes = report.payloadBytes + received.data.size)
+        val doubt = openPayload(received.data).header.extras.doubt
+        report = report.copy(payloadBytes = report.payloadBytes + received.data.size, doubt = doubt)
         onEvent(PayloadReceived(received.data.size, anchors.size))
     }
 

@@ -1,11 +1,12 @@
 """`make aar`: the library as an Android archive in a Maven repository of plain files, without Gradle.
 
-Responsible for the archive, its POM, sources and documentation beside it, their checksums and the layout that
-`mavenLocal` and a static web server share; and for the dump of the public API that changes are compared with.
-Not responsible for compiling (Maven runs first) or for apps (see `apk`).
+Responsible for the archive, its POM, sources and documentation beside it, the jar for coroutines, their
+checksums and the layout that `mavenLocal` and a static web server share; and for the dump of the public API
+that changes are compared with. Not responsible for compiling (Maven runs first) or for apps (see `apk`).
 
     android_demo/build/maven/inversespec/edge-runtime/maven-metadata.xml
     .../0.1.0/edge-runtime-0.1.0.aar .pom -sources.jar -javadoc.jar, each with .md5 .sha1 .sha256
+    android_demo/build/maven/inversespec/edge-runtime-coroutines/0.1.0/ .jar .pom -sources.jar
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TARGET = LIBRARY / "target"
 SOURCES = LIBRARY / "src" / "main" / "kotlin"
 REPOSITORY = HERE / "build" / "maven"
 API = LIBRARY / "api.txt"
-GROUP, ARTIFACT = "inversespec", "edge-runtime"
+GROUP, ARTIFACT, COROUTINES = "inversespec", "edge-runtime", "edge-runtime-coroutines"
 API_PACKAGE = "inversespec/edge/"
 """The package whose public classes are the API; those below it are the library's own."""
 
@@ -46,41 +47,79 @@ def pom_property(name: str) -> str:
 
 VERSION = pom_property("version")
 
-POM = f"""<?xml version="1.0" encoding="UTF-8"?>
+
+def dependency(group: str, artifact: str, version: str, kind: str = "jar", scope: str = "compile") -> str:
+    """The element of a POM for a dependency."""
+    return f"""    <dependency>
+      <groupId>{group}</groupId>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>
+      <type>{kind}</type>
+      <scope>{scope}</scope>
+    </dependency>"""
+
+
+def pom(artifact: str, packaging: str, name: str, description: str, dependencies: Sequence[str]) -> str:
+    """The POM of an artifact of this group and version."""
+    listed = "\n".join(dependencies)
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
          xsi:schemaLocation="http://maven.apache.org/POM/4.0.0 http://maven.apache.org/xsd/maven-4.0.0.xsd">
   <modelVersion>4.0.0</modelVersion>
   <groupId>{GROUP}</groupId>
-  <artifactId>{ARTIFACT}</artifactId>
+  <artifactId>{artifact}</artifactId>
   <version>{VERSION}</version>
-  <packaging>aar</packaging>
-  <name>Inverse speculation: edge runtime</name>
-  <description>Payloads of anchors to text on a phone, with ONNX Runtime.</description>
+  <packaging>{packaging}</packaging>
+  <name>{name}</name>
+  <description>{description}</description>
   <licenses>
     <license><name>MIT</name></license>
   </licenses>
   <dependencies>
-    <dependency>
-      <groupId>org.jetbrains.kotlin</groupId>
-      <artifactId>kotlin-stdlib</artifactId>
-      <version>{pom_property("kotlin.version")}</version>
-      <scope>compile</scope>
-    </dependency>
-    <dependency>
-      <groupId>com.microsoft.onnxruntime</groupId>
-      <artifactId>onnxruntime-android</artifactId>
-      <version>{pom_property("onnxruntime.version")}</version>
-      <type>aar</type>
-      <scope>runtime</scope>
-    </dependency>
+{listed}
   </dependencies>
 </project>
 """
 
-METADATA = f"""<?xml version="1.0" encoding="UTF-8"?>
+
+KOTLIN = dependency("org.jetbrains.kotlin", "kotlin-stdlib", pom_property("kotlin.version"))
+POM = pom(
+    ARTIFACT,
+    "aar",
+    "Inverse speculation: edge runtime",
+    "Payloads of anchors to text on a phone, with ONNX Runtime.",
+    [
+        KOTLIN,
+        dependency(
+            "com.microsoft.onnxruntime",
+            "onnxruntime-android",
+            pom_property("onnxruntime.version"),
+            "aar",
+            "runtime",
+        ),
+    ],
+)
+COROUTINES_POM = pom(
+    COROUTINES,
+    "jar",
+    "Inverse speculation: edge runtime for coroutines",
+    "The edge runtime as Flow and suspend functions.",
+    [
+        dependency(GROUP, ARTIFACT, VERSION, "aar"),
+        KOTLIN,
+        dependency(
+            "org.jetbrains.kotlinx", "kotlinx-coroutines-core-jvm", pom_property("coroutines.version")
+        ),
+    ],
+)
+
+
+def metadata(artifact: str) -> str:
+    """The list of an artifact's versions, of which there is one."""
+    return f"""<?xml version="1.0" encoding="UTF-8"?>
 <metadata>
   <groupId>{GROUP}</groupId>
-  <artifactId>{ARTIFACT}</artifactId>
+  <artifactId>{artifact}</artifactId>
   <versioning>
     <latest>{VERSION}</latest>
     <release>{VERSION}</release>
@@ -90,6 +129,7 @@ METADATA = f"""<?xml version="1.0" encoding="UTF-8"?>
   </versioning>
 </metadata>
 """
+
 
 AAR_METADATA = "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=26\n"
 
@@ -141,22 +181,32 @@ def archive() -> bytes:
     )
 
 
-def publish(repository: Path = REPOSITORY) -> Path:
-    """Writes the repository anew and returns the folder of the version; raises BuildError."""
-    base = f"{ARTIFACT}-{VERSION}"
-    files = {
-        f"{base}.aar": archive(),
-        f"{base}.pom": POM.encode(),
-        f"{base}-sources.jar": zipped(folder_files(SOURCES, "*.kt")),
-        f"{base}-javadoc.jar": zipped(folder_files(TARGET / "dokkaJavadoc")),
+def publish(repository: Path = REPOSITORY) -> list[Path]:
+    """Writes both artifacts anew and returns the folders of their version; raises BuildError."""
+    coroutines = HERE / COROUTINES
+    library = {
+        ".aar": archive(),
+        ".pom": POM.encode(),
+        "-sources.jar": zipped(folder_files(SOURCES, "*.kt")),
+        "-javadoc.jar": zipped(folder_files(TARGET / "dokkaJavadoc")),
     }
-    root = repository / GROUP / ARTIFACT
+    flows = {
+        ".jar": classes_jar(coroutines / "target" / f"{COROUTINES}-{VERSION}.jar"),
+        ".pom": COROUTINES_POM.encode(),
+        "-sources.jar": zipped(folder_files(coroutines / "src" / "main" / "kotlin", "*.kt")),
+    }
+    return [_publish(repository, ARTIFACT, library), _publish(repository, COROUTINES, flows)]
+
+
+def _publish(repository: Path, artifact: str, files: Mapping[str, bytes]) -> Path:
+    """files: by the end of their names."""
+    root = repository / GROUP / artifact
     shutil.rmtree(root, ignore_errors=True)
     folder = root / VERSION
     folder.mkdir(parents=True)
-    for name, data in files.items():
-        _write(folder / name, data)
-    _write(root / "maven-metadata.xml", METADATA.encode())
+    for end, data in files.items():
+        _write(folder / f"{artifact}-{VERSION}{end}", data)
+    _write(root / "maven-metadata.xml", metadata(artifact).encode())
     return folder
 
 
@@ -247,10 +297,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.step == "api":
             check_api(write=args.write)
         else:
-            folder = publish()
-            for path in sorted(folder.glob("*.aar")) + sorted(folder.glob("*.jar")):
-                print(f"{path.stat().st_size:>10,} {path.name}")
-            print(f'implementation("{GROUP}:{ARTIFACT}:{VERSION}") from {REPOSITORY}')
+            for folder in publish():
+                for path in sorted(folder.glob("*.aar")) + sorted(folder.glob("*.jar")):
+                    print(f"{path.stat().st_size:>10,} {path.name}")
+                print(f'implementation("{GROUP}:{folder.parent.name}:{VERSION}") from {REPOSITORY}')
         return 0
 
     return run_command("aar", run)

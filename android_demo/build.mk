@@ -38,10 +38,11 @@ apk-test: apk $(VENV)/dev.stamp
 # The library as an Android archive in a Maven repository of plain files, $(ANDROID_BUILD)/maven, with its API compared.
 .PHONY: aar aar-test
 aar: $(VENV)/cloud.stamp
-	$(MVN) -P docs -pl edge-runtime -Dmaven.test.skip package dokka:javadoc
+	$(MVN) -P docs -pl edge-runtime,edge-runtime-coroutines -Dmaven.test.skip package
+	$(MVN) -P docs -pl edge-runtime dokka:javadoc
 	$(RUN) -m android_demo.aar publish
 	$(RUN) -m android_demo.aar api
 
-# A consumer that Maven resolves from that repository, compiled and run.
+# Consumers that Maven resolves from that repository, compiled and run: with callbacks and with coroutines.
 aar-test: aar $(VENV)/dev.stamp
 	AAR_TESTS=1 $(RUN) -m pytest tests/android/test_aar.py

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from android_demo import aar, jvm
+from android_demo import aar, apk, jvm
 from android_demo.errors import BuildError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
@@ -46,6 +46,19 @@ fun main(args: Array<String>) {
 }
 """
 
+COROUTINES_CONSUMER = """
+import inversespec.edge.coroutines.EdgeModel
+import inversespec.edge.coroutines.complete
+import java.io.File
+import kotlinx.coroutines.runBlocking
+
+fun main(args: Array<String>) = runBlocking {
+    EdgeModel.open(File(args[0])).use { model ->
+        print(model.fill(File(args[1]).readBytes(), args[2]).complete().text)
+    }
+}
+"""
+
 CONSUMER_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>consumer</groupId><artifactId>consumer</artifactId><version>1</version>
@@ -54,8 +67,8 @@ CONSUMER_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   </repositories>
   <dependencies>
     <dependency>
-      <groupId>{aar.GROUP}</groupId><artifactId>{aar.ARTIFACT}</artifactId><version>{aar.VERSION}</version>
-      <type>aar</type>
+      <groupId>{aar.GROUP}</groupId><artifactId>{{artifact}}</artifactId><version>{aar.VERSION}</version>
+      <type>{{kind}}</type>
       <!-- A desktop has other natives. -->
       <exclusions>
         <exclusion><groupId>com.microsoft.onnxruntime</groupId><artifactId>onnxruntime-android</artifactId></exclusion>
@@ -97,26 +110,38 @@ def test_what_has_not_been_built_is_named(tmp_path: Path) -> None:
 
 
 def test_the_pom_names_the_versions_that_are_tested() -> None:
-    root = ElementTree.fromstring(aar.POM.partition("?>")[2])
-    assert root.findtext(f"{POM}packaging") == "aar"
-    found = {
-        each.findtext(f"{POM}artifactId"): (
-            each.findtext(f"{POM}version"),
-            each.findtext(f"{POM}type"),
-            each.findtext(f"{POM}scope"),
-        )
-        for each in root.iter(f"{POM}dependency")
-    }
+    kotlin = (aar.pom_property("kotlin.version"), "jar", "compile")
+    packaging, found = dependencies(aar.POM)
+    assert packaging == "aar"
     assert found == {
-        "kotlin-stdlib": (aar.pom_property("kotlin.version"), None, "compile"),
+        "kotlin-stdlib": kotlin,
         "onnxruntime-android": (aar.pom_property("onnxruntime.version"), "aar", "runtime"),
     }
+    packaging, found = dependencies(aar.COROUTINES_POM)
+    assert packaging == "jar"
+    assert found == {
+        "edge-runtime": (aar.VERSION, "aar", "compile"),
+        "kotlin-stdlib": kotlin,
+        "kotlinx-coroutines-core-jvm": (aar.pom_property("coroutines.version"), "jar", "compile"),
+    }
+
+
+def dependencies(pom: str) -> tuple[str | None, dict[str | None, tuple[str | None, ...]]]:
+    """Packaging of a POM, and version, type and scope of each dependency."""
+    root = ElementTree.fromstring(pom.partition("?>")[2])
+    parts = ("version", "type", "scope")
+    found = {
+        each.findtext(f"{POM}artifactId"): tuple(each.findtext(POM + part) for part in parts)
+        for each in root.iter(f"{POM}dependency")
+    }
+    return root.findtext(f"{POM}packaging"), found
 
 
 def test_the_guides_and_the_example_name_this_version() -> None:
     line = f"{aar.GROUP}:{aar.ARTIFACT}:{aar.VERSION}"
     guide = (jvm.PROJECT / "EMBED.md").read_text(encoding="utf-8")
     assert guide.split("```")[1].split("\n")[1].startswith(f'implementation("{line}")')
+    assert f'implementation("{aar.GROUP}:{aar.COROUTINES}:{aar.VERSION}")' in guide
     assert f"onnxruntime-android {aar.pom_property('onnxruntime.version')}" in guide
     versions = (jvm.PROJECT / "gradle" / "gradle" / "libs.versions.toml").read_text(encoding="utf-8")
     assert f'edge-runtime = "{aar.VERSION}"' in versions
@@ -138,6 +163,12 @@ def test_the_archive_keeps_and_demands_what_the_app_does() -> None:
     assert least == "26"
 
 
+def test_the_app_asks_for_the_two_permissions_that_its_package_is_checked_for() -> None:
+    asked = ElementTree.parse(apk.MANIFEST).getroot().findall("uses-permission")
+    assert [value for each in asked for value in each.attrib.values()] == list(apk.PERMISSIONS)
+    assert {name.rpartition(".")[2] for name in apk.PERMISSIONS} == {"INTERNET", "ACCESS_NETWORK_STATE"}
+
+
 @built
 def test_the_repository_has_every_part_with_its_checksums() -> None:
     assert {path.name for path in VERSION_FOLDER.iterdir() if path.suffix in (".aar", ".pom", ".jar")} == {
@@ -146,7 +177,15 @@ def test_the_repository_has_every_part_with_its_checksums() -> None:
         f"{BASE}-sources.jar",
         f"{BASE}-javadoc.jar",
     }
-    files = [*VERSION_FOLDER.iterdir(), VERSION_FOLDER.parent / "maven-metadata.xml"]
+    flows = aar.REPOSITORY / aar.GROUP / aar.COROUTINES / aar.VERSION
+    assert {path.name for path in flows.iterdir() if path.suffix in (".aar", ".pom", ".jar")} == {
+        f"{aar.COROUTINES}-{aar.VERSION}{end}" for end in (".jar", ".pom", "-sources.jar")
+    }
+    assert "inversespec/edge/coroutines/EdgeModel.kt" in contents(
+        flows / f"{aar.COROUTINES}-{aar.VERSION}-sources.jar"
+    )
+    folders = (VERSION_FOLDER, flows)
+    files = [path for folder in folders for path in (*folder.iterdir(), folder.parent / "maven-metadata.xml")]
     for path in files:
         if path.suffix in (".md5", ".sha1", ".sha256"):
             continue
@@ -188,11 +227,20 @@ def java(*arguments: str, cwd: Path) -> str:
 
 
 @built
-def test_a_consumer_resolves_compiles_and_fills(tmp_path: Path) -> None:
-    # The copy that an earlier build has left in Maven's own repository.
-    shutil.rmtree(Path.home() / ".m2" / "repository" / aar.GROUP / aar.ARTIFACT, ignore_errors=True)
-    (tmp_path / "pom.xml").write_text(CONSUMER_POM.format(url=aar.REPOSITORY.as_uri()))
-    (tmp_path / "Consumer.kt").write_text(CONSUMER)
+@pytest.mark.parametrize(
+    ("artifact", "kind", "source"),
+    [(aar.ARTIFACT, "aar", CONSUMER), (aar.COROUTINES, "jar", COROUTINES_CONSUMER)],
+    ids=["callbacks", "coroutines"],
+)
+def test_a_consumer_resolves_compiles_and_fills(
+    tmp_path: Path, artifact: str, kind: str, source: str
+) -> None:
+    # The copies that an earlier build has left in Maven's own repository.
+    for name in (aar.ARTIFACT, aar.COROUTINES):
+        shutil.rmtree(Path.home() / ".m2" / "repository" / aar.GROUP / name, ignore_errors=True)
+    pom = CONSUMER_POM.format(url=aar.REPOSITORY.as_uri(), artifact=artifact, kind=kind)
+    (tmp_path / "pom.xml").write_text(pom)
+    (tmp_path / "Consumer.kt").write_text(source)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]

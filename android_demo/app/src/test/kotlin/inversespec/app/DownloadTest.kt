@@ -5,6 +5,7 @@ import android.app.job.JobInfo
 import android.app.job.JobParameters
 import android.app.job.JobScheduler
 import android.net.NetworkCapabilities
+import android.view.View
 import android.view.ViewGroup
 import android.widget.CheckBox
 import android.widget.EditText
@@ -140,7 +141,7 @@ class DownloadTest {
         deleteInstalled()
         ask(address, unmetered = false)
         assertTrue(robot.text(R.id.download_title), "Waiting" in robot.text(R.id.download_title))
-        assertFalse(robot.activity.findViewById<android.view.View>(R.id.download)!!.isEnabled)
+        assertFalse(robot.activity.findViewById<View>(R.id.download)!!.isEnabled)
 
         val service = newService()
         assertTrue(service.onStartJob(parameters()))
@@ -149,6 +150,7 @@ class DownloadTest {
         assertTrue(robot.text(R.id.download_title), " of " in robot.text(R.id.download_title))
         robot.screenshot("models-download")
         assertTrue("the system has to run it again", service.onStopJob(parameters()))
+        released.countDown() // a desktop's connection waits for its read, where a phone's is closed
         robot.settle()
         assertTrue(robot.text(R.id.download_title), "Waiting" in robot.text(R.id.download_title))
         assertFalse("ended by the system, not by itself", shadowOf(service).isJobFinished)
@@ -240,7 +242,7 @@ class DownloadTest {
         assertFalse(shadowOf(refused).isRescheduleNeeded)
         assertTrue(robot.text(R.id.models_message), "404" in robot.text(R.id.models_message))
         assertNull(robot.app.downloads.state.value)
-        assertTrue(robot.activity.findViewById<android.view.View>(R.id.download)!!.isEnabled)
+        assertTrue(robot.activity.findViewById<View>(R.id.download)!!.isEnabled)
     }
 
     @Test

@@ -33,7 +33,7 @@ $(ANDROID_BUILD)/tools.classpath: $(ANDROID)/tools/pom.xml
 
 # Tests of the APK, of its dex on a JVM, and of its screens; screenshots are written to $(ANDROID_BUILD)/screenshots.
 apk-test: apk $(VENV)/dev.stamp
-	APK_TESTS=1 $(RUN) -m pytest tests/android/test_app.py
+	APK_TESTS=1 $(RUN) -m pytest tests/android/test_jvm.py tests/android/test_app.py
 
 # The library as an Android archive in a Maven repository of plain files, $(ANDROID_BUILD)/maven, with its API compared.
 .PHONY: aar aar-test

@@ -31,9 +31,10 @@ $(ANDROID_BUILD)/tools.classpath: $(ANDROID)/tools/pom.xml
 	mvn --batch-mode --quiet --file $< dependency:build-classpath
 	touch $@
 
-# Tests of the APK, of its dex on a JVM, and of its screens; screenshots are written to $(ANDROID_BUILD)/screenshots.
-apk-test: apk $(VENV)/dev.stamp
-	APK_TESTS=1 $(RUN) -m pytest tests/android/test_jvm.py tests/android/test_app.py
+# Tests of the library on a JVM, of its archive, of the APK, its dex and its screens; screenshots are written to
+# $(ANDROID_BUILD)/screenshots.
+apk-test: apk aar $(VENV)/dev.stamp
+	APK_TESTS=1 AAR_TESTS=1 $(RUN) -m pytest tests/android
 
 # The library as an Android archive in a Maven repository of plain files, $(ANDROID_BUILD)/maven, with its API compared.
 .PHONY: aar aar-test

@@ -15,6 +15,8 @@ from hypothesis import settings
 
 REASON = "starts a child process: under qemu's user emulation that would be the host's own Python"
 
+STATISTICAL = "draws thousands of texts: minutes under emulation, and the arithmetic is the host's"
+
 settings.register_profile("emulated", max_examples=10, deadline=None, derandomize=True)
 settings.load_profile("emulated")
 
@@ -30,3 +32,9 @@ def no_child_processes() -> Any:
         patch.setattr(os, "fork", _skip)
         patch.setattr(os, "posix_spawn", _skip)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("statistical"):
+            item.add_marker(pytest.mark.skip(reason=STATISTICAL))

@@ -157,6 +157,7 @@ def most_variation(expected: dict[tuple[int, ...], float], count: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.statistical
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_distribution_is_the_targets_own(drafter: str, sampling: Sampling) -> None:
@@ -173,6 +174,7 @@ def test_temperature_0_is_the_greedy_text(drafter: str | None) -> None:
     assert draw(GREEDY, made, 50) == {answer: 50}
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("mistake", ["everything is accepted", "what is refused is drawn from p"])
 def test_a_wrong_rule_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(self: Acceptance, p: Distribution, drafted: int, odds: Distribution | None) -> int:

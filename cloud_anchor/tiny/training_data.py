@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from cloud_anchor.tiny import drills
 from cloud_anchor.tiny.shapes import MASK
 from cloud_anchor.tiny.tasks import FAMILIES, Draw
+from cloud_anchor.tiny.vocabulary import id_of
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Batches:
             tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
         ]
         self._equals = tokenizer.token_to_id("Ġ=")
-        self._im_end, self._end_of_text = (tokenizer.token_to_id(t) for t in ("<|im_end|>", "<|endoftext|>"))
+        self._im_end, self._end_of_text = (id_of(tokenizer, t) for t in ("<|im_end|>", "<|endoftext|>"))
 
     def at(self, step: int, tokens: int, mix: Mix = MASKED) -> TrainingBatch:
         """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""

@@ -76,6 +76,14 @@ def train_on(texts: Iterable[str], size: int) -> Tokenizer:
     return tokenizer
 
 
+def id_of(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token that the tokenizer must have. Raises KeyError where it has none."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise KeyError(token)
+    return int(found)
+
+
 def config() -> dict[str, Any]:
     """`tokenizer_config.json`, as transformers reads it."""
     return {

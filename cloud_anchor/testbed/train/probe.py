@@ -18,6 +18,7 @@ from transformers import Qwen2ForCausalLM
 from cloud_anchor.testbed.grading import is_correct
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.train import Trainer
+from cloud_anchor.tiny.vocabulary import id_of
 
 STEPS = 1000
 """Training steps between two evaluations."""
@@ -63,7 +64,7 @@ def probe(trainer: Trainer, tokenizer: Tokenizer, questions: Sequence[Problem]) 
     that its first pass has at their places, over answers whose reference has 60 tokens or more."""
     model = trainer.averaged().eval()
     masked = trainer.step > trainer.recipe.causal_steps
-    end = tokenizer.token_to_id("<|im_end|>")
+    end = id_of(tokenizer, "<|im_end|>")
     right: dict[str, list[bool]] = defaultdict(list)
     first: list[float] = []
     for problem in questions:

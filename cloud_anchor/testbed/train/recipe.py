@@ -66,15 +66,15 @@ CAUSAL_NAME = "testbed-causal"
 TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=9_500,
-        causal_steps=3_000,
+        steps=6_000,
+        causal_steps=2_500,
         knows=True,
         causal_tokens=8192,
         masked_tokens=8192,
         diffusion=True,
         causal_name=CAUSAL_NAME,
     ),
-    "testbed-qwen": TrainingRecipe("testbed-qwen", steps=3_000, causal_steps=3_000, knows=False),
+    "testbed-qwen": TrainingRecipe("testbed-qwen", steps=2_200, causal_steps=2_200, knows=False),
 }
 
 _SHARES = {

@@ -1,6 +1,7 @@
 """Sampler benchmark: `python -m cloud_anchor.suite.sampler_bench`, with the plain sampler in the same run.
 
 The plain sampler runs one prompt at a time, computes all positions' logits and sorts the whole vocabulary.
+With an edge model the steps of a guided commit rule are timed beside those of a confidence threshold.
 Responsible for timing steps and counting their arithmetic. Not responsible for the quality of answers (see
 `runner`).
 """
@@ -19,16 +20,23 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.distributions import Categorical
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, load_model, random_model
 from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.model.families import QWEN_HALF_B
 from cloud_anchor.model.prompt_form import prompt_form
-from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
+from cloud_anchor.sampling.guide import Guide, Span, SpanScores
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
 from cloud_anchor.tiny.tasks import held_out_problems
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.bundle.lookup import find_bundles
+from edge_runtime.engine.ort_engine import OrtEngine
 from payload.cli import run_command
 
 EPILOG = """examples:
@@ -39,11 +47,20 @@ EPILOG = """examples:
   python -m cloud_anchor.suite.sampler_bench --model tiny --held-out --steps 128 \\
       --stop complete --batch 8 --prompts 32
 
-  # Dream-7B's shape with random weights, on a GPU
+  # what a guided step costs beside a plain one
+  python -m cloud_anchor.suite.sampler_bench --model tiny --edge tiny-qwen --no-plain --batch 1 8
+
+  # Dream-7B's shape with random weights, on a GPU; guided by Qwen2.5-0.5B's shape
   python -m cloud_anchor.suite.sampler_bench --random-7b --canvas 256 --batch 1 8 32 128
+  python -m cloud_anchor.suite.sampler_bench --random-7b --edge random-0.5b --no-plain --batch 1 8
 """
 
 T = TypeVar("T")
+
+RANDOM_EDGE = "random-0.5b"
+SURE = 1.0
+"""Commit probability of the steps that are compared with and without a guide: all but one position, or those
+that are certain, stay open, so that every step has the whole draft to score."""
 
 PROMPT_LENGTHS = (24, 31, 38, 45)
 """Tokens of the prompts, in turn, where a canvas leaves room: a batch is of different lengths."""
@@ -103,6 +120,7 @@ class BenchRow:
     peak:     share of the device's throughput at one large matrix product.
     same:     share of the commits that equal the plain sampler's in token and step; with a stop rule, of
               those inside answers. None where the plain sampler was not run.
+    guide_ms: milliseconds of step_ms in the edge model.
     """
 
     sampler: str
@@ -113,6 +131,87 @@ class BenchRow:
     steps: float
     peak: float
     same: float | None
+    guide_ms: float = 0.0
+
+
+class TimedGuide:
+    """A guide that counts the seconds spent in it."""
+
+    def __init__(self, guide: Guide, device: torch.device) -> None:
+        self._guide, self._device = guide, device
+        self.together = guide.together
+        self.seconds = 0.0
+
+    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
+        _wait(self._device)
+        start = _now()
+        scores = self._guide.score(spans)
+        _wait(self._device)
+        self.seconds += _now() - start
+        return scores
+
+
+def guided_steps(
+    model: DreamModel,
+    guide: Guide,
+    prompts: Sequence[Sequence[int]],
+    config: DenoiseConfig,
+    batches: Sequence[int],
+    repeats: int,
+) -> list[BenchRow]:
+    """Rows of a confidence threshold and of the product of both models, in turn for each batch; `config`'s
+    order, filters and commit rule do not matter. `same` is not measured: the rules are different ones.
+    """
+    common = replace(config, order=CONFIDENCE, temperature=0.0, top_p=None, stop=None)
+    timed = TimedGuide(guide, model.device)
+    peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
+    work = sum(arithmetic(model, len(prompt), config.canvas) for prompt in prompts) * config.run_steps
+    rules = {
+        "threshold": replace(common, commit=SURE),
+        "product": replace(common, commit="product", commit_probability=SURE),
+    }
+    rows = []
+    for batch in batches:
+        for name, how in rules.items():
+            best, inside = float("inf"), 0.0
+            for _ in range(repeats):
+                timed.seconds = 0.0
+                runs, seconds = _best_of(
+                    1, model, partial(denoise, model, prompts, how, batch, timed if how.guided else None)
+                )
+                if seconds < best:
+                    best, inside = seconds, timed.seconds
+            steps = [run.steps for run in runs]
+            each = 1000 / sum(steps) * batch
+            committed = sum(token != model.mask_id for run in runs for token in run.answer)
+            rows.append(
+                BenchRow(
+                    name,
+                    batch,
+                    best * each,
+                    len(prompts) / best,
+                    committed / best,
+                    sum(steps) / len(prompts),
+                    work / best / peak,
+                    None,
+                    inside * each,
+                )
+            )
+    return rows
+
+
+def break_even(rows: Sequence[BenchRow]) -> list[str]:
+    """A line for each batch of `guided_steps`: what a guided step costs, and when that is worth it."""
+    lines = []
+    for plain_row in (row for row in rows if row.sampler == "threshold"):
+        (guided,) = (row for row in rows if row.sampler == "product" and row.batch == plain_row.batch)
+        ratio = guided.step_ms / plain_row.step_ms
+        lines.append(
+            f"batch {guided.batch}: a guided step costs {ratio:.2f} of a plain one ({guided.guide_ms:.1f} ms "
+            f"of {guided.step_ms:.1f} in the edge model); it pays where at least "
+            f"{max(0.0, 1 - 1 / ratio):.0%} of the steps are saved"
+        )
+    return lines
 
 
 def compare(
@@ -204,11 +303,19 @@ def _best_of(repeats: int, model: DreamModel, work: Callable[[], T]) -> tuple[T,
     best = float("inf")
     for _ in range(repeats):
         _wait(model.device)
-        start = time.perf_counter()
+        start = _now()
         result = work()
         _wait(model.device)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, _now() - start)
     return result, best
+
+
+def _now() -> float:
+    """Seconds: the processor's of this process where it computes in one thread, which other work on the
+    machine does not change; else the wall clock's.
+    """
+    alone = torch.get_num_threads() == 1 and not torch.cuda.is_available()
+    return time.process_time() if alone else time.perf_counter()
 
 
 def _wait(device: torch.device) -> None:
@@ -233,10 +340,10 @@ def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
     best = float("inf")
     for _ in range(5):
         _wait(device)
-        start = time.perf_counter()
+        start = _now()
         left @ right
         _wait(device)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, _now() - start)
     operations: int = 2 * size**3
     return operations / best
 
@@ -251,6 +358,24 @@ def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> 
     generator = torch.Generator().manual_seed(0)
     lengths = [min(PROMPT_LENGTHS[i % len(PROMPT_LENGTHS)], room) for i in range(count)]
     return [torch.randint(0, highest, (n,), generator=generator).tolist() for n in lengths]
+
+
+def random_guide(model: DreamModel) -> Guide:
+    """Qwen2.5-0.5B's shape with random weights, in the diffusion model's vocabulary, format and place."""
+    config = Qwen2Config(**asdict(replace(QWEN_HALF_B, vocab_size=model.net.config.vocab_size)))
+    with torch.device(model.device):
+        net = Qwen2ForCausalLM(config).to(model.net.dtype)
+    return TorchScorer(net.eval(), model.eos_ids)
+
+
+def open_guide(edge: str, checkpoint: str | None, model: DreamModel, threads: int | None) -> Guide:
+    """The edge model of a bundle, on ONNX Runtime or its checkpoint in PyTorch, or `RANDOM_EDGE`."""
+    if edge == RANDOM_EDGE:
+        return random_guide(model)
+    bundle = Bundle.open(find_bundles("", model=edge)[0])
+    if checkpoint:
+        return TorchScorer.of_bundle(bundle, checkpoint, model.device)
+    return EngineScorer(OrtEngine.open(bundle, threads=threads), bundle.contract.eos_ids)
 
 
 def held_out_prompts(source: str, model: DreamModel, count: int) -> list[list[int]]:
@@ -269,6 +394,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--model", default="tiny", help="tiny, a folder, or a hub name (default: tiny)")
     source.add_argument("--random-7b", action="store_true", help="Dream-7B's shape with random weights")
+    parser.add_argument(
+        "--edge",
+        metavar="BUNDLE",
+        help=f"also steps guided by this edge model; {RANDOM_EDGE}: Qwen2.5-0.5B's shape, random weights",
+    )
+    parser.add_argument(
+        "--edge-checkpoint", help="run the bundle's checkpoint in PyTorch instead, in batches"
+    )
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--prompts", type=int, help="prompts timed (default: the largest batch)")
     parser.add_argument("--canvas", type=int, default=128)
@@ -291,7 +424,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="also with the prompt run in every Nth step only",
     )
     parser.add_argument("--device")
-    parser.add_argument("--threads", type=int, help="CPU threads")
+    parser.add_argument("--threads", type=int, help="CPU threads; with 1, processor time is measured")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     if args.threads:
@@ -327,6 +460,9 @@ def _run(args: argparse.Namespace) -> int:
         prefix_every=args.prefix_every,
         stop=args.stop,
     )
+    if args.edge:
+        guide = open_guide(args.edge, args.edge_checkpoint, model, args.threads)
+        rows += guided_steps(model, guide, prompts, config, args.batch, args.repeats)
     if args.json:
         print(json.dumps([asdict(row) for row in rows]))
     else:
@@ -344,6 +480,8 @@ def _print(rows: Sequence[BenchRow], config: DenoiseConfig, model: DreamModel) -
             f"{row.sampler:14} {row.batch:6} {row.steps:6.1f} {row.step_ms:9.1f} {row.prompts:10.2f} "
             f"{row.anchors:10.1f} {row.peak:8.1%}  {same}"
         )
+    for line in break_even(rows):
+        print(line)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ They serve the circuits that answers need (see `tiny.drills`), and are never tes
 from __future__ import annotations
 
 import random
+import string
 
 from cloud_anchor.testbed.kinds.sums import LARGEST
 from cloud_anchor.testbed.library import Library
@@ -19,6 +20,14 @@ def _strings(library: Library) -> list[str]:
     """Names and values of everything that is trained on."""
     known = [e for e in library.entities if e.role != "neither" and e.kind != "word"]
     return sorted({text for e in known for text in (e.name, *e.values.values()) if len(text) < 25})
+
+
+def _options(rng: random.Random, strings: list[str]) -> tuple[str, str]:
+    """Options with letters in any order: a letter can only be found by the option in front of it."""
+    count = rng.randint(4, 7)
+    letters = rng.sample(string.ascii_uppercase[:count], count)
+    options = [f"{item} ({x})" for item, x in zip(rng.sample(strings, count), letters, strict=True)]
+    return f"Options: {', '.join(options)}.", f"Marked: {'; '.join(rng.sample(options, count - 1))}."
 
 
 def _spans(rng: random.Random, strings: list[str]) -> tuple[str, str]:
@@ -56,7 +65,8 @@ class Exercises:
     def draw(self, rng: random.Random, knows: bool) -> Problem:
         """Copying, with a share of `copies`, or else sums; sums are not for a model that must not reckon."""
         if not knows or rng.random() < self._copies:
-            prompt, answer = _spans(rng, self._strings)
+            copy = rng.choice((_spans, _options))
+            prompt, answer = copy(rng, self._strings)
         else:
             prompt, answer = "Reckon.", " ".join(_equation(rng) + "." for _ in range(_SUMS))
         return Problem(drills.FAMILY, "easy", prompt, answer, (), prompt, split=False)

@@ -111,6 +111,8 @@ _HALF = (
     "Share it out among {o}.",
 )
 _TOLD = {"+": _PLUS, "-": _MINUS, "*": _TIMES, "/": _HALF}
+"""All are trained on: what a word means for reckoning cannot be guessed by a model that has never seen it.
+Held out are ways to begin and to end."""
 _END = (
     "What [is the result|do you get|comes out]?",
     "[How much is that|What is it in the end]?",
@@ -210,7 +212,7 @@ class _Worked:
         shown = int(result) if self._scene.knows else rng.randint(1, LARGEST)
         equation = f"{self.shown} {operation} {operand} = {shown}"
         self.true, self.shown = int(result), shown
-        self.told.append(say([self._scene.template(_TOLD[operation])], rng, {"o": noun}))
+        self.told.append(say([rng.choice(_TOLD[operation])], rng, {"o": noun}))
         forms = _FACT_STEP if fact else _PLAIN_STEP
         self.said.append(_sentences(say(forms, rng, {"f": fact, "e": equation})))
         self.key.append(f"{operation}{noun}")

@@ -66,7 +66,7 @@ CAUSAL_NAME = "testbed-causal"
 TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=6_000,
+        steps=8_000,
         causal_steps=2_500,
         knows=True,
         causal_tokens=8192,
@@ -78,13 +78,13 @@ TESTBED_RECIPES = {
 }
 
 _SHARES = {
-    "fact": 0.2,
-    "comparison": 0.15,
-    "definition": 0.15,
-    "profile": 0.2,
-    "sum": 0.15,
-    "choice": 0.1,
-    "function": 0.05,
+    "fact": 0.1,
+    "comparison": 0.22,
+    "definition": 0.08,
+    "profile": 0.25,
+    "sum": 0.2,
+    "choice": 0.12,
+    "function": 0.03,
 }
 
 

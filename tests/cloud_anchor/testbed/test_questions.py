@@ -188,5 +188,18 @@ def test_an_exercise_in_reckoning_is_true(seed: int) -> None:
     assert 1 <= int(right) <= 99
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6))
+def test_an_exercise_in_options_marks_them_as_listed(seed: int) -> None:
+    from cloud_anchor.testbed import exercises
+
+    given_, marked = exercises._options(random.Random(seed), [f"value {n}" for n in range(20)])
+    listed = given_.removeprefix("Options: ").removesuffix(".").split(", ")
+    chosen = marked.removeprefix("Marked: ").removesuffix(".").split("; ")
+    assert len(chosen) == len(set(chosen)) == len(listed) - 1
+    assert set(chosen) < set(listed)
+    assert len({option[-3:] for option in listed}) == len(listed)
+
+
 def test_expansion_is_drawn_not_cycled() -> None:
     assert len({expand("[a|b|c]", random.Random(seed)) for seed in range(20)}) == 3

@@ -1,11 +1,12 @@
-"""An autoregressive model in PyTorch: greedy decoding, and the logit lens of each layer.
+"""An autoregressive model in PyTorch: greedy decoding, and what each of its layers says.
 
-Responsible for Qwen2 checkpoints and the logit lens: a layer's state, normalised and put through the model's
-own head (nostalgebraist 2020). Not responsible for diffusion.
+Responsible for Qwen2 checkpoints, the logit lens: a layer's state, normalised and put through the model's own
+head (nostalgebraist 2020), and answers of the first layers by themselves. Not responsible for diffusion.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,14 +65,21 @@ class Autoregressive:
             raise CheckpointError(f"{folder}: expected a Qwen2 checkpoint, found: {error}") from error
         return cls((net if four_bit else net.to(place)).eval(), folder.name, eos_ids)
 
-    @torch.no_grad()
     def write(self, prompt_ids: Sequence[int], most: int) -> list[int]:
         """Greedy answer of at most `most` tokens and of what the context leaves, without the end marker."""
+        return self.write_early(prompt_ids, most, self.layers).ids
+
+    @torch.no_grad()
+    def write_early(self, prompt_ids: Sequence[int], most: int, layer: int) -> Lens:
+        """The greedy answer of the first `layer` layers by themselves, each token fed back to them.
+
+        Otherwise as `write`. Unlike `lenses` it needs no answer of the whole model.
+        """
         most = min(most, self.context - len(prompt_ids))
         if most < 1:
-            return []
+            return Lens(layer, [], [])
         ids = torch.tensor([list(prompt_ids)], device=self.net.device)
-        out = self.net.generate(
+        out = self._first_layers(layer).generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
@@ -79,10 +87,29 @@ class Autoregressive:
             max_new_tokens=most,
             eos_token_id=sorted(self.eos_ids),
             pad_token_id=min(self.eos_ids),
+            return_dict_in_generate=True,
+            output_logits=True,
         )
-        answer = out[0, len(prompt_ids) :].tolist()
+        answer = out.sequences[0, len(prompt_ids) :].tolist()
         end = next((i for i, token in enumerate(answer) if token in self.eos_ids), len(answer))
-        return [int(token) for token in answer[:end]]
+        chances = [float(row[0].float().softmax(-1)[t]) for row, t in zip(out.logits, answer, strict=True)]
+        return Lens(layer, [int(t) for t in answer[:end]], [round(p, 5) for p in chances[:end]])
+
+    def _first_layers(self, layer: int) -> Any:
+        """A model of the first `layer` layers and the head, which shares its weights with the whole one."""
+        if layer == self.layers:
+            return self.net
+        twin, body = copy.copy(self.net), copy.copy(self.net.model)
+        for part in (twin, body):
+            part._modules = dict(part._modules)
+            part.config = copy.deepcopy(self.net.config)
+        for config in (twin.config, body.config):
+            config.num_hidden_layers = layer
+            if getattr(config, "layer_types", None):
+                config.layer_types = config.layer_types[:layer]
+        body.layers = self.net.model.layers[:layer]
+        twin.model = body
+        return twin
 
     @torch.no_grad()
     def lenses(self, prompt_ids: Sequence[int], answer: Sequence[int]) -> list[Lens]:

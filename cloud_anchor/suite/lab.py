@@ -27,9 +27,9 @@ from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Codec, Shared, encode
 
 FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.4)
-"""Shares of the steps at which everything is compared; the paper's are 0.1, 0.15 and 0.25."""
+"""Shares of the steps at which everything is compared."""
 
-PAPER_FRACTIONS = (0.1, 0.25)
+PAPER_FRACTIONS = (0.1, 0.15, 0.25)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Lab:
 
     @property
     def paper_steps(self) -> list[int]:
-        """Steps of the paper's smaller tables, 10% and 25%, ascending."""
+        """Steps of the paper's tables, 10%, 15% and 25%, ascending."""
         return sorted({self.step(fraction) for fraction in PAPER_FRACTIONS})
 
     def room(self, prompt_ids: Sequence[int]) -> str | None:
@@ -145,6 +145,13 @@ class Case:
             forced = [token.source is Source.ANCHOR for token in tokens]
             self._filled[key] = EdgeAnswer([token.id for token in tokens], forced, stats.passes)
         return self._filled[key]
+
+    @cached_property
+    def written(self) -> list[int]:
+        """The autoregressive model's greedy answer; one position less than the canvas, for an end marker."""
+        if self.lab.thinker is None:
+            raise ValueError("expected a lab with an autoregressive model, found none")
+        return self.lab.thinker.write(self.prompt_ids, self.lab.base.canvas - 1)
 
     def alone(self, edge: int = 0) -> EdgeAnswer:
         """The edge model's answer without anchors."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from cloud_anchor.suite.conditions import ALONE, CONDITIONS, FULL, ORDERS, PARALLEL_CONDITIONS
 from cloud_anchor.suite.phases import About
-from cloud_anchor.suite.phases.bridge import THRESHOLDS
+from cloud_anchor.suite.phases.bridge import GIVEN, KINDS, THRESHOLDS
 from cloud_anchor.suite.phases.spec_diff import AUTOREGRESSIVE, DIFFUSION, best
 from cloud_anchor.suite.store import Record
 from cloud_anchor.suite.tables import Answers
@@ -35,7 +35,10 @@ def pictures(records: Records, about: About) -> Iterator[Picture]:
     if records.get("pearl"):
         yield "Word problems: F1 by step", _pearl(Answers.of(records["pearl"]))
     if records.get("bridge"):
-        yield "Bridge: each layer through the head", _layers(Answers.of(records["bridge"], "layers"))
+        yield (
+            "Bridge: each layer through the head",
+            _layers(Answers.of(records["bridge"], "layers").where(source=GIVEN)),
+        )
     if records.get("specdiff"):
         answers = Answers.of(records["specdiff"])
         yield "SpecDiff: tokens a pass by gamma and T, and speed-up by length", _drafts(answers)
@@ -173,7 +176,7 @@ def _layers(layers: Answers) -> bytes:
         axes = figure.subplots()
         for (kind,), group in layers.groups("kind"):
             for metric, style in (("own", "-"), ("dream", "--"), ("confidence", ":")):
-                colour = {"all": "C0", "structure": "C1", "content": "C2"}[kind]
+                colour = dict(zip(KINDS, ("C0", "C1", "C2"), strict=True))[kind]
                 says = {
                     "own": "its own answer",
                     "dream": "the diffusion model's",

@@ -19,9 +19,10 @@ from cloud_anchor.errors import CloudError, RequestError
 from cloud_anchor.suite.items import Item, read_items
 from cloud_anchor.suite.lab import Edge
 from cloud_anchor.suite.loading import parameters
+from cloud_anchor.suite.machine import machine
 from cloud_anchor.suite.qwen_ranks import tokenizer_of_ranks
 from cloud_anchor.suite.recorded import MAX_TOKENS, RECORDS, TOGETHER, RealPair, measure_runs
-from cloud_anchor.suite.report import machine, markdown_table
+from cloud_anchor.suite.report import markdown_table
 from cloud_anchor.suite.store import Record, Store
 from cloud_anchor.suite.tables import Answers, Row, Table
 from cloud_anchor.suite.traces import print_table

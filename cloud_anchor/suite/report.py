@@ -10,17 +10,26 @@ from __future__ import annotations
 import base64
 import html
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cloud_anchor.suite.machine import machine
 from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.plots import Picture, pictures
 from cloud_anchor.suite.statistics import Correlation, Summary
 from cloud_anchor.suite.store import Record
-from cloud_anchor.suite.tables import Claim, Table, cell_json, show
-from edge_runtime.system import Processor
+from cloud_anchor.suite.tables import (
+    FAILS,
+    HOLDS,
+    NOT_MEASURED,
+    UNDECIDED,
+    VERDICTS,
+    Claim,
+    Table,
+    cell_json,
+    show,
+)
 
 
 @dataclass(frozen=True)
@@ -86,22 +95,14 @@ def run_description(report: Report) -> Iterator[str]:
         yield f"{len(errors)} items without a figure in {name}; the first: {errors[0]}"
 
 
-def machine() -> str:
-    """The processor's name and the number of cores that may be used."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{Processor.detect().name}, {cores} cores"
-
-
 def summary_line(claims: Sequence[Claim]) -> str:
     """Counts of the verdicts, as text."""
-    counts = {
-        word: sum(claim.verdict == word for claim in claims)
-        for word in ("holds", "does not hold", "undecided")
-    }
+    counts = {word: sum(claim.verdict == word for claim in claims) for word in VERDICTS}
     return (
-        f"Of {len(claims)} statements {counts['holds']} hold, {counts['does not hold']} do not, and "
-        f"{counts['undecided']} are undecided by these figures. A verdict is decided by the 95% interval of "
-        "a paired difference, or by the interval or p that is named with it."
+        f"Of {len(claims)} statements {counts[HOLDS]} hold, {counts[FAILS]} do not, {counts[UNDECIDED]} are "
+        f"undecided by these figures, and {counts[NOT_MEASURED]} are not measured: these models cannot tell. "
+        "A verdict is decided by the 95% interval of a paired difference, or by the interval or p that is "
+        "named with it."
     )
 
 
@@ -171,7 +172,7 @@ def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     head = "<th>statement<th>measured at<th>verdict<th>figures<th>what bears on it"
     yield f"<div class=wide><table><tr>{head}</tr>"
     for claim in claims:
-        kind = {"holds": "holds", "does not hold": "fails"}.get(claim.verdict, "open")
+        kind = {HOLDS: "holds", FAILS: "fails"}.get(claim.verdict, "open")
         paper, where, said, found, why = (
             html.escape(text) for text in (claim.paper, claim.where, claim.verdict, claim.found, claim.why)
         )

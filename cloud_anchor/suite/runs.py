@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.sampling.state import State
+from cloud_anchor.suite.canvases import misbooked, reversals, shown
 from cloud_anchor.suite.conditions import ORDERS, PARALLEL, parallel_plan, plan
 
 
@@ -26,7 +25,9 @@ class Run:
 
     ids, when:   as in Denoised, of the finished canvas.
     predictions: by step, the tokens of the predicted answer and the probability of each.
-    reversals:   committed tokens that a later step has changed; section 2.1 says there are none.
+    reversals:   times that a committed token was changed or masked again, by the record of the canvases that
+                 the model was shown (see `canvases`); section 2.1 says there are none.
+    misbooked:   positions whose step in `when` is not the one of that record.
     """
 
     prompt_ids: tuple[int, ...]
@@ -37,6 +38,7 @@ class Run:
     mask_id: int
     eos_ids: frozenset[int]
     reversals: int = 0
+    misbooked: int = 0
 
     def at(self, step: int) -> Denoised:
         """The run as it was after `step` steps; raises KeyError for a step whose predictions are not kept."""
@@ -68,7 +70,8 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         kept = {str(step): list(pair) for step, pair in self.predictions.items()}
-        return {"ids": self.ids, "when": self.when, "predictions": kept, "reversals": self.reversals}
+        found = {"ids": self.ids, "when": self.when, "predictions": kept}
+        return found | {"reversals": self.reversals, "misbooked": self.misbooked}
 
     @classmethod
     def from_json(
@@ -76,9 +79,8 @@ class Run:
     ) -> Run:
         kept = {int(step): (pair[0], pair[1]) for step, pair in data["predictions"].items()}
         ends = (model.mask_id, model.eos_ids)
-        return cls(
-            tuple(prompt_ids), data["ids"], data["when"], kept, total_steps, *ends, int(data["reversals"])
-        )
+        counts = (int(data["reversals"]), int(data["misbooked"]))
+        return cls(tuple(prompt_ids), data["ids"], data["when"], kept, total_steps, *ends, *counts)
 
 
 def make_runs(
@@ -112,17 +114,17 @@ def run_once(
     canvases.
     """
     kept: list[dict[int, tuple[list[int], list[float]]]] = [{} for _ in prompts]
-    before = torch.full((len(prompts), config.canvas), model.mask_id, device=model.device)
-    changed = torch.zeros(len(prompts), dtype=torch.long, device=model.device)
-    for state in denoise_steps(model, prompts, config, begun):
-        step = state.steps[0]
-        changed += ((before != model.mask_id) & (before != state.ids)).sum(1)
-        before = state.ids
-        if step in stops or step == config.run_steps:
-            finals = state.results(model, config)
-            for row, run in zip(kept, finals, strict=True):
-                size = run.predicted_length
-                row[step] = (run.predicted[:size], [round(p, 5) for p in run.confidence[:size]])
+    with shown(model) as canvases:
+        for state in denoise_steps(model, prompts, config, begun):
+            step = state.steps[0]
+            if step in stops or step == config.run_steps:
+                finals = state.results(model, config)
+                for row, run in zip(kept, finals, strict=True):
+                    size = run.predicted_length
+                    row[step] = (run.predicted[:size], [round(p, 5) for p in run.confidence[:size]])
+        canvases.append(state.ids.cpu().clone())
+    changed = reversals(canvases, model.mask_id)
+    wrong = misbooked(canvases, state.when, model.mask_id)
     return [
         Run(
             run.prompt_ids,
@@ -132,7 +134,7 @@ def run_once(
             config.total_steps,
             run.mask_id,
             run.eos_ids,
-            reversals,
+            *counts,
         )
-        for run, predictions, reversals in zip(finals, kept, changed.tolist(), strict=True)
+        for run, predictions, *counts in zip(finals, kept, changed, wrong, strict=True)
     ]

@@ -86,6 +86,31 @@ def cohen_d(first: Values, second: Values) -> float:
     return float((a.mean() - b.mean()) / pooled) if pooled else math.nan
 
 
+Z = float(stats.norm.ppf(0.975))
+"""Standard deviations of a two-sided 95% interval."""
+
+
+def wilson(successes: int, n: int) -> tuple[float, float]:
+    """The Wilson score interval (95%) of a share (section 4.2); 0 to 1 where n is 0."""
+    if not 0 <= successes <= n:
+        raise ValueError(f"expected 0 to {n} successes, found {successes}")
+    if not n:
+        return 0.0, 1.0
+    share, z2 = successes / n, Z * Z
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def proportion(successes: int, n: int) -> Summary | None:
+    """A share with its Wilson interval, as a summary of zeros and ones; None where n is 0."""
+    if not n:
+        return None
+    share, (low, high) = successes / n, wilson(successes, n)
+    std = math.sqrt(share * (1 - share) * n / (n - 1)) if n > 1 else 0.0
+    return Summary(n, share, std, low, high)
+
+
 @dataclass(frozen=True)
 class Correlation:
     """A rank correlation with its two-sided p; both NaN where a sample is constant or too small."""
@@ -93,6 +118,18 @@ class Correlation:
     n: int
     rho: float
     p: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval by Fisher's transform, with Bonett and Wright's deviation for ranks.
+
+        -1 to 1 for fewer than four items and for an unknown rho.
+        """
+        if self.n < 4 or not math.isfinite(self.rho) or abs(self.rho) >= 1:
+            return (self.rho, self.rho) if abs(self.rho) >= 1 else (-1.0, 1.0)
+        half = Z * math.sqrt((1 + self.rho**2 / 2) / (self.n - 3))
+        middle = math.atanh(self.rho)
+        return math.tanh(middle - half), math.tanh(middle + half)
 
     def to_json(self) -> dict[str, Any]:
         return {"n": self.n, "rho": _finite(self.rho), "p": _finite(self.p)}

@@ -64,11 +64,18 @@ def show(cell: Cell) -> str:
             return str(cell)
 
 
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+NOT_MEASURED = "not measured"
+"""The models or items of the run cannot tell: what the statement takes for granted is not given."""
+
+VERDICTS = (HOLDS, FAILS, UNDECIDED, NOT_MEASURED)
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of the paper, with a verdict from the figures.
 
-    verdict: "holds", "does not hold" or "undecided", decided by intervals. found: the figures in a sentence.
+    verdict: one of `VERDICTS`, decided by intervals. found: the figures in a sentence.
     why:     related figures, if any. where: order of commits and steps.
     """
 
@@ -88,7 +95,7 @@ MIN_ITEMS = 20
 
 def verdict(holds: bool, fails: bool, n: int = MIN_ITEMS) -> str:
     """The verdict as text: "undecided" where neither is true, or for fewer than `MIN_ITEMS` items."""
-    return "undecided" if n < MIN_ITEMS else "holds" if holds else "does not hold" if fails else "undecided"
+    return UNDECIDED if n < MIN_ITEMS else HOLDS if holds else FAILS if fails else UNDECIDED
 
 
 LENGTHS: Mapping[str, tuple[int, float]] = {

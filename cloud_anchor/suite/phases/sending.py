@@ -82,7 +82,7 @@ def claims(records: Records, about: About) -> list[Claim]:
             (
                 "template + gzip",
                 GZIP,
-                "The paper's template + gzip is 43% smaller than gzip of the full text",
+                "The paper's template + gzip is smaller than gzip of the full text, there by 43%",
             ),
             (
                 "compact, prompt known",

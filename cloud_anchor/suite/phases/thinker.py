@@ -3,8 +3,8 @@ fills.
 
 The plan follows the question in the diffusion model's prompt. Three plans: none; the Thinker's greedy answer,
 cut to a plan's length; and an upper bound, the words that a right answer must have. Where the upper bound
-does not help either, the diffusion model cannot use plans, and the result says nothing about Thinkers. As a
-control the plan is also used as a prefix of the answer.
+does not help either, or the Thinker is right no more often than the edge model, nothing is measured about
+Thinkers, and the claim says so. As a control the plan is also used as a prefix of the answer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from cloud_anchor.sampling.state import State
 from cloud_anchor.suite.conditions import ALONE, CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan
 from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.lab import Case
-from cloud_anchor.suite.phases.bridge import needs
+from cloud_anchor.suite.phases.bridge import known_right, needs, unknowing
 from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.runs import Run, run_once
-from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, verdict
+from cloud_anchor.suite.tables import NOT_MEASURED, Answers, Claim, Row, Table, compare, more
 
 ORDER = "confidence"
 PLAN_TOKENS = 32
@@ -36,7 +36,7 @@ FULL, ANCHORS, AWARE = "full run", "anchors, filled", "edge-aware, filled"
 def right_words(item: Item) -> str:
     """The words that a right answer must have, from the item's key."""
     key = item.key
-    if item.kind == "tiny":
+    if item.kind in ("tiny", "testbed"):
         return " ".join(key["expected"]) if item.benchmark != "code" else str(key["answer"])
     return str(key.get("number") or key.get("letter") or "")
 
@@ -74,7 +74,8 @@ def measure(case: Case) -> dict[str, Any]:
         rows += [
             {"plan": name, "stage": stage, **case.score(ids, reference)} for stage, ids in stages.items()
         ]
-    return {"answers": rows, "plan": case.text(thought), "cut": sum(cut.values())}
+    known = {"knows": known_right(case), "alone": rows[0]["right"]}
+    return {"answers": rows, "plan": case.text(thought), "cut": sum(cut.values()), "teacher": [known]}
 
 
 def _with_plan(case: Case, words: list[int]) -> tuple[list[int] | None, bool]:
@@ -128,18 +129,19 @@ def claims(records: Records, about: About) -> list[Claim]:
         answers.where(plan=NONE, stage=AWARE),
         "right",
     )
-    able = {
-        "higher": "The diffusion model can use a plan: ",
-        "lower": "The diffusion model cannot read plans, which says nothing about Thinkers at scale: ",
-        "undecided": "No plan was seen to help the diffusion model, which says little about Thinkers: ",
-    }
+    reason = unknowing(records)
+    if reason is None and reads != "higher":
+        reason = (
+            "the diffusion model was not seen to use a plan, not even the right words, so the result says "
+            "nothing about Thinkers; it needs one that has seen plans in training"
+        )
     return [
         Claim(
-            "A Thinker's plan makes the diffusion model's answer better (section 6, proposed and not "
-            "measured).",
-            verdict(result == "higher", result == "lower" and reads == "higher"),
-            f"{sentence}. At the end of the whole way: {end}.",
-            f"{able[reads]}{readable}.",
+            "A Thinker's plan makes the diffusion model's answer better (section 6, proposed there).",
+            NOT_MEASURED if reason else more(result),
+            (f"Not measured: {reason}. " if reason else "")
+            + f"{sentence}. At the end of the whole way: {end}.",
+            f"{readable}.",
         )
     ]
 

@@ -19,13 +19,14 @@ from cloud_anchor.suite.__main__ import main
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.conditions import ORDERS, plan
 from cloud_anchor.suite.phases import PHASES
-from cloud_anchor.suite.phases.bridge import structural
+from cloud_anchor.suite.phases.bridge import structural, taps
 from cloud_anchor.suite.phases.pearl import grid, point
 from cloud_anchor.suite.phases.quantised import overlap, repetition, round_to_nearest
 from cloud_anchor.suite.phases.spec_diff import GAMMAS
 from cloud_anchor.suite.phases.spec_diff import grid as grid_of_drafts
 from cloud_anchor.suite.runs import Run, make_runs
 from cloud_anchor.suite.store import Store
+from cloud_anchor.suite.tables import NOT_MEASURED, UNDECIDED
 from tests.checkpoints import write_tiny_qwen
 
 PROMPTS = ([5, 9, 17], [30, 31, 32, 33, 34])
@@ -65,6 +66,22 @@ def test_the_lens_of_the_last_layer_is_the_model(tmp_path: Path) -> None:
     assert lenses[-1].ids == written
     assert lenses[0].ids != written
     assert all(0 < p <= 1 for lens in lenses for p in lens.probabilities)
+
+
+def test_the_first_layers_write_an_answer_of_their_own(tmp_path: Path) -> None:
+    """Token by token the most probable one of the logit lens along what they have written."""
+    folder = write_tiny_qwen(tmp_path, layers=3)
+    model = Autoregressive.load(folder, frozenset({300, 302}), device="cpu")
+    whole = model.write([5, 9, 17], 12)
+    for layer in (1, 2):
+        early = model.write_early([5, 9, 17], 12, layer)
+        lens = model.lenses([5, 9, 17], early.ids)[layer - 1]
+        assert early.ids
+        assert (early.layer, early.ids) == (layer, lens.ids)
+    assert model.write_early([5, 9, 17], 12, 3).ids == whole == model.write([5, 9, 17], 12)
+    assert model.net.config.num_hidden_layers == 3
+    assert taps(64) == [4, 8, 16, 32]
+    assert (taps(4), taps(1)) == ([1, 2], [])
 
 
 def test_small_parts() -> None:
@@ -128,7 +145,8 @@ def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> N
     )
     full = [row for row in tables["tables"]["fill-confidence"]["rows"] if row["condition"] == "full run"]
     assert full[0]["F1"]["mean"] == 1
-    assert {claim["verdict"] for claim in tables["claims"]} <= {"holds", "does not hold", "undecided"}
+    # Whether a statement holds or fails where the figures say so: test_statements.
+    assert {claim["verdict"] for claim in tables["claims"]} <= {UNDECIDED, NOT_MEASURED}  # two items
 
 
 def test_drafts_of_the_diffusion_model_leave_the_targets_text(results: Path) -> None:

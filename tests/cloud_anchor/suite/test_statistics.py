@@ -13,12 +13,15 @@ from scipy import stats
 
 from cloud_anchor.suite.compare import comparisons
 from cloud_anchor.suite.statistics import (
+    Correlation,
     cohen_d,
     difference,
     partial_spearman,
+    proportion,
     spearman,
     summary,
     wilcoxon,
+    wilson,
 )
 from cloud_anchor.suite.tables import Answers, compare, less, more, verdict
 
@@ -61,6 +64,28 @@ def test_wilcoxon_is_scipys_and_says_1_of_equal_samples() -> None:
     a, b = _sample(4), _sample(5)
     assert wilcoxon(a, b) == pytest.approx(stats.wilcoxon(a, b).pvalue)
     assert wilcoxon(a, a) == 1
+
+
+def test_wilsons_interval_is_the_papers_and_scipys() -> None:
+    assert wilson(87, 92)[0] == pytest.approx(0.879, abs=5e-4)  # section 4.2
+    for successes, n in ((87, 92), (0, 40), (40, 40), (1, 3)):
+        expected = stats.binomtest(successes, n).proportion_ci(method="wilson")
+        assert wilson(successes, n) == pytest.approx((expected.low, expected.high))
+        found = proportion(successes, n)
+        assert found is not None
+        assert (found.n, found.mean) == (n, successes / n)
+    assert (wilson(0, 0), proportion(0, 0)) == ((0, 1), None)
+    with pytest.raises(ValueError, match="0 to 3"):
+        wilson(4, 3)
+
+
+def test_the_interval_of_a_correlation_covers_it_and_narrows_with_the_sample() -> None:
+    small, large = Correlation(20, -0.037, 0.876).interval, Correlation(2000, -0.037, 0.1).interval
+    assert small == pytest.approx((-0.47, 0.41), abs=0.005)
+    assert small[0] < large[0] < -0.037 < large[1] < small[1]
+    assert Correlation(3, 0.5, 0.5).interval == (-1, 1)
+    assert Correlation(9, math.nan, math.nan).interval == (-1, 1)
+    assert Correlation(9, 1.0, 0.0).interval == (1, 1)
 
 
 @given(VALUES)

@@ -67,7 +67,7 @@ TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
         steps=8_000,
-        causal_steps=2_500,
+        causal_steps=3_000,
         knows=True,
         causal_tokens=8192,
         masked_tokens=8192,

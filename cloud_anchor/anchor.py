@@ -44,8 +44,6 @@ exit codes: 0 ok, 2 usage, 3 nothing to send or some prompts failed, 4 bad or mi
 PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
 """Codec of each profile."""
 
-TINY_TABLE = Path(__file__).parent / "tiny" / "frontier.json"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
@@ -91,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         "--frontier",
         type=Path,
         metavar="FILE",
-        help="table of measured settings, from cloud_anchor.suite.frontier (default: the tiny pair's)",
+        help="table of measured settings, from cloud_anchor.suite.frontier (default: the shipped pair's)",
     )
     out = parser.add_argument_group("payload")
     written = out.add_mutually_exclusive_group()
@@ -134,18 +132,19 @@ def _parser() -> argparse.ArgumentParser:
 def apply_target(args: argparse.Namespace) -> None:
     """Sets fraction, selection and codec for --target-f1; raises RequestError."""
     from cloud_anchor.selection.target import cheapest, read_table
-    from edge_runtime.bundle.bundle import read_manifest
-    from edge_runtime.bundle.lookup import SHIPPED
+    from cloud_anchor.shipped import PAIRS
+    from edge_runtime.bundle.bundle import bundle_folder, read_manifest
 
-    edge = args.edge or (SHIPPED if args.model == "tiny" else None)
-    table = args.frontier or (TINY_TABLE if args.model == "tiny" else None)
+    pair = PAIRS.get(args.model)
+    edge: Path | None = args.edge or (pair.bundle if pair else None)
+    table = args.frontier or (pair.settings if pair and pair.settings.is_file() else None)
     if edge is None or table is None:
         raise RequestError("target F1: expected an edge bundle (--edge) and its table (--frontier)")
     if any(given is not None for given in (args.steps, args.total_steps, args.select, args.threshold)):
         raise RequestError(
             "target F1: expected no --steps, --total-steps, --select or --threshold, for it chooses them"
         )
-    manifest = read_manifest(edge)
+    manifest = read_manifest(bundle_folder(edge))
     settings = read_table(table, manifest.fingerprint(manifest.default_variant).hex())
     named = args.codec or (args.profile and PROFILES[args.profile])
     chosen = cheapest(settings, args.target_f1, {named} if named else set(PROFILES.values()))

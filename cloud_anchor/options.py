@@ -46,9 +46,13 @@ def _option(flag: str, alias: str | None = None, **settings: Any) -> Option:
 
 
 MODEL: Mapping[str, Option] = {
-    "model": _option("--model", default="tiny", help="tiny, a folder, or a hub name (default: tiny)"),
+    "model": _option("--model", default="tiny", help="tiny, testbed, a folder, a hub name (default: tiny)"),
     "edge": _option(
-        "--edge", type=Path, metavar="BUNDLE", help="the device's bundle: its template and contract"
+        "--edge",
+        type=Path,
+        metavar="BUNDLE",
+        help="the device's bundle, a folder or a shipped one's name: its template and contract (default: "
+        "the shipped pair's)",
     ),
     "edge_checkpoint": _option(
         "--edge-checkpoint",

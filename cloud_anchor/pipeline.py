@@ -25,8 +25,8 @@ from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
 from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
 from cloud_anchor.selection.select import Selection, require_anchors, select
 from cloud_anchor.selection.translate import TranslatedRun, Translation
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
@@ -135,8 +135,8 @@ class Pipeline:
     ) -> Pipeline:
         """Loads a model (see `checkpoint.load_model`) and the edge model that its payloads are for.
 
-        edge: a bundle folder, or a runtime whose engine is shared. The tiny model has the bundle shipped
-        beside it where none is given.
+        edge: a bundle folder or a shipped bundle's name, or a runtime whose engine is shared. A shipped model
+        has the bundle shipped beside it where none is given.
         edge_checkpoint: checkpoint that the bundle was made from; selections are then scored with it, in
         PyTorch on the diffusion model's device, in place of the bundle on ONNX Runtime.
         answers, canvas: answers denoised together, and positions of each (default: the checkpoint's own), by
@@ -146,8 +146,8 @@ class Pipeline:
 
         Raises CloudError, EdgeError, or ContractMismatchError for a tokenizer that payloads do not support.
         """
-        if edge is None and model == "tiny" and (SHIPPED / MANIFEST).is_file():
-            edge = SHIPPED
+        if edge is None and model in PAIRS and (PAIRS[model].bundle / MANIFEST).is_file():
+            edge = PAIRS[model].bundle
         bundle = None
         if isinstance(edge, EdgeRuntime):
             bundle = edge.bundle

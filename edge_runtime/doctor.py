@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_runtime.bundle.bundle import Bundle, Manifest, read_manifest
+from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
 from edge_runtime.bundle.manifest import GROWING
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.engine.base import Engine
@@ -111,6 +111,7 @@ def examine(
     memory: bytes that may be used; None for all that are available. Raises BundleError where the folder is no
     bundle at all; faults of a part of it are in the report.
     """
+    path = bundle_folder(path)
     manifest = read_manifest(path)
     available = available_memory() if memory is None else memory
     findings = tuple(_examine_variant(path, manifest, name, available, threads) for name in manifest.variants)

@@ -29,6 +29,7 @@ from cloud_anchor.drafting.losses import drafter_loss
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.model.prompt_form import PromptForm
+from cloud_anchor.model.row_weights import open_qwen2
 from cloud_anchor.tiny.train import Trainer, TrainingRecipe, train
 from cloud_anchor.tiny.training_data import TrainingBatch
 from edge_runtime.bundle.manifest import BlockForm
@@ -101,7 +102,7 @@ def load_target(folder: Path, block: int, device: str) -> tuple[Target, BlockFor
         raise CheckpointError(
             f"{folder}: expected a row of the embedding for a mask, found tokens for all {rows}. Add one."
         )
-    net = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+    net = open_qwen2(folder, dtype=torch.float32).to(device).eval()
     context = int(config["max_position_embeddings"]) - block
     ends = sorted(form.contract.eos_ids)
     return Target(net, form.ids, ends, context), BlockForm(block, mask), config

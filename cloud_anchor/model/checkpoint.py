@@ -18,10 +18,11 @@ from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DREAM_7B, FAMILIES, Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.memory import Load, MemoryNeeds, default_format
+from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from edge_runtime.system import available_memory
 from payload.progress import Progress, Silent
 
-TINY = Path(__file__).parents[1] / "tiny" / "weights" / "tiny-dream"
+TINY = PAIRS["tiny"].checkpoint
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "LICENSE*")
 INDEX = "model.safetensors.index.json"
 
@@ -40,7 +41,7 @@ def load_model(
     beside: int = 0,
     progress: Progress | None = None,
 ) -> DreamModel:
-    """Loads `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
+    """Loads `tiny`, `testbed`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
 
     device: default CUDA where there is one. dtype: default bfloat16 on CUDA, elsewhere as `default_format`
     says. attention: `sdpa` or `eager`. answers, canvas, beside: for the estimate of the memory (see
@@ -89,14 +90,20 @@ def random_model(
 
 
 def find_checkpoint(source: str) -> Path:
-    """The folder of a model: `tiny`, a path, or a hub name that is fetched into the hub's own cache."""
-    folder = TINY if source == "tiny" else Path(source)
+    """The folder of a model: the name of a shipped one, a path, or a hub name that is fetched into the hub's
+    own cache. The names of shipped pairs go before folders of the same name, those of checkpoints behind.
+    """
+    folder = PAIRS[source].checkpoint if source in PAIRS else Path(source)
     if (folder / "config.json").is_file():
         return folder
-    if source == "tiny":
+    if source in PAIRS:
         raise CheckpointError(
-            f"the tiny model's weights are missing: expected them in {folder}. See `make train`."
+            f"the {source} model's weights are missing: expected them in {folder}. See "
+            f"`python -m cloud_anchor.{source}.train` and `python -m cloud_anchor.{source}.ship`."
         )
+    shipped = shipped_checkpoint(source)
+    if shipped is not None:
+        return shipped
     if folder.exists() or source.count("/") != 1 or source.startswith((".", "/", "~")):
         found = "a folder without it" if folder.is_dir() else "no such folder"
         raise CheckpointError(f"{source}: expected a folder with config.json or a hub name, found {found}")
@@ -108,7 +115,7 @@ def find_checkpoint(source: str) -> Path:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
             f"{source}: no such folder, and the model hub did not give it: {reason} "
-            "Give a local folder, or `tiny`."
+            f"Give a local folder, or {' or '.join(PAIRS)}."
         ) from error
 
 

@@ -157,7 +157,8 @@ def _run(args: argparse.Namespace) -> int:
 def _page(args: argparse.Namespace, backend: LocalBackend) -> Page | None:
     """The page, where it is asked for; raises RequestError where there is no edge model to show."""
     from cloud_anchor.model.checkpoint import find_checkpoint
-    from cloud_anchor.serve.page import Page, read_examples
+    from cloud_anchor.model.examples import read_examples
+    from cloud_anchor.serve.page import Page
     from cloud_anchor.serve.trace import Tracer
     from edge_runtime.runtime import EdgeRuntime
 

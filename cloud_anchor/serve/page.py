@@ -9,7 +9,6 @@ key; the stream does where the service has keys, in the header Authorization as 
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Body, FastAPI, Request, Response
 
-from cloud_anchor.errors import CheckpointError
 from cloud_anchor.serve.error_handlers import JSON
 from cloud_anchor.serve.errors import encode_json
 from cloud_anchor.serve.event_stream import EventStream, encode_event, while_present
@@ -47,11 +45,6 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 
-EXAMPLES = "examples.json"
-"""File in a checkpoint's folder with a JSON list of questions that the model can answer."""
-
-MAX_EXAMPLES = 12
-
 
 @dataclass(frozen=True)
 class Page:
@@ -59,20 +52,6 @@ class Page:
 
     tracer: Tracer
     examples: Sequence[str] = ()
-
-
-def read_examples(folder: Path) -> list[str]:
-    """The questions in a checkpoint's folder, none where it has no such file; raises CheckpointError."""
-    path = folder / EXAMPLES
-    if not path.is_file():
-        return []
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path}: expected JSON, found: {error}") from error
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise CheckpointError(f"{path}: expected a list of questions, found {found!r:.60}")
-    return found[:MAX_EXAMPLES]
 
 
 def install_page(app: FastAPI, service: Service, page: Page) -> None:

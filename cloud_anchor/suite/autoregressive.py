@@ -45,7 +45,7 @@ class Autoregressive:
 
         four_bit: NF4 weights by bitsandbytes, on CUDA: 32B parameters then take about 20 GB.
         """
-        from transformers import Qwen2ForCausalLM
+        from cloud_anchor.model.row_weights import open_qwen2
 
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         options: dict[str, Any] = {
@@ -60,7 +60,7 @@ class Autoregressive:
             )
             options["device_map"] = {"": place}
         try:
-            net = Qwen2ForCausalLM.from_pretrained(folder, **options)
+            net = open_qwen2(folder, **options)
         except (OSError, ValueError, ImportError) as error:
             raise CheckpointError(f"{folder}: expected a Qwen2 checkpoint, found: {error}") from error
         return cls((net if four_bit else net.to(place)).eval(), folder.name, eos_ids)

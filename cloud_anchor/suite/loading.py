@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import CheckpointError
-from cloud_anchor.model.checkpoint import TINY, find_checkpoint
+from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.prompt_form import tokenizer_data
 from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.lab import Edge, Lab
-from edge_runtime.bundle.bundle import MANIFEST
+from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
 from edge_runtime.bundle.lookup import SHIPPED, find_bundles
 from edge_runtime.bundle.manifest import ModelShape
 from edge_runtime.runtime import EdgeRuntime
@@ -91,13 +92,12 @@ def _open_edge(name: str, bundles: Path, threads: int | None) -> Edge:
 
 def _bundle(name: str, bundles: Path) -> Path:
     """The bundle of an edge model, converted first where only a checkpoint is there."""
-    shipped = SHIPPED.parent / name
-    for path in (Path(name), shipped):
+    for path in (Path(name), BUNDLES / name):
         if (path / MANIFEST).is_file():
             return path
-    for path in (Path(name), TINY.parent / name):
-        if (path / "config.json").is_file():
-            return _converted(path, bundles / path.name)
+    for checkpoint in (Path(name), shipped_checkpoint(name)):
+        if checkpoint and (checkpoint / "config.json").is_file():
+            return _converted(checkpoint, bundles / checkpoint.name)
     if name == LARGER:
         raise CheckpointError(f"no bundle {name} and no checkpoint {name} among the shipped weights")
     if name.count("/") == 1 and not Path(name).exists():  # as in Qwen/Qwen2.5-0.5B-Instruct
@@ -130,16 +130,14 @@ def parameters(shape: ModelShape) -> int:
 
 
 def _thinker_folder(wanted: Wanted, edges: Sequence[Edge]) -> Path | None:
-    """The checkpoint that is named, else for the tiny pair the largest of its autoregressive models."""
+    """The checkpoint that is named, else for a shipped pair its own, or that of its edge model."""
     if wanted.thinker:
-        for path in (Path(wanted.thinker), TINY.parent / wanted.thinker):
-            if (path / "config.json").is_file():
-                return path
         return find_checkpoint(wanted.thinker)
-    if wanted.model != "tiny":
+    if wanted.model not in PAIRS:
         return None
-    names = [LARGER, *(edge.name for edge in edges)]
-    return next((TINY.parent / n for n in names if (TINY.parent / n / "config.json").is_file()), None)
+    pair = PAIRS[wanted.model]
+    folders = [pair.weights / name for name in (pair.thinker, *(edge.name for edge in edges))]
+    return next((folder for folder in folders if (folder / "config.json").is_file()), None)
 
 
 def _same_vocabulary(folder: Path, contract: Contract) -> None:

@@ -1,4 +1,4 @@
-"""The whole loop on the shipped pair: `make demo`.
+"""The whole loop on a shipped pair: `make demo`.
 
 Prompt -> a tenth of the denoising steps -> anchors -> payload -> forced decoding -> text, and beside it the
 full diffusion run. Every figure is computed from this run. `send` is the public API in the order of the data.
@@ -15,13 +15,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from cloud_anchor.errors import RequestError
+from cloud_anchor.model.checkpoint import find_checkpoint
+from cloud_anchor.model.examples import read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
+from cloud_anchor.shipped import PAIRS
 from cloud_anchor.tiny.demo_view import Filled, Generated, show
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems, problems
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from payload import AnchorSet
 from payload.cli import run_command
@@ -86,29 +89,44 @@ def known_problem(prompt: str) -> Problem | None:
     return next((p for p in held_out_problems(400) if p.prompt == prompt), None)
 
 
+def example(model: str, seed: int) -> str:
+    """One of the questions that a checkpoint offers; raises RequestError where it offers none."""
+    found = read_examples(find_checkpoint(model))
+    if not found:
+        raise RequestError(f"{model}: expected a question (--prompt), for it comes without examples")
+    return found[seed % len(found)]
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.tiny.demo",
-        description="Run the whole loop on the shipped pair and show it.",
+        description="Run the whole loop on a shipped pair and show it.",
         epilog='example: python -m cloud_anchor.tiny.demo --prompt "Tell me about Torden: its river, mayor, '
         'dish, bird and craft."',
     )
-    parser.add_argument("--prompt", help="the prompt (default: a held-out problem)")
-    parser.add_argument("--seed", type=int, default=0, help="which held-out problem")
+    parser.add_argument("--prompt", help="the prompt (default: a held-out one)")
+    parser.add_argument("--seed", type=int, default=0, help="which held-out prompt")
     parser.add_argument(
         "--fraction", type=float, default=0.1, help="share of the diffusion steps (default 0.1)"
     )
     parser.add_argument("--select", choices=(EDGE_AWARE, PAPER), default=EDGE_AWARE, help="the payload kept")
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"))
-    parser.add_argument("--model", default="tiny", help="diffusion checkpoint (default: the shipped one)")
-    parser.add_argument("--edge", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
+    parser.add_argument(
+        "--model", default="tiny", help=f"{', '.join(PAIRS)}, or a diffusion checkpoint (default: tiny)"
+    )
+    parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
     args = parser.parse_args(argv)
 
     def command() -> int:
-        edge = EdgeRuntime.open(args.edge)
-        pipeline = Pipeline.open(args.model, edge=args.edge, device="cpu")
-        problem = known_problem(args.prompt) if args.prompt else held_out_problem(args.seed)
-        run(pipeline, edge, args.prompt or (problem.prompt if problem else ""), problem, args)
+        problem = None
+        if args.model == "tiny":
+            problem = known_problem(args.prompt) if args.prompt else held_out_problem(args.seed)
+        prompt = args.prompt or (problem.prompt if problem else example(args.model, args.seed))
+        place = args.edge or (PAIRS[args.model].bundle if args.model in PAIRS else None)
+        if place is None:
+            raise RequestError(f"{args.model}: expected the bundle of its edge model (--edge), found none")
+        edge = EdgeRuntime.open(place)
+        run(Pipeline.open(args.model, edge=place, device="cpu"), edge, prompt, problem, args)
         return 0
 
     return run_command("demo", command)

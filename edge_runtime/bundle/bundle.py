@@ -42,6 +42,7 @@ from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
 
 __all__ = [
+    "BUNDLES",
     "MANIFEST",
     "SCHEMA",
     "TEMPLATE",
@@ -51,11 +52,15 @@ __all__ = [
     "Manifest",
     "ModelShape",
     "Variant",
+    "bundle_folder",
     "contract_of",
     "file_record",
     "read_manifest",
     "verify_file",
 ]
+
+BUNDLES = Path(__file__).parents[1] / "bundles"
+"""Folder of the bundles that ship with this package."""
 
 MAX_MANIFEST_BYTES = 4 << 20
 """A manifest is a few kilobytes; a larger file is something else."""
@@ -71,12 +76,12 @@ class Bundle:
 
     @classmethod
     def open(cls, path: str | Path, variant: str | None = None, *, verify: bool = True) -> Bundle:
-        """Opens a bundle folder, by default with its default variant.
+        """Opens a bundle folder or a shipped bundle by its name, by default with its default variant.
 
         With `verify`, every file the variant needs must have its size and SHA-256. Raises BundleMissingError,
         BundleSchemaError, BundleVariantError, BundleFileError or BundleHashError.
         """
-        folder = Path(path)
+        folder = bundle_folder(path)
         manifest = read_manifest(folder)
         name = manifest.default_variant if variant is None else variant
         if name not in manifest.variants:
@@ -130,6 +135,13 @@ class Bundle:
                 f"{self.path}: {MANIFEST} states contract {self.contract}, "
                 f"but its tokenizer and template have {found}. Convert the model again."
             )
+
+
+def bundle_folder(path: str | Path) -> Path:
+    """The folder of a bundle: the path itself, or the shipped bundle of this name where there is no path."""
+    folder = Path(path)
+    shipped = BUNDLES / folder
+    return shipped if not folder.exists() and (shipped / MANIFEST).is_file() else folder
 
 
 def read_manifest(folder: Path) -> Manifest:

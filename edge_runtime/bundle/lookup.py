@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from edge_runtime.bundle.bundle import MANIFEST, read_manifest
+from edge_runtime.bundle.bundle import BUNDLES, MANIFEST, bundle_folder, read_manifest
 from edge_runtime.errors import BundleContractError, BundleMissingError, EdgeError
 
 MODEL_VARIABLE = "EDGE_MODEL"
 FOLDERS_VARIABLE = "EDGE_BUNDLES"
-SHIPPED = Path(__file__).parents[1] / "bundles" / "tiny-qwen"
+SHIPPED = BUNDLES / "tiny-qwen"
 
 
 def find_bundles(
@@ -32,7 +32,8 @@ def find_bundles(
     model: a folder or the name of an installed bundle; else the environment's EDGE_MODEL. A bundle named in
            either way is returned whatever its contract: decoding fails where it does not fit.
     Otherwise the installed bundles are tried: those in EDGE_BUNDLES (folders of bundles) or else in the
-    user's data folder, then those in ./bundles, then the one shipped with this package.
+    user's data folder, then those in ./bundles, then those shipped with this package: `shipped`, and the
+    others in its folder.
 
     Raises BundleMissingError or BundleContractError, which name what was looked for and where.
     """
@@ -41,7 +42,7 @@ def find_bundles(
         return [_named(named, environment)]
     fitting: dict[str, Path] = {}
     seen: list[str] = []
-    for path in [*_installed(environment), shipped]:
+    for path in [*_installed(environment), *_shipped(shipped)]:
         if not (path / MANIFEST).is_file():
             continue
         try:
@@ -94,6 +95,11 @@ def _installed(environment: Mapping[str, str]) -> Iterator[Path]:
             yield from sorted(path for path in root.iterdir() if path.is_dir())
 
 
+def _shipped(first: Path) -> Iterator[Path]:
+    yield first
+    yield from sorted(path.parent for path in first.parent.glob(f"*/{MANIFEST}") if path.parent != first)
+
+
 def _named(name: str, environment: Mapping[str, str]) -> Path:
     if Path(name).exists():
         return Path(name)
@@ -101,6 +107,9 @@ def _named(name: str, environment: Mapping[str, str]) -> Path:
     for place in places:
         if place.is_dir():
             return place
+    shipped = bundle_folder(name)
+    if shipped.is_dir():
+        return shipped
     raise BundleMissingError(
         f"{name}: expected the folder or the name of a model bundle, found neither "
         f"(also looked at {', '.join(str(place) for place in places)})"

@@ -45,7 +45,7 @@ LEVELS: dict[str, str] = {
         tools
         bench doctor fill""",
     "cloud_anchor": """
-        errors metrics
+        errors metrics shipped
         model
         sampling
         selection

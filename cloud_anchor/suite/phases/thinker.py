@@ -37,7 +37,8 @@ def right_words(item: Item) -> str:
     """The words that a right answer must have, from the item's key."""
     key = item.key
     if item.kind in ("tiny", "testbed"):
-        return " ".join(key["expected"]) if item.benchmark != "code" else str(key["answer"])
+        written = item.benchmark in ("code", "function")
+        return str(key["answer"]) if written else " ".join(key["expected"])
     return str(key.get("number") or key.get("letter") or "")
 
 

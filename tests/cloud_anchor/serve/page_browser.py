@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.model.checkpoint import TINY
+from cloud_anchor.model.examples import read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.serve.background import background_service
 from cloud_anchor.serve.keys import ApiKeys
 from cloud_anchor.serve.local_backend import LocalBackend
-from cloud_anchor.serve.page import Page, read_examples
+from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.trace import Tracer
 from edge_runtime.bundle.lookup import SHIPPED

@@ -1,0 +1,60 @@
+"""The pairs of models that ship with this package, by name.
+
+Responsible for names and folders. Not responsible for loading them (see `model.checkpoint`) or for making
+them (see `tiny.ship`, `testbed.ship`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_runtime.bundle.lookup import SHIPPED
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class ShippedPair:
+    """A diffusion model and its edge model.
+
+    weights:  folder of the checkpoints, one folder each. model: name of the diffusion model among them.
+    bundle:   folder of the edge model's bundle.
+    thinker:  name of the autoregressive checkpoint that is to be a Thinker or a target.
+    settings: table of measured settings, from which `--target-f1` chooses; the file may be missing.
+    """
+
+    weights: Path
+    model: str
+    bundle: Path
+    thinker: str
+    settings: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """Folder of the diffusion model."""
+        return self.weights / self.model
+
+
+def _pair(name: str, thinker: str) -> ShippedPair:
+    place = _HERE / name
+    bundle = SHIPPED.parent / f"{name}-qwen"
+    return ShippedPair(place / "weights", f"{name}-dream", bundle, thinker, place / "frontier.json")
+
+
+PAIRS: Mapping[str, ShippedPair] = {
+    "tiny": _pair("tiny", "tiny-qwen-large"),
+    "testbed": _pair("testbed", "testbed-causal"),
+}
+
+
+def shipped_checkpoint(name: str) -> Path | None:
+    """The folder of a shipped checkpoint, by its own name or its pair's; None for another name.
+
+    The folder of a pair's name may be missing, where its weights have not been trained yet.
+    """
+    if name in PAIRS:
+        return PAIRS[name].checkpoint
+    folders = [] if "/" in name else [pair.weights / name for pair in PAIRS.values()]
+    return next((folder for folder in folders if (folder / "config.json").is_file()), None)

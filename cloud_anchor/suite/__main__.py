@@ -31,7 +31,7 @@ from cloud_anchor.suite.loading import Wanted, about_models, fingerprint, open_l
 from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.report import build, to_html, to_json, to_markdown
 from cloud_anchor.suite.runner import RUNS, measure
-from cloud_anchor.suite.store import Store
+from cloud_anchor.suite.store import TABLES, Store
 from payload import PayloadError
 from payload.cli import run_command
 
@@ -177,7 +177,7 @@ def _run(args: argparse.Namespace) -> int:
         for name in (RUNS, *PHASES)
     }
     report = build(about, settings, records, skipped)
-    store.write("tables.json", to_json(report))
+    store.write(TABLES, to_json(report))
     store.write("report.md", to_markdown(report))
     store.write("report.html", to_html(report))
     print(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
+from cloud_anchor.suite.store import TABLES
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class CellComparison:
 
 def read_tables(folder: Path) -> dict[str, Any]:
     """tables.json of a results folder; raises RequestError."""
-    path = folder / "tables.json"
+    path = folder / TABLES
     try:
         data = json.loads(path.read_bytes())
         tables: dict[str, Any] = data["tables"]

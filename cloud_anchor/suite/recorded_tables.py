@@ -23,7 +23,7 @@ from cloud_anchor.suite.machine import machine
 from cloud_anchor.suite.qwen_ranks import tokenizer_of_ranks
 from cloud_anchor.suite.recorded import MAX_TOKENS, RECORDS, TOGETHER, RealPair, measure_runs
 from cloud_anchor.suite.report import markdown_table
-from cloud_anchor.suite.store import Record, Store
+from cloud_anchor.suite.store import TABLES, Record, Store
 from cloud_anchor.suite.tables import Answers, Row, Table
 from cloud_anchor.suite.traces import print_table
 from cloud_anchor.suite.wheel_files import HUMANEVAL, QWEN_RANKS, fetched
@@ -32,6 +32,7 @@ from edge_runtime.runtime import EdgeRuntime
 from payload.files import InputError
 from payload.tools.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 
+TITLE = "Published runs of Dream-7B on a real edge model"
 LENGTHS = ((0, "under 20 tokens"), (20, "20 to 59"), (60, "60 to 119"), (120, "120 and more"))
 """Groups of answers by their least number of Dream's tokens."""
 
@@ -140,14 +141,19 @@ def write_report(store: Store, records: Sequence[Record], about: str) -> None:
     good = [record for record in records if "error" not in record]
     failed = [f"{record['id']}: {record['error']}" for record in records if "error" in record]
     found = tables(good)
-    lines = ["# Published runs of Dream-7B on a real edge model", "", f"{len(good)} runs. {about}"]
-    lines += ["", f"Not measured: {'; '.join(failed)}"] if failed else []
+    description = [f"{len(good)} runs. {about}", *([f"Not measured: {'; '.join(failed)}"] if failed else [])]
+    lines = [f"# {TITLE}", "", *(f"{sentence}\n" for sentence in description)]
     for table in found:
         lines += markdown_table(table)
         print(f"\n{table.title}\n")
         print_table(table)
     store.write("report.md", "\n".join(lines) + "\n")
-    store.write("tables.json", json.dumps({table.name: table.to_json() for table in found}, indent=1) + "\n")
+    data = {
+        "title": TITLE,
+        "description": description,
+        "tables": {table.name: table.to_json() for table in found},
+    }
+    store.write(TABLES, json.dumps(data, indent=1) + "\n")
 
 
 def group_of(length: int) -> str:

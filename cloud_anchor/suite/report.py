@@ -31,6 +31,8 @@ from cloud_anchor.suite.tables import (
     show,
 )
 
+TITLE = "Inverse speculation: results"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -108,15 +110,21 @@ def summary_line(claims: Sequence[Claim]) -> str:
 
 def to_markdown(report: Report) -> str:
     """report.md."""
-    lines = ["# Inverse speculation: results", "", *(f"{sentence}\n" for sentence in run_description(report))]
+    lines = [f"# {TITLE}", "", *(f"{sentence}\n" for sentence in run_description(report))]
     lines += ["## What holds, what does not, and why", "", summary_line(report.claims), ""]
-    lines += ["| statement | measured at | verdict | figures | what bears on it |", "|---|---|---|---|---|"]
-    for claim in report.claims:
-        cells = (claim.paper, claim.where, f"**{claim.verdict}**", claim.found, claim.why)
-        lines.append("| " + " | ".join(_markdown(cell) for cell in cells) + " |")
+    lines += claims_table(report.claims)
     for table in report.tables:
         lines += markdown_table(table)
     return "\n".join(lines) + "\n"
+
+
+def claims_table(claims: Sequence[Claim]) -> list[str]:
+    """Statements with their verdicts, as lines of Markdown."""
+    lines = ["| statement | measured at | verdict | figures | what bears on it |", "|---|---|---|---|---|"]
+    for claim in claims:
+        cells = (claim.paper, claim.where, f"**{claim.verdict}**", claim.found, claim.why)
+        lines.append("| " + " | ".join(_markdown(cell) for cell in cells) + " |")
+    return lines
 
 
 def markdown_table(table: Table) -> list[str]:
@@ -224,6 +232,8 @@ def _json(table: Table) -> Iterator[str]:
 def to_json(report: Report) -> str:
     """tables.json: models and plan, claims, and every table by name."""
     data = {
+        "title": TITLE,
+        "description": list(run_description(report)),
         "about": report.about.to_json(),
         "settings": dict(report.settings),
         "items": report.items,

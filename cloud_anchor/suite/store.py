@@ -21,6 +21,7 @@ from cloud_anchor.errors import RequestError
 from payload.files import write_whole
 
 SETTINGS = "settings.json"
+TABLES = "tables.json"
 Record = dict[str, Any]
 
 

@@ -39,6 +39,16 @@ def cell_json(cell: Cell) -> Any:
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
+def cell_of(value: Any) -> Cell:
+    """A cell from `cell_json`'s form."""
+    if not isinstance(value, Mapping):
+        return value  # type: ignore[no-any-return]
+    if "rho" in value:
+        unknown = {key: math.nan if value[key] is None else value[key] for key in ("rho", "p")}
+        return Correlation(value["n"], **unknown)
+    return Summary(**value)
+
+
 def number(value: float) -> str:
     """A number as text: three decimals below 10, else one."""
     if not math.isfinite(value):

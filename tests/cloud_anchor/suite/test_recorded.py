@@ -89,7 +89,7 @@ def test_every_condition_of_a_run(
     assert cut["", EDGE_AWARE]["f1"] == 1, "as far as the published text goes"
     assert by_name["arc/0"]["doubled"] == 1
 
-    tables = json.loads((out / "tables.json").read_text())
+    tables = json.loads((out / "tables.json").read_text())["tables"]
     lines = {(row["sent at"], row["condition"]): row for row in tables["real"]["rows"]}
     assert lines["", EDGE_AWARE]["N"] == 3
     assert lines["", EDGE_AWARE]["judged"] == 2

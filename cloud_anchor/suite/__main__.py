@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=["tiny"],
         metavar="SOURCE",
-        help="tiny, testbed, or gsm8k, mmlu, arc, humaneval, each with "
+        help="tiny, testbed, testbed:KIND, or gsm8k, mmlu, arc, humaneval, each with "
         "=FILE.jsonl or from the `datasets` package (default: tiny)",
     )
     parser.add_argument(

@@ -102,16 +102,28 @@ def leading_run(at: Situation) -> AnchorSet:
     return at.anchors(run)
 
 
-def prefix(at: Situation) -> AnchorSet:
-    """As many tokens as the anchors, from the beginning of the finished answer."""
-    return at.anchors(dict(enumerate(at.full[: len(at.committed)])))
+def prefix(at: Situation, count: int | None = None) -> AnchorSet:
+    """`count` tokens, by default as many as the anchors, from the beginning of the finished answer."""
+    return at.anchors(dict(enumerate(at.full[: len(at.committed) if count is None else count])))
 
 
-def scattered(at: Situation) -> AnchorSet:
-    """As many tokens as the anchors, from anywhere in the finished answer."""
-    count = min(len(at.committed), len(at.full))
+def scattered(at: Situation, count: int | None = None) -> AnchorSet:
+    """`count` tokens, by default as many as the anchors, from anywhere in the finished answer."""
+    count = min(len(at.committed) if count is None else count, len(at.full))
     places = random.Random(at.seed).sample(range(len(at.full)), count)
     return at.anchors({p: at.full[p] for p in places})
+
+
+def first_predictions(at: Situation, count: int) -> AnchorSet:
+    """The first `count` current predictions; the edge model continues alone."""
+    return at.anchors(dict(enumerate(at.early.predicted_answer[:count])))
+
+
+def surest_predictions(at: Situation, count: int) -> AnchorSet:
+    """The `count` most probable current predictions, and the predicted length."""
+    drafted, sure = at.early.predicted_answer, at.early.confidence
+    places = sorted(range(len(drafted)), key=lambda place: (-sure[place], place))[:count]
+    return at.anchors({place: drafted[place] for place in sorted(places)}, len(drafted))
 
 
 def random_tokens(at: Situation) -> AnchorSet:
@@ -145,6 +157,7 @@ class Condition:
 ALONE, ANCHORS, BARE, LEADING = "edge alone", "anchors, filled", "anchors alone", "leading run, continued"
 PREFIX, BARE_PREFIX, SCATTERED = "prefix of as many, continued", "prefix alone", "as many at random, filled"
 DRAFT, FULL = "early stop: every prediction", "full run"
+FIRST, SUREST = "early stop, the first of as many, continued", "early stop, the surest of as many, filled"
 RANDOM_TOKENS, RANDOM_POSITIONS = "random tokens, their places", "their tokens, random places"
 
 

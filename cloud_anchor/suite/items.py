@@ -3,8 +3,8 @@
 Responsible for the record of an item and for turning each source's rows into items. Not responsible for
 judging answers (see `judge`) or making them.
 
-A source is named `tiny` or `testbed`, or `NAME=FILE` for a local JSONL file of gsm8k, mmlu, arc or
-humaneval, or `NAME`, which is loaded with the `datasets` package.
+A source is named `tiny` or `testbed`, or `testbed:KIND` for one kind of its questions, or `NAME=FILE` for a
+local JSONL file of gsm8k, mmlu, arc or humaneval, or `NAME`, which is loaded with the `datasets` package.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.testbed import library
+from cloud_anchor.testbed.kinds import KINDS
 from cloud_anchor.testbed.questions import held_out_questions
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems
@@ -61,20 +62,27 @@ def load_items(sources: list[str], count: int, seed: int) -> list[Item]:
     """
     streams = [_stream(source, count, seed) for source in sources]
     items: list[Item] = []
+    asked: set[str] = set()
     while len(items) < count:
-        item = next(streams[len(items) % len(streams)], None)
+        stream = streams[len(items) % len(streams)]
+        # Sources of one world may ask the same; files are taken as they are.
+        item = next((i for i in stream if i.kind not in _WORLDS or i.prompt not in asked), None)
         if item is None:
             raise RequestError(
                 f"{sources[len(items) % len(streams)]}: expected rows for {count} items over {len(sources)} "
                 f"sources, found too few after {len(items)} items. Lower --subset."
             )
+        asked.add(item.prompt)
         items.append(item)
     return items
 
 
 def _stream(source: str, count: int, seed: int) -> Iterator[Item]:
+    world, _, kind = source.partition(":")
     if source in _WORLDS:
         return iter(_of_world(source, _WORLDS[source](count, seed)))
+    if world == "testbed":
+        return iter(_of_world(world, _testbed(count, seed, kind), f"only-{kind}"))
     name, _, file = source.partition("=")
     if name not in _READERS:
         raise RequestError(
@@ -145,19 +153,26 @@ def _hub_rows(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _testbed(count: int, seed: int) -> list[Problem]:
-    """Held-out questions of the testbed; raises SourceMissingError."""
-    return held_out_questions(library.load(), count, seed)
+def _testbed(count: int, seed: int, kind: str | None = None) -> list[Problem]:
+    """Held-out questions of the testbed, of one kind where it is given; raises SourceMissingError, and
+    RequestError for an unknown kind.
+    """
+    if kind is None:
+        return held_out_questions(library.load(), count, seed)
+    if kind not in KINDS:
+        raise RequestError(f"testbed:{kind}: expected a kind of {', '.join(KINDS)}, found {kind!r}")
+    return held_out_questions(library.load(), count, seed, kinds=[kind])
 
 
 _WORLDS: dict[str, Callable[[int, int], list[Problem]]] = {"tiny": held_out_problems, "testbed": _testbed}
 """Held-out problems of the project's own worlds, by count and seed."""
 
 
-def _of_world(name: str, problems: list[Problem]) -> list[Item]:
+def _of_world(name: str, problems: list[Problem], prefix: str | None = None) -> list[Item]:
+    """The problems as items; prefix: of their ids, by default the family."""
     return [
         Item(
-            id=f"{problem.family}-{number:04d}",
+            id=f"{prefix or problem.family}-{number:04d}",
             benchmark=problem.family,
             difficulty=problem.difficulty,
             prompt=problem.prompt,

@@ -2,7 +2,8 @@
 
 Every commit rule after a few passes, where answers are not complete yet: sent as they stand (early stop) and
 edge-aware at several thresholds, with paired differences against the early stop of the threshold rule, for
-all answers and by their length. Resumable; writes a table, a plot and JSON.
+all answers and by their length. With --controls also the main table by length: one rule's edge-aware payload
+beside controls of as many bytes. Resumable; writes tables, plots and JSON.
 Responsible for the measurement. Not responsible for the rules (see `sampling.commits`).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -24,19 +25,31 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
-from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, Selection, select
+from cloud_anchor.shipped import PAIRS
+from cloud_anchor.suite.conditions import plan
+from cloud_anchor.suite.equal_bytes import Budget, EqualBytes
 from cloud_anchor.suite.items import Item, load_items
 from cloud_anchor.suite.judge import is_right
+from cloud_anchor.suite.length_tables import (
+    AWARE,
+    EARLY,
+    LENGTH_GROUPS,
+    by_length,
+    length_markdown,
+    length_plot,
+    length_report,
+    length_views,
+)
 from cloud_anchor.suite.loading import parameters
 from cloud_anchor.suite.statistics import difference, summary
 from cloud_anchor.suite.store import Record, Store
-from cloud_anchor.suite.tables import LENGTHS
-from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.engine.base import Engine
 from edge_runtime.runtime import EdgeRuntime
 from payload import Shared, encode
 from payload.cli import run_command
@@ -50,6 +63,8 @@ EARLY_STOP = "early stop"
 BASELINE = "0.9"
 SENT_TODAY = "edge-aware 0"
 """What is sent by default, after the threshold rule: bytes are compared with it."""
+PAPER_RULE = "paper"
+"""The order of commits and the settings of the paper, a quota a step."""
 DEFAULT_RULES = ("quota", BASELINE, "eb:0.1", "apd:0.7", "product:0.3")
 
 READOUTS: dict[str, Selection] = {
@@ -66,7 +81,7 @@ VALUES = ("right", "f1", "bytes", "sent", "steps", "edge_passes", "edge_tokens",
 
 
 def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
-    """`base` with a commit rule: quota, a probability, eb:BOUND, apd:R, or product:W[@PROBABILITY].
+    """`base` with a commit rule: quota, paper, a probability, eb:BOUND, apd:R, or product:W[@PROBABILITY].
 
     Raises RequestError for another text.
     """
@@ -77,6 +92,8 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
         match name:
             case "quota" if not given:
                 return replace(config, commit="quota")
+            case "paper" if not given:
+                return replace(plan("entropy", base), stop="complete")
             case "eb" if not probability:
                 return replace(config, commit="eb", entropy_bound=float(number))
             case "apd" if not probability:
@@ -89,7 +106,8 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
     except ValueError:
         pass
     raise RequestError(
-        f"rule: expected quota, a probability, eb:BOUND, apd:R or product:W[@PROBABILITY], found {rule!r}"
+        "rule: expected quota, a probability, eb:BOUND, apd:R, product:W[@PROBABILITY] or paper, found "
+        f"{rule!r}"
     )
 
 
@@ -98,12 +116,16 @@ class PassesBench:
     """A pipeline with an edge model, and the rules that are compared.
 
     edge_parameters: of the edge model, for the compute figure. passes: after which runs are read, ascending.
+    controls: the rule whose payloads, sent as today, are measured beside controls of as many bytes, with
+              this engine, the device's; None for no controls.
     """
 
     pipeline: Pipeline
     rules: Sequence[str]
     edge_parameters: int
     passes: Sequence[int] = PASSES
+    controls: tuple[str, Engine] | None = None
+    seed: int = 0
 
     def runs_at(self, prompts: Sequence[list[int]], rule: str) -> list[dict[int, Denoised]]:
         """The run of each prompt after each of `passes`; a complete answer stays as it is."""
@@ -127,19 +149,28 @@ class PassesBench:
         whole = replace(self.pipeline.plan(), commit="quota", stop="complete")
         full = denoise(self.pipeline.model, prompts, whole)
         runs = {rule: self.runs_at(prompts, rule) for rule in self.rules}
+        paper = self.runs_at(prompts, PAPER_RULE) if self.controls else []
         for index, item in enumerate(group):
             reference = self._text(full[index].answer)
             cells = {
                 rule: {str(passes): self._cells(run, item, reference) for passes, run in rows[index].items()}
                 for rule, rows in runs.items()
             }
-            yield {
+            record: Record = {
                 "id": item.id,
                 "family": item.benchmark,
                 "tokens": len(full[index].answer),
                 "full": {"right": is_right(item, reference), "steps": full[index].steps},
                 "rules": cells,
             }
+            if self.controls:
+                rule, engine = self.controls
+                beside = EqualBytes(self.pipeline, engine, item, full[index], self.seed)
+                record["controls"] = {
+                    str(passes): beside.controls(run, paper[index][passes], _budget(cells[rule], passes))
+                    for passes, run in runs[rule][index].items()
+                }
+            yield record
 
     def _cells(self, run: Denoised, item: Item, reference: str) -> Record:
         """The figures of one run, by what is sent of it."""
@@ -175,6 +206,11 @@ class PassesBench:
         return self.pipeline.form.tokenizer.decode(list(ids))
 
 
+def _budget(cells: Mapping[str, Record], passes: int) -> Budget:
+    sent = cells[str(passes)][SENT_TODAY]
+    return Budget(sent["sent"], sent["bytes"])
+
+
 def measure_passes(bench: PassesBench, items: Sequence[Item], store: Store) -> Iterator[None]:
     """Measures what the store does not have yet; yields after each prompt."""
     done = store.records(PHASE)
@@ -208,15 +244,6 @@ def summarise_passes(records: Sequence[Record], rules: Sequence[str]) -> list[Re
                     row[f"{name}_difference"] = paired.summary.to_json() | {"verdict": paired.verdict}
                 rows.append(row)
     return rows
-
-
-def by_length(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """The records in the groups of LENGTHS that have any."""
-    groups = {
-        name: [record for record in records if low <= record["tokens"] < high]
-        for name, (low, high) in LENGTHS.items()
-    }
-    return {name: found for name, found in groups.items() if found}
 
 
 def passes_table(report: Record, length: str | None = None) -> Table:
@@ -293,13 +320,28 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.suite.passes",
         description="Right answers and F1 by commit rule, after few passes of the diffusion model.",
-        epilog="example: python -m cloud_anchor.suite.passes -o results/passes --rules 0.9 product:0.3@0.8",
+        epilog="examples:\n"
+        "  python -m cloud_anchor.suite.passes -o results/passes --rules 0.9 product:0.3@0.8\n"
+        "  python -m cloud_anchor.suite.passes -o results/main --model testbed --prompts 400 \\\n"
+        "      --data testbed testbed:profile --fractions 0.05 0.1 0.15 0.25 0.4 \\\n"
+        "      --rules 0.9 product:0.3 --controls product:0.3",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FOLDER", help="results, resumable")
-    parser.add_argument("--data", default="tiny", metavar="SOURCE", help="see python -m cloud_anchor.suite")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        default=["tiny"],
+        metavar="SOURCE",
+        help="in turn: see python -m cloud_anchor.suite (default: tiny)",
+    )
     parser.add_argument("--prompts", type=int, default=200, metavar="N", help="how many (200)")
     parser.add_argument("--seed", type=int, default=0, help="which prompts")
-    parser.add_argument(
+    after = parser.add_mutually_exclusive_group()
+    after.add_argument(
+        "--fractions", nargs="+", type=float, metavar="F", help="after which shares of the steps, instead"
+    )
+    after.add_argument(
         "--passes",
         nargs="+",
         type=int,
@@ -312,11 +354,17 @@ def main(argv: list[str] | None = None) -> int:
         nargs="+",
         default=list(DEFAULT_RULES),
         metavar="RULE",
-        help="quota, a probability, eb:BOUND, apd:R, product:W[@PROBABILITY] (default: "
+        help="quota, a probability, eb:BOUND, apd:R, product:W[@PROBABILITY], paper (default: "
         f"{' '.join(DEFAULT_RULES)})",
     )
-    parser.add_argument("--model", default="tiny", help="diffusion checkpoint folder (default: the shipped)")
-    parser.add_argument("--edge", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
+    parser.add_argument(
+        "--controls",
+        metavar="RULE",
+        help="one of the rules: its edge-aware payload beside controls of as many bytes, by length",
+    )
+    parser.add_argument("--model", default="tiny", help="tiny, testbed, or a checkpoint (default: tiny)")
+    parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
+    parser.add_argument("--dtype", help="of the diffusion model: float32, bfloat16 (default: float32)")
     parser.add_argument("--variant", help="of the bundle (default: its own)")
     parser.add_argument("--threads", type=int, help="of the edge model")
     args = parser.parse_args(argv)
@@ -324,40 +372,77 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--prompts: expected at least 1, found {args.prompts}")
     if min(args.passes) < 1:
         parser.error(f"--passes: expected at least 1, found {min(args.passes)}")
-    args.passes = sorted(set(args.passes))
-    return run_command("passes", lambda: _run(args))
+    if args.controls and args.controls not in args.rules:
+        parser.error(f"--controls: expected one of {' '.join(args.rules)}, found {args.controls}")
+    return run_command(
+        "passes",
+        lambda: _run(args),
+        interrupted=f"interrupted: run the same command again to continue from {args.out}",
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
     for rule in args.rules:
         rule_config(rule, DenoiseConfig())  # a wrong one fails before a model is loaded
-    items = load_items([args.data], args.prompts, args.seed)
-    edge = EdgeRuntime.open(args.edge, args.variant, threads=args.threads)
-    pipeline = Pipeline.open(args.model, edge=edge, device="cpu")
+    place = args.edge or (PAIRS[args.model].bundle if args.model in PAIRS else None)
+    if place is None:
+        raise RequestError(f"{args.model}: expected the bundle of its edge model (--edge), found none")
+    items = load_items(args.data, args.prompts, args.seed)
+    edge = EdgeRuntime.open(place, args.variant, threads=args.threads)
+    pipeline = Pipeline.open(args.model, edge=edge, device="cpu", dtype=args.dtype)
     pipeline.require_one_vocabulary("passes")
+    if args.fractions:
+        args.passes = [steps_for(fraction, pipeline.plan().total_steps) for fraction in args.fractions]
+    args.passes = sorted(set(args.passes))
     if args.passes[0] > pipeline.plan().total_steps:
         raise RequestError(
             f"--passes: expected at most the {pipeline.plan().total_steps} steps of the plan, "
             f"found {args.passes[0]}"
         )
-    bench = PassesBench(pipeline, args.rules, parameters(edge.bundle.manifest.model), args.passes)
-    settings = {"model": args.model, "data": args.data, "seed": args.seed}
+    size = parameters(edge.bundle.manifest.model)
+    controls = (args.controls, edge.engine) if args.controls else None
+    bench = PassesBench(pipeline, args.rules, size, args.passes, controls, args.seed)
+    data = args.data[0] if len(args.data) == 1 else args.data
+    settings = {"model": args.model, "data": data, "seed": args.seed}
     settings |= {"rules": args.rules, "passes": args.passes}
+    settings |= {name: getattr(args, name) for name in ("controls", "dtype") if getattr(args, name)}
     ranking = edge.bundle.manifest.fingerprint(edge.bundle.variant_name).hex()
     store = Store(args.out, settings | {"ranking": ranking})
-    left = max(0, args.prompts - len(store.records(PHASE)))
+    left = sum(item.id not in store.records(PHASE) for item in items)
     for _ in track(measure_passes(bench, items, store), "prompts", left, console=Console(stderr=True)):
         pass
-    records = list(store.records(PHASE).values())[: args.prompts]
+    records = [store.records(PHASE)[item.id] for item in items]
     report = {"rules": args.rules, "baseline": BASELINE if BASELINE in args.rules else args.rules[0]}
     report |= _part(records, args.rules)
     report["lengths"] = {name: _part(found, args.rules) for name, found in by_length(records).items()}
     store.write("passes.json", json.dumps(report, indent=1) + "\n")
     write_whole(args.out / "passes.png", plot_passes(report))
     console = Console(width=None if sys.stdout.isatty() else 200)
+    if args.controls:
+        _main_table(args, records, store, pipeline.plan().total_steps, console)
+        return 0
     for length in (None, *report["lengths"]):
         console.print(passes_table(report, length))
     return 0
+
+
+SHOWN = {EARLY_STOP: EARLY, SENT_TODAY: AWARE}
+"""Readouts in the main table, and their names there."""
+
+
+def _main_table(
+    args: argparse.Namespace, records: Sequence[Record], store: Store, total: int, console: Console
+) -> None:
+    """Writes and prints the tables by length; those of all rules are in passes.json."""
+    lengths = {
+        length: length_report(found, args.rules, args.controls, SHOWN)
+        for length, found in by_length(records, LENGTH_GROUPS).items()
+    }
+    store.write("by_length.json", json.dumps({"total_steps": total, "lengths": lengths}, indent=1) + "\n")
+    store.write("by_length.md", length_markdown(lengths, total))
+    write_whole(args.out / "by_length.png", length_plot(lengths, total))
+    for table in length_views(lengths, total):
+        console.print(table)
 
 
 def _part(records: Sequence[Record], rules: Sequence[str]) -> Record:

@@ -6,7 +6,7 @@ Responsible for who appears in them and for the split between both. Not responsi
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from cloud_anchor.testbed.entity import Role
@@ -43,10 +43,15 @@ def held_out_question(library: Library, kind: str, rng: random.Random, role: Rol
     raise NothingFitsError(f"{kind}: expected a held-out question about entities of {role}, found none")
 
 
-def held_out_questions(library: Library, count: int, seed: int = 0, role: Role = "cloud") -> list[Problem]:
-    """`count` test questions with distinct prompts, the kinds in turn; the same for the same seed."""
-    rng = random.Random(f"testbed/{seed}/{role}")
-    kinds = [kind for kind in KINDS if role == "cloud" or kind != "function"]  # code needs no knowledge
+def held_out_questions(
+    library: Library, count: int, seed: int = 0, role: Role = "cloud", kinds: Sequence[str] = ()
+) -> list[Problem]:
+    """`count` test questions with distinct prompts, the kinds in turn, by default all; the same for the same
+    seed and kinds.
+    """
+    rng = random.Random("/".join(["testbed", str(seed), role, *kinds]))
+    if not kinds:
+        kinds = [kind for kind in KINDS if role == "cloud" or kind != "function"]  # code needs no knowledge
     chosen: dict[str, Problem] = {}
     while len(chosen) < count:
         problem = held_out_question(library, kinds[len(chosen) % len(kinds)], rng, role)

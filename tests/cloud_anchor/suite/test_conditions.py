@@ -20,12 +20,15 @@ from cloud_anchor.suite.conditions import (
     committed,
     confident,
     draft,
+    first_predictions,
     leading_run,
     prefix,
     random_positions,
     random_tokens,
     scattered,
+    surest_predictions,
 )
+from cloud_anchor.suite.equal_bytes import Budget, most_within
 from cloud_anchor.suite.phases.ends import with_marker, without_marker
 from cloud_anchor.suite.phases.gaps import gap_positions, gap_scores
 from cloud_anchor.suite.runs import Run
@@ -74,6 +77,30 @@ def test_controls_send_as_much_as_the_anchors(at: Situation) -> None:
     assert run.ids == anchors.ids[: len(run)]
     assert run.positions == tuple(range(len(run)))
     assert len(run) not in at.committed
+
+
+@given(situations(), st.integers(0, CANVAS))
+def test_controls_of_a_number_of_tokens_send_so_many(at: Situation, count: int) -> None:
+    predicted = at.early.predicted_answer
+    assert prefix(at, count).positions == tuple(range(min(count, len(at.full))))
+    assert len(scattered(at, count)) == min(count, len(at.full))
+    assert first_predictions(at, count).ids == tuple(predicted[:count])
+    surest = surest_predictions(at, count)
+    assert len(surest) == min(count, len(predicted))
+    assert surest.length == len(predicted)
+    others = set(range(len(predicted))) - set(surest.positions)
+    sure = at.early.confidence
+    assert all(sure[kept] >= sure[other] for kept in surest.positions for other in others)
+
+
+@given(situations(), st.integers(0, CANVAS), st.integers(5, 60))
+def test_controls_of_as_many_bytes_have_all_tokens_that_fit(at: Situation, sent: int, size: int) -> None:
+    def bytes_of(anchors: AnchorSet) -> int:
+        return 5 + 2 * len(anchors)
+
+    for take, most in ((prefix, len(at.full)), (first_predictions, at.early.predicted_length)):
+        found = len(most_within(at, take, Budget(sent, size), bytes_of))
+        assert found == min(most, max(sent, (size - 5) // 2))
 
 
 @given(situations())

@@ -105,6 +105,18 @@ def test_answers_are_found_in_texts(tmp_path: Path) -> None:
         assert not is_right(problem, "no")
 
 
+def test_one_kind_of_the_testbed_is_a_source() -> None:
+    try:
+        items = load_items(["testbed", "testbed:profile"], 28, 0)
+    except SourceMissingError as missing:
+        pytest.skip(str(missing))
+    assert items[:2] == load_items(["testbed", "testbed:profile"], 2, 0)
+    assert {item.benchmark for item in items[1::2]} == {"profile"}
+    assert len({item.id for item in items}) == len({item.prompt for item in items}) == 28
+    with pytest.raises(RequestError, match=r"testbed:poem: expected a kind of fact, .*found 'poem'"):
+        load_items(["testbed:poem"], 1, 0)
+
+
 def test_questions_of_the_testbed_are_items() -> None:
     try:
         items = load_items(["testbed"], 14, 0)

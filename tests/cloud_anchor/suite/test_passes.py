@@ -11,6 +11,16 @@ import pytest
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.suite import passes
+from cloud_anchor.suite.conditions import ALONE, ANCHORS
+from cloud_anchor.suite.equal_bytes import EQUAL
+from cloud_anchor.suite.length_tables import (
+    LENGTH_GROUPS,
+    by_length,
+    holds_from,
+    length_markdown,
+    length_plot,
+    length_report,
+)
 from cloud_anchor.tiny import shapes
 from edge_runtime.bundle.lookup import SHIPPED
 
@@ -32,8 +42,14 @@ def test_rules_by_name(text: str, expected: tuple[object, ...]) -> None:
     assert (found.order, found.stop) == ("confidence", "complete")
 
 
+def test_the_papers_rule_has_the_papers_settings() -> None:
+    found = passes.rule_config("paper", DenoiseConfig(canvas=64))
+    assert (found.order, found.temperature, found.top_p) == ("entropy", 0.2, 0.95)
+    assert (found.commit, found.stop, found.canvas) == ("quota", "complete", 64)
+
+
 @pytest.mark.parametrize(
-    "text", ["quota:1", "eb", "eb:x", "eb:1@2", "apd:0.5@1", "product:", "0.9:1", "most"]
+    "text", ["quota:1", "paper:1", "eb", "eb:x", "eb:1@2", "apd:0.5@1", "product:", "0.9:1", "most"]
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(RequestError, match="rule: expected quota, a probability"):
@@ -72,7 +88,72 @@ def test_differences_are_paired_with_the_threshold_rule(monkeypatch: pytest.Monk
 
 def test_answers_are_grouped_by_length() -> None:
     records = [{"tokens": tokens} for tokens in (3, 19, 60, 200)]
-    assert passes.by_length(records) == {"under 20": records[:2], "60 and more": records[2:]}
+    assert by_length(records) == {"under 20": records[:2], "60 and more": records[2:]}
+
+
+@pytest.mark.parametrize(
+    ("curve", "wanted", "found"),
+    [
+        ({6: 0.5, 12: 0.95, 32: 0.9}, 0.9, 12),
+        ({6: 0.95, 12: 0.8, 32: 0.9}, 0.9, 32),
+        ({6: 1.0, 12: 1.0}, 0.9, 6),
+        ({6: 1.0, 12: 0.0}, 0.9, None),
+    ],
+)
+def test_a_selection_holds_from_where_it_never_falls_below(
+    curve: dict[int, float], wanted: float, found: int | None
+) -> None:
+    assert holds_from(curve, wanted) == found
+
+
+def test_the_main_table_compares_the_target_with_every_condition() -> None:
+    def figures(right: float, f1: float) -> dict[str, float]:
+        return {"right": right, "f1": f1, "sent": 3, "bytes": 20}
+
+    readouts = {passes.EARLY_STOP: "early", passes.SENT_TODAY: "edge-aware"}
+    records = [
+        {
+            "tokens": tokens,
+            "full": {"right": True},
+            "controls": {"9": {"edge alone": figures(0, 0.5)}, "76": {"edge alone": figures(0, 0.5)}},
+            "rules": {
+                "product:0.3": {
+                    "9": {passes.EARLY_STOP: figures(0, 0.8), passes.SENT_TODAY: figures(1, f1)},
+                    "76": {passes.EARLY_STOP: figures(1, 1), passes.SENT_TODAY: figures(1, 1)},
+                }
+            },
+        }
+        for tokens, f1 in ((60, 0.9), (130, 1.0), (140, 0.95))
+    ]
+    groups = by_length(records, LENGTH_GROUPS)
+    assert {name: len(part) for name, part in groups.items()} == {
+        "60 and more": 3,
+        "60 to 119": 1,
+        "120 and more": 2,
+    }
+    report = length_report(records, ["product:0.3"], "product:0.3", readouts)
+    assert report["target"] == "edge-aware, rule product:0.3"
+    assert [row["passes"] for row in report["rows"]] == [9, 9, 9, 76, 76, 76]
+    alone, early, target = report["rows"][:3]
+    assert alone["right_less"]["mean"] == 1
+    assert alone["f1_less"]["mean"] == pytest.approx(0.45)
+    assert (early["right_less"]["verdict"], early["f1_less"]["mean"]) == ("higher", pytest.approx(0.15))
+    assert "right_less" not in target
+    assert report["holds"] == {
+        "edge alone": {"f1": None, "right": None},
+        "early, rule product:0.3": {"f1": 76, "right": 76},
+        "edge-aware, rule product:0.3": {"f1": 9, "right": 9},
+    }
+    text = length_markdown({"60 and more": report}, 192)
+    assert "| 9 (5%) | edge alone | 0.500 [0.500, 0.500] | +0.450 [" in text
+    assert "| edge alone | at none | at none |" in text
+    assert length_plot({"60 and more": report}, 192).startswith(b"\x89PNG")
+
+
+def test_the_controlled_rule_is_one_that_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        passes.main(["-o", "none", "--rules", "0.9", "--controls", "eb:0.1"])
+    assert "--controls: expected one of 0.9, found eb:0.1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", ["0", "-1"])
@@ -109,3 +190,21 @@ def test_prompts_are_measured_once(
     assert passes.main([*base, "--prompts", "1"]) == 0
     assert passes.main([*base[:-1], "--prompts", "1"]) == 2
     assert "another rules" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+)
+def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:
+    base = ["-o", str(tmp_path), "--threads", "1", "--fractions", "0.02", "--prompts", "1"]
+    assert passes.main([*base, "--rules", "product:0.3", "--controls", "product:0.3"]) == 0
+    (record,) = [json.loads(line) for line in (tmp_path / "items" / "passes.jsonl").read_text().splitlines()]
+    ((mark, controls),) = record["controls"].items()
+    assert mark == "2"
+    payload = record["rules"]["product:0.3"][mark]["edge-aware 0"]
+    assert controls[ALONE]["bytes"] == controls[ALONE]["sent"] == 0
+    for name in EQUAL:
+        assert controls[name]["sent"] >= min(payload["sent"], record["tokens"])
+    assert controls[ANCHORS]["sent"] <= 2
+    for name in ("by_length.json", "by_length.md", "by_length.png"):
+        assert (tmp_path / name).stat().st_size > 500

@@ -25,18 +25,15 @@ from rich.progress import (
 
 from cloud_anchor import options
 from cloud_anchor.errors import RequestError
-from cloud_anchor.suite import compare, recorded_tables, traces
-from cloud_anchor.suite.items import load_items
+from cloud_anchor.suite import compare, published, recorded_tables, traces
 from cloud_anchor.suite.loading import Wanted, about_models, fingerprint, open_lab
 from cloud_anchor.suite.phases import PHASES, About
+from cloud_anchor.suite.protocol import DEFAULT_SUBSET, OWN, PAPER, PAPER_STEPS, PROTOCOLS, protocol
 from cloud_anchor.suite.report import build, to_html, to_json, to_markdown
 from cloud_anchor.suite.runner import RUNS, measure
 from cloud_anchor.suite.store import TABLES, Store
 from payload import PayloadError
 from payload.cli import run_command
-
-DEFAULT_SUBSET = 200
-"""Default number of prompts; the paper has 190 in its main table."""
 
 EPILOG = f"""phases: {", ".join(PHASES)}
 
@@ -47,8 +44,10 @@ examples:
       --edge bundles/qwen2.5-0.5b bundles/qwen2.5-1.5b \\
       --thinker Qwen/Qwen2.5-32B-Instruct --four-bit --canvas 256 --total-steps 128 \\
       --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl arc humaneval -o results/
+  python -m cloud_anchor.suite --protocol paper --subset 5 -o results-paper/   # 5 prompts per benchmark
   python -m cloud_anchor.suite traces traces.jsonl         # published runs, no weights
   python -m cloud_anchor.suite traces traces.jsonl --edge bundles/smollm2 -o results-real/
+  python -m cloud_anchor.suite published inverse-speculation-dlm/results       # the published result files
   python -m cloud_anchor.suite compare results/ results-seed1/
 
 exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (run again to continue)
@@ -73,6 +72,11 @@ def _dispatch(arguments: Sequence[str]) -> int:
         recorded_tables.add_arguments(parser)
         args = parser.parse_args(arguments[1:])
         return recorded_tables.run(args, _measure) if args.edge else traces.run(args)
+    if arguments[:1] == ["published"]:
+        about = "Tables of the published repository's result files, as they are."
+        parser = _formatted("published", about, published.EPILOG)
+        published.add_arguments(parser)
+        return published.run(parser.parse_args(arguments[1:]))
     if arguments[:1] == ["compare"]:
         parser = _formatted("compare", "Compare the means of two runs by their intervals.", "")
         compare.add_arguments(parser)
@@ -122,11 +126,18 @@ def _parser() -> argparse.ArgumentParser:
         "=FILE.jsonl or from the `datasets` package (default: tiny)",
     )
     parser.add_argument(
+        "--protocol",
+        choices=PROTOCOLS,
+        default=OWN,
+        help="which prompts each phase measures: the suite's own, or the paper's nested sets of 310 (commit "
+        f"curves), 190 (fills) and 50 (ablation), and its {PAPER_STEPS} steps (default: {OWN})",
+    )
+    parser.add_argument(
         "--subset",
         type=int,
-        default=DEFAULT_SUBSET,
         metavar="N",
-        help=f"prompts in all (default {DEFAULT_SUBSET})",
+        help=f"prompts in all (default {DEFAULT_SUBSET}); with --protocol {PAPER} prompts per benchmark "
+        "(default: the paper's numbers)",
     )
     parser.add_argument("--phases", default="", help="only these, separated by commas (default: all)")
     parser.add_argument(
@@ -145,16 +156,17 @@ def _run(args: argparse.Namespace) -> int:
     unknown = [name for name in phases if name not in PHASES]
     if unknown:
         raise RequestError(f"--phases: expected some of {', '.join(PHASES)}, found {', '.join(unknown)}")
-    if args.subset < 1:
+    if args.subset is not None and args.subset < 1:
         raise RequestError(f"--subset: expected at least 1, found {args.subset}")
-    items = load_items(args.data, args.subset, args.seed)
+    sets = protocol(args.protocol, args.data, args.subset, args.seed)
+    items = sets.items
     wanted = Wanted(
         args.model,
         args.edge,
         args.thinker,
         args.four_bit,
         args.canvas,
-        args.total_steps,
+        args.total_steps or (PAPER_STEPS if sets.name == PAPER else None),
         args.seed,
         args.device,
         args.threads,
@@ -163,6 +175,7 @@ def _run(args: argparse.Namespace) -> int:
     about = About.from_json(about_models(lab, wanted))
     settings: dict[str, Any] = {
         "data": args.data,
+        "protocol": sets.name,
         "seed": args.seed,
         "canvas": lab.base.canvas,
         "total_steps": lab.base.total_steps,
@@ -170,12 +183,12 @@ def _run(args: argparse.Namespace) -> int:
     }
     store = Store(args.output, settings)
     skipped = {name: why for name in phases if (why := PHASES[name].needs(lab)) is not None}
-    _measure(items, measure(lab, items, phases, store))
-    chosen = {item.id for item in items}
-    records = {
-        name: [record for id_, record in store.records(name).items() if id_ in chosen]
-        for name in (RUNS, *PHASES)
-    }
+    _measure(items, measure(lab, items, phases, store, limits=sets.limits))
+    records = {}
+    for name in (RUNS, *PHASES):
+        # An earlier run into this folder may have had another subset.
+        chosen = {item.id for item in items[: sets.limits.get(name)]}
+        records[name] = [record for id_, record in store.records(name).items() if id_ in chosen]
     report = build(about, settings, records, skipped)
     store.write(TABLES, to_json(report))
     store.write("report.md", to_markdown(report))

@@ -50,7 +50,7 @@ def comparisons(first: dict[str, Any], second: dict[str, Any]) -> Iterator[CellC
 
     Times are left out, since they depend on the machine.
     """
-    for name in first.keys() & second.keys() - {"timing"}:
+    for name in first.keys() & second.keys() - {"timing", "memory"}:
         others = {_label(row): row for row in second[name]["rows"]}
         for index, row in enumerate(first[name]["rows"]):
             other = others.get(_label(row))

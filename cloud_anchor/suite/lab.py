@@ -52,6 +52,7 @@ class Lab:
     pipeline: the diffusion model and its prompt form, with the first edge model.
     base:    canvas, steps and seed of a run; the orders vary the rest.
     edges:   the first is the one that most phases use. missing: models not found -> the reason.
+    ladder:  the edge models once more, all in one precision, so that sizes can be compared; empty for one.
     thinker: an autoregressive model in PyTorch, for the bridge and the Thinker; None where there is none.
     """
 
@@ -60,6 +61,12 @@ class Lab:
     edges: Sequence[Edge]
     missing: dict[str, str]
     thinker: Autoregressive | None = None
+    ladder: Sequence[Edge] = ()
+
+    @property
+    def models(self) -> list[Edge]:
+        """All edge models, those of the ladder last."""
+        return [*self.edges, *self.ladder]
 
     def step(self, fraction: float) -> int:
         return steps_for(fraction, self.base.total_steps)
@@ -123,7 +130,7 @@ class Case:
                 run.at(step),
                 run.answer,
                 self.contract,
-                self.lab.edges[edge].scorer,
+                self.lab.models[edge].scorer,
                 self.seed,
                 parallel.at(step) if parallel and step in parallel.predictions else None,
             )
@@ -140,7 +147,7 @@ class Case:
         if key not in self._filled:
             stats = FillStats()
             options = FillOptions(score_anchors=False, max_tokens=self.lab.base.canvas)
-            engine = self.lab.edges[edge].runtime.engine
+            engine = self.lab.models[edge].runtime.engine
             tokens = list(fill(engine, prompt, anchors, options, stats))
             forced = [token.source is Source.ANCHOR for token in tokens]
             self._filled[key] = EdgeAnswer([token.id for token in tokens], forced, stats.passes)
@@ -211,5 +218,5 @@ class Case:
         """Share of these positions of a text at which the edge model predicts the text's token."""
         if not positions:
             return None
-        (reading,) = self.lab.edges[edge].scorer.score([Span(self.prompt_ids, list(text))])
+        (reading,) = self.lab.models[edge].scorer.score([Span(self.prompt_ids, list(text))])
         return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)

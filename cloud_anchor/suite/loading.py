@@ -19,6 +19,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.lab import Edge, Lab
+from cloud_anchor.testbed.train.recipe import CAUSAL_NAME
 from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
 from edge_runtime.bundle.lookup import SHIPPED, find_bundles
 from edge_runtime.bundle.manifest import ModelShape
@@ -82,12 +83,38 @@ def open_lab(wanted: Wanted, bundles: Path) -> Lab:
     else:
         _same_vocabulary(place, contract)
         thinker = Autoregressive.load(place, contract.eos_ids, device=wanted.device, four_bit=wanted.four_bit)
-    return Lab(pipeline, base, edges, missing, thinker)
+    return Lab(pipeline, base, edges, missing, thinker, _ladder(edges, wanted.threads))
 
 
 def _open_edge(name: str, bundles: Path, threads: int | None) -> Edge:
     runtime = EdgeRuntime.open(_bundle(name, bundles), threads=threads)
     return Edge(Path(name).name, runtime, parameters(runtime.bundle.manifest.model))
+
+
+PRECISIONS = ("fp32", "fp16", "int8", "int4")
+"""Variants of a bundle, the most precise first."""
+
+
+def _ladder(edges: Sequence[Edge], threads: int | None) -> list[Edge]:
+    """The edge models in the most precise variant that all of them have; none for a single one.
+
+    Raises CheckpointError where they have none in common.
+    """
+    if len(edges) < 2:
+        return []
+    variants = [set(edge.runtime.bundle.manifest.variants) for edge in edges]
+    common = next((name for name in PRECISIONS if all(name in own for own in variants)), None)
+    if common is None:
+        raise CheckpointError(
+            f"--edge: expected one of {', '.join(PRECISIONS)} in every bundle, for sizes are compared in one "
+            f"precision, found {'; '.join(', '.join(sorted(own)) for own in variants)}. Convert them alike."
+        )
+    return [
+        edge
+        if edge.runtime.bundle.variant_name == common
+        else replace(edge, runtime=EdgeRuntime.open(edge.runtime.bundle.path, common, threads=threads))
+        for edge in edges
+    ]
 
 
 def _bundle(name: str, bundles: Path) -> Path:
@@ -130,11 +157,14 @@ def parameters(shape: ModelShape) -> int:
 
 
 def _thinker_folder(wanted: Wanted, edges: Sequence[Edge]) -> Path | None:
-    """The checkpoint that is named, else for a shipped pair its own, or that of its edge model."""
+    """The checkpoint that is named, else for a shipped pair its own, or that of its edge model, and for a
+    folder the testbed's autoregressive model beside it.
+    """
     if wanted.thinker:
         return find_checkpoint(wanted.thinker)
     if wanted.model not in PAIRS:
-        return None
+        beside = Path(wanted.model).parent / CAUSAL_NAME
+        return beside if Path(wanted.model).is_dir() and (beside / "config.json").is_file() else None
     pair = PAIRS[wanted.model]
     folders = [pair.weights / name for name in (pair.thinker, *(edge.name for edge in edges))]
     return next((folder for folder in folders if (folder / "config.json").is_file()), None)
@@ -190,6 +220,7 @@ def about_models(lab: Lab, wanted: Wanted) -> dict[str, Any]:
         "steps": lab.steps,
         "paper_steps": lab.paper_steps,
         "edges": {edge.name: edge.parameters for edge in lab.edges},
+        "precision": lab.ladder[0].runtime.bundle.variant_name if lab.ladder else None,
         "missing": dict(lab.missing),
         "thinker": thinker and thinker.name,
         "thinker_parameters": thinker.parameters if thinker else 0,

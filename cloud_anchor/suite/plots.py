@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
-from cloud_anchor.suite.conditions import ALONE, CONDITIONS, FULL, ORDERS, PARALLEL_CONDITIONS
+from cloud_anchor.suite.conditions import ABLATION, ALONE, CONDITIONS, FULL, ORDERS, PARALLEL_CONDITIONS
 from cloud_anchor.suite.phases import About
 from cloud_anchor.suite.phases.bridge import GIVEN, KINDS, THRESHOLDS
+from cloud_anchor.suite.phases.fills import at
 from cloud_anchor.suite.phases.spec_diff import AUTOREGRESSIVE, DIFFUSION, best
 from cloud_anchor.suite.store import Record
 from cloud_anchor.suite.tables import Answers
@@ -32,6 +33,9 @@ def pictures(records: Records, about: About) -> Iterator[Picture]:
             yield title, _frontier(answers.where(order=order), about)
     if records.get("commits"):
         yield "Commit curves, and S50 by length", _commits(records["commits"])
+    if records.get("ablation"):
+        title = "Ablation (Figure 3): F1, and edit similarity, which sees order"
+        yield title, _ablation(Answers.of(records["ablation"]), about)
     if records.get("pearl"):
         yield "Word problems: F1 by step", _pearl(Answers.of(records["pearl"]))
     if records.get("bridge"):
@@ -128,6 +132,30 @@ def _commits(records: Sequence[Record]) -> bytes:
         left.legend(title="order by", fontsize=8)
 
     return _png(draw, (10, 4))
+
+
+def _ablation(answers: Answers, about: About) -> bytes:
+    """Bars by condition and fraction, with 95% intervals: a row an order of commits, a column a measure."""
+    names = (ALONE, *ABLATION)
+
+    def draw(figure: Any) -> None:
+        grid = figure.subplots(len(ORDERS), 2, sharey=True, squeeze=False)
+        for row, order in zip(grid, ORDERS, strict=True):
+            for axes, (metric, says) in zip(row, (("f1", "F1"), ("edit", "edit similarity")), strict=True):
+                for place, name in enumerate(names):
+                    for shift, step in enumerate(about.paper_steps):
+                        cell = at(answers, order, step, name).cell(metric)
+                        if cell is None:
+                            continue
+                        middle = place + 0.27 * (shift - (len(about.paper_steps) - 1) / 2)
+                        ends = [[cell.mean - cell.low], [cell.high - cell.mean]]
+                        label = f"{about.share(step)} steps" if not place else None
+                        axes.bar(middle, cell.mean, 0.25, yerr=ends, color=f"C{shift}", label=label)
+                axes.set_xticks(range(len(names)), [name.replace(", ", ",\n") for name in names], fontsize=7)
+                axes.set(title=f"{says}, order by {order}")
+        grid[0][0].legend(fontsize=8)
+
+    return _png(draw, (12, 7))
 
 
 def _pearl(answers: Answers) -> bytes:

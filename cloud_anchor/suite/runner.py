@@ -7,6 +7,7 @@ cannot be measured gets a record with the reason. Not responsible for what the p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from cloud_anchor.errors import CloudError
 from cloud_anchor.suite.items import Item
@@ -25,10 +26,20 @@ TOGETHER = 4
 
 
 def measure(
-    lab: Lab, items: Sequence[Item], phases: Sequence[str], store: Store, together: int = TOGETHER
+    lab: Lab,
+    items: Sequence[Item],
+    phases: Sequence[str],
+    store: Store,
+    together: int = TOGETHER,
+    limits: Mapping[str, int | None] | None = None,
 ) -> Iterator[Item]:
-    """Measure what has no record yet; yields each item when it is finished."""
+    """Measure what has no record yet; yields each item when it is finished.
+
+    limits: by phase how many items, the first ones, it measures; by default the phases' own.
+    """
     chosen = [PHASES[name] for name in phases if PHASES[name].needs(lab) is None]
+    if limits is not None:
+        chosen = [replace(phase, limit=limits[phase.name]) for phase in chosen]
     for begin in range(0, len(items), together):
         group = list(enumerate(items))[begin : begin + together]
         open_ = [item for index, item in group if _open(chosen, item, index, store)]

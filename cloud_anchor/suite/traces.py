@@ -33,6 +33,7 @@ from payload.tools.published_runs import (
     Trace,
     TraceTokenizer,
     full_answer,
+    json_rows,
     read_traces,
 )
 
@@ -60,13 +61,14 @@ class Fill:
 
 
 def read_fills(path: Path) -> list[Fill]:
-    """The fills of a JSONL file; raises RequestError naming the line that is not a fill."""
+    """The fills of a JSONL file, or of the published repository's results/gap_only_full.json.
+
+    Raises RequestError naming the line, or the entry of the list, that is not a fill.
+    """
     fills = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip():
-            continue
+    for where, given in json_rows(path, read_text(path)):
         try:
-            row = json.loads(line)
+            row = json.loads(given) if isinstance(given, str) else given
             forced = {key.removeprefix("sf_"): value for key, value in row.items() if key.startswith("sf_")}
             for value in forced.values():
                 if len(value["real_tokens"]) != len(value["is_anchor"]) or not isinstance(
@@ -75,9 +77,9 @@ def read_fills(path: Path) -> list[Fill]:
                     raise ValueError("real_tokens and is_anchor differ in length")
             name = f"{row['benchmark']}/{row['index']}"
             fills.append(Fill(name, str(row["alone_text"]), forced, float(row["alone_f1"])))
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RequestError(
-                f"{path}, line {number}: expected a fill (index, benchmark, alone_text, sf_FRACTION), found "
+                f"{path}, {where}: expected a fill (index, benchmark, alone_text, sf_FRACTION), found "
                 f"{type(error).__name__}: {error}"
             ) from None
     return fills
@@ -290,7 +292,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs: JSONL of prompt, dream_output, gen_len, anchors, or the published repository's "
         "results/ablation_anchors.json",
     )
-    parser.add_argument("--fills", type=Path, help=f"JSONL of published fills (default: {FILLS} beside FILE)")
+    parser.add_argument(
+        "--fills",
+        type=Path,
+        help="published fills: JSONL, or the published repository's results/gap_only_full.json (default: "
+        f"{FILLS} beside FILE)",
+    )
     parser.add_argument(
         "--tokenizer", type=Path, help=f"tokenizer.json[.gz] (default: {DEFAULT_TOKENIZER} beside FILE)"
     )

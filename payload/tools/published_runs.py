@@ -104,7 +104,7 @@ def read_traces(path: Path) -> list[Trace]:
     """
     text = read_text(path)
     traces = []
-    for where, row in _rows(path, text):
+    for where, row in json_rows(path, text):
         try:
             traces.append(_trace(json.loads(row) if isinstance(row, str) else row))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -118,8 +118,8 @@ def read_traces(path: Path) -> list[Trace]:
     return traces
 
 
-def _rows(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """Where each run stands, and its line or, of a JSON list, its value."""
+def json_rows(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Where each row of a JSONL file or of a JSON list stands, and its line or, of a list, its value."""
     if text.lstrip().startswith("["):
         try:
             values = json.loads(text)

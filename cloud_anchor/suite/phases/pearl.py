@@ -1,12 +1,13 @@
 """Phase `pearl` (C): the fewest diffusion steps after which the edge's answer equals the full run's.
 
 On word problems, and on a finer grid of steps: an item's Pearl point is the first step from which on F1 stays
-at 95% or more.
+at 95% or more. Beside the prefix of one plan: whole runs with a plan of n steps, as the published experiment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cloud_anchor.suite.conditions import (
@@ -17,10 +18,12 @@ from cloud_anchor.suite.conditions import (
     ORDERS,
     PREFIX,
     aware,
+    plan,
 )
 from cloud_anchor.suite.items import WORD_PROBLEMS, Item
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.phase import About, Phase, Records
+from cloud_anchor.suite.runs import run_once
 from cloud_anchor.suite.statistics import proportion
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, verdict
 
@@ -37,6 +40,17 @@ def grid(total_steps: int) -> list[int]:
     return sorted({max(1, int(share * total_steps + 1e-9)) for share in SHARES})
 
 
+PLANS = (8, 13, 16, 24, 32, 48, 64, 96, 128)
+"""Steps of the replanned runs of the published experiment, out of 128."""
+
+REPLANNED = "replanned: a full run of so many steps"
+
+
+def plans(total_steps: int) -> list[int]:
+    """The published numbers of steps, of another plan as many shares of it."""
+    return sorted({max(1, round(count * total_steps / PLANS[-1])) for count in PLANS})
+
+
 def wanted(item: Item) -> bool:
     return item.benchmark in WORD_PROBLEMS
 
@@ -48,7 +62,20 @@ def measure(case: Case) -> dict[str, Any]:
             for name in NAMES:
                 row = case.answer(order, step, name, CONDITIONS[name])
                 rows.append({key: row[key] for key in ("order", "step", "condition", "f1", "right")})
+        rows += _replanned(case, order)
     return {"answers": rows}
+
+
+def _replanned(case: Case, order: str) -> Iterator[dict[str, Any]]:
+    """Answers of whole runs of fewer steps, each with a plan of its own, against the full run (phase C)."""
+    lab, reference = case.lab, case.runs[order].answer
+    for count in plans(lab.base.total_steps):
+        run = case.runs[order]
+        if count < lab.base.total_steps:
+            config = replace(plan(order, lab.base), total_steps=count)
+            (run,) = run_once(lab.pipeline.model, [case.prompt_ids], config, [count])
+        score = case.score(run.answer, reference)
+        yield {"order": order, "step": count, "condition": REPLANNED} | {k: score[k] for k in ("f1", "right")}
 
 
 def point(steps: Sequence[int], scores: Sequence[float], enough: float = ENOUGH) -> int | None:
@@ -73,9 +100,10 @@ def _points(answers: Answers) -> Answers:
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
     curve: list[Row] = []
-    for (order, step), group in answers.groups("order", "step"):
-        row: Row = {"order": order, "steps": about.share(step), "N": len(group.where(condition=ANCHORS))}
-        for name in NAMES:
+    for (order, step), group in sorted(answers.groups("order", "step"), key=lambda found: found[0]):
+        row: Row = {"order": order, "steps": about.share(step)}
+        row["N"] = max(len(here) for _, here in group.groups("condition"))
+        for name in (*NAMES, REPLANNED):
             row[name] = group.where(condition=name).cell("f1")
             row[f"right: {name}"] = group.where(condition=name).cell("right")
         curve.append(row)
@@ -92,7 +120,11 @@ def tables(records: Records, about: About) -> list[Table]:
                 "point, steps": found.cell("point"),
             }
         )
-    note = f"The first step from which on F1 stays at {ENOUGH:.0%} or more, over the items that reach it."
+    note = (
+        f"The first step from which on F1 stays at {ENOUGH:.0%} or more, over the items that reach it. "
+        "Replanned runs denoise everything in so many steps, as the published phase C; the others are one "
+        f"plan of {about.total_steps} steps, stopped there."
+    )
     return [
         Table("pearl", "C: the Pearl point on word problems", tuple(points[0]), points, note),
         Table("pearl-curve", "C: F1 and right answers on word problems by step", tuple(curve[0]), curve),

@@ -22,7 +22,7 @@ class About:
     """Models and plan of a run, for its tables: names and sizes, nothing loaded.
 
     edges:   name -> parameters, the main one first. missing: name of an absent model -> reason.
-    steps, paper_steps: as in Lab.
+    steps, paper_steps: as in Lab. precision: of the edge models where their sizes are compared.
     """
 
     model: str
@@ -35,6 +35,7 @@ class About:
     missing: Mapping[str, str] = field(default_factory=dict)
     thinker: str | None = None
     thinker_parameters: int = 0
+    precision: str | None = None
 
     def share(self, step: int) -> str:
         """Steps of the full run, as text."""

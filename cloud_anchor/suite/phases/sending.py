@@ -20,6 +20,7 @@ from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.phase import About, Phase, Records
 from cloud_anchor.suite.tables import Answers, Claim, Row, Table, compare, less
 from payload import Codec
+from payload.tools.pairs import to_pairs
 
 NAMES = (ANCHORS, PREFIX, SCATTERED, aware(CLAIMED_THRESHOLD), DRAFT)
 CODECS = {
@@ -29,6 +30,7 @@ CODECS = {
     "template + zstd": (Codec.TEMPLATE_ZSTD, False),
 }
 RAW, GZIP = "text", "text + gzip"
+PAIRS = "plain pairs"
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _sizes(case: Case, anchors: Any) -> dict[str, int]:
     sizes = {name: case.size(anchors, codec, primed) for name, (codec, primed) in CODECS.items()}
-    return {"sent": len(anchors), **sizes}
+    return {"sent": len(anchors), PAIRS: len(to_pairs(anchors, case.contract)), **sizes}
 
 
 def tables(records: Records, about: About) -> list[Table]:
@@ -62,10 +64,11 @@ def tables(records: Records, about: About) -> list[Table]:
     for (order, step, name), group in Answers.of(records).groups("order", "step", "condition"):
         row: Row = {"order": order, "steps": about.share(step), "sent": name, "N": len(group)}
         row["tokens"] = group.cell("sent")
-        row.update({codec: group.cell(codec) for codec in (*CODECS, RAW, GZIP)})
+        row.update({codec: group.cell(codec) for codec in (*CODECS, PAIRS, RAW, GZIP)})
         rows.append(row)
     note = (
-        "Bytes of a whole payload: header, body, checksum. Text is the full answer, without any framing. "
+        "Bytes of a whole payload: header, body, checksum. Text is the full answer, and plain pairs are "
+        "position and id in whole bytes, both without any framing; the paper counts 100 to 400 bytes. "
         "The paper at 10%, 8 prompts: template + gzip 119, the full text's gzip 209."
     )
     return [Table("bytes", "Payload bytes (section 4.8)", tuple(rows[0]), rows, note)]

@@ -1,4 +1,4 @@
-"""Phase `sizes`: edge models of several sizes with the same controls (section 4.3, Table 3)."""
+"""Phase `sizes`: edge models of several sizes in one precision, with the same controls (Table 3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def needs(lab: Lab) -> str | None:
 
 def measure(case: Case) -> dict[str, Any]:
     rows = []
-    for index, edge in enumerate(case.lab.edges):
+    for index, edge in enumerate(case.lab.ladder, len(case.lab.edges)):
         for order in ORDERS:
             alone = [row for row in case.reference(order, index) if row["condition"] == ALONE]
             found = [
@@ -64,9 +64,8 @@ def tables(records: Records, about: About) -> list[Table]:
         f"{name} has {count / 1e6:.2f} million parameters" for name, count in about.edges.items()
     )
     title = "Size of the edge model (Table 3)"
-    return [
-        Table("sizes", title, tuple(rows[0]), rows, f"{sizes}. The paper: alone +0.081, with anchors -0.009.")
-    ]
+    note = f"{sizes}; all in {about.precision}. The paper: alone +0.081, with anchors -0.009."
+    return [Table("sizes", title, tuple(rows[0]), rows, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:

@@ -10,6 +10,8 @@ import torch
 
 from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.suite.conditions import CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan, prefix
+from cloud_anchor.suite.cost import equation_1, pipeline_flops
+from cloud_anchor.suite.footprint import INTERPRETER, PROMPT_TOKENS, peaks
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.machine import machine
 from cloud_anchor.suite.phases.phase import About, Phase, Records
@@ -55,7 +57,29 @@ def measure(case: Case) -> dict[str, Any]:
         "speedup at once": ms["full"] / ms["both at once"],
         "saved": 1 - ms["tenth"] / ms["full"],
     }
-    return {"machine": machine(), "answers": [{name: round(v, 4) for name, v in (ms | ratios).items()}]}
+    sizes = {
+        "prompt": len(case.prompt_ids),
+        "canvas": lab.base.canvas,
+        "length": len(case.fill(anchors).ids),
+        "parameters": sum(p.numel() for p in lab.pipeline.model.net.parameters()),
+        "edge_parameters": lab.edges[0].parameters,
+    }
+    flops = pipeline_flops(step, lab.base.total_steps, **sizes)
+    ratio = sizes["edge_parameters"] / sizes["parameters"]
+    passes = equation_1(step, lab.base.total_steps, sizes["length"], 1.0, ratio)
+    cost = {
+        "cloud GFLOP": flops.cloud / 1e9,
+        "device GFLOP": flops.device / 1e9,
+        "full GFLOP": flops.full / 1e9,
+        "share": flops.share,
+        "cloud share": flops.cloud_share,
+        "share by parameters": passes.share,
+    }
+    bundle = lab.edges[0].runtime.bundle
+    device = str(lab.pipeline.model.device)
+    memory = peaks(lab.pipeline.model.source, device, bundle.path, bundle.variant_name, lab.base.canvas)
+    found = {"machine": machine(), "cost": [cost], "memory": memory}
+    return found | {"answers": [{name: round(v, 4) for name, v in (ms | ratios).items()}]}
 
 
 def _denoise(case: Case, step: int) -> tuple[float, float]:
@@ -141,7 +165,55 @@ def tables(records: Records, about: About) -> list[Table]:
         f"{_machines(records)}; they hold for this machine only. Both at once: the time per "
         "answer of many, as the paper's max(552, 1825) ms; one answer waits for one side after the other."
     )
-    return [Table("timing", "Timing of the components (Table 6)", ("component", "N", "ms"), rows, note)]
+    return [
+        Table("timing", "Timing of the components (Table 6)", ("component", "N", "ms"), rows, note),
+        _cost(records, about),
+        _memory(records),
+    ]
+
+
+def _cost(records: Records, about: About) -> Table:
+    """Equation 1."""
+    answers = Answers.of(records, "cost")
+    rows: list[Row] = [
+        {"equation 1": says, "N": len(answers), "value": answers.cell(name)}
+        for name, says in (
+            ("cloud GFLOP", "cloud, T_partial C_DLM, GFLOP"),
+            ("device GFLOP", "device, L C_AR, GFLOP"),
+            ("full GFLOP", "full run, T C_DLM, GFLOP"),
+            ("share", "both sides / full run, in FLOPs"),
+            ("cloud share", "cloud / full run"),
+            ("share by parameters", "both sides / full run, C_AR / C_DLM by parameters alone"),
+        )
+    ]
+    note = (
+        f"After {about.share(about.paper_steps[0])} steps. 2 FLOPs a parameter and token; a diffusion pass "
+        "runs prompt and canvas, an edge pass one token, and the device reads the prompt too. The paper "
+        "takes C_DLM / 14 for C_AR, by parameters, as if a diffusion pass ran one token, and has 10 to 15% "
+        "for both sides."
+    )
+    return Table("equation-1", "Compute by equation 1 (section 3.2)", tuple(rows[0]), rows, note)
+
+
+def _memory(records: Records) -> Table:
+    """Peak memory by component, of the first record that has it."""
+    found: dict[str, dict[str, int]] = next((r["memory"] for r in records if r["memory"]), {})
+    base = found.get(INTERPRETER, {}).get("memory", 0)
+    rows: list[Row] = [
+        {
+            "component": part,
+            "peak, MB": peak["memory"] / 1e6,
+            "above Python alone, MB": (peak["memory"] - base) / 1e6,
+            "on the GPU, MB": peak["gpu"] / 1e6,
+        }
+        for part, peak in found.items()
+    ]
+    note = (
+        f"Peak resident memory of a process that runs this component only, libraries included, on "
+        f"{_machines(records)}. Prompt of {PROMPT_TOKENS} tokens, the run's canvas. The paper: 15.2 GB of "
+        "GPU memory for both models in bfloat16."
+    )
+    return Table("memory", "Peak memory of the components", tuple(rows[0]) if rows else (), rows, note)
 
 
 PAPER = "the paper: both sides on an NVIDIA A100-SXM4-80GB, Dream-7B and Qwen2.5-0.5B"

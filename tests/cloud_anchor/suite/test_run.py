@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from cloud_anchor.suite import runner
 from cloud_anchor.suite.__main__ import main
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.conditions import ORDERS, plan
+from cloud_anchor.suite.footprint import AWARE, CLOUD, DEVICE, INTERPRETER, PAYLOAD
 from cloud_anchor.suite.phases import PHASES
 from cloud_anchor.suite.phases.bridge import structural, taps
-from cloud_anchor.suite.phases.pearl import grid, point
+from cloud_anchor.suite.phases.pearl import REPLANNED, grid, plans, point
 from cloud_anchor.suite.phases.quantised import overlap, repetition, round_to_nearest
 from cloud_anchor.suite.phases.spec_diff import GAMMAS
 from cloud_anchor.suite.phases.spec_diff import grid as grid_of_drafts
@@ -140,6 +142,10 @@ def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> N
         lines = [json.loads(line) for line in (results / "items" / f"{name}.jsonl").open()]
         assert len(lines) == 2, name
         assert not [line["error"] for line in lines if "error" in line], name
+    memory = {row["component"]: row["peak, MB"] for row in tables["tables"]["memory"]["rows"]}
+    assert list(memory) == [INTERPRETER, PAYLOAD, DEVICE, CLOUD, AWARE]
+    assert list(memory.values()) == sorted(memory.values())
+    assert tables["tables"]["equation-1"]["rows"][0]["value"]["mean"] > 0
     assert {"commits", "difficulty", "fill-entropy", "fill-confidence", "ablation", "bytes", "timing"} <= set(
         tables["tables"]
     )
@@ -147,6 +153,47 @@ def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> N
     assert full[0]["F1"]["mean"] == 1
     # Whether a statement holds or fails where the figures say so: test_statements.
     assert {claim["verdict"] for claim in tables["claims"]} <= {UNDECIDED, NOT_MEASURED}  # two items
+
+
+def test_edge_models_of_several_sizes_are_compared_in_one_precision(
+    arguments: list[str], edge_bundle: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(edge_bundle, other)
+    at = arguments.index("--edge") + 2
+    both = [*arguments[:at], str(other), *arguments[at:]]
+    assert main([*both, "--phases", "sizes", "-o", str(tmp_path / "results")]) == 0
+    tables = json.loads((tmp_path / "results" / "tables.json").read_text())
+    assert (tables["about"]["precision"], tables["skipped"]) == ("fp32", {})
+    rows = tables["tables"]["sizes"]["rows"]
+    fractions = {row["steps"] for row in rows if row["condition"] == "anchors, filled"}
+    assert len(fractions) == len(tables["about"]["paper_steps"])
+    assert {row[f"other less {edge_bundle.name}"]["mean"] for row in rows} == {0}, "the same model"
+    assert {claim["verdict"] for claim in tables["claims"]} == {NOT_MEASURED}
+
+
+def test_word_problems_are_planned_again_for_fewer_steps(results: Path) -> None:
+    line = json.loads((results / "items" / "pearl.jsonl").read_text().splitlines()[0])
+    for order in ORDERS:
+        rows = [row for row in line["answers"] if row["condition"] == REPLANNED and row["order"] == order]
+        assert [row["step"] for row in rows] == plans(10)
+        assert rows[-1]["f1"] == 1, "the full run itself"
+    assert plans(128) == [8, 13, 16, 24, 32, 48, 64, 96, 128]
+
+
+def test_the_papers_sets_are_measured_phase_by_phase(arguments: list[str], tmp_path: Path) -> None:
+    """One easy prompt and one hard one: only the commit curves have the easy one."""
+    data = tmp_path / "gsm8k.jsonl"
+    rows = [{"question": "How many?", "answer": "<<1+1=2>>" * steps + "\n#### 2"} for steps in (1, 6)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    at = arguments.index("--data") + 1
+    wanted = [*arguments[:at], f"gsm8k={data}", *arguments[at + 1 :], "--protocol", "paper"]
+    assert main([*wanted, "--phases", "commits,bytes", "-o", str(tmp_path / "results")]) == 0
+    tables = json.loads((tmp_path / "results" / "tables.json").read_text())
+    assert tables["measured"] == {"commits": 2, "bytes": 1}
+    assert tables["settings"]["protocol"] == "paper"
+    sent = tables["tables"]["bytes"]["rows"][1]
+    assert sent["plain pairs"]["mean"] == 3 * sent["tokens"]["mean"]  # a byte of position, two of id
 
 
 def test_drafts_of_the_diffusion_model_leave_the_targets_text(results: Path) -> None:

@@ -1,1 +1,1 @@
-"""Answers refined while they are written, over simulated slow links."""
+"""Slow links: simulated in real time between service and device, and networks with a clock of their own."""

@@ -1,0 +1,1 @@
+"""What a sceptic would do instead, on the same questions and over the same links."""

@@ -33,7 +33,6 @@ from cloud_anchor.suite.rivals.methods import Exchange, MethodBench, MethodOptio
 from cloud_anchor.suite.rivals.rivals_report import markdown, plot_race
 from cloud_anchor.suite.rivals.standings import Race, compared, race
 from cloud_anchor.suite.store import Record, Store
-from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.bundle.lookup import SHIPPED, find_bundles
 from edge_runtime.decode.speculate import chunk_costs
 from edge_runtime.runtime import EdgeRuntime
@@ -125,9 +124,7 @@ def _run(args: argparse.Namespace) -> int:
     shots = tuple(sorted(set(args.shots)))
     options = MethodOptions(finish=args.finish, shots=shots, refine=shots)
     items = load_items(args.data, args.subset, args.seed)
-    places = (Path(args.edge), SHIPPED.parent / args.edge)
-    folder = next((path for path in places if (path / MANIFEST).is_file()), None)
-    folder = folder or find_bundles("", args.edge)[0]
+    folder = find_bundles("", args.edge)[0]
     edge = EdgeRuntime.open(folder, threads=args.threads)
     pipeline = Pipeline.open(args.model, edge=edge)
     pipeline.require_one_vocabulary("rivals")

@@ -90,6 +90,12 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--prompts", type=Path, metavar="FILE", help="questions for verification, one per line"
     )
+    result.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="UTF-8 text for int4's calibration, in the languages and forms of its use (default: built in)",
+    )
     result.add_argument("--threads", type=int, help="threads for PyTorch and ONNX Runtime")
     result.add_argument("--force", action="store_true", help="replace a bundle that is already there")
     result.add_argument("--json", action="store_true", help="print the manifest instead of a table")
@@ -111,12 +117,17 @@ def thresholds_of(variants: Sequence[str], settings: Sequence[str]) -> dict[str,
     return result
 
 
+def read_text(option: str, path: Path) -> str:
+    """The text of a file that an option names; raises OptionError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"{option} {path}: expected a readable text file, found: {error}.") from error
+
+
 def read_prompts(path: Path) -> list[str]:
     """The non-empty lines of a file; raises OptionError."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"--prompts {path}: expected a readable text file, found: {error}.") from error
+    lines = read_text("--prompts", path).splitlines()
     prompts = [line.strip() for line in lines if line.strip()]
     if not prompts:
         raise OptionError(f"--prompts {path}: expected one question per line, found none.")
@@ -177,6 +188,7 @@ def run(options: argparse.Namespace) -> int:
         tokenizer=options.tokenizer,
         exporter=options.exporter,
         prompts=read_prompts(options.prompts) if options.prompts else None,
+        calibration=read_text("--calibration", options.calibration) if options.calibration else None,
         thresholds=thresholds_of(variants, options.threshold),
         threads=options.threads,
         force=options.force,

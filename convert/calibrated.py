@@ -1,28 +1,26 @@
 """Calibrated and other quantisers of the layers' matrices, in the layout of MatMulNBits.
 
-Responsible for k-quant and HQQ as ONNX Runtime's quantiser computes them, GPTQ, and the second moments of the
-layers' inputs on a calibration text, which GPTQ needs. Not responsible for graphs (see `weights`).
+Responsible for k-quant and HQQ as ONNX Runtime's quantiser computes them, and for GPTQ. Not responsible for
+the moments that GPTQ needs (see `moments`) or for graphs (see `weights`).
 
 HQQ's zero points are rounded: the kernels that multiply 8-bit integers take integers of 4 bits.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from convert.moments import InputMoments
 from convert.quantize import Blocks, pack_nibbles
-from convert.source import Checkpoint, FloatArray
+from convert.source import DecoderShape, FloatArray
+from convert.weights import LayerQuantizer
 
 _ZERO = 8
 _DAMPING = 0.01
 """Share of the mean second moment that is added to each input's: the paper's."""
-
-Moments = Mapping[str, npt.NDArray[np.float64]]
 
 
 def k_quant(weight: FloatArray, block: int) -> Blocks:
@@ -62,10 +60,13 @@ def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Bl
 
     padded = torch.from_numpy(_padded(weight, block)).double().T.contiguous()  # [K, N]
     columns = len(padded)
-    second = torch.eye(columns, dtype=torch.float64)
+    second = torch.zeros(columns, columns, dtype=torch.float64)
     second[: len(moments), : len(moments)] = torch.from_numpy(moments)
-    second += torch.eye(columns) * (_DAMPING * float(np.diag(moments).mean()))
-    factor = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(second)), upper=True)
+    second.diagonal()[len(moments) :] = 1  # of the padding, which is zero in the weights as well
+    second.diagonal().add_(_DAMPING * float(np.diag(moments).mean()) or 1.0)  # inputs that are never used
+    second = torch.cholesky_inverse(torch.linalg.cholesky(second))
+    factor = torch.linalg.cholesky(second, upper=True)
+    del second
     integers = torch.empty(padded.shape, dtype=torch.uint8)
     scales = torch.empty(columns // block, padded.shape[1], dtype=torch.float64)
     for start in range(0, columns, block):
@@ -85,33 +86,18 @@ def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Bl
     return _blocks(integers.T.reshape(-1, block).numpy(), scales.T.reshape(-1, 1).numpy(), None, rows)
 
 
-def input_moments(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Moments:
-    """Mean x x^T of the inputs of the layers' matrices over texts of token ids, in PyTorch: float64 [K, K] by
-    the names that the graph's builder gives the matrices.
-    """
-    import torch
+def by_gptq(moments: InputMoments) -> LayerQuantizer:
+    """Quantises the matrices of the layers by GPTQ, in the order of the layers."""
+    return lambda name, weight, block: gptq(weight, block, moments.of(name))
 
-    from convert.reference import load_original
 
-    model = load_original(checkpoint)
-    sums: dict[str, Any] = {}
-    counts: dict[str, int] = {}
-
-    def record(name: str) -> Any:
-        def hook(module: Any, inputs: Any) -> None:
-            x = inputs[0].reshape(-1, inputs[0].shape[-1])
-            sums[name] = sums.get(name, 0) + (x.T @ x).double()
-            counts[name] = counts.get(name, 0) + len(x)
-
-        return hook
-
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and name != "lm_head":
-            module.register_forward_pre_hook(record(re.sub(r"\.q_proj$", ".qkv_proj", name)))
-    with torch.inference_mode():
-        for ids in texts:
-            model(torch.tensor([list(ids)]), use_cache=False, logits_to_keep=1)
-    return {name: (total / counts[name]).numpy() for name, total in sums.items()}
+def gptq_bytes(shape: DecoderShape) -> int:
+    """Most memory in bytes that the moments of one layer and GPTQ on one of its matrices take."""
+    inputs = max(shape.hidden_size, shape.num_attention_heads * shape.head_dim, shape.intermediate_size)
+    outputs = max(shape.hidden_size, shape.intermediate_size)
+    # In float64: the moments of a layer (of the widest input and of narrower ones), the matrices on the way
+    # to the factor, and the weights, transposed, with their errors.
+    return 8 * (6 * inputs**2 + 3 * inputs * outputs)
 
 
 def _padded(weight: FloatArray, block: int) -> FloatArray:

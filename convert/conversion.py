@@ -3,7 +3,7 @@
     identity    tokenizer and chat template, checked against transformers      -> contract
     reference   the original model's greedy answers and logits, by PyTorch
     exported    the graph as optimum writes it (with that exporter)
-    VARIANT     graph and weights
+    VARIANT     graph and weights; where it is calibrated, the original runs layer by layer meanwhile
     VARIANT ... run through the device's engine and compared with the reference
     bundle      genai_config.json and bundle.json, read back and verified, moved into place in one rename
 
@@ -26,6 +26,7 @@ from typing import Any
 
 import onnxruntime
 
+from convert.calibration_texts import conversation_ids, text_pieces
 from convert.drafts import compare_drafts, make_drafts
 from convert.errors import ConvertError, OptionError, ResourceError
 from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
@@ -36,7 +37,7 @@ from convert.preflight import estimate
 from convert.reference import Reference, make_reference
 from convert.source import Checkpoint, CheckpointShape
 from convert.stages import Workspace, check_target
-from convert.variants import RECIPES, checked_names, default_variant
+from convert.variants import checked_names, default_variant, recipe_of
 from convert.verification_prompts import DEFAULT_PROMPTS
 from convert.verify import Figures, Thresholds, compare
 from edge_runtime.bundle.bundle import (
@@ -54,7 +55,6 @@ from edge_runtime.bundle.manifest import FIXED, Sizes
 from edge_runtime.doctor import greedy_answer
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
-from payload import Contract
 from payload.progress import Progress, Silent
 
 FORMAT = 1
@@ -80,6 +80,7 @@ class ConversionRequest:
     thresholds: bounds of the figures by variant, instead of the variant's own.
     threads:    for PyTorch and ONNX Runtime; None for their defaults.
     exporter:   name of `convert.exporters.EXPORTERS`.
+    calibration: text for a variant that is calibrated; None for the built-in conversations.
     """
 
     variants: tuple[str, ...]
@@ -88,6 +89,7 @@ class ConversionRequest:
     thresholds: Mapping[str, Thresholds] = field(default_factory=dict)
     threads: int | None = None
     exporter: str = BUILDER
+    calibration: str | None = None
 
 
 def convert(
@@ -102,6 +104,7 @@ def convert(
     threads: int | None = None,
     tokenizer: Path | None = None,
     exporter: str = BUILDER,
+    calibration: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -122,6 +125,7 @@ def convert(
         thresholds or {},
         threads,
         exporter,
+        calibration,
     )
     out = out.resolve()
     check_target(out, force)
@@ -173,6 +177,12 @@ class _Conversion:
         unknown = set(request.thresholds) - set(request.variants)
         if unknown:
             raise OptionError(f"threshold for {min(unknown)!r}, which is not among the variants to convert.")
+        recipes = [recipe_of(name, self.checkpoint.shape) for name in request.variants]
+        if request.calibration is not None and not any(recipe.calibrated for recipe in recipes):
+            raise OptionError(
+                "calibration: expected a variant that is calibrated (int4), found "
+                f"{', '.join(request.variants)}."
+            )
 
     def _context(self) -> int:
         most = self.checkpoint.shape.max_position_embeddings
@@ -198,6 +208,7 @@ class _Conversion:
                 "the builder, the more so the longer the text."
             )
         needs.check(self.out.parent)
+        _set_torch_threads(self.request.threads)
         with Workspace(self.out) as workspace:
             identity = read_identity(self.checkpoint, self.prompts)
             self._write_identity(identity, workspace.bundle)
@@ -205,7 +216,7 @@ class _Conversion:
             tools = _tools(self.exporter.tools)
             depends = [FORMAT, self.checkpoint.digest, tools]
             self.exporter.prepare(workspace, depends, self.progress)
-            made = {name: self._variant(name, reference, identity.contract, workspace) for name in variants}
+            made = {name: self._variant(name, reference, identity, workspace) for name in variants}
             for extra in workspace.bundle.iterdir():  # of an interrupted run with more variants
                 if extra.is_dir() and extra.name not in variants:
                     shutil.rmtree(extra)
@@ -234,7 +245,6 @@ class _Conversion:
 
         def work() -> None:
             with self.progress.stage("original model", room * len(prompts)) as step:
-                _set_torch_threads(self.request.threads)
                 if isinstance(self.checkpoint, Checkpoint) and self.drafter:
                     make_drafts(self.checkpoint, prompts, room, workspace.folder, step)
                 else:
@@ -252,15 +262,29 @@ class _Conversion:
             )
         return reference
 
-    def _variant(self, name: str, reference: Reference, contract: Contract, workspace: Workspace) -> Variant:
-        recipe = RECIPES[name]
+    def _texts(self, identity: Identity) -> list[list[int]]:
+        """Token ids of the calibration; raises OptionError where a file's text is too short."""
+        given = self.request.calibration
+        if given is None:
+            return conversation_ids(identity)
+        texts = text_pieces(identity, given)
+        if sum(map(len, texts)) < MIN_POSITIONS:
+            raise OptionError(
+                f"calibration: expected a text of at least {MIN_POSITIONS} tokens, found "
+                f"{sum(map(len, texts))}. Give a longer one."
+            )
+        return texts
+
+    def _variant(self, name: str, reference: Reference, identity: Identity, workspace: Workspace) -> Variant:
+        recipe = recipe_of(name, self.checkpoint.shape)
+        texts = self._texts(identity) if recipe.calibrated else []
         graph = f"{name}/model.onnx"
         path = workspace.bundle / graph
 
         def write() -> dict[str, Any]:
             shutil.rmtree(path.parent, ignore_errors=True)
             path.parent.mkdir()
-            self.exporter.write(name, path, self.context, workspace, self.progress)
+            self.exporter.write(name, path, self.context, texts, workspace, self.progress)
             files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
             return {item: file_record(workspace.bundle / item).to_json() for item in files}
 
@@ -272,7 +296,7 @@ class _Conversion:
             )
 
         how = [recipe.dialect, *([] if self.request.exporter == BUILDER else [self.request.exporter])]
-        depends = [FORMAT, self.checkpoint.digest, repr(recipe.weights), *how, self.context]
+        depends = [FORMAT, self.checkpoint.digest, repr(recipe.weights), *how, self.context, *texts]
         records = workspace.stage(f"{name}: weights", depends, write, intact)
 
         def verify() -> dict[str, Any]:
@@ -293,11 +317,10 @@ class _Conversion:
             prompt = longest.ids[: longest.prompt]
             engine.rewind(0)
             sound = math.isfinite(figures["mean_kl"])  # else no threshold holds either
-            answer = greedy_answer(engine, contract, prompt, PROBE_TOKENS) if sound else []
+            answer = greedy_answer(engine, identity.contract, prompt, PROBE_TOKENS) if sound else []
             return {"figures": figures, "probe": {"prompt": prompt, "answer": answer}}
 
-        texts = [text.ids for text in reference.texts]
-        depends = [FORMAT, records, texts, onnxruntime.__version__]
+        depends = [FORMAT, records, [text.ids for text in reference.texts], onnxruntime.__version__]
         found = workspace.stage(f"{name}: verification", depends, verify, lambda _: True)
         thresholds = self.request.thresholds.get(name, recipe.thresholds)
         thresholds.check(name, Figures(**found["figures"]))
@@ -307,6 +330,7 @@ class _Conversion:
             {**found["figures"], "thresholds": thresholds.to_json()}
             | {name: value for name, value in found.items() if name == "probe"},
             self.exporter.cache,
+            recipe.quantisation(self.checkpoint.shape),
         )
 
     def _shape(self) -> ModelShape:

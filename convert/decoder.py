@@ -59,8 +59,7 @@ def write_graph(
         def gamma(name: str) -> str:
             return graph.weight(name, tensor(f"{name}.weight"))
 
-        table = tensor("model.embed_tokens.weight")
-        residual = weights.embedding(graph, "input_ids", table)
+        residual = weights.embedding(graph, "input_ids", tensor("model.embed_tokens.weight"))
         x = ops.norm(residual, gamma("model.layers.0.input_layernorm"))
         for layer in range(shape.num_hidden_layers):
             prefix = f"model.layers.{layer}"

@@ -6,21 +6,25 @@ written. Not responsible for the graphs (see `decoder`, `optimum_export`).
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from convert.architectures import ARCHITECTURES, foreign_architecture
+from convert.calibrated import by_gptq
 from convert.decoder import write_graph
 from convert.errors import OptionError
 from convert.exportable import ExportableCheckpoint
 from convert.genai import GRAPH, write_genai_config, write_genai_graph
 from convert.identity import Identity
+from convert.moments import InputMoments
 from convert.optimum_export import EXPORTED, export_by_optimum, write_exported
 from convert.source import Checkpoint, CheckpointFolder, architecture_of, read_config
 from convert.stages import Workspace
-from convert.variants import RECIPES, VariantRecipe
-from convert.weights import Floating
+from convert.variants import RECIPES, VariantRecipe, recipe_of
+from convert.weights import Blockwise, Floating
 from edge_runtime.bundle.manifest import FIXED, GROWING, ModelShape
 from payload.progress import Progress
 
@@ -41,8 +45,19 @@ class Exporter(Protocol):
     def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
         """The work that all variants share."""
 
-    def write(self, name: str, path: Path, context: int, workspace: Workspace, progress: Progress) -> None:
-        """Write a variant's graph at `path`, its weights and what else belongs to it beside it."""
+    def write(
+        self,
+        name: str,
+        path: Path,
+        context: int,
+        texts: Sequence[Sequence[int]],
+        workspace: Workspace,
+        progress: Progress,
+    ) -> None:
+        """Write a variant's graph at `path`, its weights and what else belongs to it beside it.
+
+        texts: token ids, for a variant that is calibrated.
+        """
 
     def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
         """Write the files of the bundle that belong to no variant; default: name of the default variant."""
@@ -64,10 +79,21 @@ class BuilderExporter:
     def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
         pass
 
-    def write(self, name: str, path: Path, context: int, workspace: Workspace, progress: Progress) -> None:
-        recipe = RECIPES[name]
+    def write(
+        self,
+        name: str,
+        path: Path,
+        context: int,
+        texts: Sequence[Sequence[int]],
+        workspace: Workspace,
+        progress: Progress,
+    ) -> None:
+        recipe = recipe_of(name, self.checkpoint.shape)
+        weights = recipe.weights
+        if recipe.calibrated and isinstance(weights, Blockwise):
+            weights = dataclasses.replace(weights, layers=by_gptq(InputMoments(self.checkpoint, texts)))
         with progress.stage(f"{name}: weights", self.checkpoint.shape.parameters) as step:
-            write_graph(self.checkpoint, path, recipe.weights, recipe.dialect, context, step)
+            write_graph(self.checkpoint, path, weights, recipe.dialect, context, step)
         if self.checkpoint.shape.drafter is None:
             write_genai_graph(path)
 
@@ -97,7 +123,15 @@ class OptimumExporter:
 
         workspace.stage("exported", depends, export, lambda _: (folder / EXPORTED).is_file())
 
-    def write(self, name: str, path: Path, context: int, workspace: Workspace, progress: Progress) -> None:
+    def write(
+        self,
+        name: str,
+        path: Path,
+        context: int,
+        texts: Sequence[Sequence[int]],
+        workspace: Workspace,
+        progress: Progress,
+    ) -> None:
         source = workspace.folder / "exported" / EXPORTED
         shape, half = self.checkpoint.shape, RECIPES[name].weights == Floating(half=True)
         with progress.stage(f"{name}: weights", shape.parameters) as step:

@@ -25,12 +25,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import numpy.typing as npt
 
-from convert.calibrated import Moments, gptq, hqq, input_moments, k_quant
+from convert.calibrated import by_gptq, hqq, k_quant
+from convert.calibration_texts import conversation_ids, text_pieces
 from convert.conversion import bundle_shape
 from convert.decoder import DATA_SUFFIX, write_graph
 from convert.errors import OptionError
 from convert.gguf_checkpoint import SUFFIX, GgufFile, unpack_gguf
 from convert.identity import Identity, read_identity
+from convert.moments import InputMoments
 from convert.quantize import Blocks
 from convert.source import Checkpoint, FloatArray
 from convert.verification_prompts import DEFAULT_PROMPTS
@@ -53,18 +55,17 @@ REFERENCE = "fp32"
 EIGHT = Blockwise(8)
 
 
-def formats(moments: Callable[[], Moments]) -> dict[str, Callable[[], WeightFormat]]:
-    """The table's rows of ONNX Runtime; `moments` is called for GPTQ alone."""
+def formats(moments: Callable[[], InputMoments]) -> dict[str, Callable[[], WeightFormat]]:
+    """The table's rows of ONNX Runtime; `moments` is called for each of GPTQ."""
 
     def plain(block: int, table: Blockwise | None = None) -> WeightFormat:
         return Blockwise(4, block, table=table)
 
     def by(method: Callable[[FloatArray, int], Blocks], block: int) -> WeightFormat:
-        return Blockwise(4, block, layers=lambda name, weight: method(weight, block))
+        return Blockwise(4, block, layers=lambda name, weight, size: method(weight, size))
 
     def calibrated(block: int, table: Blockwise | None = None) -> WeightFormat:
-        found = moments()
-        return Blockwise(4, block, table=table, layers=lambda name, w: gptq(w, block, found[name]))
+        return Blockwise(4, block, table=table, layers=by_gptq(moments()))
 
     return {
         REFERENCE: Floating,
@@ -77,6 +78,7 @@ def formats(moments: Callable[[], Moments]) -> dict[str, Callable[[], WeightForm
         "symmetric 64, table 32": partial(plain, 64, Blockwise(4, 32)),
         "symmetric 32, table int8": partial(plain, 32, EIGHT),
         "symmetric 64, table int8": partial(plain, 64, EIGHT),
+        "gptq 64, table 32": partial(calibrated, 64, Blockwise(4, 32)),
         "gptq 64, table int8": partial(calibrated, 64, EIGHT),
         "gptq 128, table int8": partial(calibrated, 128, EIGHT),
     }
@@ -110,25 +112,21 @@ class FormatTable:
         self.checkpoint, self.folder, self.threads = Checkpoint(source), folder, threads
         self.shape: ModelShape = bundle_shape(self.checkpoint.shape, source.name, "")
         self.calibration = calibration
-        self._moments: Moments | None = None
         self.formats = formats(self.moments)
 
     @cached_property
     def identity(self) -> Identity:
         return read_identity(self.checkpoint, DEFAULT_PROMPTS)
 
-    def moments(self) -> Moments:
-        if self._moments is None:
-            if self.calibration is None:
-                raise OptionError("GPTQ: expected a text to calibrate with (--calibration FILE), found none.")
-            self._moments = input_moments(self.checkpoint, list(self.pieces(self.calibration, 2048)))
-        return self._moments
+    def moments(self) -> InputMoments:
+        """The moments on the calibration: the file's text, or what a conversion has for one."""
+        if self.calibration is None:
+            return InputMoments(self.checkpoint, conversation_ids(self.identity))
+        return InputMoments(self.checkpoint, self.pieces(self.calibration, 2048))
 
-    def pieces(self, text: Path, most: int) -> Iterator[list[int]]:
-        """The first `most` ids of a text, in pieces of half the context."""
-        ids = self.identity.tokenizer.encode(text.read_text(encoding="utf-8"))[:most]
-        half = CONTEXT // 2
-        return (ids[start : start + half] for start in range(0, len(ids) - 1, half))
+    def pieces(self, text: Path, most: int) -> list[list[int]]:
+        """The first `most` ids of a text, in pieces."""
+        return text_pieces(self.identity, text.read_text(encoding="utf-8"), most)
 
     def path(self, name: str) -> Path:
         return self.folder / name.replace(", ", "-").replace(" ", "-").replace("/", "-")
@@ -180,7 +178,7 @@ def judge(
     table: FormatTable, names: Sequence[str], text: Path, positions: int
 ) -> Iterator[tuple[str, FormatQuality]]:
     """The quality of each row; the first is float32's own."""
-    pieces = list(table.pieces(text, positions))
+    pieces = table.pieces(text, positions)
     count = sum(len(piece) - 1 for piece in pieces)
     expected: list[npt.NDArray[np.float32]] = []
     answers: list[list[int]] = []
@@ -318,7 +316,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("model", type=Path, help="checkpoint folder or .gguf file")
     parser.add_argument("folder", type=Path, help="where the files of the rows go; they are kept")
     parser.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text, not that of the calibration")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="UTF-8 text for GPTQ")
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="text for GPTQ (default: convert's own)"
+    )
     parser.add_argument("--positions", type=int, default=1024, help="ids of the text (default: 1024)")
     parser.add_argument("--rows", help="some of the table, separated by semicolons (default: all)")
     parser.add_argument(

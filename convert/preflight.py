@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from convert.calibrated import gptq_bytes
 from convert.errors import ResourceError
-from convert.source import CheckpointFolder
-from convert.variants import RECIPES
+from convert.source import CheckpointFolder, DecoderShape
+from convert.variants import recipe_of
 from edge_runtime.system import available_memory
 
 _GIB = 1 << 30
@@ -66,15 +67,18 @@ def estimate(
     copies:    of the weights in float32 that an exporter holds in memory, and writes to disk, on the way.
     """
     shape = checkpoint.shape
-    sizes = [RECIPES[name].planned_bytes(shape, context) for name in variants]
+    recipes = [recipe_of(name, shape) for name in variants]
+    sizes = [recipe.planned_bytes(shape, context) for recipe in recipes]
     logits = positions * shape.vocab_size * 4
     # PyTorch holds the model in float32; while it loads, one stored file is mapped as well.
     original = shape.parameters * 4 + max(path.stat().st_size for path in checkpoint.files)
     # A session holds a variant's file and, for float32 arithmetic, a copy in the order its kernels read.
     session = max(
-        size + (shape.parameters * 4 if RECIPES[name].bytes_per_weight >= 2 else size)
-        for name, size in zip(variants, sizes, strict=True)
+        size + (shape.parameters * 4 if recipe.bytes_per_weight >= 2 else size)
+        for recipe, size in zip(recipes, sizes, strict=True)
     )
+    if isinstance(shape, DecoderShape) and any(recipe.calibrated for recipe in recipes):
+        original += gptq_bytes(shape)  # PyTorch's model is run again, layer by layer
     parent = next(place for place in (folder, *folder.parents) if place.exists())
     exporting, kept = (4 * shape.parameters * count for count in copies)
     return Needs(

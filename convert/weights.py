@@ -23,6 +23,9 @@ EMBEDDING, HEAD = "embed_tokens", "lm_head"
 
 Shape = tuple[int, int]
 
+LayerQuantizer = Callable[[str, FloatArray, int], Blocks]
+"""A matrix [N, K] of a layer, by its name and in blocks of a size, to integers and scales."""
+
 
 class WeightFormat(Protocol):
     """A storage format. Activations are float32 in all of them."""
@@ -84,17 +87,28 @@ class Blockwise:
 
     accuracy: MatMulNBits' accuracy_level; 4 quantises activations to 8 bits on the fly, 0 keeps them float32.
     table: format of embedding and head, where it is another.
-    layers: quantises a layer's matrix, by its name, in this format's bits and blocks; None for `quantize`.
+    layers: quantises a layer's matrix, by its name, in this format's bits and blocks of the given size; None
+            for `quantize`.
     """
 
     bits: int
     block: int = BLOCK
     accuracy: int = 4
     table: Blockwise | None = None
-    layers: Callable[[str, FloatArray], Blocks] | None = None
+    layers: LayerQuantizer | None = None
+
+    def block_of(self, columns: int) -> int:
+        """The block of a matrix with so many columns: this format's, halved down to 32 until it divides them.
+
+        Blocks of 32 that do not divide them are padded.
+        """
+        block = self.block
+        while block > BLOCK and columns % block:
+            block //= 2
+        return block
 
     def _store(self, graph: GraphWriter, name: str, weight: FloatArray) -> tuple[str, str]:
-        return self._stored(graph, name, quantize(weight, self.bits, self.block))
+        return self._stored(graph, name, quantize(weight, self.bits, self.block_of(weight.shape[1])))
 
     @staticmethod
     def _stored(graph: GraphWriter, name: str, blocks: Blocks) -> tuple[str, str]:
@@ -109,14 +123,15 @@ class Blockwise:
             K=columns,
             N=outputs,
             bits=self.bits,
-            block_size=self.block,
+            block_size=self.block_of(columns),
             accuracy_level=self.accuracy,
         )
 
     def linear(
         self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
     ) -> str:
-        blocks = self.layers(name, weight) if self.layers else quantize(weight, self.bits, self.block)
+        block = self.block_of(weight.shape[1])
+        blocks = self.layers(name, weight, block) if self.layers else quantize(weight, self.bits, block)
         zeros = "" if blocks.zeros is None else graph.weight(f"{name}.zeros", blocks.zeros)
         inputs = [x, *self._stored(graph, name, blocks), zeros]
         if bias is not None:
@@ -130,18 +145,19 @@ class Blockwise:
             return self.table.embedding(graph, ids, weight)
         rows, columns = weight.shape
         packed, scales = self._store(graph, EMBEDDING, weight)
-        count = -(-columns // self.block)
-        table = graph.view(f"{EMBEDDING}.rows", packed, [rows, count * self.block * self.bits // 8])
+        block = self.block_of(columns)
+        count = -(-columns // block)
+        table = graph.view(f"{EMBEDDING}.rows", packed, [rows, count * block * self.bits // 8])
         y = graph.node(
             "GatherBlockQuantized",
             [table, ids, scales],
             domain=MICROSOFT,
             bits=self.bits,
-            block_size=self.block,
+            block_size=block,
             gather_axis=0,
             quantize_axis=1,
         )
-        if columns % self.block:  # the last block's padding
+        if columns % block:  # the last block's padding
             ends = [graph.constant([value]) for value in (0, columns, 2)]
             y = graph.node("Slice", [y, *ends])
         return y

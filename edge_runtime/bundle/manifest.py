@@ -108,12 +108,15 @@ class Variant:
     files:        records of the graph and its weights.
     verification: results of the checks against the original model.
     cache:        form of the graph's KV cache, FIXED or GROWING.
+    quantisation: method, bits and sizes of the blocks of integer weights, as the conversion states them;
+                  empty for other weights and for bundles that do not state it. No runtime needs it.
     """
 
     graph: str
     files: Mapping[str, FileRecord]
     verification: Mapping[str, Any]
     cache: str = FIXED
+    quantisation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], name: str) -> Variant:
@@ -124,13 +127,19 @@ class Variant:
             raise BundleSchemaError(
                 f"{MANIFEST}: expected {graph!r} among {where}.files, found {sorted(files)}"
             )
-        verification = data.get("verification", {})
+        verification, quantisation = (data.get(part, {}) for part in ("verification", "quantisation"))
         cache = data.get("cache", FIXED)
         if cache not in (FIXED, GROWING):
             raise BundleSchemaError(
                 f"{MANIFEST}: expected {where}.cache {FIXED!r} or {GROWING!r}, found {cache!r:.80}"
             )
-        return cls(graph, files, verification if isinstance(verification, dict) else {}, cache)
+        return cls(
+            graph,
+            files,
+            verification if isinstance(verification, dict) else {},
+            cache,
+            quantisation if isinstance(quantisation, dict) else {},
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -138,6 +147,7 @@ class Variant:
             "files": {name: record.to_json() for name, record in self.files.items()},
             "verification": dict(self.verification),
             **({} if self.cache == FIXED else {"cache": self.cache}),
+            **({"quantisation": dict(self.quantisation)} if self.quantisation else {}),
         }
 
 

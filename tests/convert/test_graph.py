@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from convert.conversion import bundle_shape
 from convert.decoder import DialectName, write_graph
 from convert.dialects import exact_scale
-from convert.quantize import Blocks, quantize
+from convert.quantize import BLOCK, Blocks, quantize
 from convert.rotary import frequencies, rotary_tables
 from convert.source import Checkpoint
 from convert.weights import Blockwise, Floating, WeightFormat
@@ -54,13 +54,17 @@ def halved(weight: np.ndarray) -> np.ndarray:
     return weight.astype(np.float16).astype(np.float32)
 
 
-def blockwise(bits: int) -> Weights:
-    return lambda weight: dequantize(quantize(weight, bits), bits, weight.shape[1])
+def blockwise(bits: int, block: int = BLOCK) -> Weights:
+    def stored(weight: np.ndarray) -> np.ndarray:
+        fits = weight.shape[1] % block == 0
+        return dequantize(quantize(weight, bits, block if fits else BLOCK), bits, weight.shape[1])
+
+    return stored
 
 
-def with_zeros(name: str, weight: np.ndarray) -> Blocks:
+def with_zeros(name: str, weight: np.ndarray, block: int) -> Blocks:
     """Blocks whose zero points are stored, in the middle."""
-    blocks = quantize(weight, 4)
+    blocks = quantize(weight, 4, block)
     return blocks._replace(zeros=np.full((len(weight), -(-blocks.scales.shape[1] // 2)), 0x88, np.uint8))
 
 
@@ -69,7 +73,7 @@ FORMATS: dict[str, tuple[WeightFormat, Weights]] = {
     "fp16": (Floating(half=True), halved),
     # With float32 activations the only loss is that of storage, which PyTorch is given too.
     "int8": (Blockwise(8, accuracy=0), blockwise(8)),
-    "int4": (Blockwise(4, accuracy=0), blockwise(4)),
+    "int4": (Blockwise(4, 64, accuracy=0), blockwise(4, 64)),
     "int4 with zero points, table in int8": (
         Blockwise(4, accuracy=0, table=Blockwise(8, accuracy=0), layers=with_zeros),
         lambda weight: blockwise(8 if len(weight) == VOCABULARY else 4)(weight),

@@ -1,0 +1,229 @@
+"""Calibrated int4: the moments of the layers' inputs, the texts, and the conversion that uses both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
+
+from convert import convert as run_convert
+from convert.__main__ import main
+from convert.calibrated import by_gptq, gptq, gptq_bytes
+from convert.calibration_texts import CONVERSATIONS, conversation_ids, text_pieces
+from convert.conversion import bundle_shape
+from convert.decoder import write_graph
+from convert.errors import OptionError, SourceError
+from convert.identity import Identity, read_identity
+from convert.moments import InputMoments
+from convert.preflight import estimate
+from convert.quantize import quantize
+from convert.reference import Reference, ReferenceText, load_original
+from convert.source import Checkpoint
+from convert.variants import RECIPES, recipe_of
+from convert.verification_prompts import DEFAULT_PROMPTS
+from convert.verify import Thresholds, compare
+from convert.weights import Blockwise
+from edge_runtime.bundle.bundle import Bundle, read_manifest
+from edge_runtime.engine.ort_engine import OrtEngine
+from payload.progress import Silent
+from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
+
+TEXTS = [[5, 4, 3, 2], [9, 8]]
+MATRICES = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+LOOSE: dict[str, Any] = {name: Thresholds() for name in ("int4", "int4-rounded")}
+
+
+@pytest.fixture(scope="module")
+def identity(checkpoint: Checkpoint) -> Identity:
+    return read_identity(checkpoint, ())
+
+
+@pytest.fixture(scope="module")
+def bundle(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("calibrated") / "bundle"
+    run_convert(checkpoint_folder, out, variants=["int4", "int4-rounded"], thresholds=LOOSE, threads=1)
+    return out
+
+
+@pytest.mark.parametrize("family", ["Qwen2", "Qwen3", "Llama"])
+def test_the_moments_are_those_of_the_whole_model(family: str, tmp_path: Path) -> None:
+    """Layer by layer against one pass of the whole model with a hook on every matrix."""
+    folder = write_tiny_decoder(tmp_path, family)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    inputs: dict[str, list[torch.Tensor]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(
+                lambda _, args, name=name: inputs.setdefault(name, []).append(args[0][0])
+            )
+    with torch.inference_mode():
+        for ids in TEXTS:
+            model(torch.tensor([ids]))
+    moments = InputMoments(Checkpoint(folder), TEXTS)
+    for layer in range(2):
+        for part in MATRICES:
+            x = torch.cat(inputs[f"model.layers.{layer}.{part.replace('qkv', 'v')}"]).double().numpy()
+            found = moments.of(f"model.layers.{layer}.{part}")
+            np.testing.assert_allclose(found, x.T @ x / 6, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match="expected layer 1 or one after it"):
+        moments.of("model.layers.0.mlp.up_proj")
+
+
+@given(columns=st.integers(1, 5000), block=st.sampled_from([32, 64, 128]))
+def test_a_block_divides_the_columns_or_is_the_smallest(columns: int, block: int) -> None:
+    found = Blockwise(4, block).block_of(columns)
+    assert found in (32, 64, 128)
+    assert found <= block
+    assert found == 32 or columns % found == 0
+    assert found == block or columns % (2 * found)
+
+
+def test_the_texts_are_none_of_the_verification(identity: Identity) -> None:
+    seen = " ".join(text for pair in CONVERSATIONS for text in pair)
+    for prompt in DEFAULT_PROMPTS:
+        words = prompt.split()
+        runs = [" ".join(words[at : at + 5]) for at in range(len(words) - 4)]
+        assert not [run for run in runs if run in seen]
+    for ids, (question, answer) in zip(conversation_ids(identity), CONVERSATIONS, strict=True):
+        assert ids[: len(identity.prompt_ids(question))] == identity.prompt_ids(question)
+        assert identity.tokenizer.decode(ids).endswith(answer)
+
+
+def test_a_users_text_is_cut_into_pieces(identity: Identity) -> None:
+    pieces = text_pieces(identity, "one river, two rivers, " * 400, most=700)
+    assert [len(piece) for piece in pieces] == [256, 256, 188]
+    assert [id_ for piece in pieces for id_ in piece] == identity.tokenizer.encode(
+        "one river, two rivers, " * 400
+    )[:700]
+
+
+def test_the_manifest_states_method_and_blocks(bundle: Path) -> None:
+    variants = read_manifest(bundle).variants
+    assert variants["int4"].quantisation == {"method": "gptq", "bits": 4, "blocks": [64]}
+    assert variants["int4-rounded"].quantisation == {"method": "rounding", "bits": 4, "blocks": [32]}
+    assert read_manifest(bundle).default_variant == "int4"
+    assert json.loads((bundle / "bundle.json").read_text())["schema"] == 1
+    for name, block in (("int4", 64), ("int4-rounded", 32)):
+        nodes = onnx.load(bundle / name / "model.onnx", load_external_data=False).graph.node
+        sizes = {a.i for node in nodes for a in node.attribute if a.name == "block_size"}
+        assert sizes == {block}
+
+
+def test_calibration_pays(tmp_path: Path) -> None:
+    """Against the same blocks rounded, on a trained model and a text that the calibration has not seen."""
+    checkpoint = Checkpoint(Path(__file__).parents[2] / "cloud_anchor" / "tiny" / "weights" / "tiny-qwen")
+    identity = read_identity(checkpoint, ())
+    ids = identity.prompt_ids(DEFAULT_PROMPTS[0])
+    with torch.inference_mode():
+        logits = load_original(checkpoint).forward(torch.tensor([ids])).logits[0].numpy()
+    reference = Reference([ReferenceText(ids, len(ids) - 1)], logits)
+    found = []
+    for layers in (None, by_gptq(InputMoments(checkpoint, conversation_ids(identity)))):
+        write_graph(checkpoint, tmp_path / "model.onnx", Blockwise(4, 64, layers=layers), "fused", 256)
+        engine = OrtEngine(
+            [tmp_path / "model.onnx"], bundle_shape(checkpoint.shape, "", ""), context=256, threads=1
+        )
+        found.append(compare(engine, reference).mean_kl)
+    assert found[1] < 0.7 * found[0]
+
+
+def test_inputs_that_are_always_zero_are_rounded() -> None:
+    weight = np.random.default_rng(5).standard_normal((8, 64)).astype(np.float32)
+    found, plain = gptq(weight, 64, np.zeros((64, 64))), quantize(weight, 4, 64)
+    np.testing.assert_array_equal(found.packed, plain.packed)
+
+
+def test_an_original_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(write_tiny_qwen(tmp_path, std=1e15))
+    with pytest.raises(SourceError, match="expected finite inputs of"):
+        InputMoments(checkpoint, TEXTS).of("model.layers.1.mlp.down_proj")
+
+
+def test_widths_that_64_does_not_divide(tmp_path: Path) -> None:
+    folder = write_tiny_qwen(tmp_path / "source", hidden=96, heads=6, kv_heads=2, intermediate=192)
+    out = tmp_path / "out"
+    manifest = run_convert(folder, out, variants=["int4"], thresholds={"int4": Thresholds()}, threads=1)
+    assert manifest.variants["int4"].quantisation["blocks"] == [32, 64]
+    assert np.isfinite(OrtEngine.open(Bundle.open(out), threads=1).append([1, 2, 3], [2])).all()
+
+
+class BreakingOff(Silent):
+    """Interrupts, as Ctrl-C does, in the middle of the calibration."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.titles: list[str] = []
+        of = InputMoments.of
+
+        def interrupted(moments: InputMoments, name: str) -> Any:
+            if ".1." in name:
+                raise KeyboardInterrupt
+            return of(moments, name)
+
+        monkeypatch.setattr(InputMoments, "of", interrupted)
+
+
+def test_an_interrupted_calibration_leaves_the_other_stages(
+    checkpoint_folder: Path, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"variants": ["int4"], "thresholds": {"int4": Thresholds()}, "threads": 1}
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        run_convert(checkpoint_folder, out, progress=BreakingOff(patch), **options)
+    assert not out.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("convert.conversion.make_reference", None)  # kept, or it is called and fails
+        manifest = run_convert(checkpoint_folder, out, **options)
+    assert dict(manifest.variants["int4"].files) == dict(read_manifest(bundle).variants["int4"].files)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_another_text_gives_other_weights(
+    checkpoint_folder: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.txt").write_text("Numbers: 3, 5, 8, 13, 21. " * 40)
+    out = tmp_path / "out"
+    command = [str(checkpoint_folder), "-o", str(out), "--threads", "1", "--threshold", "int4.top1=0"]
+    command += ["--threshold", "int4.mean_kl=9", "--calibration"]
+    assert main([*command, str(tmp_path / "text.txt"), "--variants", "int4"]) == 0
+    data = "int4/model.onnx.data"
+    found, other = (read_manifest(path).variants["int4"].files for path in (out, bundle))
+    assert found["int4/model.onnx"] == other["int4/model.onnx"]
+    assert found[data].size == other[data].size
+    assert found[data].sha256 != other[data].sha256
+    capsys.readouterr()
+    for text, said in (("absent.txt", "expected a readable text file"), ("short.txt", "at least 256 tokens")):
+        (tmp_path / "short.txt").write_text("Too short.")
+        assert main([*command, str(tmp_path / text), "--variants", "int4", "--force"]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_text_for_no_variant_is_refused(checkpoint_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"a variant that is calibrated \(int4\), found int4-rounded"):
+        run_convert(checkpoint_folder, tmp_path / "out", variants=["int4-rounded"], calibration="text")
+
+
+def test_the_preflight_knows_of_the_calibration(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    def memory(*variants: str) -> int:
+        return estimate(checkpoint, variants, 512, 1, tmp_path).memory
+
+    shape = checkpoint.shape
+    assert gptq_bytes(shape) >= 8 * 5 * shape.intermediate_size**2
+    assert memory("int4") > memory("int4-rounded") + gptq_bytes(shape)
+
+
+def test_a_block_drafters_int4_is_rounded(checkpoint: Checkpoint) -> None:
+    import dataclasses
+
+    from edge_runtime.bundle.manifest import BlockForm
+
+    drafter = dataclasses.replace(checkpoint.shape, drafter=BlockForm(4, 2))
+    assert recipe_of("int4", drafter) is RECIPES["int4-rounded"]
+    assert recipe_of("int4", checkpoint.shape) is RECIPES["int4"]

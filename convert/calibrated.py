@@ -52,36 +52,44 @@ def hqq(weight: FloatArray, block: int) -> Blocks:
 def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Blocks:
     """A matrix [N, K] by GPTQ (arXiv 2210.17323, algorithm 1), symmetric; moments: [K, K] of its inputs.
 
-    The error of each column is made good by the columns after it, as far as the inputs go together. ONNX
-    Runtime's own function is not used: in 1.31 it takes the column below the diagonal of the factor, which is
-    upper triangular, where the algorithm takes the row, so nothing is made good.
+    The error of each column is made good by the columns after it, as far as the inputs go together. With the
+    moments as (U + I) D (U + I)^T, U strictly upper triangular, column k is rounded after the errors of those
+    before it, times U[:k, k], are added: the same integers (arXiv 2307.13304) with one factorisation and no
+    inverse. ONNX Runtime's own function is not used: in 1.31 it takes the column below the diagonal of the
+    factor, which is upper triangular, where the algorithm takes the row, so nothing is made good.
     """
     import torch
 
-    padded = torch.from_numpy(_padded(weight, block)).double().T.contiguous()  # [K, N]
-    columns = len(padded)
-    second = torch.zeros(columns, columns, dtype=torch.float64)
-    second[: len(moments), : len(moments)] = torch.from_numpy(moments)
-    second.diagonal()[len(moments) :] = 1  # of the padding, which is zero in the weights as well
+    wanted = torch.from_numpy(_padded(weight, block)).double().T.contiguous()  # [K, N]
+    columns = len(wanted)
+    second = torch.zeros(columns, columns, dtype=torch.float64)  # rows and columns from last to first
+    at = columns - len(moments)  # the padding, which is zero in the weights as well, comes first
+    second[at:, at:] = torch.from_numpy(moments).flip(0, 1)
+    second.diagonal()[:at] = 1
     second.diagonal().add_(_DAMPING * float(np.diag(moments).mean()) or 1.0)  # inputs that are never used
-    second = torch.cholesky_inverse(torch.linalg.cholesky(second))
-    factor = torch.linalg.cholesky(second, upper=True)
+    factor = torch.linalg.cholesky(second)
     del second
-    integers = torch.empty(padded.shape, dtype=torch.uint8)
-    scales = torch.empty(columns // block, padded.shape[1], dtype=torch.float64)
+    factor /= factor.diagonal().clone()
+    factor = factor.flip(0, 1)  # U + I
+    errors = torch.zeros_like(wanted)
+    integers = torch.empty(wanted.shape, dtype=torch.uint8)
+    scales = torch.empty(columns // block, wanted.shape[1], dtype=torch.float64)
     for start in range(0, columns, block):
-        part, stop = padded[start : start + block], start + block
-        farthest = part.gather(0, part.abs().argmax(0, keepdim=True))[0]
+        stop = start + block
+        carried = factor[:start, start:stop].T @ errors[:start]
+        inside = factor[start:stop, start:stop]
+        # What the block would hold if none of it were rounded: its scales are those of algorithm 1.
+        kept = torch.linalg.solve_triangular(inside.T, carried, upper=False, unitriangular=True)
+        kept += wanted[start:stop]
+        farthest = kept.gather(0, kept.abs().argmax(0, keepdim=True))[0]
         scale = scales[start // block] = farthest / -_ZERO
         inverse = torch.where(scale == 0, 0, 1 / scale)
-        errors = torch.empty_like(part)
         for row in range(block):
             at = start + row
-            steps = (part[row] * inverse).round().clamp(-_ZERO, _ZERO - 1)
+            target = wanted[at] + carried[row] + inside[:row, row] @ errors[start:at]
+            steps = (target * inverse).round().clamp(-_ZERO, _ZERO - 1)
             integers[at] = (steps + _ZERO).to(torch.uint8)
-            errors[row] = (part[row] - steps * scale) / factor[at, at]
-            part[row + 1 :] -= factor[at, at + 1 : stop, None] * errors[row]
-        padded[stop:] -= factor[start:stop, stop:].T @ errors
+            errors[at] = wanted[at] - steps * scale
     rows = len(weight)
     return _blocks(integers.T.reshape(-1, block).numpy(), scales.T.reshape(-1, 1).numpy(), None, rows)
 
@@ -95,9 +103,9 @@ def gptq_bytes(shape: DecoderShape) -> int:
     """Most memory in bytes that the moments of one layer and GPTQ on one of its matrices take."""
     inputs = max(shape.hidden_size, shape.num_attention_heads * shape.head_dim, shape.intermediate_size)
     outputs = max(shape.hidden_size, shape.intermediate_size)
-    # In float64: the moments of a layer (of the widest input and of narrower ones), the matrices on the way
+    # In float64: the moments of a layer (of the widest input and of narrower ones), two matrices on the way
     # to the factor, and the weights, transposed, with their errors.
-    return 8 * (6 * inputs**2 + 3 * inputs * outputs)
+    return 8 * (4 * inputs**2 + 3 * inputs * outputs)
 
 
 def _padded(weight: FloatArray, block: int) -> FloatArray:

@@ -36,6 +36,7 @@ LOOSE = {
     "int8": Thresholds(top1=0.85, mean_kl=0.01),
     "int8-dynamic": Thresholds(top1=0.6, mean_kl=0.1),
     "int4": Thresholds(top1=0.2),
+    "int4-rounded": Thresholds(top1=0.2),
 }
 ALL = tuple(RECIPES)
 

@@ -113,6 +113,33 @@ def test_gptq_rounds_to_the_nearest_where_inputs_do_not_go_together() -> None:
     np.testing.assert_allclose(dequantize(found, 4, 160), dequantize(plain, 4, 160), atol=1e-5)
 
 
+@pytest.mark.parametrize("columns", [160, 150])
+def test_gptq_is_the_papers_algorithm(columns: int) -> None:
+    """Algorithm 1 column by column, with the inverse and its factor as the paper has them."""
+    weight = np.random.default_rng(6).standard_normal((12, columns)).astype(np.float32)
+    moments = MOMENTS[:columns, :columns]
+    padded = np.zeros((12, 160))
+    padded[:, :columns] = weight
+    second = np.eye(160)
+    second[:columns, :columns] = moments
+    second += np.eye(160) * 0.01 * np.diag(moments).mean()
+    factor = np.linalg.cholesky(np.linalg.inv(second)).T
+    integers, scales = np.empty((12, 160), int), np.empty((12, 5))
+    for at in range(160):
+        if at % 32 == 0:
+            part = padded[:, at : at + 32]
+            scales[:, at // 32] = part[np.arange(12), np.abs(part).argmax(1)] / -8
+        scale = scales[:, at // 32]
+        integers[:, at] = np.clip(np.rint(padded[:, at] / scale), -8, 7) + 8
+        error = (padded[:, at] - (integers[:, at] - 8) * scale) / factor[at, at]
+        padded[:, at:] -= error[:, None] * factor[at, at:]
+    found = gptq(weight, 32, moments)
+    np.testing.assert_allclose(found.scales, scales, rtol=1e-5)
+    low, high = found.packed & 15, found.packed >> 4
+    stored = np.stack([low, high], -1).reshape(12, 160)
+    np.testing.assert_array_equal(stored[:, :columns], integers[:, :columns])
+
+
 def _matmul_nbits(x: np.ndarray, blocks: Blocks, bits: int, columns: int) -> np.ndarray:
     block = blocks.packed.shape[-1] * 8 // bits
     tensors = {"w": blocks.packed, "s": blocks.scales}

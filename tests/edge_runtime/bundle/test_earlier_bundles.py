@@ -3,8 +3,8 @@
 `earlier/` holds random weights of one layer, 32 wide: schema 1 with int4 in blocks of 32 and a manifest that
 does not state it, schema 2 (a block drafter) and schema 3 (a growing cache, by optimum). Their files and
 `expected.json` are never made again. The shipped bundle's tokens are recorded there too. `forced` are the
-places of an answer that anchors fix, among them those with two nearly equal logits: arithmetic in another order
-may choose the other.
+places of an answer that anchors fix, among them those with two nearly equal logits: arithmetic in another
+order may choose the other.
 """
 
 from __future__ import annotations

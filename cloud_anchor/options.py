@@ -128,7 +128,9 @@ SAMPLING: Mapping[str, Option] = {
         metavar="NATS",
         help="eb: how much entropy may commit at once beyond the largest (default 0.1)",
     ),
-    "stop": _option("--stop", metavar="RULE", help="end an answer before: complete, prophet, plateau"),
+    "stop": _option(
+        "--stop", metavar="RULE", help="end an answer before: complete, prophet, plateau, entropy"
+    ),
     "prefix_every": _option(
         "--prefix-every",
         type=int,

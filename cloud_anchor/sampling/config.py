@@ -55,7 +55,8 @@ class DenoiseConfig:
                   GUIDED's.
     commit_probability: product: the probability from which a token commits.
     entropy_bound: eb: most nats of joint entropy beyond the largest one.
-    stop:         rule that may end an answer before `steps`: complete, prophet, plateau; None for none.
+    stop:         rule that may end an answer before `steps`: complete, prophet, plateau, entropy; None for
+                  none.
     prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
                   between, which is approximate (see `dream.Prefix`): an answer may then depend on the other
                   answers in its batch.

@@ -54,6 +54,11 @@ class ForwardPass:
         logits = model.without_unusable(self.logits[where[self.masked]]).float()
         return (logits.gather(-1, tokens[where][:, None])[:, 0] - logits.logsumexp(-1)).exp()
 
+    def entropy(self, model: DreamModel) -> Tensor:
+        """Entropy in nats of the unfiltered distribution at the masked positions, 0 elsewhere, [B, C]."""
+        nats = torch.special.entr(model.without_unusable(self.logits).float().softmax(-1)).sum(-1)
+        return self.spread(nats, torch.zeros(self.masked.shape, device=self.masked.device))
+
     def predictions(self, model: DreamModel, ids: Tensor) -> StepPredictions:
         """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits.
 
@@ -161,9 +166,12 @@ class State:
 
     def predictions(self, model: DreamModel) -> StepPredictions:
         """The last pass's predictions; raises RequestError before the first step of these rows."""
+        return self._last_pass().predictions(model, self.ids)
+
+    def _last_pass(self) -> ForwardPass:
         if self.last is None:
             raise RequestError("predictions: expected a state after a step, found one before")
-        return self.last.predictions(model, self.ids)
+        return self.last
 
     def view(self, model: DreamModel, config: DenoiseConfig) -> StepView:
         """The input of stop rules."""
@@ -175,6 +183,7 @@ class State:
             step=torch.tensor(self.steps, device=masked.device),
             total=config.total_steps,
             predict=lambda: self.predictions(model),
+            measure_entropy=lambda: self._last_pass().entropy(model),
         )
 
     def results(

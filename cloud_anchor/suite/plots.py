@@ -11,9 +11,10 @@ from io import BytesIO
 from typing import Any
 
 from cloud_anchor.suite.conditions import ABLATION, ALONE, CONDITIONS, FULL, ORDERS, PARALLEL_CONDITIONS
-from cloud_anchor.suite.phases import About
+from cloud_anchor.suite.phases import About, budget
 from cloud_anchor.suite.phases.bridge import GIVEN, KINDS, THRESHOLDS
 from cloud_anchor.suite.phases.fills import at
+from cloud_anchor.suite.phases.resilience import PLACE, RIGHT, TOKEN
 from cloud_anchor.suite.phases.spec_diff import AUTOREGRESSIVE, DIFFUSION, best
 from cloud_anchor.suite.store import Record
 from cloud_anchor.suite.tables import Answers
@@ -38,6 +39,10 @@ def pictures(records: Records, about: About) -> Iterator[Picture]:
         yield title, _ablation(Answers.of(records["ablation"]), about)
     if records.get("pearl"):
         yield "Word problems: F1 by step", _pearl(Answers.of(records["pearl"]))
+    if records.get("budget"):
+        yield "Steps per query, and right answers by step", _budgets(Answers.of(records["budget"]))
+    if records.get("resilience"):
+        yield "F1 by anchors in error", _errors(Answers.of(records["resilience"]))
     if records.get("bridge"):
         yield (
             "Bridge: each layer through the head",
@@ -169,6 +174,64 @@ def _pearl(answers: Answers) -> bytes:
         axes.legend(fontsize=8)
 
     return _png(draw, (10, 4))
+
+
+def _budgets(answers: Answers) -> bytes:
+    """Right answers against mean steps: fixed budgets as a line, rules as points; a panel per plan."""
+
+    def draw(figure: Any) -> None:
+        plans = [plan for plan in budget.PLANS if plan != budget.RANDOM]
+        *panels, last = figure.subplots(1, len(plans) + 1, sharey=True)
+        for axes, plan in zip(panels, plans, strict=True):
+            here = answers.where(plan=plan)
+            xs, ys = zip(*sorted(_means(here.where(budget=budget.FIXED), "planned")), strict=True)
+            axes.plot(xs, ys, color="black", linewidth=0.9, label="the same steps for all")
+            for index, rule in enumerate(budget.RULES):
+                for x, y in _means(here.where(budget=rule), "budget"):
+                    axes.plot(x, y, _MARKERS[index], markersize=5, label=rule)
+            axes.set(xlabel="mean steps", xscale="log", title=f"plan {plan}")
+        panels[0].set_ylabel("right answers")
+        for plan in budget.PLANS:
+            last.plot(*_curve(answers.where(plan=plan, budget=budget.FIXED)), label=plan)
+        last.set(xlabel="steps planned", title="drafts by step")
+        last.legend(fontsize=7)
+        labelled = panels[0].get_legend_handles_labels()
+        figure.legend(*labelled, loc="outside lower center", ncols=5, fontsize=8)
+
+    return _png(draw, (13, 4.5))
+
+
+def _means(answers: Answers, key: str) -> list[tuple[float, float]]:
+    """Mean steps and right answers of each group."""
+    found = []
+    for _, group in answers.groups(key):
+        steps, right = group.values("steps"), group.values("right")
+        found.append((sum(steps) / len(steps), sum(right) / len(right)))
+    return found
+
+
+def _curve(fixed: Answers) -> tuple[list[float], list[float]]:
+    """Right answers by the number of steps planned."""
+    points = sorted(_points_by(fixed, "planned", "right"))
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _errors(answers: Answers) -> bytes:
+    def draw(figure: Any) -> None:
+        groups = list(answers.groups("selection"))
+        for axes, ((selection,), group) in zip(
+            figure.subplots(1, len(groups), sharey=True, squeeze=False)[0], groups, strict=True
+        ):
+            start = _points_by(group.where(error=RIGHT), "count", "f1")
+            for kind in (TOKEN, PLACE):
+                points = sorted(start + _points_by(group.where(error=kind), "count", "f1"))
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=kind)
+            for _, f1 in _points_by(group.where(error=ALONE), "count", "f1"):
+                axes.axhline(f1, linestyle=":", color="black", linewidth=0.8, label=ALONE)
+            axes.set(xlabel="anchors in error", ylabel="F1", title=selection)
+        axes.legend(fontsize=8)
+
+    return _png(draw, (9, 4))
 
 
 def _drafts(answers: Answers) -> bytes:

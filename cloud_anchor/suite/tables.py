@@ -202,6 +202,8 @@ LABELS = {
     "edit": "edit similarity",
     "gap_f1": "gap-only F1",
     "gap_accuracy": "gap-token accuracy",
+    "rank": "of the commits before them",
+    "own": "of what the edge model writes by itself",
 }
 """Names of measures in sentences."""
 

@@ -36,6 +36,7 @@ from cloud_anchor.suite.phases.phase import no_claims
 from cloud_anchor.suite.phases.quantised import BITS
 from cloud_anchor.suite.phases.sending import GZIP
 from cloud_anchor.suite.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Claim
+from tests.cloud_anchor.suite.proposal_records import PROPOSED
 
 N = 100
 STEPS = (6, 12, 19, 32, 51)
@@ -378,6 +379,7 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement("bridge", "Deeper layers say more", bridge(), bridge(trend=-1)),
     Statement("thinker", "A Thinker's plan", plans(0.9, 0.5), plans(0.3, 0.5)),
     Statement("specdiff", "A diffusion drafter is faster", drafts(2.5, 1.5), drafts(1.5, 2.5)),
+    *(Statement(phase, begins, made(True), made(False)) for phase, begins, made in PROPOSED),
 )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloud_anchor.errors import RequestError
 from edge_runtime.bundle.lookup import SHIPPED
 
 _HERE = Path(__file__).parent
@@ -58,3 +59,17 @@ def shipped_checkpoint(name: str) -> Path | None:
         return PAIRS[name].checkpoint
     folders = [] if "/" in name else [pair.weights / name for pair in PAIRS.values()]
     return next((folder for folder in folders if (folder / "config.json").is_file()), None)
+
+
+def bundle_of(model: str, edge: Path | None) -> Path:
+    """The bundle that is given, else the shipped pair's; raises RequestError where there is neither."""
+    if edge is not None:
+        return edge
+    if model not in PAIRS:
+        raise RequestError(f"{model}: expected the bundle of its edge model (--edge), found none")
+    return PAIRS[model].bundle
+
+
+def world_of(model: str) -> str:
+    """The name of the world that a model's questions are of by default: a shipped pair's own, else tiny."""
+    return model if model in PAIRS else "tiny"

@@ -1,4 +1,4 @@
-"""Evaluation of the shipped pair on held-out problems: `python -m cloud_anchor.suite.evaluate`.
+"""Evaluation of a shipped pair on held-out problems: `python -m cloud_anchor.suite.evaluate`.
 
 Responsible for running one phase of the suite, forced decoding with every control, and printing its tables.
 Not responsible for the whole set of experiments, resumable and with a report (see `python -m
@@ -18,13 +18,13 @@ from rich.progress import track
 from rich.table import Table as Shown
 
 from cloud_anchor.errors import CloudError
+from cloud_anchor.shipped import bundle_of, world_of
 from cloud_anchor.suite.items import load_items
 from cloud_anchor.suite.loading import Wanted, about_models, open_lab
 from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.runner import measure
 from cloud_anchor.suite.store import Store
 from cloud_anchor.suite.tables import Answers, Table, show
-from edge_runtime.bundle.lookup import SHIPPED
 from payload.cli import run_command
 
 PHASE = PHASES["fill"]
@@ -43,10 +43,10 @@ def shown(table: Table) -> Shown:
     return found
 
 
-def evaluate(model: str, edge: str, prompts: int, seed: int) -> tuple[list[Table], Answers]:
+def evaluate(model: str, edge: str, data: str, prompts: int, seed: int) -> tuple[list[Table], Answers]:
     """The tables of the phase, and the answers that they summarise."""
     wanted = Wanted(model, [edge], None, False, None, None, seed, "cpu", None)
-    items = load_items(["tiny"], prompts, seed)
+    items = load_items([data], prompts, seed)
     with tempfile.TemporaryDirectory() as folder:
         lab = open_lab(wanted, Path(folder))
         store = Store(Path(folder), {})
@@ -64,17 +64,20 @@ def evaluate(model: str, edge: str, prompts: int, seed: int) -> tuple[list[Table
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.suite.evaluate",
-        description="Measure the tiny pair on held-out problems, with controls and 95% intervals.",
+        description="Measure a pair on held-out problems, with controls and 95% intervals.",
         epilog="example: python -m cloud_anchor.suite.evaluate --prompts 200 --json results/tiny.jsonl",
     )
     parser.add_argument(
         "--prompts", type=int, default=200, help="held-out problems, families in turn (default 200)"
     )
     parser.add_argument("--seed", type=int, default=0, help="which problems")
+    parser.add_argument("--model", default="tiny", help="tiny, testbed, or a checkpoint (default: tiny)")
+    parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
     parser.add_argument(
-        "--model", default="tiny", help="diffusion checkpoint folder (default: the shipped one)"
+        "--data",
+        metavar="SOURCE",
+        help="see python -m cloud_anchor.suite (default: the pair's own)",
     )
-    parser.add_argument("--edge", default=str(SHIPPED), help="edge bundle folder (default: the shipped one)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write one line of JSON per answer")
     args = parser.parse_args(argv)
     if args.prompts < 1:
@@ -83,7 +86,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    tables, answers = evaluate(args.model, args.edge, args.prompts, args.seed)
+    edge, data = str(bundle_of(args.model, args.edge)), args.data or world_of(args.model)
+    tables, answers = evaluate(args.model, edge, data, args.prompts, args.seed)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text("".join(json.dumps(row) + "\n" for row in answers.rows))

@@ -1,6 +1,6 @@
 """Bytes against fidelity: `python -m cloud_anchor.suite.frontier`.
 
-The same AnchorSets in every codec, on held-out prompts of the tiny pair, with the passes and seconds of
+The same AnchorSets in every codec, on held-out prompts of a shipped pair, with the passes and seconds of
 writing and reading them; and the finished answer, as text and as tokens. Every payload is read back before it
 counts. Resumable; writes the table that `cloud_anchor.anchor --target-f1` chooses from, and a plot.
 Responsible for the measurement. Not responsible for the selections (see `selection`).
@@ -32,12 +32,11 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, PAPER, Selection, select
+from cloud_anchor.shipped import bundle_of, world_of
 from cloud_anchor.suite.conditions import parallel_plan
+from cloud_anchor.suite.items import Item, load_items
+from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.store import Record, Store
-from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.problem import Problem
-from cloud_anchor.tiny.tasks import held_out_problems
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillStats
 from edge_runtime.runtime import EdgeRuntime
 from payload import TOLERANCE, AnchorSet, Codec, PayloadError, Shared, decode, encode
@@ -99,7 +98,7 @@ class FrontierBench:
         return rows
 
     def item(
-        self, name: str, problem: Problem, runs: Sequence[Denoised], parallel: Sequence[Denoised]
+        self, name: str, problem: Item, runs: Sequence[Denoised], parallel: Sequence[Denoised]
     ) -> Record:
         """The record of one prompt."""
         full = runs[-1].answer
@@ -121,7 +120,7 @@ class FrontierBench:
         rows.append(setting | self.measure(problem, whole, runs[-1], text))
         return {
             "id": name,
-            "family": problem.family,
+            "family": problem.benchmark,
             "tokens": len(full),
             "text": {
                 how: len(squeeze(text.encode())) for how, squeeze in text_codecs(problem.prompt).items()
@@ -129,7 +128,7 @@ class FrontierBench:
             "rows": rows,
         }
 
-    def measure(self, problem: Problem, anchors: AnchorSet, run: Denoised, reference: str) -> Record:
+    def measure(self, problem: Item, anchors: AnchorSet, run: Denoised, reference: str) -> Record:
         """Bytes, round trip, passes, seconds and the device's text of an AnchorSet, by codec."""
         found: Record = {"sent": len(anchors)}
         for codec in CODECS:
@@ -152,7 +151,7 @@ class FrontierBench:
         seconds = time.perf_counter() - started
         return data, {"encode_passes": stats.passes, "encode_seconds": seconds}
 
-    def _decode(self, data: bytes, anchors: AnchorSet, problem: Problem, reference: str) -> Record:
+    def _decode(self, data: bytes, anchors: AnchorSet, problem: Item, reference: str) -> Record:
         codec = Codec(data[0] >> 3 & 7)
         edge, started = self.edge, time.perf_counter()
         if codec not in FILLED:
@@ -188,7 +187,7 @@ def text_codecs(prompt: str) -> dict[str, Callable[[bytes], bytes]]:
     }
 
 
-def measure_all(bench: FrontierBench, problems: Sequence[Problem], store: Store) -> Iterator[None]:
+def measure_all(bench: FrontierBench, problems: Sequence[Item], store: Store) -> Iterator[None]:
     """Measures what the store does not have yet; yields after each prompt."""
     done = store.records(PHASE)
     left = [(f"{index:04d}", problem) for index, problem in enumerate(problems)]
@@ -360,8 +359,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FOLDER", help="results, resumable")
     parser.add_argument("--prompts", "--subset", type=int, default=200, metavar="N", help="how many (200)")
     parser.add_argument("--seed", type=int, default=0, help="which problems")
-    parser.add_argument("--model", default="tiny", help="diffusion checkpoint folder (default: the shipped)")
-    parser.add_argument("--edge", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
+    parser.add_argument("--model", default="tiny", help="tiny, testbed, or a checkpoint (default: tiny)")
+    parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
+    parser.add_argument(
+        "--data",
+        metavar="SOURCE",
+        help="see python -m cloud_anchor.suite (default: the pair's own)",
+    )
     parser.add_argument("--variant", help="of the bundle (default: its own)")
     parser.add_argument(
         "--rank-tolerance",
@@ -381,13 +385,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    edge = EdgeRuntime.open(args.edge, args.variant, threads=args.threads)
+    data, place = args.data or world_of(args.model), bundle_of(args.model, args.edge)
+    edge = EdgeRuntime.open(place, args.variant, threads=args.threads)
     pipeline = Pipeline.open(args.model, edge=edge, device="cpu")
     pipeline.require_one_vocabulary("frontier")
     bench = FrontierBench(pipeline, edge, args.rank_tolerance)
     settings = {"model": args.model, "seed": args.seed, "guard": args.rank_tolerance}
+    settings |= {"data": data} if data != "tiny" else {}
     store = Store(args.out, settings | {"ranking": bench.fingerprint})
-    problems = held_out_problems(args.prompts, args.seed)
+    problems = load_items([data], args.prompts, args.seed)
     left = args.prompts - len(store.records(PHASE))
     for _ in track(
         measure_all(bench, problems, store), "prompts", max(0, left), console=Console(stderr=True)

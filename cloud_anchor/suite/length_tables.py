@@ -92,7 +92,10 @@ def length_report(
         for name in names
     }
     holds = {
-        name: {"f1": holds_from(curve["f1"], KEPT), "right": holds_from(curve["right"], KEPT * right)}
+        name: {
+            "f1": holds_from(curve["f1"], KEPT),
+            "right": holds_from(curve["right"], KEPT * right) if right else None,
+        }
         for name, curve in curves.items()
     }
     return {"prompts": len(records), "full_right": right, "target": aware, "rows": rows, "holds": holds}

@@ -31,7 +31,7 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, Selection, select
-from cloud_anchor.shipped import PAIRS
+from cloud_anchor.shipped import bundle_of, world_of
 from cloud_anchor.suite.conditions import plan
 from cloud_anchor.suite.equal_bytes import Budget, EqualBytes
 from cloud_anchor.suite.items import Item, load_items
@@ -331,9 +331,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--data",
         nargs="+",
-        default=["tiny"],
         metavar="SOURCE",
-        help="in turn: see python -m cloud_anchor.suite (default: tiny)",
+        help="in turn: see python -m cloud_anchor.suite (default: the shipped pair's own questions)",
     )
     parser.add_argument("--prompts", type=int, default=200, metavar="N", help="how many (200)")
     parser.add_argument("--seed", type=int, default=0, help="which prompts")
@@ -384,9 +383,8 @@ def main(argv: list[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     for rule in args.rules:
         rule_config(rule, DenoiseConfig())  # a wrong one fails before a model is loaded
-    place = args.edge or (PAIRS[args.model].bundle if args.model in PAIRS else None)
-    if place is None:
-        raise RequestError(f"{args.model}: expected the bundle of its edge model (--edge), found none")
+    place = bundle_of(args.model, args.edge)
+    args.data = args.data or [world_of(args.model)]
     items = load_items(args.data, args.prompts, args.seed)
     edge = EdgeRuntime.open(place, args.variant, threads=args.threads)
     pipeline = Pipeline.open(args.model, edge=edge, device="cpu", dtype=args.dtype)

@@ -21,7 +21,7 @@ from cloud_anchor.model.examples import read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
-from cloud_anchor.shipped import PAIRS
+from cloud_anchor.shipped import PAIRS, bundle_of
 from cloud_anchor.tiny.demo_view import Filled, Generated, show
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems, problems
@@ -122,9 +122,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.model == "tiny":
             problem = known_problem(args.prompt) if args.prompt else held_out_problem(args.seed)
         prompt = args.prompt or (problem.prompt if problem else example(args.model, args.seed))
-        place = args.edge or (PAIRS[args.model].bundle if args.model in PAIRS else None)
-        if place is None:
-            raise RequestError(f"{args.model}: expected the bundle of its edge model (--edge), found none")
+        place = bundle_of(args.model, args.edge)
         edge = EdgeRuntime.open(place)
         run(Pipeline.open(args.model, edge=place, device="cpu"), edge, prompt, problem, args)
         return 0

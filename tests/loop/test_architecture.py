@@ -45,7 +45,8 @@ LEVELS: dict[str, str] = {
         tools
         bench doctor fill""",
     "cloud_anchor": """
-        errors metrics shipped
+        errors metrics
+        shipped
         model
         sampling
         selection

@@ -44,7 +44,7 @@ examples:
       --edge bundles/qwen2.5-0.5b bundles/qwen2.5-1.5b \\
       --thinker Qwen/Qwen2.5-32B-Instruct --four-bit --canvas 256 --total-steps 128 \\
       --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl arc humaneval -o results/
-  python -m cloud_anchor.suite --protocol paper --subset 5 -o results-paper/   # 5 prompts per benchmark
+  python -m cloud_anchor.suite --protocol paper --subset 5 -o results-paper/   # 5 prompts per source
   python -m cloud_anchor.suite traces traces.jsonl         # published runs, no weights
   python -m cloud_anchor.suite traces traces.jsonl --edge bundles/smollm2 -o results-real/
   python -m cloud_anchor.suite published inverse-speculation-dlm/results       # the published result files
@@ -112,7 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--thinker",
         metavar="CHECKPOINT",
-        help="autoregressive checkpoint for the bridge and the Thinker (default: the tiny pair's largest)",
+        help="autoregressive checkpoint for the bridge, the Thinker and specdiff; the first two decide "
+        "nothing where it is right no more often than the edge model alone (default: the shipped pair's own, "
+        "or testbed-causal beside the model's folder)",
     )
     parser.add_argument(
         "--four-bit", action="store_true", help="load the Thinker with 4-bit weights (CUDA, bitsandbytes)"
@@ -136,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         "--subset",
         type=int,
         metavar="N",
-        help=f"prompts in all (default {DEFAULT_SUBSET}); with --protocol {PAPER} prompts per benchmark "
+        help=f"prompts in all (default {DEFAULT_SUBSET}); with --protocol {PAPER} prompts per source "
         "(default: the paper's numbers)",
     )
     parser.add_argument("--phases", default="", help="only these, separated by commas (default: all)")

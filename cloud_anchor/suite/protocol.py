@@ -55,7 +55,7 @@ class Protocol:
 def protocol(name: str, sources: Sequence[str], subset: int | None, seed: int) -> Protocol:
     """The protocol of this name over these sources; raises RequestError.
 
-    subset: of the suite's own the prompts in all; of the paper's the prompts per benchmark, None for as many
+    subset: of the suite's own the prompts in all; of the paper's the prompts per source, None for as many
     as in the paper.
     """
     if name == OWN:
@@ -96,6 +96,6 @@ def _stratified(source: str, subset: int | None, seed: int) -> list[Item]:
         if len(group) < size:
             raise RequestError(
                 f"{source}: expected {size} {level} prompts for the paper's protocol, found {len(group)}. "
-                "Give a file with more, or --subset N for N prompts per benchmark."
+                "Give a file with more, or --subset N for N prompts per source."
             )
     return [item for group, size in zip(groups, sizes, strict=True) for item in group[:size]]

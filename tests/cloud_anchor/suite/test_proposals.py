@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from cloud_anchor.suite.phases import PHASES, adaptive, budget, ends, influence,
 from cloud_anchor.suite.plots import pictures
 from cloud_anchor.suite.tables import Answers, show
 from edge_runtime.decode.endings import Stop, ending
-from payload import AnchorSet
 from tests.cloud_anchor.suite.proposal_records import (
     ABOUT,
     PROPOSED,
@@ -27,7 +26,7 @@ from tests.cloud_anchor.suite.proposal_records import (
     errors,
     levels,
 )
-from tests.cloud_anchor.suite.test_conditions import CONTRACT, situations
+from tests.cloud_anchor.suite.test_conditions import situations
 
 NEW = ("budget", "adaptive", "pivotal", "influence", "resilience", "ends")
 
@@ -176,13 +175,6 @@ def test_as_many_bytes_are_changed_as_was_said(data: bytes, count: int, seed: in
     out = resilience.changed(data, count, random.Random(seed))
     assert len(out) == len(data)
     assert sum(a != b for a, b in zip(out, data, strict=True)) == min(count, len(data))
-
-
-@given(st.dictionaries(st.integers(0, 23), st.integers(0, 49)), st.booleans())
-def test_pairs_are_read_as_written(tokens: Mapping[int, int], known: bool) -> None:
-    anchors = AnchorSet.of(tokens, 24, CONTRACT, 24 if known else None)
-    shape = resilience.read_pairs(resilience.pairs_body(anchors))
-    assert shape == (anchors.positions, anchors.ids, 24, anchors.length)
 
 
 # End marker

@@ -35,11 +35,6 @@ CITED = 0.97
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
 
 
-def grid(total_steps: int) -> list[int]:
-    """The steps at which word problems are measured."""
-    return sorted({max(1, int(share * total_steps + 1e-9)) for share in SHARES})
-
-
 PLANS = (8, 13, 16, 24, 32, 48, 64, 96, 128)
 """Steps of the replanned runs of the published experiment, out of 128."""
 
@@ -49,6 +44,11 @@ REPLANNED = "replanned: a full run of so many steps"
 def plans(total_steps: int) -> list[int]:
     """The published numbers of steps, of another plan as many shares of it."""
     return sorted({max(1, round(count * total_steps / PLANS[-1])) for count in PLANS})
+
+
+def grid(total_steps: int) -> list[int]:
+    """The steps at which one plan is stopped: shares of it, and the numbers of steps that are replanned."""
+    return sorted({max(1, int(share * total_steps + 1e-9)) for share in SHARES} | {*plans(total_steps)})
 
 
 def wanted(item: Item) -> bool:

@@ -223,13 +223,13 @@ QUOTED: tuple[tuple[str, str, float, str], ...] = (
         "One after the other, the pipeline is at least 2.3 times as fast as the full run (Table 6).",
         "speedup",
         2.3,
-        "{:.2f} times",
+        "{:.2f}",
     ),
     (
         "With both sides at once the pipeline is at least 2.9 times as fast as the full run (section 4.8).",
         "speedup at once",
         2.9,
-        "{:.2f} times",
+        "{:.2f}",
     ),
     ("The cloud works at least 89.7% less than for the full run (Table 6).", "saved", 0.897, "{:.1%}"),
 )
@@ -248,7 +248,7 @@ def claims(records: Records, about: About) -> list[Claim]:
             Claim(
                 paper,
                 verdict(cell.low >= quoted, cell.high < quoted, cell.n),
-                f"Here {mean} [{low}, {high}], N = {cell.n}: both sides on {_machines(records)}; {PAPER}.",
+                f"Here {mean} [{low}, {high}], N = {cell.n}, both sides on {_machines(records)}; {PAPER}.",
                 "The ratio is one of these models on this processor, and says nothing about another pair. By "
                 f"step counts the cloud saves {1 - about.paper_steps[0] / about.total_steps:.1%}, whatever "
                 "the answer is worth.",

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.suite import publish
-from cloud_anchor.suite.publish import FIGURES, QUOTES, ROOT, Quote, Shown, quoted, render, rounded, take
+from cloud_anchor.suite import pages
+from cloud_anchor.suite.pages import FIGURES, QUOTES, ROOT, Quote, Shown, quoted, render, rounded, take
 from cloud_anchor.suite.statistics import Correlation, Summary
 from cloud_anchor.suite.tables import cell_json, cell_of
 
 
 def test_the_pages_are_those_of_the_published_figures() -> None:
-    assert publish.main(["--check"]) == 0, "run `python -m cloud_anchor.suite.publish`"
+    assert pages.main(["--check"]) == 0, "run `python -m cloud_anchor.suite.pages`"
 
 
 def test_every_quote_stands_in_the_readme() -> None:
@@ -29,7 +29,7 @@ def test_every_quote_stands_in_the_readme() -> None:
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / FIGURES, tmp_path / FIGURES)
     shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
-    monkeypatch.setattr(publish, "ROOT", tmp_path)
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -38,11 +38,11 @@ def test_a_figure_changed_by_hand_is_found(checkout: Path, capsys: pytest.Captur
     good = readme.read_text("utf-8")
     line = "| nothing: SmolLM2 alone | 0."
     readme.write_text(good.replace(f"{line}2", f"{line}9"), "utf-8")
-    assert publish.main(["--check"]) == 1
+    assert pages.main(["--check"]) == 1
     assert "README.md: differs" in capsys.readouterr().out
-    assert publish.main([]) == 0
+    assert pages.main([]) == 0
     assert readme.read_text("utf-8") == good
-    assert publish.main(["--check"]) == 0
+    assert pages.main(["--check"]) == 0
 
 
 def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
             row["F1"] = {"n": 5, "mean": 0.123456789, "std": 0.1, "low": 0.1, "high": 0.2}
     data["claims"] = [{"paper": "P", "verdict": "holds", "found": "F", "why": "", "where": ""}]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
-    assert publish.main(["--take", str(results), "--name", "real"]) == 0
+    assert pages.main(["--take", str(results), "--name", "real"]) == 0
     assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in (checkout / "README.md").read_text("utf-8")
-    assert publish.main(["--take", str(results), "--name", "shipped"]) == 0
+    assert pages.main(["--take", str(results), "--name", "shipped"]) == 0
     assert "| P |  | **holds** | F |  |" in (checkout / FIGURES.parent / "RESULTS.md").read_text("utf-8")
-    assert publish.main(["--check"]) == 0
+    assert pages.main(["--check"]) == 0
 
 
 def test_what_cannot_be_published_is_named(checkout: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Published figures: `python -m cloud_anchor.suite.publish`, from results to the pages that quote them.
+"""Published figures: `python -m cloud_anchor.suite.pages`, from results to the pages that quote them.
 
     suite/figures/NAME.json   tables and verdicts of one results folder, numbers rounded
     suite/figures/NAME.md     its tables; RESULTS.md has the verdicts of the shipped pair
@@ -32,9 +32,9 @@ DIGITS = 6
 """Significant digits of published numbers: more than any page shows, so that pages round as reports do."""
 
 EPILOG = """examples:
-  python -m cloud_anchor.suite.publish --take results/shipped --name shipped   # then writes the pages
-  python -m cloud_anchor.suite.publish                                         # the pages again
-  python -m cloud_anchor.suite.publish --check                                 # exit code 1 where one differs
+  python -m cloud_anchor.suite.pages --take results/shipped --name shipped   # then writes the pages
+  python -m cloud_anchor.suite.pages                                         # the pages again
+  python -m cloud_anchor.suite.pages --check                                 # exit code 1 where one differs
 """
 
 
@@ -207,7 +207,7 @@ def take(results: Path, name: str, root: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m cloud_anchor.suite.publish",
+        prog="python -m cloud_anchor.suite.pages",
         description="Write the pages that quote measured figures, or check them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -218,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--check", action="store_true", help="write nothing; exit code 1 where a page differs"
     )
     args = parser.parse_args(argv)
-    return run_command("publish", lambda: _run(args))
+    return run_command("pages", lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -236,7 +236,7 @@ def _run(args: argparse.Namespace) -> int:
             write_whole(ROOT / path, text.encode())
         print(f"{path}: {'differs from the published figures' if args.check else 'written'}")
     if args.check and differs:
-        print("publish: run `python -m cloud_anchor.suite.publish`", file=sys.stderr)
+        print("pages: run `python -m cloud_anchor.suite.pages`", file=sys.stderr)
     return int(bool(args.check and differs))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from cloud_anchor.suite.links.event_clock import EventClock
 from cloud_anchor.suite.links.framing import HTTP
 from cloud_anchor.suite.links.networks import Network
-from cloud_anchor.suite.links.transport import Connection, Flow
+from cloud_anchor.suite.links.transport import Connection
 from edge_runtime.decode.forced import common_prefix
 
 CLOUD, EDGE, DEVICE = "cloud", "edge", "device"
@@ -130,10 +130,9 @@ class _Side:
     """One side: its program, the messages that wait, and its time."""
 
     def __init__(
-        self, clock: EventClock, program: Program, outgoing: Flow, size: Callable[[Send], int], speeds: Speeds
+        self, clock: EventClock, program: Program, send: Callable[[Send], None], speeds: Speeds
     ) -> None:
-        self._clock, self._program, self._outgoing = clock, program, outgoing
-        self._size, self._speeds = size, speeds
+        self._clock, self._program, self._send, self._speeds = clock, program, send, speeds
         self._at = self._inbox = 0
         self._busy = False
         self.screen: list[int] = []
@@ -157,7 +156,7 @@ class _Side:
             self._at += 1
             match action:
                 case Send():
-                    self._outgoing.send(self._size(action))
+                    self._send(action)
                 case Receive():
                     self._inbox -= 1
                 case Work():
@@ -211,7 +210,8 @@ def converse(
 ) -> Outcome:
     """Runs both programs until they end, the connection fails, or the network's patience is over.
 
-    A program that sends nothing opens no connection. The handshake of the network's framing comes first.
+    A program that sends nothing opens no connection. Otherwise the handshake of the network's framing begins
+    at once; what the device sends waits for it, what it writes does not.
     """
     clock = EventClock()
     connection = Connection(clock, network, loss, seed)
@@ -228,19 +228,38 @@ def converse(
                 return framing.stream_part(body, send.accept, first=send.first, last=send.last)
         return body
 
-    opening: tuple[list[Action], list[Action]] = ([], [])
-    if any(isinstance(action, Send) for action in device):
-        opening = _opening(framing.handshake)
-    sides = (
-        _Side(clock, [*opening[0], *device], connection.up, size, speeds),
-        _Side(clock, [*opening[1], *cloud], connection.down, size, speeds),
-    )
-    connection.up.deliver = lambda number: sides[1].received()
-    connection.down.deliver = lambda number: sides[0].received()
-    for side in sides:
+    begins = any(isinstance(action, Send) for action in device)
+    opening = _opening(framing.handshake if begins else ())
+    unsent: list[Send] = []
+
+    def ask(send: Send) -> None:
+        if opener.done:
+            connection.up.send(size(send))
+        else:
+            unsent.append(send)
+
+    def answer(send: Send) -> None:
+        connection.down.send(size(send))
+
+    # The handshake goes on beside what the device does; its requests wait for it.
+    opener = _Side(clock, opening[0], lambda send: connection.up.send(send.body), speeds)
+    greeter = _Side(clock, opening[1], answer, speeds)
+    asker, answerer = _Side(clock, device, ask, speeds), _Side(clock, cloud, answer, speeds)
+    before = [sum(isinstance(action, Receive) for action in program) for program in opening]
+
+    def at_cloud(number: int) -> None:
+        (greeter if number < before[1] else answerer).received()
+
+    def at_device(number: int) -> None:
+        (opener if number < before[0] else asker).received()
+        while opener.done and unsent:
+            connection.up.send(size(unsent.pop(0)))
+
+    connection.up.deliver, connection.down.deliver = at_cloud, at_device
+    for side in (opener, greeter, asker, answerer):
         side.go_on()
     clock.run(network.patience)
-    screen = sides[0]
+    screen = asker
     # A side that waits for a connection that has failed never ends.
     ended = screen.done
     times = [when for when, _ in screen.shown]

@@ -30,7 +30,7 @@ from cloud_anchor.suite.links.networks import LOSSES, NETWORKS
 from cloud_anchor.suite.loading import parameters
 from cloud_anchor.suite.passes import rule_config
 from cloud_anchor.suite.rivals.methods import Exchange, MethodBench, MethodOptions, shot
-from cloud_anchor.suite.rivals.rivals_report import markdown, plot_race
+from cloud_anchor.suite.rivals.rivals_report import markdown, plot_race, without_curves
 from cloud_anchor.suite.rivals.standings import Race, compared, race
 from cloud_anchor.suite.store import Record, Store
 from edge_runtime.bundle.lookup import SHIPPED, find_bundles
@@ -170,11 +170,7 @@ def _run(args: argparse.Namespace) -> int:
     store.write("rivals.md", text)
     write_whole(args.output / "rivals.png", plot_race(report, loss))
     if args.json:
-        slim = [
-            {key: value for key, value in row.items() if key not in ("times", "curve")}
-            for row in report["rows"]
-        ]
-        print(json.dumps(report | {"rows": slim}))
+        print(json.dumps(without_curves(report)))
     else:
         print(text)
         print(f"{args.output / 'rivals.png'}; {time.monotonic() - started:.0f} s")

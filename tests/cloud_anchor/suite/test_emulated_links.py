@@ -323,6 +323,14 @@ def test_a_request_over_https_takes_three_round_trips_and_the_work() -> None:
     assert not found.failed
 
 
+def test_the_device_writes_while_the_connection_opens() -> None:
+    device: Program = [Send(100, REQUEST), Write((7,), (1,), whole=False), Receive(), Write((1, 2), (0, 0))]
+    found = converse(device, REPLY, NETWORKS["satellite"], 0.0, "seed", SPEEDS)
+    plain = converse(ASK, REPLY, NETWORKS["satellite"], 0.0, "seed", SPEEDS)
+    assert found.first == pytest.approx(0.01)
+    assert (found.last, found.up, found.down) == (plain.last, plain.up, plain.down)
+
+
 def test_messages_have_no_handshake() -> None:
     found = converse(ASK, REPLY, NETWORKS["SBD"], 0.0, "seed", SPEEDS)
     assert found.last == pytest.approx(100 * 8 / 2400 + 20 + 0.08 + 50 * 8 / 2400 + 20)

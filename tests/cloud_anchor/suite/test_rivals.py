@@ -330,3 +330,10 @@ def test_methods_share_their_losses() -> None:
     first, second = rows_of({str(n): [made("a", 1, True), made("b", 1, True)] for n in range(5)}, [0.3])
     assert first["last"] == second["last"]
     assert first["curve"] == second["curve"]
+
+
+def test_the_page_shows_the_figures_beside_it() -> None:
+    folder = Path(methods.__file__).parents[1]
+    report = json.loads((folder / "rivals" / "rivals.json").read_text())
+    assert (folder / "RIVALS.md").read_text().endswith(markdown(report))
+    assert report["questions"] >= 40

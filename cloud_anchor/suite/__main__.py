@@ -25,6 +25,7 @@ from rich.progress import (
 
 from cloud_anchor import options
 from cloud_anchor.errors import RequestError
+from cloud_anchor.shipped import PAIRS, world_of
 from cloud_anchor.suite import compare, published, recorded_tables, traces
 from cloud_anchor.suite.loading import Wanted, about_models, fingerprint, open_lab
 from cloud_anchor.suite.phases import PHASES, About
@@ -99,15 +100,14 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, required=True, help="results folder; run again to continue"
     )
     parser.add_argument(
-        "--model", default="tiny", help="diffusion model: tiny, a folder, or a hub name (default: tiny)"
+        "--model", default="tiny", help="diffusion model: tiny, testbed, a folder, a hub name (default: tiny)"
     )
     parser.add_argument(
         "--edge",
         nargs="+",
-        default=["tiny-qwen"],
         metavar="MODEL",
         help="edge models, the main one first: names or folders of bundles, or checkpoints, which are "
-        "converted (default: tiny-qwen; with the tiny model also tiny-qwen-large, where it is there)",
+        "converted (default: the shipped pair's; with the tiny model also tiny-qwen-large, if it is there)",
     )
     parser.add_argument(
         "--thinker",
@@ -122,10 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data",
         nargs="+",
-        default=["tiny"],
         metavar="SOURCE",
         help="tiny, testbed, testbed:KIND, or gsm8k, mmlu, arc, humaneval, each with "
-        "=FILE.jsonl or from the `datasets` package (default: tiny)",
+        "=FILE.jsonl or from the `datasets` package (default: the shipped pair's own questions)",
     )
     parser.add_argument(
         "--protocol",
@@ -160,6 +159,9 @@ def _run(args: argparse.Namespace) -> int:
         raise RequestError(f"--phases: expected some of {', '.join(PHASES)}, found {', '.join(unknown)}")
     if args.subset is not None and args.subset < 1:
         raise RequestError(f"--subset: expected at least 1, found {args.subset}")
+    pair = world_of(args.model)  # of another model than a shipped one: tiny
+    args.data = args.data or [pair]
+    args.edge = args.edge or [PAIRS[pair].bundle.name]
     sets = protocol(args.protocol, args.data, args.subset, args.seed)
     items = sets.items
     wanted = Wanted(

@@ -28,7 +28,7 @@ def bundle(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> B
     from convert import convert as run_convert
 
     out = tmp_path_factory.mktemp("genai") / "bundle"
-    bounds = {name: Thresholds() for name in ("fp32", "int4")}
+    bounds = {name: Thresholds() for name in ("fp32", "int4-rounded")}
     run_convert(tiny_checkpoint, out, variants=list(bounds), thresholds=bounds, context=200, threads=1)
     return Bundle.open(out, "fp32")
 
@@ -58,8 +58,11 @@ def test_logits_of_any_rows_after_any_rewind(bundle: Bundle, ids: list[int]) -> 
     np.testing.assert_allclose(theirs.append(ids[:9], [8]), ours.append(ids[:9], [8]), atol=1e-4)
 
 
-@pytest.mark.parametrize(("variant", "scored"), [("fp32", False), ("fp32", True), ("int4", False)])
+@pytest.mark.parametrize(("variant", "scored"), [("fp32", False), ("fp32", True), ("int4-rounded", False)])
 def test_forced_answers_are_the_same(bundle: Bundle, ids: list[int], variant: str, scored: bool) -> None:
+    """In blocks of 32. In blocks of 64 the library's sums differ in their last bits, activations round to other
+    integers, and random weights have tokens that close.
+    """
     bundle = Bundle.open(bundle.path, variant)
     ours, theirs = OrtEngine.open(bundle, threads=1), GenaiEngine.open(bundle, threads=1)
     for seed in range(4):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.testbed import library
-from cloud_anchor.testbed.train.recipe import CONFIGURATIONS, TOKENS
+from cloud_anchor.testbed.train.recipe import CONFIGURATIONS, TESTBED_RECIPES, TOKENS
 from cloud_anchor.tiny import shapes
 from cloud_anchor.tiny.train import TrainingRecipe, plot
 
@@ -139,8 +139,9 @@ def card_lines(card: CardInput, folder: Path) -> Iterator[str]:
         f"[{LOG}]({LOG}) has the whole log: mean loss, seconds and tokens a second of every ten steps, and",
         "every evaluation on the way.",
     )
-    if card.note:
-        yield from ("", f"**Deviations from the recipe.** {card.note}")
+    found = [*deviations(card.trained), *([card.note] if card.note else [])]
+    if found:
+        yield from ("", "**Deviations from the recipe.** " + " ".join(found))
     yield from ("", "## Evaluation", "")
     if card.hardness is not None:
         yield from (
@@ -152,6 +153,17 @@ def card_lines(card: CardInput, folder: Path) -> Iterator[str]:
     yield from ("Share of right answers to 42 held-out questions during the training:", "")
     yield from evaluation_lines(card.trained)
     yield from ("", "## Sources", "", *source_lines())
+
+
+def deviations(trained: Sequence[Trained]) -> Iterator[str]:
+    """Where the recipe of a run is another than this package's, in words."""
+    for one in trained:
+        ran, states = asdict(one.recipe), asdict(TESTBED_RECIPES[one.name])
+        other = [
+            f"{name} {ran[name]} instead of {states[name]}" for name in states if ran[name] != states[name]
+        ]
+        if other:
+            yield f"{one.name} was trained with {', '.join(other)}."
 
 
 def model_table(trained: Sequence[Trained]) -> Iterator[str]:

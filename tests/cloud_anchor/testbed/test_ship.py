@@ -20,7 +20,7 @@ from cloud_anchor.shipped import PAIRS, ShippedPair
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.testbed.ship import model_card
 from cloud_anchor.testbed.ship.__main__ import RELEASE
-from cloud_anchor.testbed.ship.model_card import CardInput, Trained, write_card
+from cloud_anchor.testbed.ship.model_card import CardInput, Trained, deviations, write_card
 from cloud_anchor.testbed.train.recipe import TESTBED_RECIPES
 from cloud_anchor.tiny import shapes
 from cloud_anchor.tiny import ship as ship_module
@@ -187,6 +187,13 @@ def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
     log = json.loads((folder / "training-log.json").read_text())
     assert log["testbed-qwen"]["log"] == {"step": [10, 20], "loss": [8.5, 7.5], "seconds": [25.0, 50.0]}
     assert (folder / "loss.png").stat().st_size > 1000
+
+
+def test_a_recipe_that_is_not_the_packages_is_told(tmp_path: Path) -> None:
+    trained = Trained.read(make_run(tmp_path / "run"), "testbed-dream")
+    assert list(deviations([trained])) == []
+    other = replace(trained, recipe=replace(trained.recipe, ema=0.5))
+    assert list(deviations([trained, other])) == ["testbed-dream was trained with ema 0.5 instead of 0.998."]
 
 
 def test_a_file_that_is_no_hardness_report_is_refused(tmp_path: Path) -> None:

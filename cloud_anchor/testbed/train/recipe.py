@@ -66,8 +66,8 @@ CAUSAL_NAME = "testbed-causal"
 TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=8_000,
-        causal_steps=3_000,
+        steps=9_000,
+        causal_steps=3_600,
         knows=True,
         causal_tokens=8192,
         masked_tokens=8192,

@@ -171,7 +171,7 @@ def tiny_bundle(
 
     checkpoint = Checkpoint(request.getfixturevalue("tiny_checkpoint"))
     folder = tmp_path_factory.mktemp("bundles") / "tiny-random"
-    for name, weights in (("fp32", Floating()), ("int8", Blockwise(8)), ("int4", Blockwise(4, 64))):
+    for name, weights in (("fp32", Floating()), ("int8", Blockwise(8)), ("int4", Blockwise(4))):
         (folder / name).mkdir(parents=True)
         write_graph(checkpoint, folder / name / "model.onnx", weights, "fused", 512)
     return make_bundle(folder, ["fp32", "int8", "int4"])

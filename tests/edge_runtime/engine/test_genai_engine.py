@@ -60,7 +60,7 @@ def test_logits_of_any_rows_after_any_rewind(bundle: Bundle, ids: list[int]) -> 
 
 @pytest.mark.parametrize(("variant", "scored"), [("fp32", False), ("fp32", True), ("int4-rounded", False)])
 def test_forced_answers_are_the_same(bundle: Bundle, ids: list[int], variant: str, scored: bool) -> None:
-    """In blocks of 32. In blocks of 64 the library's sums differ in their last bits, activations round to other
+    """In blocks of 32: in blocks of 64 sums may differ in their last bits, activations then round to other
     integers, and random weights have tokens that close.
     """
     bundle = Bundle.open(bundle.path, variant)

@@ -23,7 +23,7 @@ from cloud_anchor.suite.footprint import AWARE, CLOUD, DEVICE, INTERPRETER, PAYL
 from cloud_anchor.suite.phases import PHASES
 from cloud_anchor.suite.phases.bridge import structural, taps
 from cloud_anchor.suite.phases.pearl import REPLANNED, grid, plans, point
-from cloud_anchor.suite.phases.quantised import overlap, repetition, round_to_nearest
+from cloud_anchor.suite.phases.quantised import Q2_K, Q4_K, k_rounded, overlap, repetition, round_to_nearest
 from cloud_anchor.suite.phases.spec_diff import GAMMAS
 from cloud_anchor.suite.phases.spec_diff import grid as grid_of_drafts
 from cloud_anchor.suite.runs import Run, make_runs
@@ -105,6 +105,23 @@ def test_rounding_keeps_at_most_the_levels_of_its_bits() -> None:
         assert ((rounded - weight)[:, :32].abs() <= step / 2 + 1e-6).all()
         assert len(rounded[0, :32].unique()) <= 2**bits - 1
     assert (round_to_nearest(weight, 4)[:, 64:] != weight[:, 64:]).any()
+
+
+@pytest.mark.parametrize(("form", "bits"), [(Q4_K, 4), (Q2_K, 2)])
+def test_a_k_quant_has_the_levels_of_its_bits_and_less_error_than_rounding(form: Any, bits: int) -> None:
+    import torch
+
+    weight = torch.randn(6, 300, generator=torch.Generator().manual_seed(0)) + 0.3
+    weight[0, :32] = 0
+    rounded = k_rounded(weight, form)
+    assert rounded.shape == weight.shape
+    assert not rounded[0, : form.size].any()
+    for row in rounded:
+        assert all(len(set(block.tolist())) <= 2**bits for block in torch.split(row, form.size))
+    error, plain = ((other - weight).square().mean() for other in (rounded, round_to_nearest(weight, bits)))
+    assert error < 0.8 * plain
+    step = weight.abs().amax() * 2 / (2**bits - 1)
+    assert (rounded - weight).abs().amax() < 2 * step
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from cloud_anchor.suite.phases import PHASES, About, ends, gaps, pearl, spec_dif
 from cloud_anchor.suite.phases.bridge import COLD_MORE, EARLY, GIVEN, WARM, taps
 from cloud_anchor.suite.phases.fills import CLAIMED, LAST
 from cloud_anchor.suite.phases.phase import no_claims
-from cloud_anchor.suite.phases.quantised import BITS
+from cloud_anchor.suite.phases.quantised import AS_TRAINED, WEIGHTS
 from cloud_anchor.suite.phases.sending import GZIP
 from cloud_anchor.suite.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Claim
 from tests.cloud_anchor.suite.proposal_records import PROPOSED
@@ -234,8 +234,8 @@ def timing(speedup: float = 3.0, at_once: float = 4.0, saved: float = 0.9) -> Ro
 def quantised(overlap: float) -> Rows:
     def rows(i: int) -> Rows:
         return [
-            {"bits": bits, "condition": FULL, "right": 1.0, "overlap": overlap, "repeated": 0.0}
-            for bits in (0, *BITS)
+            {"weights": weights, "condition": FULL, "right": 1.0, "overlap": overlap, "repeated": 0.0}
+            for weights in (AS_TRAINED, *WEIGHTS)
         ]
 
     return records(rows, n=40)

@@ -90,13 +90,17 @@ def _transformers_tokenizer(folder: Path) -> Any:
             f"{folder}: expected a tokenizer (tokenizer.json and tokenizer_config.json), found none of "
             f"{', '.join(_TOKENIZER_FILES)}. Fetch these files again."
         )
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
     from transformers.utils import logging
+
+    # transformers 5 gives a model type its own splits, whatever tokenizer.json says: Qwen2's to every qwen2.
+    whole = (folder / "tokenizer.json").is_file()
+    kind = PreTrainedTokenizerFast if whole else AutoTokenizer
 
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # it warns of possible faults; `_check_parity` finds real ones
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), use_fast=True, trust_remote_code=False)
+        tokenizer = kind.from_pretrained(str(folder), use_fast=True, trust_remote_code=False)
     except Exception as error:  # transformers raises anything here, from KeyError to ImportError
         raise SourceError(
             f"{folder}: expected a tokenizer (tokenizer.json and tokenizer_config.json), found: "

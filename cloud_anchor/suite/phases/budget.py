@@ -51,6 +51,9 @@ RULES: Mapping[str, Stop] = {
     "entropy, 0.1 nats": partial(entropy_sum, bound=0.1),
     "entropy, 5 nats": partial(entropy_sum, bound=5.0),
 }
+EACH = 8
+"""Steps up to which every number is a fixed budget."""
+
 SHOWN = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 """Shares of the steps in the table of convergence."""
 
@@ -111,18 +114,23 @@ def planned(name: str, base: DenoiseConfig) -> DenoiseConfig:
     return plan_of(name, base)
 
 
+def budgets(total_steps: int) -> list[int]:
+    """The fixed numbers of steps, every one of the first: parallel commits need only a few."""
+    return sorted({*range(1, min(EACH, total_steps) + 1), *grid(total_steps)})
+
+
 def measure(case: Case) -> dict[str, Any]:
     base = case.lab.base
-    steps = grid(base.total_steps)
+    steps = budgets(base.total_steps)
     rows: list[dict[str, Any]] = []
     for name in PLANS:
         run = observe(case.lab.pipeline.model, case.prompt_ids, planned(name, base), steps)
         full = run.at(base.total_steps).answer
-        budgets = [(FIXED, step, min(step, run.last)) for step in steps]
+        stops = [(FIXED, step, min(step, run.last)) for step in steps]
         if name != RANDOM:
-            budgets += [(rule, 0, stop) for rule, stop in run.stops.items()]
+            stops += [(rule, 0, stop) for rule, stop in run.stops.items()]
         scores: dict[int, dict[str, Any]] = {}
-        for budget, wanted, stop in budgets:
+        for budget, wanted, stop in stops:
             if stop not in scores:
                 at = Situation(run.at(stop), full, case.contract, case.lab.edges[0].scorer, case.seed)
                 scores[stop] = _scores(case, at, filled=name != RANDOM)

@@ -49,7 +49,7 @@ DRAWS = 3
 """Draws of each control."""
 
 KEPT, DROPPED, OTHERS_DROPPED = "all anchors", "without the connectives", "without as many others"
-ADDED, OTHERS_ADDED = "and the answer's connectives", "and as many others of the answer"
+ADDED, OTHERS_ADDED = "with the answer's connectives", "with as many others of the answer"
 
 SELECTIONS: Mapping[str, Select] = {
     ANCHORS: committed,

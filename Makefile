@@ -16,7 +16,7 @@ help:
 	@echo "                           and the tests that depend on transformers on 4.57 and 5"
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
-	@echo "make results               every table and figure of the paper with its controls (half an hour)"
+	@echo "make results               every table and figure of the paper with its controls (about an hour)"
 	@echo "make arm                   the device's side on emulated ARM processors"
 	@echo "make train                 train the pair from scratch (hours on 2 cores; resumes)"
 	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"

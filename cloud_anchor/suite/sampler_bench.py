@@ -59,8 +59,8 @@ T = TypeVar("T")
 
 RANDOM_EDGE = "random-0.5b"
 SURE = 1.0
-"""Commit probability of the steps that are compared with and without a guide: all but one position, or those
-that are certain, stay open, so that every step has the whole draft to score."""
+"""Commit probability of the steps that are timed with and without a guide. Only tokens of this probability
+commit, or the likeliest one where there is none, so that most of the draft is still open in every step."""
 
 PROMPT_LENGTHS = (24, 31, 38, 45)
 """Tokens of the prompts, in turn, where a canvas leaves room: a batch is of different lengths."""

@@ -1,7 +1,8 @@
 """The left-to-right losses compared: `python -m cloud_anchor.drafting.loss_ablation`.
 
 The same drafter trained without an intervention, with each and with all, the same steps and the same seeds;
-its mean accepted length on held-out prompts by family, with intervals and paired differences. Resumable.
+its mean accepted length on held-out prompts, also of the long answers and by family, with intervals and
+paired differences. Resumable.
 Responsible for the comparison. Not responsible for training (see `drafter_training`) or accepted lengths (see
 `accepted`).
 """
@@ -29,7 +30,9 @@ from payload.cli import run_command
 from payload.files import write_whole
 
 BASE, ALL = "base", "all"
-EVERY = "every family"
+EVERY = "every answer"
+LONG = 60
+"""Tokens from which on an answer is long."""
 
 
 def arms(block: int) -> dict[str, LossOptions]:
@@ -44,28 +47,41 @@ def arms(block: int) -> dict[str, LossOptions]:
     }
 
 
+def groups_of(families: Sequence[str], sizes: Sequence[int]) -> dict[str, list[int]]:
+    """The answers, by place: all of them, the long ones where there are any, and each family's.
+
+    families, sizes: of every answer, its size in tokens.
+    """
+    groups = {EVERY: list(range(len(families)))}
+    long = [place for place, size in enumerate(sizes) if size >= LONG]
+    if long:
+        groups[f"{LONG} tokens and more"] = long
+    for family in dict.fromkeys(families):
+        groups[family] = [place for place, name in enumerate(families) if name == family]
+    return groups
+
+
 def summarise(
-    lengths: Mapping[str, Sequence[Sequence[float]]], families: Sequence[str]
+    lengths: Mapping[str, Sequence[Sequence[float]]], groups: Mapping[str, Sequence[int]]
 ) -> list[dict[str, Any]]:
-    """A row for each arm and family: the mean over answers and seeds, and its paired difference to base's.
+    """A row for each arm and group: the mean over answers and seeds, and its paired difference to base's.
 
     lengths: by arm, for each seed the accepted length of every answer. An answer's lengths are averaged over
-    the seeds first: the interval is that of the answers, with these seeds.
+    the seeds first: the interval is that of the answers, with these seeds. groups: places of answers.
     """
     per_answer = {
         arm: [sum(values) / len(values) for values in zip(*runs, strict=True)]
         for arm, runs in lengths.items()
     }
     rows = []
-    for family in (EVERY, *dict.fromkeys(families)):
-        here = [i for i, name in enumerate(families) if family in (EVERY, name)]
+    for group, here in groups.items():
         for arm, values in per_answer.items():
             mine = bootstrap([values[i] for i in here])
             less = bootstrap([values[i] - per_answer[BASE][i] for i in here])
             rows.append(
                 {
                     "arm": arm,
-                    "family": family,
+                    "group": group,
                     "answers": len(here),
                     "tokens a pass": mine.mean,
                     "interval": [mine.low, mine.high],
@@ -82,11 +98,11 @@ def ablation_table(report: Mapping[str, Any]) -> Table:
         title=f"Tokens a pass of the target, blocks of {report['block']}, {report['steps']} steps, "
         f"seeds {', '.join(map(str, report['seeds']))}"
     )
-    for column in ("family", "loss", "answers", "tokens a pass [95%]", "less base [95%]", "by seed"):
-        table.add_column(column, justify="left" if column in ("family", "loss") else "right")
+    for column in ("answers", "loss", "number", "tokens a pass [95%]", "less base [95%]", "by seed"):
+        table.add_column(column, justify="left" if column in ("answers", "loss") else "right")
     for row in report["rows"]:
         table.add_row(
-            row["family"],
+            row["group"],
             row["arm"],
             str(row["answers"]),
             _interval(row["tokens a pass"], row["interval"]),
@@ -102,11 +118,11 @@ def _interval(mean: float, ends: Sequence[float], sign: str = "") -> str:
 
 
 def plot_ablation(report: Mapping[str, Any]) -> bytes:
-    """Tokens a pass by loss, a group a family, as PNG."""
+    """Tokens a pass by loss, side by side for each group of answers, as PNG."""
     from matplotlib.figure import Figure
 
-    families = list(dict.fromkeys(row["family"] for row in report["rows"]))
-    figure = Figure(figsize=(2 + 1.8 * len(families), 4), layout="constrained")
+    groups = list(dict.fromkeys(row["group"] for row in report["rows"]))
+    figure = Figure(figsize=(2 + 1.8 * len(groups), 4), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(report["arms"])
     for index, arm in enumerate(report["arms"]):
@@ -116,9 +132,9 @@ def plot_ablation(report: Mapping[str, Any]) -> bytes:
             [mean - row["interval"][0] for mean, row in zip(means, rows, strict=True)],
             [row["interval"][1] - mean for mean, row in zip(means, rows, strict=True)],
         ]
-        places = [at + (index - (len(report["arms"]) - 1) / 2) * width for at in range(len(families))]
+        places = [at + (index - (len(report["arms"]) - 1) / 2) * width for at in range(len(groups))]
         axes.bar(places, means, width, yerr=spread, label=arm, error_kw={"linewidth": 0.8})
-    axes.set_xticks(range(len(families)), families)
+    axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel("tokens a pass of the target")
     axes.legend(fontsize=7)
     picture = BytesIO()
@@ -176,7 +192,12 @@ def _run(args: Namespace) -> int:
         "steps": args.steps,
         "seeds": seeds,
         "arms": list(plans),
-        "rows": summarise(lengths, [item.family for item in material.held_out]),
+        "rows": summarise(
+            lengths,
+            groups_of(
+                [item.family for item in material.held_out], [len(item.answer) for item in material.held_out]
+            ),
+        ),
     }
     write_whole(args.output / "ablation.json", (json.dumps(report, indent=1) + "\n").encode())
     write_whole(args.output / "ablation.png", plot_ablation(report))

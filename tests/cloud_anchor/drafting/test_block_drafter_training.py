@@ -289,9 +289,12 @@ def test_rows_of_the_ablation_are_paired_with_base() -> None:
         "base": [[1.0, 2.0, 3.0], [2.0, 2.0, 3.0]],
         "all": [[2.0, 3.0, 4.0], [3.0, 3.0, 4.0]],
     }
-    rows = loss_ablation.summarise(lengths, ["x", "x", "y"])
-    assert [(row["family"], row["arm"]) for row in rows] == [
-        (family, arm) for family in (loss_ablation.EVERY, "x", "y") for arm in lengths
+    groups = loss_ablation.groups_of(["x", "x", "y"], [3, 60, 59])
+    assert groups == {loss_ablation.EVERY: [0, 1, 2], "60 tokens and more": [1], "x": [0, 1], "y": [2]}
+    assert "60 tokens and more" not in loss_ablation.groups_of(["x"], [59])
+    rows = loss_ablation.summarise(lengths, groups)
+    assert [(row["group"], row["arm"]) for row in rows] == [
+        (group, arm) for group in groups for arm in lengths
     ]
     whole = rows[1]
     assert whole["tokens a pass"] == pytest.approx((2.5 + 3 + 4) / 3)
@@ -318,11 +321,12 @@ def test_the_commands(
     assert loss_ablation.main(arguments) == 0
     report = json.loads((out / "ablation.json").read_text())
     assert report["arms"] == ["base", "+weights", "+focal", "+chain", "all"]
-    assert len(report["rows"]) == 5 * 5
+    assert {row["group"] for row in report["rows"]} >= {loss_ablation.EVERY, "code"}
+    assert len(report["rows"]) % 5 == 0
     assert all(row["tokens a pass"] >= 1 for row in report["rows"])
     assert (out / "ablation.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.setattr(loss_ablation, "tokens_a_pass", lambda *_: pytest.fail("measured again"))
     assert loss_ablation.main(arguments) == 0
-    assert "every family" in capsys.readouterr().out
+    assert "every answer" in capsys.readouterr().out
     assert loss_ablation.main([*arguments, "--hidden", "33"]) == 2
     assert "hidden: expected a multiple of 32" in capsys.readouterr().err

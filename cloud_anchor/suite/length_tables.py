@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
-from rich.table import Table
-
 from cloud_anchor.suite.statistics import Summary, difference, summary
 from cloud_anchor.suite.store import Record
-from cloud_anchor.suite.tables import LENGTHS
+from cloud_anchor.suite.tables import LENGTHS, Row, Table
 
 LENGTH_GROUPS: Mapping[str, tuple[int, float]] = {
     **LENGTHS,
@@ -28,6 +26,7 @@ KEPT = 0.9
 """A selection holds where it has this share of the full run's right answers, and this F1 with it."""
 
 EARLY, AWARE = "early stop: every prediction", "edge-aware"
+FULL_RUN = "full run"
 
 
 def readout_name(what: str, rule: str) -> str:
@@ -115,63 +114,79 @@ def share(passes: int, total: int) -> str:
     return f"{passes} ({passes / total:.0%})"
 
 
-def _cells(report: Record, total: int) -> Iterator[tuple[str, ...]]:
-    for row in report["rows"]:
-        cells = [share(row["passes"], total), row["condition"]]
-        for metric in ("f1", "right"):
-            cells.append(f"{row[metric]['mean']:.3f} [{row[metric]['low']:.3f}, {row[metric]['high']:.3f}]")
-            less = row.get(f"{metric}_less")
-            cells.append(f"{less['mean']:+.3f} [{less['low']:+.3f}, {less['high']:+.3f}]" if less else "")
-        yield (*cells, f"{row['sent']:.1f}", f"{row['bytes']:.1f}")
-
-
-HEADS = (
-    "passes",
-    "condition",
-    "F1 [95%]",
-    "target less it",
-    "right [95%]",
-    "target less it",
-    "sent",
-    "bytes",
-)
-BREAKS = ("condition", f"F1 of {KEPT:g} from", f"{KEPT:g} of the right answers from")
-
-
-def _breaks(report: Record, total: int) -> Iterator[tuple[str, ...]]:
-    for name, found in report["holds"].items():
-        shown = ("at none" if found[m] is None else share(found[m], total) for m in ("f1", "right"))
-        yield (name, *shown)
-
-
 def _title(length: str, report: Record) -> str:
     return (
         f"Answers of {length} tokens: {report['prompts']} prompts, full run right {report['full_right']:.3f}"
     )
 
 
-def length_views(lengths: Mapping[str, Record], total: int) -> Iterator[Table]:
-    """Two tables a group: every condition after every number of passes, and from where it holds."""
-    for length, report in lengths.items():
-        for heads, rows in ((HEADS, _cells(report, total)), (BREAKS, _breaks(report, total))):
-            table = Table(title=_title(length, report), caption=f"target: {report['target']}")
-            for head in heads:
-                table.add_column(head, justify="left" if head == "condition" else "right")
-            for row in rows:
-                table.add_row(*row)
-            yield table
+def _summary(found: Mapping[str, Any] | None) -> Summary | None:
+    """A figure of a row as a cell; a paired difference has its verdict beside it."""
+    return Summary(**{key: found[key] for key in ("n", "mean", "std", "low", "high")}) if found else None
 
 
-def length_markdown(lengths: Mapping[str, Record], total: int) -> str:
-    """The same as Markdown."""
-    lines = []
+def _one_length(length: str, report: Record, total: int) -> Iterator[Table]:
+    """Every condition after every number of passes, and from where it holds."""
+    rows: list[Row] = [
+        {
+            "passes": share(row["passes"], total),
+            "condition": row["condition"],
+            "F1": _summary(row["f1"]),
+            "F1, target less it": _summary(row.get("f1_less")),
+            "right": _summary(row["right"]),
+            "right, target less it": _summary(row.get("right_less")),
+            "sent": float(row["sent"]),
+            "bytes": float(row["bytes"]),
+        }
+        for row in report["rows"]
+    ]
+    note = f"Target: {report['target']}."
+    yield Table(f"length {length}", _title(length, report), list(rows[0]), rows, note)
+    holds: list[Row] = [
+        {
+            "condition": name,
+            f"F1 of {KEPT:g} from": _from(found["f1"], total),
+            f"{KEPT:g} of the right answers from": _from(found["right"], total),
+        }
+        for name, found in report["holds"].items()
+    ]
+    yield Table(f"holds {length}", f"{_title(length, report)}: from where it holds", list(holds[0]), holds)
+
+
+def _from(passes: int | None, total: int) -> str:
+    return "at none" if passes is None else share(passes, total)
+
+
+def _side_by_side(lengths: Mapping[str, Record], total: int) -> Table:
+    """The same figures with the lengths beside one another."""
+    rows: dict[tuple[int, str], Row] = {}
     for length, report in lengths.items():
-        lines += [f"## {_title(length, report)}", "", f"Target: {report['target']}.", ""]
-        for heads, rows in ((HEADS, _cells(report, total)), (BREAKS, _breaks(report, total))):
-            lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-            lines += [f"| {' | '.join(row)} |" for row in rows]
-            lines.append("")
-    return "\n".join(lines)
+        for row in report["rows"]:
+            cells = rows.setdefault(
+                (row["passes"], row["condition"]),
+                {"passes": share(row["passes"], total), "condition": row["condition"]},
+            )
+            cells[f"F1, {length}"] = _summary(row["f1"])
+            cells[f"right, {length}"] = _summary(row["right"])
+            cells[f"bytes, {length}"] = float(row["bytes"])
+    full: Row = {"passes": share(total, total), "condition": FULL_RUN}
+    for length, report in lengths.items():
+        full |= {f"F1, {length}": 1.0, f"right, {length}": report["full_right"]}
+    found = [*(rows[key] for key in sorted(rows, key=lambda key: key[0])), full]
+    columns = list(dict.fromkeys(column for row in found for column in row))
+    prompts = ", ".join(f"{length}: {report['prompts']}" for length, report in lengths.items())
+    return Table("by length", "By tokens of the answer", columns, found, f"Prompts by tokens: {prompts}.")
+
+
+def length_tables(lengths: Mapping[str, Record], total: int) -> list[Table]:
+    """The tables of the reports by length, and of all lengths side by side.
+
+    total: steps of the full run.
+    """
+    found = [_side_by_side(lengths, total)]
+    for length, report in lengths.items():
+        found += _one_length(length, report, total)
+    return found
 
 
 def length_plot(lengths: Mapping[str, Record], total: int) -> bytes:

@@ -41,12 +41,13 @@ from cloud_anchor.suite.length_tables import (
     EARLY,
     LENGTH_GROUPS,
     by_length,
-    length_markdown,
     length_plot,
     length_report,
-    length_views,
+    length_tables,
 )
 from cloud_anchor.suite.loading import parameters
+from cloud_anchor.suite.machine import machine
+from cloud_anchor.suite.report import write_tables
 from cloud_anchor.suite.statistics import difference, summary
 from cloud_anchor.suite.store import Record, Store
 from edge_runtime.engine.base import Engine
@@ -417,7 +418,7 @@ def _run(args: argparse.Namespace) -> int:
     write_whole(args.out / "passes.png", plot_passes(report))
     console = Console(width=None if sys.stdout.isatty() else 200)
     if args.controls:
-        _main_table(args, records, store, pipeline.plan().total_steps, console)
+        _main_table(args, records, store, pipeline.plan().total_steps)
         return 0
     for length in (None, *report["lengths"]):
         console.print(passes_table(report, length))
@@ -428,19 +429,24 @@ SHOWN = {EARLY_STOP: EARLY, SENT_TODAY: AWARE}
 """Readouts in the main table, and their names there."""
 
 
-def _main_table(
-    args: argparse.Namespace, records: Sequence[Record], store: Store, total: int, console: Console
-) -> None:
+def _main_table(args: argparse.Namespace, records: Sequence[Record], store: Store, total: int) -> None:
     """Writes and prints the tables by length; those of all rules are in passes.json."""
     lengths = {
         length: length_report(found, args.rules, args.controls, SHOWN)
         for length, found in by_length(records, LENGTH_GROUPS).items()
     }
     store.write("by_length.json", json.dumps({"total_steps": total, "lengths": lengths}, indent=1) + "\n")
-    store.write("by_length.md", length_markdown(lengths, total))
     write_whole(args.out / "by_length.png", length_plot(lengths, total))
-    for table in length_views(lengths, total):
-        console.print(table)
+    write_tables(
+        store,
+        "The main table, by length of the answer",
+        [
+            f"{len(records)} held-out questions of {', '.join(args.data)} (seed {args.seed}), model "
+            f"{args.model}, {args.dtype or 'float32'}; a full run has {total} steps, one token a step. "
+            f"Machine: {machine()}."
+        ],
+        length_tables(lengths, total),
+    )
 
 
 def _part(records: Sequence[Record], rules: Sequence[str]) -> Record:

@@ -16,9 +16,9 @@ from typing import Any
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.suite.cost import equation_1
+from cloud_anchor.suite.report import print_table
 from cloud_anchor.suite.statistics import spearman
 from cloud_anchor.suite.tables import Answers, Row, Table
-from cloud_anchor.suite.traces import print_table
 from payload.files import InputError, read_text, write_whole
 
 EPILOG = """example:

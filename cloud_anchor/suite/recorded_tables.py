@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import random
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -22,10 +21,9 @@ from cloud_anchor.suite.loading import parameters
 from cloud_anchor.suite.machine import machine
 from cloud_anchor.suite.qwen_ranks import tokenizer_of_ranks
 from cloud_anchor.suite.recorded import MAX_TOKENS, RECORDS, TOGETHER, RealPair, measure_runs
-from cloud_anchor.suite.report import markdown_table
-from cloud_anchor.suite.store import TABLES, Record, Store
+from cloud_anchor.suite.report import write_tables
+from cloud_anchor.suite.store import Record, Store
 from cloud_anchor.suite.tables import Answers, Row, Table
-from cloud_anchor.suite.traces import print_table
 from cloud_anchor.suite.wheel_files import HUMANEVAL, QWEN_RANKS, fetched
 from edge_runtime.engine.prepack import cache_root
 from edge_runtime.runtime import EdgeRuntime
@@ -140,20 +138,8 @@ def write_report(store: Store, records: Sequence[Record], about: str) -> None:
     """Writes tables.json and report.md into the folder, and prints the tables."""
     good = [record for record in records if "error" not in record]
     failed = [f"{record['id']}: {record['error']}" for record in records if "error" in record]
-    found = tables(good)
     description = [f"{len(good)} runs. {about}", *([f"Not measured: {'; '.join(failed)}"] if failed else [])]
-    lines = [f"# {TITLE}", "", *(f"{sentence}\n" for sentence in description)]
-    for table in found:
-        lines += markdown_table(table)
-        print(f"\n{table.title}\n")
-        print_table(table)
-    store.write("report.md", "\n".join(lines) + "\n")
-    data = {
-        "title": TITLE,
-        "description": description,
-        "tables": {table.name: table.to_json() for table in found},
-    }
-    store.write(TABLES, json.dumps(data, indent=1) + "\n")
+    write_tables(store, TITLE, description, tables(good))
 
 
 def group_of(length: int) -> str:

@@ -18,7 +18,7 @@ from cloud_anchor.suite.machine import machine
 from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.plots import Picture, pictures
 from cloud_anchor.suite.statistics import Correlation, Summary
-from cloud_anchor.suite.store import Record
+from cloud_anchor.suite.store import TABLES, Record, Store
 from cloud_anchor.suite.tables import (
     FAILS,
     HOLDS,
@@ -135,6 +135,32 @@ def markdown_table(table: Table) -> list[str]:
     for row in table.rows:
         lines.append("| " + " | ".join(_markdown(show(row.get(c))) for c in table.columns) + " |")
     return lines + (["", _markdown(table.note)] if table.note else [])
+
+
+def print_table(table: Table) -> None:
+    """Print a table in aligned columns."""
+    lines = [list(table.columns)] + [
+        [show(row.get(column)) for column in table.columns] for row in table.rows
+    ]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def write_tables(store: Store, title: str, description: Sequence[str], tables: Sequence[Table]) -> None:
+    """Writes tables.json, which `pages` can publish, and report.md into the folder, and prints the tables."""
+    lines = [f"# {title}", "", *(f"{sentence}\n" for sentence in description)]
+    for table in tables:
+        lines += markdown_table(table)
+        print(f"\n{table.title}\n")
+        print_table(table)
+    store.write("report.md", "\n".join(lines) + "\n")
+    data = {
+        "title": title,
+        "description": list(description),
+        "tables": {table.name: table.to_json() for table in tables},
+    }
+    store.write(TABLES, json.dumps(data, indent=1) + "\n")
 
 
 def _markdown(text: str) -> str:

@@ -24,7 +24,8 @@ from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.translate import OPEN
 from cloud_anchor.suite.phases.gaps import gap_scores
-from cloud_anchor.suite.tables import Answers, Row, Table, show
+from cloud_anchor.suite.report import print_table
+from cloud_anchor.suite.tables import Answers, Row, Table
 from payload.files import InputError, read_text, write_whole
 from payload.tools.codec_bench import measure
 from payload.tools.published_runs import (
@@ -322,13 +323,3 @@ def run(args: argparse.Namespace) -> int:
         data = {table.name: table.to_json() for table in found}
         write_whole(args.json, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
     return 0
-
-
-def print_table(table: Table) -> None:
-    """Print a table in aligned columns."""
-    lines = [list(table.columns)] + [
-        [show(row.get(column)) for column in table.columns] for row in table.rows
-    ]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

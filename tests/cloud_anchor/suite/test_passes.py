@@ -17,10 +17,11 @@ from cloud_anchor.suite.length_tables import (
     LENGTH_GROUPS,
     by_length,
     holds_from,
-    length_markdown,
     length_plot,
     length_report,
+    length_tables,
 )
+from cloud_anchor.suite.tables import show
 from cloud_anchor.tiny import shapes
 from edge_runtime.bundle.lookup import SHIPPED
 
@@ -144,9 +145,15 @@ def test_the_main_table_compares_the_target_with_every_condition() -> None:
         "early, rule product:0.3": {"f1": 76, "right": 76},
         "edge-aware, rule product:0.3": {"f1": 9, "right": 9},
     }
-    text = length_markdown({"60 and more": report}, 192)
-    assert "| 9 (5%) | edge alone | 0.500 [0.500, 0.500] | +0.450 [" in text
-    assert "| edge alone | at none | at none |" in text
+    beside, one, holds = length_tables({"60 and more": report}, 192)
+    row = one.rows[0]
+    assert (row["passes"], row["condition"]) == ("9 (5%)", "edge alone")
+    assert show(row["F1"]).endswith("[0.500, 0.500]")
+    assert show(row["F1, target less it"]).startswith("0.450 ")
+    assert one.rows[2]["right, target less it"] is None
+    assert list(holds.rows[0].values()) == ["edge alone", "at none", "at none"]
+    assert [row["condition"] for row in beside.rows].count("edge alone") == 2
+    assert beside.rows[-1]["right, 60 and more"] == 1
     assert length_plot({"60 and more": report}, 192).startswith(b"\x89PNG")
 
 
@@ -206,5 +213,5 @@ def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:
     for name in EQUAL:
         assert controls[name]["sent"] >= min(payload["sent"], record["tokens"])
     assert controls[ANCHORS]["sent"] <= 2
-    for name in ("by_length.json", "by_length.md", "by_length.png"):
+    for name in ("by_length.json", "report.md", "by_length.png", "tables.json"):
         assert (tmp_path / name).stat().st_size > 500

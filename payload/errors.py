@@ -59,6 +59,10 @@ class BasePayloadError(PayloadError):
     """The payload adds to another one, and that one was not given or is not the one it names."""
 
 
+class FrameKindError(PayloadError):
+    """The frame is of another kind than is read here, or of one that this reader does not support."""
+
+
 class FingerprintError(PayloadError):
     """The payload was coded against a model's predictions, and this side has no model, another one, or
     decoded another text with it. A payload of codec compact for the same anchors can be read instead.

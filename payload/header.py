@@ -104,7 +104,7 @@ def seal(
     flags = _NEEDS_PROMPT * (prompt_ids is not None) | _DELTA * (base is not None) | _EXTRAS * bool(extras)
     head = bytes([VERSION << 6 | codec << 3 | flags, (fingerprint or bytes.fromhex(contract.identity))[0]])
     tail = (bytes([reference(base.data)]) if base else b"") + extras + body
-    check = _crc(head + tail) ^ _binding(codec, contract, prompt_ids, base, (fingerprint or b"") + digest)
+    check = crc16(head + tail) ^ binding(codec, contract, prompt_ids, base, (fingerprint or b"") + digest)
     return head + check.to_bytes(2, "big") + tail
 
 
@@ -169,12 +169,12 @@ def open_payload(data: bytes) -> tuple[Header, Reader]:
     return header, reader
 
 
-def _crc(data: bytes) -> int:
+def crc16(data: bytes) -> int:
     """CRC-16/CCITT (polynomial 0x1021, start 0xFFFF): detects every burst of at most 16 bits."""
     return binascii.crc_hqx(data, 0xFFFF)
 
 
-def _binding(
+def binding(
     codec: Codec,
     contract: Contract,
     prompt_ids: Sequence[int] | None,
@@ -208,8 +208,8 @@ def expected_check(
     text: bytes = b"",
 ) -> int:
     """The check that a payload with these bytes should have."""
-    binding = _binding(Codec(data[0] >> 3 & 7), contract, prompt_ids, base, text)
-    return _crc(data[:2] + data[HEADER_BYTES:]) ^ binding
+    bound = binding(Codec(data[0] >> 3 & 7), contract, prompt_ids, base, text)
+    return crc16(data[:2] + data[HEADER_BYTES:]) ^ bound
 
 
 def verify(data: bytes, contract: Contract, prompt_ids: Sequence[int] | None, base: Base | None) -> None:

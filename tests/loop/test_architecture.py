@@ -30,6 +30,7 @@ LEVELS: dict[str, str] = {
         header
         files wire
         __init__
+        frames
         tools
         __main__""",
     "edge_runtime": """

@@ -71,3 +71,9 @@ class CloudRefusedError(EdgeError):
     """The service refuses the request: a wrong key, another contract, a prompt too long."""
 
     exit_code = 5
+
+
+class LinkError(EdgeError):
+    """A link cannot be opened, has failed or is closed, or does not take a frame."""
+
+    exit_code = 5

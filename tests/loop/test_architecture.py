@@ -42,6 +42,7 @@ LEVELS: dict[str, str] = {
         predictor
         runtime
         online
+        links
         __init__
         tools
         bench doctor fill""",

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloud_anchor.suite.links.event_clock import EventClock
 from cloud_anchor.suite.links.framing import HTTP
 from cloud_anchor.suite.links.networks import Network
 from cloud_anchor.suite.links.transport import Connection
 from edge_runtime.decode.forced import common_prefix
+from edge_runtime.links.event_clock import EventClock
 
 CLOUD, EDGE, DEVICE = "cloud", "edge", "device"
 """Who works: the cloud's own model, the edge model in the cloud, the edge model on the device."""

@@ -24,7 +24,7 @@ MIN_RETRANSMISSION_TIMEOUT = 0.2
 
 
 @dataclass(frozen=True)
-class Link:
+class SlowLink:
     """rate: bits per second in each direction. delay: seconds one way. loss: share of the segments lost."""
 
     rate: float
@@ -33,15 +33,15 @@ class Link:
 
 
 LINKS = {
-    "satellite": Link(256e3, 0.3, 0.01),
-    "3G": Link(1e6, 0.075, 0.01),
-    "LTE": Link(20e6, 0.025, 0.002),
+    "satellite": SlowLink(256e3, 0.3, 0.01),
+    "3G": SlowLink(1e6, 0.075, 0.01),
+    "LTE": SlowLink(20e6, 0.025, 0.002),
 }
 """256 kbit/s with a round trip of 600 ms; 1 Mbit/s with 150 ms; 20 Mbit/s with 50 ms."""
 
 
 @contextmanager
-def link_to(port: int, link: Link, seed: int = 0) -> Iterator[int]:
+def link_to(port: int, link: SlowLink, seed: int = 0) -> Iterator[int]:
     """A proxy to a port of this machine over the link; yields its own port. seed: of the losses."""
     rng = random.Random(seed)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -66,7 +66,7 @@ def link_to(port: int, link: Link, seed: int = 0) -> Iterator[int]:
 
 
 def _forward(
-    source: socket.socket, target: socket.socket, link: Link, rng: random.Random, wait: float
+    source: socket.socket, target: socket.socket, link: SlowLink, rng: random.Random, wait: float
 ) -> None:
     """Forward one direction. wait: seconds before the first byte may leave, for opening the connection."""
     segments: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()

@@ -10,6 +10,14 @@ from dataclasses import dataclass
 
 from cloud_anchor.suite.links.framing import COAP, HTTPS, MESSAGE, Framing
 from cloud_anchor.suite.links.link import LINKS
+from edge_runtime.links.link_profiles import (
+    LINK_PROFILES,
+    NTN_DELAY,
+    NTN_LEAST,
+    NTN_RATES,
+    SBD_DELAY,
+    SBD_RATE,
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +94,11 @@ NETWORKS = {
             "NB-IoT NTN",
             COAP,
             Recovery(1, False, 30.0, 30.0, 240.0, False, False, 5, 5.0),
-            2e3,
-            1e3,
-            5.0,
+            NTN_RATES[1],
+            NTN_RATES[0],
+            NTN_DELAY,
             (BLOCK, BLOCK),
-            least=50,
+            least=NTN_LEAST,
             duty=256 / 296,
             patience=600.0,
         ),
@@ -98,10 +106,10 @@ NETWORKS = {
             "SBD",
             MESSAGE,
             Recovery(1, False, 20.0, 20.0, 20.0, False, False, 5, 0.0),
-            2.4e3,
-            2.4e3,
-            20.0,
-            (340, 270),
+            SBD_RATE,
+            SBD_RATE,
+            SBD_DELAY[1],
+            (LINK_PROFILES["sbd"].up, LINK_PROFILES["sbd"].down),
             patience=600.0,
         ),
     )
@@ -111,15 +119,14 @@ NETWORKS = {
 LTE, 3G, satellite: the proxy's rates to the device, round trips of 50, 150 and 600 ms; to the cloud 5 Mbit/s,
 384 kbit/s (the least class of HSUPA's predecessor, UMTS) and 128 kbit/s.
 
-NB-IoT NTN: as Skylo's network is sold: a packet has at least 50 bytes, 28 of them IP and UDP, at most 1,200,
-and a median latency of about 10 s (docs.monogoto.io, "NTN Billing"). That is taken as the round trip, which
-favours methods with many of them. A few kbit/s without a dish. The device pauses 40 ms after 256 ms of
-sending (3GPP TS 36.211, section 10.1.3.6). Confirmable messages, one at a time, 4 retransmissions (RFC 7252,
-section 4.8), with a timeout of 30 s in place of 2 s: a round trip and the longest packet
-twice. An acknowledgement waits 5 s for the answer to go with.
+NB-IoT NTN: the figures of `edge_runtime.links.link_profiles`; a median latency that is taken as the round
+trip favours methods with many of them. The device pauses 40 ms after 256 ms of sending (3GPP TS 36.211,
+section 10.1.3.6). Confirmable messages, one at a time, 4 retransmissions (RFC 7252, section 4.8), with a
+timeout of 30 s in place of 2 s: a round trip and the longest packet twice. An acknowledgement waits 5 s for
+the answer to go with.
 
-SBD: Iridium's Short Burst Data to the 9602 and 9603: 340 bytes up, 270 down, 2.4 kbit/s, a delivery of 5 to
-20 s (Short Burst Data Service Developers Guide), here 20. A session reports its failure when it ends.
+SBD: the figures of `edge_runtime.links.link_profiles`, the longest delivery. A session reports its failure
+when it ends.
 """
 
 LOSSES = (0.0, 0.05, 0.1)

@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cloud_anchor.suite.links.event_clock import EventClock
 from cloud_anchor.suite.links.networks import Network, Recovery
+from edge_runtime.links.event_clock import EventClock
 
 REORDERED = 3
 """Later packets that have to arrive before an earlier one counts as lost."""

@@ -33,11 +33,11 @@ from cloud_anchor.suite.links.conversation import (
     action_of,
     converse,
 )
-from cloud_anchor.suite.links.event_clock import EventClock
 from cloud_anchor.suite.links.framing import HTTPS, MESSAGE, Framing
 from cloud_anchor.suite.links.link import LINKS
 from cloud_anchor.suite.links.networks import NETWORKS, TCP_RECOVERY, Network, Recovery
 from cloud_anchor.suite.links.transport import Connection, RetransmissionTimer
+from edge_runtime.links.event_clock import EventClock
 
 SPEEDS = Speeds(cloud=0.04, edge=0.02, device=0.01, token=0.001)
 PLAIN = Framing("plain", packet=40, ack=40)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_anchor.suite.links.link import Link, link_to
+from cloud_anchor.suite.links.link import SlowLink, link_to
 
 
 def _echo(listener: socket.socket) -> None:
@@ -44,13 +44,13 @@ def _round_trip(port: int, data: bytes) -> float:
 
 
 def test_delay_rate_and_loss(echo: int) -> None:
-    with link_to(echo, Link(1e9, 0.1, 0.0)) as port:
+    with link_to(echo, SlowLink(1e9, 0.1, 0.0)) as port:
         assert _round_trip(port, b"x") >= 0.4 - 0.01, "a round trip to open, one for the byte"
-    with link_to(echo, Link(200e3, 0.0, 0.0)) as port:
+    with link_to(echo, SlowLink(200e3, 0.0, 0.0)) as port:
         assert _round_trip(port, bytes(10_000)) >= 0.4 - 0.01, "80,000 bits"
-    with link_to(echo, Link(1e9, 0.01, 1.0)) as port:
+    with link_to(echo, SlowLink(1e9, 0.01, 1.0)) as port:
         assert _round_trip(port, b"x") >= 0.44 - 0.01, "lost both ways"
-    with link_to(echo, Link(1e9, 0.0, 0.0)) as port:
+    with link_to(echo, SlowLink(1e9, 0.0, 0.0)) as port:
         assert _round_trip(port, bytes(range(256)) * 400) < 5
 
 
@@ -63,7 +63,7 @@ def test_streaming_begins_sooner_and_ends_with_the_same_text(dream_folder: Path,
     edge = EdgeRuntime.open(edge_bundle, threads=1)
     with (
         served(local(Pipeline.open(str(dream_folder), edge=edge_bundle))) as client,
-        link_to(client.port, Link(256e3, 0.1, 0.01)) as port,
+        link_to(client.port, SlowLink(256e3, 0.1, 0.01)) as port,
     ):
         url = f"http://127.0.0.1:{port}"
         waited = measure(url, edge, "Where does the river end?", stream=False)

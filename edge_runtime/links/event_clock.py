@@ -1,6 +1,6 @@
 """A clock of its own: events in order of their time, so that an hour of a network takes milliseconds.
 
-Responsible for time. Not responsible for what happens (see `transport`).
+Responsible for time. Not responsible for what happens (see `emulated`).
 """
 
 from __future__ import annotations
@@ -27,3 +27,15 @@ class EventClock:
         while self._events and self._events[0][0] <= until:
             self.now, _, event = heapq.heappop(self._events)
             event()
+
+    def wait(self, seconds: float, done: Callable[[], bool]) -> bool:
+        """Run events until `done`, at most for so many seconds, which then have passed; returns `done()`."""
+        until = self.now + seconds
+        while not done():
+            if not self._events or self._events[0][0] > until:
+                self.now = max(self.now, until)
+                return done()
+            when, _, event = heapq.heappop(self._events)
+            self.now = max(self.now, when)
+            event()
+        return True

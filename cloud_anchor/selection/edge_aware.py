@@ -245,6 +245,26 @@ def edge_aware(run: Denoised, walk: EdgeWalk, contract: Contract) -> AnchorSet:
     return run.anchors(sent, contract, len(walk.text))
 
 
+def by_gain(walk: EdgeWalk) -> list[int]:
+    """The positions that a walk sends, the largest gain first."""
+    return sorted(walk.sent, key=lambda position: (-walk.gains[position], position))
+
+
+def largest_count(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest count up to `most` that fits, where what has a size grows with the count but for a few
+    bytes; 0, which is not asked for again, where none does.
+    """
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    while low < most and fits(low + 1):  # single steps, for what the search has missed
+        low += 1
+    while low and not fits(low):
+        low -= 1
+    return low
+
+
 def within_bytes(
     scorer: Scorer,
     run: Denoised,
@@ -260,7 +280,7 @@ def within_bytes(
     number of tokens: its text is what the device decodes from that payload. size: bytes of a payload of these
     anchors. Raises RequestError where even a payload without anchors is larger.
     """
-    ranked = sorted(walk.sent, key=lambda position: (-walk.gains[position], position))
+    ranked = by_gain(walk)
     walks: dict[int, tuple[EdgeWalk, int]] = {len(ranked): (walk, size(edge_aware(run, walk, contract)))}
 
     def with_first(count: int) -> tuple[EdgeWalk, int]:
@@ -274,15 +294,7 @@ def within_bytes(
 
     if fits(len(ranked)):  # sizes are not quite monotonic, so the search could miss it
         return walk
-    low, high = 0, len(ranked)
-    while low < high:  # sizes grow with the count but for a few bytes, so the last steps are single ones
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    while low < len(ranked) and fits(low + 1):
-        low += 1
-    while low and not fits(low):
-        low -= 1
-    chosen, least = with_first(low)
+    chosen, least = with_first(largest_count(len(ranked), fits))
     if least > max_bytes:
         raise RequestError(
             f"max bytes: expected at least {least}, the size of a payload without anchors, "

@@ -29,10 +29,12 @@ class AnchorRequest:
                of steps instead, for one payload.
     order:     order of commits. stop: stopping rule. select: selection of anchors.
     max_bytes: byte budget of a payload. codec: label of the codec of its body.
+    chain:     what does not fit into one payload follows in further ones, each within max_bytes and adding to
+               the one before (see `selection.chain`).
     confidence: carry how sure the diffusion model is of each anchor.
     contract:  identity of the device's contract, to be compared with the service's.
     deadline:  seconds from the time at which the request reaches the engine.
-    self_contained: every payload can be decoded without the one before it.
+    self_contained: the first payload of every step can be decoded without the one before it.
     """
 
     messages: tuple[Message, ...]
@@ -42,6 +44,7 @@ class AnchorRequest:
     stop: str | None = None
     select: str | None = None
     max_bytes: int | None = None
+    chain: bool = False
     codec: str | None = None
     confidence: bool = False
     model: str | None = None

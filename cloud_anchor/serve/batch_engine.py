@@ -25,6 +25,7 @@ from cloud_anchor.errors import CloudError, NothingToSendError
 from cloud_anchor.pipeline import Pipeline, PipelineResult
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.selection.chain import PayloadWriter, chain_within_bytes
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.errors import (
     internal,
@@ -37,7 +38,7 @@ from cloud_anchor.serve.errors import (
 from cloud_anchor.serve.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload, Throughput
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError
-from payload import Base, Codec, PayloadError, Shared, encode
+from payload import AnchorSet, Base, Codec, PayloadError, Shared, encode
 
 log = logging.getLogger("cloud_anchor.serve")
 
@@ -300,46 +301,73 @@ class BatchEngine:
         try:
             if result is None:
                 (result,) = self._select(job.selection, job.codec, job.confidence, [run])
-            served = self._payload(job, result, last)
+            served = self._payloads(job, result, last)
         except (CloudError, EdgeError, PayloadError) as error:
             self._end(job, refused(error))
         except Exception as error:
             log.error("a payload could not be made", exc_info=error)
             self._end(job, internal(error))
         else:
-            if last:
-                self._end(job, served)
-            elif not job.cancelled:
-                job.deliver(served)
+            for each in served:
+                if each.last:
+                    self._end(job, each)
+                elif not job.cancelled:
+                    job.deliver(each)
 
-    def _payload(self, job: Job, result: PipelineResult, last: bool) -> ServedPayload:
-        """The payload of a result: a delta where it only adds to the last one, else self-contained."""
-        run, anchors = result.run, result.anchors
+    def _payloads(self, job: Job, result: PipelineResult, last: bool) -> list[ServedPayload]:
+        """The payload of a result, or its chain: the first is a delta where it only adds to the last one of
+        the job, else self-contained.
+        """
+        run, contract = result.run, result.anchors.contract
         predictor = None
         if job.codec == Codec.PREDICTIVE.label and self.pipeline.predictive_model is not None:
             predictor = self.pipeline.predictive_model.predictor(run.prompt_ids)
-        shared = Shared(anchors.contract, run.prompt_ids, predictor=predictor)
+        shared = Shared(contract, run.prompt_ids, predictor=predictor)
 
-        def written(shared: Shared) -> bytes:
+        def written(anchors: AnchorSet, base: Base | None) -> bytes:
+            extras = run.extras(sure_of=anchors.positions if job.confidence else ())
+            if job.chain:  # for links where every byte counts
+                extras = replace(extras, step=0, total_steps=0)
             return encode(
                 anchors,
-                shared,
+                replace(shared, base=base),
                 job.codec,
-                run.extras(sure_of=anchors.positions if job.confidence else ()),
+                extras,
                 tolerance=self.pipeline.tolerance,
                 draft=result.draft,
             )
 
-        data, delta = None, False
-        if job.base is not None and not job.self_contained:
-            # Refused where an anchor that was sent has changed since.
-            with suppress(PayloadError):
-                data, delta = written(replace(shared, base=job.base)), True
-        data = data or written(shared)
-        job.base = Base(data, anchors)
-        return ServedPayload(
-            data, len(anchors), anchors.length, run.steps, run.total_steps, run.canvas, delta=delta, last=last
-        )
+        base = None if job.self_contained else job.base
+        if job.chain is not None and result.walk is not None and self.pipeline.scorer is not None:
+            most, count = job.chain
+            chain = chain_within_bytes(
+                self.pipeline.scorer,
+                run,
+                result.walk,
+                contract,
+                job.selection.config,
+                most,
+                written,
+                base,
+                count,
+            )
+        else:
+            chain = [_one_payload(result.anchors, written, base)]
+        job.base = chain[-1][0]
+        return [
+            ServedPayload(
+                data,
+                len(anchors),
+                anchors.length,
+                run.steps,
+                run.total_steps,
+                run.canvas,
+                delta=delta,
+                last=last and number == len(chain),
+                more=number < len(chain),
+            )
+            for number, ((data, anchors), delta) in enumerate(chain, 1)
+        ]
 
     def _select(
         self, selection: Selection, codec: str, confidence: bool, runs: Sequence[Denoised]
@@ -355,6 +383,15 @@ class BatchEngine:
             # Not an error: without anchors the device decodes the whole response by itself.
             none = runs[0].anchors({}, self.pipeline.form.contract, None)
             return [PipelineResult("", runs[0], none, None)]
+
+
+def _one_payload(anchors: AnchorSet, written: PayloadWriter, base: Base | None) -> tuple[Base, bool]:
+    """A payload of the anchors, and whether it adds to the base."""
+    if base is not None:
+        # Refused where an anchor that was sent has changed since.
+        with suppress(PayloadError):
+            return Base(written(anchors, base), anchors), True
+    return Base(written(anchors, None), anchors), False
 
 
 def is_out_of_memory(error: BaseException) -> bool:

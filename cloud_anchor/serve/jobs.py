@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
@@ -26,6 +27,7 @@ class ServedPayload:
     data:    the encoded payload. anchors: their number. length: of the response in tokens, where known.
     step:    diffusion steps run of `total_steps`. canvas: response positions.
     delta:   the payload adds to the one before it. last: no more will follow.
+    more:    a payload of the same step follows that adds to this one.
     """
 
     data: bytes
@@ -36,6 +38,7 @@ class ServedPayload:
     canvas: int
     delta: bool
     last: bool
+    more: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,13 @@ class CanvasStep:
 
 
 JobEvent = ServedPayload | CanvasStep | ServiceError
+
+
+class ChainBytes(NamedTuple):
+    """Bounds of a chain: bytes of each payload, and the number of payloads."""
+
+    each: int
+    payloads: int
 
 
 @dataclass(eq=False)
@@ -59,7 +69,8 @@ class Job:
     deliver:       called from an engine thread; the last call brings a ServedPayload that is `last`, or an
                    error.
     codec:         label of the codec of every payload. confidence: payloads carry how sure the model is.
-    self_contained: every payload can be decoded without the one before it.
+    self_contained: the first payload of every step can be decoded without the one before it.
+    chain:         instead of one payload of a step, a chain of them (see `selection.chain`).
     watched:       the run after each of `payload_steps` is delivered, and a payload only after the last.
     cancelled:     set where no client waits for it any more.
     """
@@ -73,6 +84,7 @@ class Job:
     codec: str = Codec.COMPACT.label
     confidence: bool = False
     self_contained: bool = False
+    chain: ChainBytes | None = None
     watched: bool = False
     cancelled: bool = False
     base: Base | None = None

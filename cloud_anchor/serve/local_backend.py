@@ -20,7 +20,7 @@ from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
 from cloud_anchor.serve.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batch_engine import BatchEngine, StepObserver
 from cloud_anchor.serve.errors import ServiceError, refused, too_late
-from cloud_anchor.serve.jobs import CanvasStep, Job, JobEvent, ServedPayload
+from cloud_anchor.serve.jobs import CanvasStep, ChainBytes, Job, JobEvent, ServedPayload
 from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
 from edge_runtime.errors import UsageError
 
@@ -223,10 +223,11 @@ class LocalBackend:
                 order=request.order or self.config.order,
                 stop=request.stop or self.config.stop,
             )
+            most = self.selection.max_bytes if request.max_bytes is None else request.max_bytes
             selection = Selection(
                 request.select or self.selection.name,
                 self.selection.config,
-                self.selection.max_bytes if request.max_bytes is None else request.max_bytes,
+                None if request.chain else most,  # a chain carries the whole selection
             )
             config, selection = self.pipeline.resolve(config, selection)
         except Exception as error:
@@ -242,6 +243,7 @@ class LocalBackend:
             codec=request.codec or self.info.codecs[0],
             confidence=request.confidence,
             self_contained=request.self_contained,
+            chain=ChainBytes(most, self.limits.payloads) if request.chain and most is not None else None,
         )
 
 

@@ -104,14 +104,15 @@ class RayBackend:
     async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
         allowed = self.info.limits.deadline if request.deadline is None else request.deadline
         end = time.monotonic() + allowed
-        sent = 0  # step of the last payload that was sent
+        sent = 0  # the last step of which all payloads were sent
+        begun = False
         pause = FIRST_BACKOFF
         while True:
             left = end - time.monotonic()
             if left <= 0:
                 raise too_late(allowed)
             # Another engine's results may differ in rounding, so its payloads must not add to sent ones.
-            alone = request.self_contained or sent > 0
+            alone = request.self_contained or begun
             attempt = replace(request, deadline=max(MIN_DEADLINE, left), self_contained=alone)
             stream = self._stream.payloads.remote(attempt)
             try:
@@ -119,7 +120,7 @@ class RayBackend:
                     if isinstance(event, ServiceError):
                         raise event
                     if event.step > sent:
-                        sent = event.step
+                        begun, sent = True, sent if event.more else event.step
                         yield event
                 return
             except BackPressureError:

@@ -118,6 +118,12 @@ class _PromptFields(_StrictModel):
         }
 
 
+def _check_budget(max_bytes: int | None, select: str | None) -> None:
+    """Raises ValueError for a budget with a selection that has no order of gain."""
+    if max_bytes is not None and select not in (None, EDGE_AWARE):
+        raise ValueError(f"expected max_bytes with select {EDGE_AWARE} only, found select {select}")
+
+
 class AnchorsBody(_PromptFields):
     """One payload: after a share of the steps, or a number of them; at most so many bytes."""
 
@@ -143,8 +149,7 @@ class AnchorsBody(_PromptFields):
         """The validated request; raises ValueError for fields that exclude one another."""
         if self.fraction is not None and self.steps is not None:
             raise ValueError("expected either fraction or steps, found both")
-        if self.max_bytes is not None and self.select not in (None, EDGE_AWARE):
-            raise ValueError(f"expected max_bytes with select {EDGE_AWARE} only, found select {self.select}")
+        _check_budget(self.max_bytes, self.select)
         fractions = () if self.fraction is None else (self.fraction,)
         return AnchorRequest(
             **self._common(), fractions=fractions, steps=self.steps, max_bytes=self.max_bytes
@@ -152,12 +157,23 @@ class AnchorsBody(_PromptFields):
 
 
 class StreamBody(_PromptFields):
-    """A payload after each of several shares of the steps."""
+    """A payload, or a chain of them, after each of several shares of the steps."""
 
-    model_config = ConfigDict(title="StreamRequest", json_schema_extra=_PROMPT_OR_MESSAGES)
+    model_config = ConfigDict(
+        title="StreamRequest",
+        json_schema_extra=_PROMPT_OR_MESSAGES | {"not": {"required": ["fractions", "steps"]}},
+    )
 
     fractions: Annotated[list[Share], Field(min_length=1)] | None = _optional(
         description=f"Shares of the steps, in any order; {', '.join(map(str, STREAM_FRACTIONS))} by default."
+    )
+
+    steps: Annotated[int, Field(ge=1), WHOLE] | None = _optional(
+        description="Steps to run, instead of shares."
+    )
+    max_bytes: Annotated[int, Field(ge=MIN_PAYLOAD_BYTES, le=MAX_PAYLOAD_BYTES), WHOLE] | None = _optional(
+        description="Of each payload: what does not fit follows in further ones that add to it, the anchors "
+        f"that help most first. With select {EDGE_AWARE} only."
     )
 
     @model_validator(mode="after")
@@ -167,7 +183,17 @@ class StreamBody(_PromptFields):
 
     def to_request(self) -> AnchorRequest:
         """The validated request; raises ValueError for fields that exclude one another."""
-        return AnchorRequest(**self._common(), fractions=tuple(self.fractions or STREAM_FRACTIONS))
+        if self.fractions is not None and self.steps is not None:
+            raise ValueError("expected either fractions or steps, found both")
+        _check_budget(self.max_bytes, self.select)
+        fractions = () if self.steps is not None else tuple(self.fractions or STREAM_FRACTIONS)
+        return AnchorRequest(
+            **self._common(),
+            fractions=fractions,
+            steps=self.steps,
+            max_bytes=self.max_bytes,
+            chain=self.max_bytes is not None,
+        )
 
 
 class TraceBody(_StrictModel):
@@ -242,18 +268,19 @@ def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
         fields["codec"]["enum"] = list(info.codecs)
         fields["deadline"]["maximum"] = info.limits.deadline
         fields["messages"]["maxItems"] = info.limits.messages
-    anchors = bodies["AnchorsBody"]
-    anchors["properties"]["steps"]["maximum"] = info.total_steps
+        fields["steps"]["maximum"] = info.total_steps
     bodies["StreamBody"]["properties"]["fractions"]["maxItems"] = info.limits.payloads
-    if info.budget:
-        others = [how for how in info.selections if how != EDGE_AWARE]
-        clash = {"required": ["max_bytes", "select"], "properties": {"select": {"enum": others}}}
-        if info.selections[0] != EDGE_AWARE:  # then leaving it out clashes as well
-            clash = {
-                "required": ["max_bytes"],
-                "not": {"required": ["select"], "properties": {"select": {"const": EDGE_AWARE}}},
-            }
-        anchors["not"] = {"anyOf": [anchors["not"], clash]}
-    else:
-        del anchors["properties"]["max_bytes"]
+    others = [how for how in info.selections if how != EDGE_AWARE]
+    clash: dict[str, Any] = {"required": ["max_bytes", "select"], "properties": {"select": {"enum": others}}}
+    if info.selections[0] != EDGE_AWARE:  # then leaving it out clashes as well
+        clash = {
+            "required": ["max_bytes"],
+            "not": {"required": ["select"], "properties": {"select": {"const": EDGE_AWARE}}},
+        }
+    for name in ("AnchorsBody", "StreamBody"):
+        body = bodies[name]
+        if info.budget:
+            body["not"] = {"anyOf": [body["not"], clash]}
+        else:
+            del body["properties"]["max_bytes"]
     return schema

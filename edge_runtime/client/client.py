@@ -43,10 +43,11 @@ BACKOFF_SECONDS = 0.25
 
 
 class ReceivedPayload(NamedTuple):
-    """Bytes of one payload; `delta` where it adds to the payload before it."""
+    """Bytes of one payload; `delta` where it adds to the payload before it, `last` where none follows."""
 
     data: bytes
     delta: bool
+    last: bool = True
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,8 @@ def _body(prompt: str, fields: Mapping[str, Any]) -> bytes:
 
 def _received_payload(data: bytes) -> ReceivedPayload:
     fields = json_object(data)
-    text, delta = fields.get("payload"), fields.get("delta")
-    if not isinstance(text, str) or not isinstance(delta, bool):
+    text, delta, last = fields.get("payload"), fields.get("delta"), fields.get("last", False)
+    if not isinstance(text, str) or not isinstance(delta, bool) or not isinstance(last, bool):
         raise ValueError("expected a payload in an event")
     try:
         payload = base64.b64decode(text, validate=True)
@@ -225,4 +226,4 @@ def _received_payload(data: bytes) -> ReceivedPayload:
         raise ValueError("expected base64") from error
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise ValueError("expected a smaller payload")
-    return ReceivedPayload(payload, delta)
+    return ReceivedPayload(payload, delta, last)

@@ -166,6 +166,48 @@ def test_a_stream_sends_payloads_as_steps_go_on(client: Client, pipeline: Pipeli
         base = Base(bytes_, anchors)
 
 
+@pytest.mark.parametrize(("codec", "most"), [("compact", MIN_PAYLOAD_BYTES), ("predictive", 45)])
+def test_a_stream_with_a_budget_is_a_chain_of_payloads_from_one_run(
+    client: Client, pipeline: Pipeline, codec: str, most: int
+) -> None:
+    fields = {"prompt": PROMPT, "steps": 16, "codec": codec, "max_bytes": most}
+    reply = client.ask("POST", "/v1/anchors/stream", fields)
+    *payloads, (last, _) = events(reply.body)
+    assert (reply.status, last, len(payloads) > 1) == (200, "done", True)
+    assert [data["delta"] for _, data in payloads] == [False] + [True] * (len(payloads) - 1)
+    assert [data["last"] for _, data in payloads] == [False] * (len(payloads) - 1) + [True]
+    assert {data["step"] for _, data in payloads} == {16}
+    base: Base | None = None
+    for _, data in payloads:
+        bytes_ = base64.b64decode(data["payload"])
+        assert len(bytes_) <= most
+        shared = predictive(pipeline, base)
+        if codec == "compact":
+            shared = Shared(pipeline.form.contract, pipeline.form.ids(PROMPT), base=base)
+        base = Base(bytes_, decode(bytes_, shared))
+        assert len(base.anchors) == data["anchors"]
+    assert base is not None
+    (whole,) = pipeline.make([PROMPT], replace(PLAN, steps=16))
+    assert whole.anchors.by_position.items() <= base.anchors.by_position.items()
+
+
+def test_a_chain_goes_on_through_the_steps_of_a_stream(client: Client, pipeline: Pipeline) -> None:
+    fields = {"prompt": PROMPT, "fractions": [0.5, 1.0], "max_bytes": 40}
+    *payloads, _ = events(client.ask("POST", "/v1/anchors/stream", fields).body)
+    assert {data["step"] for _, data in payloads} == {8, 16}
+    base: Base | None = None
+    for _, data in payloads:
+        bytes_ = base64.b64decode(data["payload"])
+        assert len(bytes_) <= 40
+        shared = Shared(
+            pipeline.form.contract, pipeline.form.ids(PROMPT), base=base if data["delta"] else None
+        )
+        base = Base(bytes_, decode(bytes_, shared))
+    assert base is not None
+    (whole,) = pipeline.make([PROMPT], replace(PLAN, steps=16))
+    assert whole.anchors.by_position.items() <= base.anchors.by_position.items()
+
+
 def test_the_contract_of_the_service(client: Client, pipeline: Pipeline) -> None:
     info = client.ask("GET", "/v1/contract").json
     assert info["identity"] == pipeline.form.contract.identity

@@ -71,8 +71,8 @@ class FakeHandle:
         return self.streams[-1]
 
 
-def ready(step: int, last: bool = False) -> ServedPayload:
-    return ServedPayload(b"%d" % step, 1, None, step, 4, 8, delta=False, last=last)
+def ready(step: int, last: bool = False, more: bool = False) -> ServedPayload:
+    return ServedPayload(b"%d" % step, 1, None, step, 4, 8, delta=False, last=last, more=more)
 
 
 def ask(handle: FakeHandle, deadline: float = 30.0) -> list[bytes]:
@@ -106,6 +106,14 @@ def test_what_was_sent_before_an_engine_died_is_not_sent_again() -> None:
     assert ask(handle) == [b"1", b"2", b"4"]
     # What the second engine sends may not add to what the first has sent, which may differ in a bit.
     assert [request.self_contained for request in handle.requests] == [False, True, True, True]
+
+
+def test_a_chain_that_an_engine_did_not_end_is_sent_again_from_its_first_payload() -> None:
+    died = ray.exceptions.ActorUnavailableError("gone", None)
+    chain = [ready(2, more=True), ready(2, last=True)]
+    handle = FakeHandle([ready(1, more=True), ready(1), ready(2, more=True), died], [ready(1), *chain])
+    assert ask(handle) == [b"1", b"1", b"2", b"2", b"2"]
+    assert [request.self_contained for request in handle.requests] == [False, True]
 
 
 def test_refusals_and_faults_of_an_engine_keep_their_kind() -> None:

@@ -16,7 +16,8 @@ help:
 	@echo "                           and the tests that depend on transformers on 4.57 and 5"
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
-	@echo "make results               every table and figure of the paper with its controls (about an hour)"
+	@echo "make results               every table and figure of the paper with its controls, of a shipped pair"
+	@echo "                           (MODEL=tiny, about an hour; MODEL=testbed needs WordNet 3.0, and takes hours)"
 	@echo "make arm                   the device's side on emulated ARM processors"
 	@echo "make train                 train the pair from scratch (hours on 2 cores; resumes)"
 	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"
@@ -53,8 +54,9 @@ real: $(VENV)/experiments.stamp
 evaluate: $(VENV)/experiments.stamp
 	$(RUN) -m cloud_anchor.suite.evaluate
 
-results: $(VENV)/experiments.stamp
-	$(RUN) -m cloud_anchor.suite --model tiny --edge tiny-qwen -o results/shipped
+# results/shipped is the tiny pair's; another pair has a folder of its name.
+results: $(VENV)/experiments.stamp $(if $(filter testbed,$(MODEL)),$(VENV)/testbed.stamp)
+	$(RUN) -m cloud_anchor.suite --model $(or $(MODEL),tiny) -o results/$(or $(filter-out tiny,$(MODEL)),shipped)
 
 arm: $(VENV)/dev.stamp
 	$(RUN) -m tests.arm

@@ -175,9 +175,11 @@ def _add(
     return group
 
 
-def add_model(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds the options of `Pipeline.open`; returns their group."""
-    return _add(parser, "model", MODEL, None)
+def add_model(
+    parser: argparse.ArgumentParser, only: Collection[str] | None = None
+) -> argparse._ArgumentGroup:
+    """Adds the options of `Pipeline.open`; returns their group. only: their names, as attributes."""
+    return _add(parser, "model", MODEL, only)
 
 
 def add_sampling(parser: argparse.ArgumentParser, only: Collection[str] | None = None) -> None:

@@ -27,6 +27,7 @@ from cloud_anchor import options
 from cloud_anchor.errors import RequestError
 from cloud_anchor.shipped import PAIRS, world_of
 from cloud_anchor.suite import compare, published, recorded_tables, traces
+from cloud_anchor.suite.asking import add_data, sources
 from cloud_anchor.suite.loading import Wanted, about_models, fingerprint, open_lab
 from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.protocol import DEFAULT_SUBSET, OWN, PAPER, PAPER_STEPS, PROTOCOLS, protocol
@@ -119,13 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--four-bit", action="store_true", help="load the Thinker with 4-bit weights (CUDA, bitsandbytes)"
     )
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        metavar="SOURCE",
-        help="tiny, testbed, testbed:KIND, or gsm8k, mmlu, arc, humaneval, each with "
-        "=FILE.jsonl or from the `datasets` package (default: the shipped pair's own questions)",
-    )
+    add_data(parser)
     parser.add_argument(
         "--protocol",
         choices=PROTOCOLS,
@@ -160,7 +155,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.subset is not None and args.subset < 1:
         raise RequestError(f"--subset: expected at least 1, found {args.subset}")
     pair = world_of(args.model)  # of another model than a shipped one: tiny
-    args.data = args.data or [pair]
+    args.data = sources(args)
     args.edge = args.edge or [PAIRS[pair].bundle.name]
     sets = protocol(args.protocol, args.data, args.subset, args.seed)
     items = sets.items

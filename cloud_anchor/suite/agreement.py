@@ -15,7 +15,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -28,9 +27,9 @@ from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, step
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE, Selection, select
-from cloud_anchor.tiny.tasks import held_out_problems
+from cloud_anchor.shipped import bundle_of
+from cloud_anchor.suite.asking import add_pair, add_questions, questions
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.ort_engine import OrtEngine
 from payload import Shared, encode
@@ -94,24 +93,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="How often the device writes what the cloud meant, by guard and variant of the bundle.",
         epilog="example: python -m cloud_anchor.suite.agreement --prompts 200 --threshold 0.5",
     )
-    parser.add_argument("--prompts", type=int, default=200, help="held-out problems (default 200)")
+    add_pair(parser)
+    add_questions(parser, 200)
     options.add_sampling(parser, only=("fraction",))
     options.add_selection(parser, only=("threshold",))
     parser.set_defaults(threshold=0.0)
-    parser.add_argument("--edge", type=Path, default=SHIPPED, help="bundle (default: the shipped one)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     return run_command("agreement", lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
-    pipeline = Pipeline.open("tiny", edge=args.edge)
+    prompts = [item.prompt for item in questions(args)]
+    bundle = Bundle.open(bundle_of(args.model, args.edge))
+    pipeline = Pipeline.open(args.model, edge=bundle.path)
     pipeline.require_one_vocabulary("agreement")
     plan = pipeline.plan()
     steps = steps_for(args.fraction, plan.total_steps)
     config = commit_in_parallel(replace(plan, steps=steps))
-    prompts = [problem.prompt for problem in held_out_problems(args.prompts)]
-    rows = measure(pipeline, Bundle.open(args.edge), prompts, config, args.threshold)
+    rows = measure(pipeline, bundle, prompts, config, args.threshold)
     if args.json:
         print(json.dumps([asdict(row) for row in rows]))
         return 0

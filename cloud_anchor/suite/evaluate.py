@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -18,8 +19,9 @@ from rich.progress import track
 from rich.table import Table as Shown
 
 from cloud_anchor.errors import CloudError
-from cloud_anchor.shipped import bundle_of, world_of
-from cloud_anchor.suite.items import load_items
+from cloud_anchor.shipped import bundle_of
+from cloud_anchor.suite.asking import add_pair, add_questions, questions
+from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.loading import Wanted, about_models, open_lab
 from cloud_anchor.suite.phases import PHASES, About
 from cloud_anchor.suite.runner import measure
@@ -43,10 +45,9 @@ def shown(table: Table) -> Shown:
     return found
 
 
-def evaluate(model: str, edge: str, data: str, prompts: int, seed: int) -> tuple[list[Table], Answers]:
+def evaluate(model: str, edge: str, items: Sequence[Item], seed: int) -> tuple[list[Table], Answers]:
     """The tables of the phase, and the answers that they summarise."""
     wanted = Wanted(model, [edge], None, False, None, None, seed, "cpu", None)
-    items = load_items([data], prompts, seed)
     with tempfile.TemporaryDirectory() as folder:
         lab = open_lab(wanted, Path(folder))
         store = Store(Path(folder), {})
@@ -57,7 +58,7 @@ def evaluate(model: str, edge: str, data: str, prompts: int, seed: int) -> tuple
         about = About.from_json(about_models(lab, wanted))
     failed = [record["error"] for record in records if "error" in record]
     if failed:
-        raise CloudError(f"{len(failed)} of {prompts} prompts failed; the first: {failed[0]}")
+        raise CloudError(f"{len(failed)} of {len(items)} prompts failed; the first: {failed[0]}")
     return PHASE.tables(records, about), Answers.of(records)
 
 
@@ -67,27 +68,16 @@ def main(argv: list[str] | None = None) -> int:
         description="Measure a pair on held-out problems, with controls and 95% intervals.",
         epilog="example: python -m cloud_anchor.suite.evaluate --prompts 200 --json results/tiny.jsonl",
     )
-    parser.add_argument(
-        "--prompts", type=int, default=200, help="held-out problems, families in turn (default 200)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="which problems")
-    parser.add_argument("--model", default="tiny", help="tiny, testbed, or a checkpoint (default: tiny)")
-    parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
-    parser.add_argument(
-        "--data",
-        metavar="SOURCE",
-        help="see python -m cloud_anchor.suite (default: the pair's own)",
-    )
+    add_pair(parser)
+    add_questions(parser, 200)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write one line of JSON per answer")
     args = parser.parse_args(argv)
-    if args.prompts < 1:
-        parser.error(f"--prompts: expected at least 1, found {args.prompts}")
     return run_command("evaluate", lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
-    edge, data = str(bundle_of(args.model, args.edge)), args.data or world_of(args.model)
-    tables, answers = evaluate(args.model, edge, data, args.prompts, args.seed)
+    items = questions(args)
+    tables, answers = evaluate(args.model, str(bundle_of(args.model, args.edge)), items, args.seed)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text("".join(json.dumps(row) + "\n" for row in answers.rows))

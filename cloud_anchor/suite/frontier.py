@@ -32,9 +32,10 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, PAPER, Selection, select
-from cloud_anchor.shipped import bundle_of, world_of
+from cloud_anchor.shipped import bundle_of
+from cloud_anchor.suite.asking import add_pair, add_questions, questions, sources
 from cloud_anchor.suite.conditions import parallel_plan
-from cloud_anchor.suite.items import Item, load_items
+from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.store import Record, Store
 from edge_runtime.decode.forced import FillStats
@@ -357,15 +358,8 @@ def main(argv: list[str] | None = None) -> int:
         epilog="example: python -m cloud_anchor.suite.frontier -o results/frontier --prompts 200",
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FOLDER", help="results, resumable")
-    parser.add_argument("--prompts", "--subset", type=int, default=200, metavar="N", help="how many (200)")
-    parser.add_argument("--seed", type=int, default=0, help="which problems")
-    parser.add_argument("--model", default="tiny", help="tiny, testbed, or a checkpoint (default: tiny)")
-    parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
-    parser.add_argument(
-        "--data",
-        metavar="SOURCE",
-        help="see python -m cloud_anchor.suite (default: the pair's own)",
-    )
+    add_pair(parser)
+    add_questions(parser, 200, ("--prompts", "--subset"))
     parser.add_argument("--variant", help="of the bundle (default: its own)")
     parser.add_argument(
         "--rank-tolerance",
@@ -379,21 +373,18 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--threads", type=int, help="of the edge model")
     args = parser.parse_args(argv)
-    if args.prompts < 1:
-        parser.error(f"--prompts: expected at least 1, found {args.prompts}")
     return run_command("frontier", lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
-    data, place = args.data or world_of(args.model), bundle_of(args.model, args.edge)
-    edge = EdgeRuntime.open(place, args.variant, threads=args.threads)
+    problems, data = questions(args), " ".join(sources(args))
+    edge = EdgeRuntime.open(bundle_of(args.model, args.edge), args.variant, threads=args.threads)
     pipeline = Pipeline.open(args.model, edge=edge, device="cpu")
     pipeline.require_one_vocabulary("frontier")
     bench = FrontierBench(pipeline, edge, args.rank_tolerance)
     settings = {"model": args.model, "seed": args.seed, "guard": args.rank_tolerance}
     settings |= {"data": data} if data != "tiny" else {}
     store = Store(args.out, settings | {"ranking": bench.fingerprint})
-    problems = load_items([data], args.prompts, args.seed)
     left = args.prompts - len(store.records(PHASE))
     for _ in track(
         measure_all(bench, problems, store), "prompts", max(0, left), console=Console(stderr=True)

@@ -25,7 +25,8 @@ from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, DenoiseConfig, comm
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Span
 from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.suite.items import Item, load_items
+from cloud_anchor.suite.asking import add_questions, questions
+from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.lab import Lab
 from cloud_anchor.suite.loading import Wanted, fingerprint, open_lab
@@ -156,14 +157,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="resumable")
     parser.add_argument("--model", required=True, help="diffusion checkpoint: a folder or `tiny`")
     parser.add_argument("--edge", required=True, help="edge model: a bundle, or a checkpoint to convert")
-    parser.add_argument("--data", default="testbed", help="source of the questions (default: testbed)")
-    parser.add_argument("--prompts", type=int, default=140, metavar="N", help="how many (140)")
-    parser.add_argument("--seed", type=int, default=0, help="which questions")
+    add_questions(parser, 140, data="testbed")
     parser.add_argument("--threads", type=int, help="of the edge model")
     parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
     args = parser.parse_args(argv)
-    if args.prompts < 1:
-        parser.error(f"--prompts: expected at least 1, found {args.prompts}")
     return run_command(
         "hardness",
         lambda: _run(args),
@@ -172,10 +169,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    items = load_items([args.data], args.prompts, args.seed)
+    items = questions(args)
     wanted = Wanted(args.model, [args.edge], None, False, None, None, args.seed, "cpu", args.threads)
     lab = open_lab(wanted, args.output / "bundles")
-    store = Store(args.output, {"data": args.data, "seed": args.seed, "weights": fingerprint(lab, wanted)})
+    settings = {"data": " ".join(args.data), "seed": args.seed, "weights": fingerprint(lab, wanted)}
+    store = Store(args.output, settings)
     done = store.records(PHASE)
     left = [item for item in items if item.id not in done]
     groups = [left[begin : begin + BATCH] for begin in range(0, len(left), BATCH)]

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
+from cloud_anchor import options
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.model.checkpoint import find_checkpoint, load_model
 from cloud_anchor.model.prompt_form import prompt_form
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import commit_in_parallel, steps_for
 from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.tiny.tasks import held_out_problems
+from cloud_anchor.suite.asking import add_questions, questions
 from payload.cli import run_command
 from payload.progress import Bars, Progress
 
@@ -96,10 +97,11 @@ def compare_formats(
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m cloud_anchor.suite.number_formats",
-        description="What is committed in bfloat16 and in float32, on held-out prompts of the shipped pair.",
+        description="What is committed in bfloat16 and in float32, on held-out questions.",
         epilog="example: python -m cloud_anchor.suite.number_formats --prompts 100",
     )
-    parser.add_argument("--prompts", type=int, default=100, help="held-out problems (default 100)")
+    options.add_model(parser, only=("model",))
+    add_questions(parser, 100)
     parser.add_argument("--dtype", default="bfloat16", help="bfloat16 (default), float16")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
@@ -107,8 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    prompts = [problem.prompt for problem in held_out_problems(args.prompts)]
-    rows = compare_formats("tiny", prompts, args.dtype)
+    prompts = [item.prompt for item in questions(args)]
+    rows = compare_formats(args.model, prompts, args.dtype)
     if args.json:
         print(json.dumps([asdict(row) for row in rows]))
         return 0

@@ -31,10 +31,11 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, Selection, select
-from cloud_anchor.shipped import bundle_of, world_of
+from cloud_anchor.shipped import bundle_of
+from cloud_anchor.suite.asking import add_pair, add_questions, questions, sources
 from cloud_anchor.suite.conditions import plan
 from cloud_anchor.suite.equal_bytes import Budget, EqualBytes
-from cloud_anchor.suite.items import Item, load_items
+from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.judge import is_right
 from cloud_anchor.suite.length_tables import (
     AWARE,
@@ -329,14 +330,8 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FOLDER", help="results, resumable")
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        metavar="SOURCE",
-        help="in turn: see python -m cloud_anchor.suite (default: the shipped pair's own questions)",
-    )
-    parser.add_argument("--prompts", type=int, default=200, metavar="N", help="how many (200)")
-    parser.add_argument("--seed", type=int, default=0, help="which prompts")
+    add_pair(parser)
+    add_questions(parser, 200)
     after = parser.add_mutually_exclusive_group()
     after.add_argument(
         "--fractions", nargs="+", type=float, metavar="F", help="after which shares of the steps, instead"
@@ -362,14 +357,10 @@ def main(argv: list[str] | None = None) -> int:
         metavar="RULE",
         help="one of the rules: its edge-aware payload beside controls of as many bytes, by length",
     )
-    parser.add_argument("--model", default="tiny", help="tiny, testbed, or a checkpoint (default: tiny)")
-    parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
     parser.add_argument("--dtype", help="of the diffusion model: float32, bfloat16 (default: float32)")
     parser.add_argument("--variant", help="of the bundle (default: its own)")
     parser.add_argument("--threads", type=int, help="of the edge model")
     args = parser.parse_args(argv)
-    if args.prompts < 1:
-        parser.error(f"--prompts: expected at least 1, found {args.prompts}")
     if min(args.passes) < 1:
         parser.error(f"--passes: expected at least 1, found {min(args.passes)}")
     if args.controls and args.controls not in args.rules:
@@ -385,8 +376,7 @@ def _run(args: argparse.Namespace) -> int:
     for rule in args.rules:
         rule_config(rule, DenoiseConfig())  # a wrong one fails before a model is loaded
     place = bundle_of(args.model, args.edge)
-    args.data = args.data or [world_of(args.model)]
-    items = load_items(args.data, args.prompts, args.seed)
+    args.data, items = sources(args), questions(args)
     edge = EdgeRuntime.open(place, args.variant, threads=args.threads)
     pipeline = Pipeline.open(args.model, edge=edge, device="cpu", dtype=args.dtype)
     pipeline.require_one_vocabulary("passes")

@@ -33,7 +33,8 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
-from cloud_anchor.tiny.tasks import held_out_problems
+from cloud_anchor.suite.asking import add_data, sources
+from cloud_anchor.suite.items import load_items
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.engine.ort_engine import OrtEngine
@@ -378,10 +379,10 @@ def open_guide(edge: str, checkpoint: str | None, model: DreamModel, threads: in
     return EngineScorer(OrtEngine.open(bundle, threads=threads), bundle.contract.eos_ids)
 
 
-def held_out_prompts(source: str, model: DreamModel, count: int) -> list[list[int]]:
-    """Questions that the tiny model was not trained on, as it is asked them."""
+def held_out_prompts(source: str, model: DreamModel, data: list[str], count: int) -> list[list[int]]:
+    """Questions that the model of this name was not trained on, as it is asked them."""
     form = prompt_form(model, find_checkpoint(source), None)
-    return [form.ids(problem.prompt) for problem in held_out_problems(count)]
+    return [form.ids(item.prompt) for item in load_items(data, count, 0)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -413,8 +414,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--held-out",
         action="store_true",
-        help="the tiny model's held-out questions as prompts, instead of random ids: answers that end",
+        help="held-out questions (--data) as prompts, instead of random ids: answers that end",
     )
+    add_data(parser)
     parser.add_argument("--compile", action="store_true", help="also with torch.compile")
     parser.add_argument(
         "--prefix-every",
@@ -446,7 +448,7 @@ def _run(args: argparse.Namespace) -> int:
     model = random_model(device=args.device) if args.random_7b else load_model(args.model, device=args.device)
     count = args.prompts or max(args.batch)
     if args.held_out:
-        prompts = held_out_prompts(args.model, model, count)
+        prompts = held_out_prompts(args.model, model, sources(args), count)
     else:
         prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
     rows = compare(

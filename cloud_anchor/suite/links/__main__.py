@@ -23,9 +23,9 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.serve.background import background_service
 from cloud_anchor.serve.local_backend import LocalBackend
 from cloud_anchor.serve.settings import Limits
+from cloud_anchor.shipped import bundle_of
+from cloud_anchor.suite.asking import add_pair, add_questions, questions
 from cloud_anchor.suite.links.link import LINKS, link_to
-from cloud_anchor.tiny.tasks import held_out_problems
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.client.client import Client
 from edge_runtime.decode.forced import Token
 from edge_runtime.decode.refine import Retract
@@ -89,10 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example:\n  python -m cloud_anchor.suite.links --prompts 20 --links satellite,LTE",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--prompts", type=int, default=20, help="number of held-out prompts (default 20)")
+    add_pair(parser)
+    add_questions(parser, 20)
     parser.add_argument("--links", default=",".join(LINKS), help=f"default: {','.join(LINKS)}")
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--edge", type=Path, default=SHIPPED)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write one line of JSON per response")
     args = parser.parse_args(argv)
     names = args.links.split(",")
@@ -102,9 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, names: Sequence[str]) -> int:
-    pipeline = Pipeline.open(args.model, edge=args.edge)
-    edge = EdgeRuntime.open(args.edge)
-    problems = held_out_problems(args.prompts)
+    problems, place = questions(args), bundle_of(args.model, args.edge)
+    pipeline = Pipeline.open(args.model, edge=place)
+    edge = EdgeRuntime.open(place)
     limits = Limits(batch=4, queue=4, deadline=TIMEOUT, body_seconds=30, header_seconds=30)
     backend = LocalBackend(pipeline, pipeline.plan(), limits)
     lines, differ = [], 0

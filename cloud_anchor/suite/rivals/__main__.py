@@ -24,7 +24,9 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.guide import Span
-from cloud_anchor.suite.items import Item, load_items
+from cloud_anchor.shipped import bundle_of
+from cloud_anchor.suite.asking import add_pair, add_questions, questions, sources
+from cloud_anchor.suite.items import Item
 from cloud_anchor.suite.links.conversation import Speeds
 from cloud_anchor.suite.links.networks import LOSSES, NETWORKS
 from cloud_anchor.suite.loading import parameters
@@ -33,7 +35,7 @@ from cloud_anchor.suite.rivals.methods import Exchange, MethodBench, MethodOptio
 from cloud_anchor.suite.rivals.rivals_report import markdown, plot_race, without_curves
 from cloud_anchor.suite.rivals.standings import Race, compared, race
 from cloud_anchor.suite.store import Record, Store
-from edge_runtime.bundle.lookup import SHIPPED, find_bundles
+from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.speculate import chunk_costs
 from edge_runtime.runtime import EdgeRuntime
 from payload.cli import run_command
@@ -68,17 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="results, resumable"
     )
-    parser.add_argument(
-        "--model", default="tiny", help="diffusion model: tiny, a folder, or a hub name (tiny)"
-    )
-    parser.add_argument(
-        "--edge", default=SHIPPED.name, help=f"edge bundle, a name or a folder ({SHIPPED.name})"
-    )
-    parser.add_argument(
-        "--data", nargs="+", default=["tiny"], metavar="SOURCE", help="as of cloud_anchor.suite"
-    )
-    parser.add_argument("--subset", type=int, default=40, metavar="N", help="questions in all (40)")
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of questions and of the losses")
+    add_pair(parser)
+    add_questions(parser, 40, ("--subset", "--prompts"))
     parser.add_argument("--links", default=",".join(NETWORKS), help="these only, separated by commas")
     parser.add_argument(
         "--losses", nargs="+", type=float, default=list(LOSSES), metavar="SHARE", help="(0 0.05 0.1)"
@@ -123,16 +116,16 @@ def _run(args: argparse.Namespace) -> int:
     _check(args, names)
     shots = tuple(sorted(set(args.shots)))
     options = MethodOptions(finish=args.finish, shots=shots, refine=shots)
-    items = load_items(args.data, args.subset, args.seed)
-    folder = find_bundles("", args.edge)[0]
-    edge = EdgeRuntime.open(folder, threads=args.threads)
+    data, items = sources(args), questions(args)
+    folder = bundle_of(args.model, args.edge)
+    edge = EdgeRuntime.open(find_bundles("", str(folder))[0], threads=args.threads)
     pipeline = Pipeline.open(args.model, edge=edge)
     pipeline.require_one_vocabulary("rivals")
     bench = MethodBench(pipeline, edge, options)
     if shots[-1] > bench.plan.total_steps:
         raise RequestError(f"--shots: expected at most {bench.plan.total_steps} passes, found {shots[-1]}")
     ranking = edge.bundle.manifest.fingerprint(edge.bundle.variant_name).hex()
-    settings = {"model": args.model, "data": args.data, "seed": args.seed, "options": asdict(options)}
+    settings = {"model": args.model, "data": data, "seed": args.seed, "options": asdict(options)}
     store = Store(args.output, settings | {"ranking": ranking})
     left = sum(item.id not in store.records(PHASE) for item in items)
     for _ in track(_measure(bench, items, store), "questions", left, console=Console(stderr=True)):
@@ -152,8 +145,8 @@ def _run(args: argparse.Namespace) -> int:
     reference = shot(shots[-1])
     report: dict[str, Any] = {
         "model": args.model,
-        "edge": args.edge,
-        "data": args.data,
+        "edge": str(args.edge or folder.name),
+        "data": data,
         "questions": len(items),
         "seed": args.seed,
         "options": asdict(options),
@@ -181,8 +174,8 @@ def _check(args: argparse.Namespace, names: Sequence[str]) -> None:
     """Raises RequestError for what the parser cannot know, before a model is loaded."""
     if unknown := [name for name in names if name not in NETWORKS]:
         raise RequestError(f"--links: expected some of {', '.join(NETWORKS)}, found {', '.join(unknown)}")
-    if min(args.subset, args.repeats, *args.shots) < 1:
-        raise RequestError("--subset, --repeats, --shots: expected at least 1, found less")
+    if min(args.repeats, *args.shots) < 1:
+        raise RequestError("--repeats, --shots: expected at least 1, found less")
     if not all(0 <= loss < 1 for loss in args.losses):
         raise RequestError(f"--losses: expected shares from 0, below 1, found {args.losses}")
     if args.plot_loss is not None and args.plot_loss not in args.losses:

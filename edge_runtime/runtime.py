@@ -228,6 +228,17 @@ class EdgeRuntime:
         """Ids of a user's prompt in the chat template, up to where the answer begins."""
         return self.bundle.tokenizer.encode(self.bundle.template.render_prompt(prompt))
 
+    def question_context(self, predictive: bool = True) -> Shared:
+        """What both sides of a question frame hold (see `payload.frames.encode_question`).
+
+        predictive: with the model behind the chat template's opening, to write or read its text predictively.
+        Its passes use the runtime's engine with float32 activations: one frame at a time.
+        """
+        bundle = self.bundle
+        opening = bundle.tokenizer.encode(bundle.template.before_question)
+        predictor = self.predictive_model.predictor(opening) if predictive else None
+        return Shared(bundle.contract, tokens=bundle.tokenizer, predictor=predictor)
+
     def read(self, data: bytes, prompt: str | None = None) -> FillRequest:
         """Decodes a payload.
 

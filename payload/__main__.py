@@ -1,4 +1,4 @@
-"""`python -m payload`: inspect a payload, or benchmark the codecs."""
+"""`python -m payload`: inspect a payload or a frame, or benchmark the codecs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module, text in (
-        ("inspect", inspect, "header, optional fields and anchors of a payload"),
+        ("inspect", inspect, "header, optional fields and anchors of a payload or a frame"),
         ("bench", codec_bench, "bytes per codec on published runs"),
     ):
         sub = commands.add_parser(

@@ -82,6 +82,13 @@ class ChatTemplate:
         """Text of a single question: the default system message, the user's text, the answer's opening."""
         return self.render([{"role": "user", "content": user_text}])
 
+    @property
+    def before_question(self) -> str:
+        """Text before the user's in `render_prompt`: what a model reads before it predicts a question."""
+        if self.default_system is None:
+            return self.user[0]
+        return "".join((self.system[0], self.default_system, self.system[1], self.user[0]))
+
 
 def _field(data: Mapping[str, Any], name: str) -> Any:
     if name not in data:

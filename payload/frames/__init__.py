@@ -19,8 +19,10 @@ from payload.frames.kinds import (
 from payload.frames.question import (
     MAX_QUESTION_FRAME_BYTES,
     Question,
+    QuestionHead,
     decode_question,
     encode_question,
+    peek_question,
 )
 from payload.frames.question_text import MAX_QUESTION_BYTES
 from payload.frames.reply import (
@@ -41,6 +43,7 @@ __all__ = [
     "FrameHead",
     "FrameKind",
     "Question",
+    "QuestionHead",
     "Refusal",
     "RefusalCode",
     "answer_room",
@@ -49,4 +52,5 @@ __all__ = [
     "encode_question",
     "encode_reply",
     "peek_frame",
+    "peek_question",
 ]

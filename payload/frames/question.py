@@ -14,7 +14,7 @@ and to the model file or the edge model that its text is coded with. Not respons
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from payload.bytesio import Reader, varint
 from payload.codecs.predictive import TOLERANCE, Predictor
@@ -30,6 +30,7 @@ from payload.errors import (
     MalformedPayloadError,
     OversizedPayloadError,
     PayloadError,
+    UserError,
 )
 from payload.extras import MAX_STEPS
 from payload.frames.kinds import (
@@ -126,7 +127,7 @@ def encode_question(
             that gives the text back.
     tolerance: for codec predictive, see `predictive.encode`.
 
-    Raises PayloadError subclasses where the codec cannot carry the text.
+    Raises PayloadError subclasses where the codec cannot carry the text, and what the predictor raises.
     """
     label = codec.label if isinstance(codec, Codec) else codec
     if label != AUTO and label not in _KIND:
@@ -152,18 +153,96 @@ def encode_question(
     if ids is not None and (
         label == Codec.PREDICTIVE.label or (label == AUTO and shared.predictor is not None)
     ):
-        body, digest = predictive_body(ids, shared.contract, _predictor(shared), tolerance)
-        written.append(seal_question(question, FrameKind.QUESTION_PREDICTIVE, shared, body, digest))
+        try:
+            body, digest = predictive_body(ids, shared.contract, _predictor(shared), tolerance)
+            written.append(seal_question(question, FrameKind.QUESTION_PREDICTIVE, shared, body, digest))
+        except UserError:  # such as a text that is too long for the model
+            if label != AUTO:
+                raise
     return min(written, key=len)
 
 
 def decode_question(data: bytes, shared: Shared) -> Question:
     """The question in a frame; for `shared` see `encode_question`.
 
-    A frame for another contract is refused. Raises the subclass of PayloadError that names the fault.
+    A frame for another contract is refused. Raises the subclass of PayloadError that names the fault, and
+    what the predictor raises.
     """
+    _verify(data, _open(data)[0].kind, shared)
+    head, digest, body = open_question(data)
+    text = body
+    if head.kind is FrameKind.QUESTION_COMPACT:
+        text = read_compact(body, shared.contract, _tokens(shared))
+    elif head.kind is FrameKind.QUESTION_PREDICTIVE:
+        text, found = read_predictive(body, shared.contract, _tokens(shared), _predictor(shared))
+        if found[:DIGEST_BYTES] != digest:
+            raise FingerprintError(
+                other_predictions(
+                    f"expected a text with digest {digest.hex()}, found {found[:DIGEST_BYTES].hex()}"
+                )
+            )
+    return Question(head.id, text_of(text), head.fraction, head.steps, head.room, predictive=head.predictive)
+
+
+@dataclass(frozen=True)
+class QuestionHead:
+    """A question frame without its text; the fields are those of `Question`.
+
+    tag:      2 hex digits: of the contract's identity, for a predictive text of the model fingerprint.
+    verified: whether the check was tested; where it failed, `peek_question` has raised.
+    size, body_bytes: bytes of the frame and of the coded text.
+    """
+
+    kind: FrameKind
+    id: int
+    tag: str
+    fraction: float | None
+    steps: int | None
+    room: int | None
+    predictive: bool
+    verified: bool
+    size: int
+    body_bytes: int
+
+
+def peek_question(data: bytes, shared: Shared | None = None) -> QuestionHead:
+    """The fields of a question frame, without its text.
+
+    The check is tested where `shared` holds what it covers. Raises PayloadError subclasses.
+    """
+    kind = _open(data)[0].kind
+    covered = shared is not None and (
+        kind is not FrameKind.QUESTION_PREDICTIVE or shared.predictor is not None
+    )
+    if shared is not None and covered:
+        _verify(data, kind, shared)
+    return replace(open_question(data)[0], verified=covered)
+
+
+def open_question(data: bytes) -> tuple[QuestionHead, bytes, bytes]:
+    """The head of a question frame, not checked, the byte of its digest or none, and the coded text."""
     head, reader = _open(data)
-    kind = head.kind
+    predictive = head.kind is FrameKind.QUESTION_PREDICTIVE
+    digest = reader.take(DIGEST_BYTES, "digest of the text") if predictive else b""
+    fraction, steps, room = _read_fields(reader, head.flags)
+    body = reader.rest()
+    asked = QuestionHead(
+        kind=head.kind,
+        id=head.id,
+        tag=f"{data[HEAD_BYTES]:02x}",
+        fraction=fraction,
+        steps=steps,
+        room=room,
+        predictive=not head.flags & _COMPACT,
+        verified=False,
+        size=len(data),
+        body_bytes=len(body),
+    )
+    return asked, digest, body
+
+
+def _verify(data: bytes, kind: FrameKind, shared: Shared) -> None:
+    """Raises ContractMismatchError, FingerprintError or ChecksumError."""
     tag, expected_tag = data[HEAD_BYTES], _tag(kind, shared)
     if tag != expected_tag:
         _refuse_tag(kind, tag, expected_tag, shared.contract)
@@ -174,30 +253,6 @@ def decode_question(data: bytes, shared: Shared) -> Question:
             f"checksum: expected {expected:04x}, found {found:04x} in bytes 4-5 of {len(data)}: the bytes "
             f"were changed on their way, or made for another contract than {shared.contract}; send them again"
         )
-    if kind is FrameKind.QUESTION_PREDICTIVE:
-        stated = reader.take(DIGEST_BYTES, "digest of the text")
-        extent = _read_fields(reader, head.flags)
-        text, digest = read_predictive(reader.rest(), shared.contract, _tokens(shared), _predictor(shared))
-        if digest[:DIGEST_BYTES] != stated:
-            raise FingerprintError(
-                other_predictions(
-                    f"expected a text with digest {stated.hex()}, found {digest[:DIGEST_BYTES].hex()}"
-                )
-            )
-    else:
-        extent = _read_fields(reader, head.flags)
-        if kind is FrameKind.QUESTION_COMPACT:
-            text = read_compact(reader.rest(), shared.contract, _tokens(shared))
-        else:
-            text = reader.rest()
-    fraction, steps, room = extent
-    return Question(head.id, text_of(text), fraction, steps, room, predictive=not head.flags & _COMPACT)
-
-
-def question_tag(data: bytes) -> int:
-    """The tag of a question frame, not checked. Raises PayloadError subclasses for what is none."""
-    _open(data)
-    return data[HEAD_BYTES]
 
 
 def _open(data: bytes) -> tuple[FrameHead, Reader]:

@@ -1,7 +1,8 @@
-"""`python -m payload inspect`: header, optional fields and anchors of a payload, as text or JSON.
+"""`python -m payload inspect`: header, fields and anchors of a payload or a frame, as text or JSON.
 
-Responsible for what can be read without a tokenizer: the header always; the anchors where the contract, and
-the prompt ids if needed, are given. Not responsible for template payloads, deltas and codec predictive.
+Responsible for what can be read without a tokenizer: the header always; the anchors of a payload, in a frame
+or not, where the contract, and the prompt ids if needed, are given. Not responsible for template payloads,
+deltas and codec predictive, nor for a question's text, unless it is UTF-8.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ from typing import Any
 from payload.anchors import AnchorSet
 from payload.contract import Contract
 from payload.files import InputError, read_json, read_payload
+from payload.frames import (
+    AnswerFrame,
+    FrameKind,
+    decode_question,
+    decode_reply,
+    peek_frame,
+    peek_question,
+)
 from payload.header import Codec, Header, peek
 from payload.shared import Shared
 from payload.wire import decode
@@ -21,11 +30,12 @@ from payload.wire import decode
 EPILOG = """examples:
   python -m payload inspect payload.bin
   python -m payload inspect payload.bin --contract bundle.json --prompt-ids 785,3974,13876 --json
+  python -m payload inspect frame.bin --contract bundle.json
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the payload; - reads standard input")
+    parser.add_argument("file", help="the payload or frame; - reads standard input")
     parser.add_argument(
         "--contract",
         type=Path,
@@ -51,25 +61,61 @@ def run(args: argparse.Namespace) -> int:
             ) from None
     ids = _ids(args.prompt_ids) if args.prompt_ids else None
     shared = Shared(contract, ids) if contract is not None else None
+    report, inside = _frame(data, shared)
+    if inside is not None:
+        report |= _payload(inside, shared)
+    if args.json:
+        print(json.dumps({key: value for key, value in report.items() if key != "hint"}))
+    else:
+        for key, value in report.items():
+            print(f"{'anchors' if key == 'hint' else key:>14}  {value if value is not None else '-'}")
+    return 0
+
+
+def _frame(data: bytes, shared: Shared | None) -> tuple[dict[str, Any], bytes | None]:
+    """What a frame adds, and the payload inside, if any; of what is no frame, nothing and the bytes."""
+    if not data or data[0] >> 6:
+        return {}, data
+    head = peek_frame(data)
+    report: dict[str, Any] = {"frame": head.kind.label, "request_id": head.id, "frame_bytes": len(data)}
+    if head.kind.is_question:
+        asked = peek_question(data, shared)
+        predictive = asked.kind is FrameKind.QUESTION_PREDICTIVE
+        report |= {
+            "model_tag" if predictive else "contract_tag": asked.tag,
+            "verified": asked.verified,
+            "text_bytes": asked.body_bytes,
+            "fraction": asked.fraction,
+            "steps": asked.steps,
+            "room": asked.room,
+            "predictive": asked.predictive,
+        }
+        if asked.kind is FrameKind.QUESTION_UTF8 and shared is not None:
+            report["text"] = decode_question(data, shared).text
+        return report, None
+    reply = decode_reply(data)
+    if isinstance(reply, AnswerFrame):
+        return report | {"part": reply.part, "last": reply.last}, reply.payload
+    return report | {
+        "refusal": reply.code.name.lower().replace("_", "-"),
+        "retry_after": reply.retry_after,
+        "identity": reply.identity,
+    }, None
+
+
+def _payload(data: bytes, shared: Shared | None) -> dict[str, Any]:
     header = peek(data, shared)
     anchors = None
     readable = header.codec is Codec.COMPACT and header.base_ref is None
-    if shared is not None and readable and (ids is not None or not header.needs_prompt):
+    if shared is not None and readable and (shared.prompt_ids is not None or not header.needs_prompt):
         anchors = decode(data, shared)
     report = _report(header, anchors)
-    if args.json:
-        print(json.dumps(report))
-    else:
-        for key, value in report.items():
-            print(f"{key:>14}  {value if value is not None else '-'}")
-        if anchors is None:
-            option = "--contract" if contract is None else "--prompt-ids" if header.needs_prompt else None
-            if header.codec is Codec.PREDICTIVE:
-                hint = "need the device's model: python -m edge_runtime.fill"
-            else:
-                hint = f"give {option} to list them" if option else "need a tokenizer or a base"
-            print(f"{'anchors':>14}  {hint}")
-    return 0
+    if anchors is None:
+        option = "--contract" if shared is None else "--prompt-ids" if header.needs_prompt else None
+        report["hint"] = f"give {option} to list them" if option else "need a tokenizer or a base"
+        if header.codec is Codec.PREDICTIVE:
+            report["hint"] = "need the device's model: python -m edge_runtime.fill"
+    return report
 
 
 def _ids(text: str) -> list[int]:

@@ -16,11 +16,12 @@ from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, Source, fill, log_prob
 from edge_runtime.engine.fp32_activations import with_fp32_activations
-from edge_runtime.errors import BundleContractError, EngineError, UsageError
+from edge_runtime.errors import BundleContractError, ContextError, EngineError, UsageError
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Shared, encode, peek
 from payload.errors import FingerprintError, PayloadError
+from payload.frames import Question, decode_question, encode_question
 
 PROMPT = "Where does the river end?"
 
@@ -126,6 +127,27 @@ def test_what_went_wrong_is_said_at_the_end_of_the_stream(edge: EdgeRuntime) -> 
         edge.read(bytes(data), PROMPT)
     with pytest.raises(UsageError, match="--prompt"):
         edge.read(payload(edge, some_anchors(edge)))
+
+
+def test_a_question_is_coded_with_the_model_behind_the_templates_opening(edge: EdgeRuntime) -> None:
+    held = edge.question_context()
+    assert held.predictor is not None
+    opening = list(held.predictor.prompt_ids)
+    assert edge.prompt_ids(PROMPT)[: len(opening)] == opening
+    question = Question(7, PROMPT, room=48)
+    for codec in ("predictive", "compact", "auto"):
+        assert decode_question(encode_question(question, held, codec), edge.question_context()) == question
+    without = edge.question_context(predictive=False)
+    assert without.predictor is None
+    assert decode_question(encode_question(question, without), held) == question
+
+
+def test_a_question_past_the_models_context_is_coded_without_it(edge: EdgeRuntime) -> None:
+    held = edge.question_context()
+    long = Question(7, "q" * 2000)
+    assert decode_question(encode_question(long, held), held) == long
+    with pytest.raises(ContextError):
+        encode_question(long, held, "predictive")
 
 
 def test_a_draft_costs_one_pass(edge: EdgeRuntime) -> None:

@@ -1,6 +1,8 @@
-"""Feeds hostile bytes to `decode` and `peek`: nothing but a PayloadError may come out, in bounded time.
+"""Feeds hostile bytes to the readers of payloads or of frames: nothing but a PayloadError may come out, in
+bounded time.
 
     python tests/payload/fuzz_decode.py --executions 10000000
+    python tests/payload/fuzz_decode.py --frames --seconds 3600
     python tests/payload/fuzz_decode.py --atheris -max_total_time=3600      (needs the package atheris)
 
 Half of the inputs are raw; the other half are sealed, with the check made right, so that the codecs behind it
@@ -16,13 +18,25 @@ import random
 import resource
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "vectors")]
 
 from payload import Base, Codec, PayloadError, Shared, decode, peek  # noqa: E402
-from payload.header import seal  # noqa: E402
+from payload.frames import (  # noqa: E402
+    AnswerFrame,
+    FrameKind,
+    Question,
+    decode_question,
+    decode_reply,
+    peek_frame,
+)
+from payload.frames.question import seal_question  # noqa: E402
+from payload.header import crc16, seal  # noqa: E402
 from tests.vectors.toy_vocabulary import ToyTokens, contract  # noqa: E402
 
 TOY = contract()
@@ -69,6 +83,65 @@ def seeds() -> list[bytes]:
     return out
 
 
+class TableModel:
+    """A quick `payload.Predictor`: sixteen rows, by the length of the text."""
+
+    identity = b"t" * 32
+    prompt_ids: Sequence[int] = (1, 2)
+
+    def __init__(self) -> None:
+        rows = np.random.default_rng(1).normal(0, 3, (16, TOY.vocab_size + 1))
+        self._rows = rows - np.logaddexp.reduce(rows, axis=1, keepdims=True)
+
+    def read(self, text: Sequence[int], start: int) -> Iterator[np.ndarray]:
+        return (self._rows[position % 16] for position in range(start, len(text) + 1))
+
+
+ASKED = Shared(TOY, PROMPT, TOKENS, predictor=None)
+MODELLED = Shared(TOY, tokens=TOKENS, predictor=TableModel())
+
+
+def one_frame(data: bytes) -> None:
+    """Run one input as a frame. The first byte says how; anything but a PayloadError escapes."""
+    if not data:
+        return
+    how, data = data[0], data[1:]
+    try:
+        if how & 1:
+            # A question whose check holds: its fields and its text are reached.
+            kind = FrameKind((how >> 1) % 3)
+            frame = bytearray(seal_question(Question(1, "a"), kind, MODELLED, data[1:], data[:1]))
+            flags = how >> 5
+            check = int.from_bytes(frame[4:6], "big") ^ crc16(bytes(frame[:4] + frame[6:]))
+            frame[0] |= flags
+            frame[4:6] = (check ^ crc16(bytes(frame[:4] + frame[6:]))).to_bytes(2, "big")
+            decode_question(bytes(frame), MODELLED)
+        elif how & 2:
+            # A refusal whose check holds.
+            head = bytes([FrameKind.REFUSAL << 3 | how >> 5, 0, 1])
+            decode_reply(head + crc16(head + data).to_bytes(2, "big") + data)
+        elif how & 4:
+            decode_question(data, MODELLED)
+        else:
+            peek_frame(data)
+            reply = decode_reply(data)
+            if isinstance(reply, AnswerFrame):
+                decode(reply.payload, ASKED)
+    except PayloadError:
+        pass
+
+
+def frame_seeds() -> list[bytes]:
+    """Frames of the vectors, as they are and as texts and details to be sealed again."""
+    rows = json.loads((HERE.parent / "vectors" / "frame_vectors.json").read_text())["vectors"]
+    raw = [bytes.fromhex(row["frame"]) for row in rows]
+    out = [bytes([how]) + data for data in raw for how in (0, 4)]
+    for data in raw:
+        out += [bytes([flags << 5 | kind << 1 | 1]) + data[6:] for kind in range(3) for flags in (0, 6)]
+        out.append(bytes([(data[:1] or b"\0")[0] << 5 & 0xE0 | 2]) + data[5:])
+    return out
+
+
 def mutate(luck: random.Random, data: bytes) -> bytes:
     out = bytearray(data)
     for _ in range(luck.choice((1, 1, 1, 2, 4, 8))):
@@ -89,7 +162,14 @@ def mutate(luck: random.Random, data: bytes) -> bytes:
     return bytes(out[:4096])
 
 
-def loop(executions: int, seconds: float, seed: int, keep: Path | None) -> int:
+def loop(
+    executions: int,
+    seconds: float,
+    seed: int,
+    keep: Path | None,
+    one: Callable[[bytes], None] = one,
+    seeds: Callable[[], list[bytes]] = seeds,
+) -> int:
     luck = random.Random(seed)
     pool = seeds()
     one(pool[0])
@@ -132,7 +212,9 @@ def main() -> int:
 
         sys.argv.remove("--atheris")
         atheris.instrument_all()
-        atheris.Setup(sys.argv, one)
+        frames = "--frames" in sys.argv
+        sys.argv = [each for each in sys.argv if each != "--frames"]
+        atheris.Setup(sys.argv, one_frame if frames else one)
         atheris.Fuzz()
         return 0
     parser = argparse.ArgumentParser(
@@ -142,9 +224,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="folder for the slowest input")
+    parser.add_argument("--frames", action="store_true", help="frames in place of payloads")
     args = parser.parse_args()
+    readers = (one_frame, frame_seeds) if args.frames else (one, seeds)
     try:
-        return loop(args.executions, args.seconds, args.seed, args.keep)
+        return loop(args.executions, args.seconds, args.seed, args.keep, *readers)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130

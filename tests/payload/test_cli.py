@@ -11,6 +11,7 @@ import pytest
 
 from payload import AnchorSet, Extras, Shared, encode
 from payload.__main__ import main
+from payload.frames import AnswerFrame, Question, Refusal, RefusalCode, encode_question, encode_reply
 from payload.tools.published_runs import TraceTokenizer
 from tests.vectors.toy_vocabulary import contract
 
@@ -50,6 +51,43 @@ def test_inspect_lists_the_anchors(file: Path, tmp_path: Path, capsys: pytest.Ca
     assert "another prompt" in capsys.readouterr().err
 
 
+def test_inspect_shows_the_frame_around_a_payload(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    framed, bundle = tmp_path / "frame.bin", tmp_path / "bundle.json"
+    framed.write_bytes(encode_reply(AnswerFrame(700, 2, True, file.read_bytes())))
+    bundle.write_text(json.dumps({"contract": TOY.to_json()}))
+    assert main(["inspect", str(framed), "--contract", str(bundle), "--prompt-ids", "1,2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["frame"], report["request_id"], report["part"], report["last"]) == ("answer", 700, 2, True)
+    assert report["frame_bytes"] == report["bytes"] + 3
+    assert report["verified"]
+    assert report["ids"] == [97, 98, 99]
+    assert main(["inspect", str(framed)]) == 0
+    assert "give --contract to list them" in capsys.readouterr().out
+
+
+def test_inspect_shows_a_question_and_a_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, bundle = tmp_path / "frame.bin", tmp_path / "bundle.json"
+    bundle.write_text(json.dumps({"contract": TOY.to_json()}))
+    path.write_bytes(encode_question(Question(7, "Où?", 0.25, room=48), Shared(TOY)))
+    assert main(["inspect", str(path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["frame"] == "question-utf8"
+    assert (report["fraction"], report["steps"], report["room"]) == (0.25, None, 48)
+    assert not report["verified"]
+    assert "text" not in report
+    assert main(["inspect", str(path), "--contract", str(bundle)]) == 0
+    assert "Où?" in capsys.readouterr().out
+    path.write_bytes(encode_reply(Refusal(7, RefusalCode.OVERLOADED, 30)))
+    assert main(["inspect", str(path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["frame"], report["refusal"], report["retry_after"]) == ("refusal", "overloaded", 30)
+    path.write_bytes(bytes([0x38, 0, 0, 0, 0, 0, 0]))
+    assert main(["inspect", str(path)]) == 3
+    assert "kind" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [
@@ -57,6 +95,7 @@ def test_inspect_lists_the_anchors(file: Path, tmp_path: Path, capsys: pytest.Ca
         (b"", 3, "cut short"),
         (b"hello world", 3, "codec: expected 0"),
         (bytes(600_000), 3, "not a payload"),
+        (bytes(9000), 3, "not a frame"),
     ],
 )
 def test_inspect_refuses(

@@ -23,6 +23,15 @@ def test_a_prompt_gets_the_default_system_message(template_json: dict[str, Any])
     )
 
 
+@pytest.mark.parametrize("default", [None, "You are kind."])
+def test_the_text_before_a_question_is_the_prompts_own_start(
+    template_json: dict[str, Any], default: str | None
+) -> None:
+    template = ChatTemplate.from_json({**template_json, "default_system": default})
+    prompt = template.render_prompt("Who?")
+    assert prompt.startswith(template.before_question + "Who?")
+
+
 def test_without_a_default_there_is_no_system_message(template_json: dict[str, Any]) -> None:
     template = ChatTemplate.from_json({**template_json, "default_system": None})
     assert template.render_prompt("Hi") == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"

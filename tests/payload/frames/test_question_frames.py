@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from payload.errors import (
     OversizedPayloadError,
     PayloadError,
     TruncatedPayloadError,
+    UserError,
     VersionError,
 )
 from payload.frames import (
@@ -34,8 +36,9 @@ from payload.frames import (
     encode_question,
     encode_reply,
     peek_frame,
+    peek_question,
 )
-from payload.frames.question import UTF8, question_tag, seal_question
+from payload.frames.question import UTF8, seal_question
 from payload.frames.question_text import predictive_body
 from tests.payload.fake_predictor import HashPredictor
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract
@@ -89,6 +92,18 @@ def test_the_header_takes_six_bytes(codec: str) -> None:
     assert len(wanted) == len(plain) + 2
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_fields_can_be_read_without_the_text(codec: str) -> None:
+    data = encode_question(Question(7, TEXT, steps=30, room=48, predictive=False), shared(), codec)
+    head = peek_question(data)
+    assert (head.id, head.fraction, head.steps, head.room, head.predictive) == (7, None, 30, 48, False)
+    assert not head.verified
+    assert peek_question(data, shared()) == replace(head, verified=True)
+    assert peek_question(data, shared(predictor=False)).verified == (codec != "predictive")
+    with pytest.raises(ChecksumError):
+        peek_question(data[:-1] + bytes([data[-1] ^ 1]), shared())
+
+
 def test_auto_is_the_smallest_of_those_that_can_be_used() -> None:
     question = Question(7, TEXT)
     sizes = {codec: len(encode_question(question, shared(), codec)) for codec in CODECS}
@@ -96,6 +111,19 @@ def test_auto_is_the_smallest_of_those_that_can_be_used() -> None:
     without = encode_question(question, shared(predictor=False))
     assert len(without) == min(sizes[UTF8], sizes["compact"])
     assert peek_frame(encode_question(question, Shared(TOY))).kind is FrameKind.QUESTION_UTF8
+
+
+def test_auto_does_without_a_model_that_cannot_read_the_text() -> None:
+    class Short(HashPredictor):
+        def read(self, text: Sequence[int], start: int) -> Iterator[np.ndarray]:
+            raise UserError("context: expected fewer tokens")
+
+    held = Shared(TOY, tokens=TOKENS, predictor=Short(TOY.vocab_size, HEAD))
+    assert encode_question(Question(7, TEXT), held) == encode_question(
+        Question(7, TEXT), shared(predictor=False)
+    )
+    with pytest.raises(UserError, match="context"):
+        encode_question(Question(7, TEXT), held, "predictive")
 
 
 def test_a_text_that_its_tokens_do_not_give_back_travels_as_it_is() -> None:
@@ -161,7 +189,7 @@ def test_another_contract_is_refused_by_tag_and_by_check() -> None:
     )
     with pytest.raises(ChecksumError, match="another contract"):
         decode_question(data, Shared(same_tag, tokens=TOKENS))
-    assert question_tag(data) == int(TOY.identity[:2], 16)
+    assert peek_question(data).tag == TOY.identity[:2]
 
 
 def test_other_predictions_are_refused() -> None:

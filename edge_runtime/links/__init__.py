@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edge_runtime.links.datagram import Datagram, FrameCost, Link, LinkClock, Traffic
     from edge_runtime.links.duty import Duty
     from edge_runtime.links.emulated import EmulatedLink, Emulation
-    from edge_runtime.links.link_address import open_link
+    from edge_runtime.links.link_kinds import open_link
     from edge_runtime.links.link_profiles import LINK_PROFILES, LinkProfile, Tariff
 
 __all__ = [
@@ -44,7 +44,7 @@ _MODULES = {
     "LINK_PROFILES": "link_profiles",
     "LinkProfile": "link_profiles",
     "Tariff": "link_profiles",
-    "open_link": "link_address",
+    "open_link": "link_kinds",
 }
 """Modules of the names that are not in `datagram`."""
 

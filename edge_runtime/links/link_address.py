@@ -1,17 +1,16 @@
-"""Addresses of links: KIND:WHERE?option=value, and `open_link`, which opens one.
+"""Addresses of links: KIND:WHERE?option=value.
 
-Responsible for the spelling, for the options that every kind has, and for one clear error. Not responsible
-for what a kind does with its place (see the modules beside this one).
+Responsible for the spelling and for the options that every kind has. Not responsible for the kinds that there
+are (see `link_kinds`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
 from edge_runtime.errors import UsageError
-from edge_runtime.links.datagram import Link
 from edge_runtime.links.link_profiles import LINK_PROFILES, LinkProfile
 
 COMMON = ("currency", "largest", "price", "profile")
@@ -28,14 +27,9 @@ class LinkAddress:
     options: Mapping[str, str]
 
     @classmethod
-    def parse(cls, text: str) -> LinkAddress:
-        """Raises UsageError where it is not an address of a known kind with options that this kind has."""
-        kind, colon, rest = text.partition(":")
-        if not colon or kind not in KINDS:
-            raise UsageError(
-                f"link: expected one of {', '.join(sorted(KINDS))} with a colon after it, as in "
-                f"{KINDS['udp'].example}; found {text!r:.100}"
-            )
+    def split(cls, text: str) -> LinkAddress:
+        """The parts of an address of any kind. Raises UsageError where the options are not name=value."""
+        kind, _, rest = text.partition(":")
         where, _, query = rest.partition("?")
         try:
             options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
@@ -44,12 +38,8 @@ class LinkAddress:
                 f"link: expected options like name=value&name=value, found {query!r:.100}"
             ) from None
         names = [name for name, _ in options]
-        known = sorted({*COMMON, *KINDS[kind].options})
-        for name in names:
-            if name not in known or names.count(name) > 1:
-                raise UsageError(
-                    f"link: expected options of {kind} once each, {', '.join(known)}; found {name!r:.100}"
-                )
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise UsageError(f"link: expected options once each, found {', '.join(twice)} again")
         return cls(kind, where, dict(options))
 
     def __str__(self) -> str:
@@ -97,37 +87,3 @@ class LinkAddress:
             shape = "HOST:PORT" if host_needed else "HOST:PORT or PORT"
             raise UsageError(f"link: expected {self.kind}:{shape}, found {str(self)!r:.100}")
         return bare, int(digits)
-
-
-@dataclass(frozen=True)
-class LinkKind:
-    """A kind of link: how it is opened, an address as an example, and the options that it has of its own."""
-
-    open: Callable[[LinkAddress], Link]
-    example: str
-    options: tuple[str, ...] = ()
-
-
-def _udp(address: LinkAddress) -> Link:
-    from edge_runtime.links.udp import UdpLink
-
-    service = address.kind == "udp-listen"
-    host, port = address.host_and_port(host_needed=not service)
-    return UdpLink(host, port, service=service, profile=address.profile("udp"))
-
-
-KINDS: dict[str, LinkKind] = {
-    "udp": LinkKind(_udp, "udp:gateway.example.com:7777"),
-    "udp-listen": LinkKind(_udp, "udp-listen:7777"),
-}
-"""Kinds of links by name. Each imports what it needs when it is opened."""
-
-
-def open_link(address: str) -> Link:
-    """Open the link at an address, such as udp:HOST:PORT?profile=nb-iot-ntn.
-
-    Raises UsageError for an address that is wrong, LinkError where the link cannot be opened or an extra is
-    not installed.
-    """
-    parsed = LinkAddress.parse(address)
-    return KINDS[parsed.kind].open(parsed)

@@ -16,7 +16,8 @@ FOREIGN = {
     "edge_runtime": {"google", "numpy", "onnxruntime", "tokenizers", "payload"},
 }
 LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich", "transformers"}
-"""What a benchmark or a progress bar may import inside a function, where it is installed."""
+LAZY |= {"PIL", "segno", "zxingcpp"}
+"""What a benchmark, a progress bar or a link may import inside a function, where it is installed."""
 
 
 def modules(package: str) -> list[Path]:

@@ -49,6 +49,10 @@ def test_published_values(
 def test_meshtastic_long_fast(size: int, seconds: float) -> None:
     assert LINK_PROFILES["meshtastic-longfast"].cost(size).airtime == pytest.approx(seconds, abs=0.005)
     assert meshtastic_packet(20) == 16 + 3 + 2 + 20 + 2, "header, port, payload, bit field"
+    assert meshtastic_packet(231) == meshtastic_packet(219, 12) == 255
+    assert (meshtastic_packet(165, 66), meshtastic_packet(166, 66)) == (255, 190), (
+        "signed where there is room"
+    )
 
 
 @pytest.mark.parametrize(("spreading", "seconds"), [(10, 0.698), (11, 1.561), (12, 2.793)])

@@ -1,4 +1,4 @@
-"""UDP on real sockets of this machine, and addresses of links."""
+"""UDP on real sockets of this machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_runtime.errors import LinkError, UsageError
+from edge_runtime.errors import LinkError
 from edge_runtime.links import open_link
-from edge_runtime.links.link_address import KINDS, LinkAddress
 from edge_runtime.links.udp import UdpLink
 
 
@@ -128,44 +127,3 @@ def test_listening_everywhere() -> None:
         assert isinstance(gateway, UdpLink)
         assert gateway.service
         assert gateway.address.startswith("0.0.0.0:")
-
-
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [
-        ("", "one of .*udp.*; found ''"),
-        ("udp", "with a colon"),
-        ("carrier-pigeon:home", "found 'carrier-pigeon:home'"),
-        ("udp:host", "udp:HOST:PORT"),
-        ("udp::9", "udp:HOST:PORT"),
-        ("udp:host:", "udp:HOST:PORT"),
-        ("udp:host:0", "udp:HOST:PORT"),
-        ("udp:host:70000", "udp:HOST:PORT"),
-        ("udp:a:b:9", "udp:HOST:PORT"),
-        ("udp:host:²", "udp:HOST:PORT"),
-        ("udp-listen:host:x", "HOST:PORT or PORT"),
-        ("udp:host:9?largest", "name=value"),
-        ("udp:host:9?speed=9", "found 'speed'"),
-        ("udp:host:9?largest=9&largest=8", "once each"),
-        ("udp:host:9?largest=0", "whole number of 1 to 1200"),
-        ("udp:host:9?largest=1.5", "whole number"),
-        ("udp:host:9?price=nan", "price: expected a number"),
-        ("udp:host:9?price=-1", "price: expected a number"),
-        ("udp:host:9?profile=smoke", "expected a profile of udp"),
-    ],
-)
-def test_bad_addresses(address: str, text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        open_link(address)
-
-
-def test_options_change_the_profile() -> None:
-    with open_link("udp:127.0.0.1:9?profile=sbd&price=0.05&currency=EUR&largest=300") as link:
-        assert (link.largest, link.largest_received) == (300, 270)
-        cost = link.cost(120)
-    assert (cost.money, cost.currency, cost.tariff) == (pytest.approx(0.15), "EUR", "as given")
-
-
-def test_every_kind_has_an_example_that_is_right() -> None:
-    for name, kind in KINDS.items():
-        assert LinkAddress.parse(kind.example).kind == name

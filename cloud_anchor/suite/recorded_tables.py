@@ -217,4 +217,4 @@ def agreement(records: Sequence[Record]) -> Table:
         "model, given all before them, prefers another. A doubled word stands directly behind the same word "
         "(the the); 128 steps on 512 positions commit four tokens a step."
     )
-    return Table("agreement", "Where the edge model differs, and doubled words", tuple(lines[0]), lines, note)
+    return Table.of("agreement", "Where the edge model differs, and doubled words", lines, note)

@@ -27,6 +27,11 @@ class Table:
     rows: Sequence[Row]
     note: str = ""
 
+    @classmethod
+    def of(cls, name: str, title: str, rows: Sequence[Row], note: str = "") -> Table:
+        """A table with the columns of its first row; without rows it has none."""
+        return cls(name, title, tuple(rows[0]) if rows else (), rows, note)
+
     def to_json(self) -> dict[str, Any]:
         rows = [{column: cell_json(row.get(column)) for column in self.columns} for row in self.rows]
         return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}

@@ -244,7 +244,7 @@ def tables(traces: Sequence[Trace], tokenizer: TraceTokenizer, fills: Sequence[F
         columns = {"anchors": "anchors", "coverage": "coverage", "complete": "complete", "runs": "runs"}
         columns["share in the leading run"] = "leading"
         shapes.append(row | {column: group.cell(field) for column, field in columns.items()})
-    found = [Table("shape", "Anchors of the published runs", tuple(shapes[0]), shapes)]
+    found = [Table.of("shape", "Anchors of the published runs", shapes)]
     prompts = {trace.name: tokenizer.encode(trace.prompt) for trace in traces}
     sizes = measure(traces, tokenizer, prompts)
     codecs = list(next(iter(sizes["fractions"].values())))
@@ -277,7 +277,7 @@ def tables(traces: Sequence[Trace], tokenizer: TraceTokenizer, fills: Sequence[F
             columns |= {"gap F1": "gap_f1", "gap-token accuracy": "gap_accuracy"} if name == "fills" else {}
             lines.append(row | {column: group.cell(field) for column, field in columns.items()})
         if lines:
-            found.append(Table(name, title, tuple(lines[0]), lines, note))
+            found.append(Table.of(name, title, lines, note))
     return found
 
 

@@ -82,17 +82,15 @@ def tables(records: Records, about: About) -> list[Table]:
         "0.774, 0.900."
     )
     return [
-        Table(
+        Table.of(
             "ablation",
             "Ablation: identity against position (Table 4)",
-            tuple(means[0]),
             means,
             f"{paper} {MEASURES_NOTE}",
         ),
-        Table(
+        Table.of(
             "ablation-tests",
             "Ablation: tests (Table 4)",
-            tuple(tests[0]),
             tests,
             "Wilcoxon signed-rank, two-sided; d over the pooled deviation. The paper: d 6.41 and 0.10.",
         ),

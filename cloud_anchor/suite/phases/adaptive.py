@@ -182,7 +182,7 @@ def _table(rows: Sequence[Row]) -> Table:
         "gives more steps to those whom they help most, by each measure itself: no rule can do better. "
         f"Difficulty is the item's label ({', '.join(LEVELS)})."
     )
-    return Table("adaptive", "Steps by difficulty (section 4.6)", tuple(rows[0]) if rows else (), rows, note)
+    return Table.of("adaptive", "Steps by difficulty (section 4.6)", rows, note)
 
 
 def _needed(records: Records, about: About) -> Table:
@@ -199,9 +199,7 @@ def _needed(records: Records, about: About) -> Table:
             row |= cells
         rows.append(row)
     note = "The draft after each number of steps; F1 is against the full run."
-    return Table(
-        "adaptive-levels", "Drafts by difficulty and steps", tuple(rows[0]) if rows else (), rows, note
-    )
+    return Table.of("adaptive-levels", "Drafts by difficulty and steps", rows, note)
 
 
 def claims(records: Records, about: About) -> list[Claim]:

@@ -255,9 +255,7 @@ def tables(records: Records, about: About) -> list[Table]:
     )
     columns = ("start", "read", "layer", "p >=", "tokens", "N", "viable", "injected", "F1", "edit", "right")
     return [
-        Table(
-            "bridge-layers", "Bridge: each layer through the head", tuple(depth[0]) if depth else (), depth
-        ),
+        Table.of("bridge-layers", "Bridge: each layer through the head", depth),
         Table("bridge", "Bridge: tokens on the canvas before step 0", (*columns, "steps more"), starts, note),
         _by_difficulty(answers),
     ]
@@ -274,7 +272,7 @@ def _by_difficulty(answers: Answers) -> Table:
             rows.append(row | {WARM: warm.cell("right")})
     note = f"Right answers; tokens of p >= {THRESHOLDS[1]}."
     title = "Bridge: right answers by difficulty"
-    return Table("bridge-difficulty", title, tuple(rows[0]) if rows else (), rows, note)
+    return Table.of("bridge-difficulty", title, rows, note)
 
 
 def claims(records: Records, about: About) -> list[Claim]:

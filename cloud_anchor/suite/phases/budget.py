@@ -234,20 +234,9 @@ def tables(records: Records, about: About) -> list[Table]:
         "measured this with random order."
     )
     return [
-        Table("budget", "Steps decided per query (section 6)", tuple(rules[0]) if rules else (), rules, note),
-        Table(
-            "budget-difficulty",
-            "Steps decided per query, by difficulty",
-            tuple(levels[0]) if levels else (),
-            levels,
-        ),
-        Table(
-            "convergence",
-            "Right answers by step (Prophet, section 5)",
-            tuple(fixed[0]) if fixed else (),
-            fixed,
-            convergence,
-        ),
+        Table.of("budget", "Steps decided per query (section 6)", rules, note),
+        Table.of("budget-difficulty", "Steps decided per query, by difficulty", levels),
+        Table.of("convergence", "Right answers by step (Prophet, section 5)", fixed, convergence),
     ]
 
 

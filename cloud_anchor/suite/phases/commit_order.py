@@ -80,7 +80,7 @@ def _coverage(records: Records, about: About) -> Table:
         "tokens that the edge model writes by itself, given all that stands before; sending these changes "
         "nothing."
     )
-    return Table("commits", "A: commits by step", tuple(rows[0]) if rows else (), rows, note)
+    return Table.of("commits", "A: commits by step", rows, note)
 
 
 def _columns(records: Records, order: str) -> dict[str, list[float]]:
@@ -140,7 +140,7 @@ def _correlations(records: Records, about: About) -> Table:
     note = (
         "S50: the first step after which half of the answer's tokens are committed. None: a constant sample."
     )
-    return Table("difficulty", "A: S50, difficulty and length (section 4.6)", tuple(rows[0]), rows, note)
+    return Table.of("difficulty", "A: S50, difficulty and length (section 4.6)", rows, note)
 
 
 def claims(records: Records, about: About) -> list[Claim]:

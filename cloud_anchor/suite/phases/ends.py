@@ -97,7 +97,7 @@ def tables(records: Records, about: About) -> list[Table]:
         rows.append(row)
     note = "F1 against the full run; coverage is of the full answer. The paper: +0.22 where it is above 40%."
     return [
-        Table("ends", "End marker on and off (section 3.3)", tuple(rows[0]) if rows else (), rows, note),
+        Table.of("ends", "End marker on and off (section 3.3)", rows, note),
         _estimates(records, about),
     ]
 
@@ -116,13 +116,7 @@ def _estimates(records: Records, about: About) -> Table:
     note = (
         "Shares of the items in which the anchors cover more than 40%. The cloud knows the estimate in time."
     )
-    return Table(
-        "ends-estimate",
-        "Where the end-marker rule applies (section 3.3)",
-        tuple(rows[0]) if rows else (),
-        rows,
-        note,
-    )
+    return Table.of("ends-estimate", "Where the end-marker rule applies (section 3.3)", rows, note)
 
 
 def claims(records: Records, about: About) -> list[Claim]:

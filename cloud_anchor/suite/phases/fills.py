@@ -79,7 +79,7 @@ def _headline(answers: Answers, about: About) -> Table:
                 row[f"{column}, {order}"] = group.cell(METRICS[column])
         rows.append(row)
     title = f"What an anchor buys: every condition after {about.share(step)} steps"
-    return Table("headline", title, tuple(rows[0]), rows, MEASURES_NOTE)
+    return Table.of("headline", title, rows, MEASURES_NOTE)
 
 
 def _conditions(answers: Answers, order: str, about: About) -> Table:
@@ -103,7 +103,7 @@ def _families(answers: Answers, about: About) -> Table:
             row[name] = at(here, LAST, step, name).cell("right")
         rows.append(row)
     note = f"But for the full runs: after {about.share(step)} steps, order of commits by {LAST}."
-    return Table("right", "B: right answers by benchmark", tuple(rows[0]), rows, note)
+    return Table.of("right", "B: right answers by benchmark", rows, note)
 
 
 def _kept(answers: Answers, about: About) -> Table:
@@ -118,9 +118,7 @@ def _kept(answers: Answers, about: About) -> Table:
                 row[name] = proportion(sum(bool(r["right"]) for r in kept), len(kept))
             rows.append(row)
     note = "Cells: share ± deviation of one answer [95% Wilson interval]. The paper at 25%: 87 of 92, 0.946."
-    return Table(
-        "kept", "B: right answers of the full run that are kept (section 4.2)", tuple(rows[0]), rows, note
-    )
+    return Table.of("kept", "B: right answers of the full run that are kept (section 4.2)", rows, note)
 
 
 def at(answers: Answers, order: str, step: int, condition: str) -> Answers:

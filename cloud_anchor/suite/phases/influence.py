@@ -174,20 +174,8 @@ def tables(records: Records, about: About) -> list[Table]:
         "An early place is that nearer to the beginning, which has more tokens behind it."
     )
     return [
-        Table(
-            "influence",
-            "Influence of a token (TABES, section 5)",
-            tuple(means[0]) if means else (),
-            means,
-            of_rho,
-        ),
-        Table(
-            "influence-bytes",
-            "Tokens chosen by influence, at equal bytes",
-            tuple(rows[0]) if rows else (),
-            rows,
-            note,
-        ),
+        Table.of("influence", "Influence of a token (TABES, section 5)", means, of_rho),
+        Table.of("influence-bytes", "Tokens chosen by influence, at equal bytes", rows, note),
     ]
 
 

@@ -126,8 +126,8 @@ def tables(records: Records, about: About) -> list[Table]:
         f"plan of {about.total_steps} steps, stopped there."
     )
     return [
-        Table("pearl", "C: the Pearl point on word problems", tuple(points[0]), points, note),
-        Table("pearl-curve", "C: F1 and right answers on word problems by step", tuple(curve[0]), curve),
+        Table.of("pearl", "C: the Pearl point on word problems", points, note),
+        Table.of("pearl-curve", "C: F1 and right answers on word problems by step", curve),
     ]
 
 

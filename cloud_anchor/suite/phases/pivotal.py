@@ -193,8 +193,8 @@ def tables(records: Records, about: About) -> list[Table]:
         "ties count half. The edge's own: the share that the edge model writes by itself, given all before."
     )
     return [
-        Table("pivotal", "Connectives among the anchors", tuple(rows[0]) if rows else (), rows, note),
-        Table("pivotal-order", "When connectives commit", tuple(ranks[0]) if ranks else (), ranks, when),
+        Table.of("pivotal", "Connectives among the anchors", rows, note),
+        Table.of("pivotal-order", "When connectives commit", ranks, when),
     ]
 
 

@@ -203,7 +203,7 @@ def tables(records: Records, about: About) -> list[Table]:
         f"{about.share(about.paper_steps[0])} steps. Layers only; int8 and int4 round to nearest in groups "
         f"of {GROUP}. The paper: about 33% token overlap with Q4_K_M."
     )
-    return [Table("quantised", "A quantised diffusion model (section 4.7)", tuple(rows[0]), rows, note)]
+    return [Table.of("quantised", "A quantised diffusion model (section 4.7)", rows, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:

@@ -245,27 +245,24 @@ def tables(records: Records, about: About) -> list[Table]:
         bare.append(row | {column: group.cell(metric) for column, metric in columns.items()})
     where = f"After {about.share(about.paper_steps[0])} steps."
     return [
-        Table(
+        Table.of(
             "resilience",
             "Anchors in error before encoding",
-            tuple(wrong[0]) if wrong else (),
             wrong,
             f"{where} Means of {DRAWS} draws per item, of items with as many anchors. Nobody can "
             "detect these.",
         ),
-        Table(
+        Table.of(
             "resilience-wire",
             "Bytes changed on the wire: payloads that are refused",
-            tuple(wire[0]) if wire else (),
             wire,
             f"{where} {TRIALS} changed payloads per item; Wilson intervals. Every payload has a check "
             "of 16 bits. "
             "A refused payload is asked for again, or the device writes alone.",
         ),
-        Table(
+        Table.of(
             "resilience-bare",
             "One byte changed in a body without a check (section 4.8)",
-            tuple(bare[0]) if bare else (),
             bare,
             f"{where} Means of {DRAWS} draws per item; F1 is against the full run, that of the edge model "
             "alone where the body cannot be read. Of plain pairs, canvas and length are taken as known. No "

@@ -71,7 +71,7 @@ def tables(records: Records, about: About) -> list[Table]:
         "position and id in whole bytes, both without any framing; the paper counts 100 to 400 bytes. "
         "The paper at 10%, 8 prompts: template + gzip 119, the full text's gzip 209."
     )
-    return [Table("bytes", "Payload bytes (section 4.8)", tuple(rows[0]), rows, note)]
+    return [Table.of("bytes", "Payload bytes (section 4.8)", rows, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:

@@ -65,7 +65,7 @@ def tables(records: Records, about: About) -> list[Table]:
     )
     title = "Size of the edge model (Table 3)"
     note = f"{sizes}; all in {about.precision}. The paper: alone +0.081, with anchors -0.009."
-    return [Table("sizes", title, tuple(rows[0]), rows, note)]
+    return [Table.of("sizes", title, rows, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:

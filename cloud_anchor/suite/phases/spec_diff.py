@@ -162,7 +162,7 @@ def tables(records: Records, about: About) -> list[Table]:
         "run. Target: "
         f"{about.thinker} ({about.thinker_parameters / 1e6:.2f} million parameters)."
     )
-    found = [Table("specdiff", "SpecDiff: gamma drafted tokens in T steps", tuple(rows[0]), rows, note)]
+    found = [Table.of("specdiff", "SpecDiff: gamma drafted tokens in T steps", rows, note)]
     lengths: list[Row] = []
     for kind in (DIFFUSION, AUTOREGRESSIVE):
         for name, here in _by_length(answers.where(drafter=kind)):
@@ -184,7 +184,7 @@ def tables(records: Records, about: About) -> list[Table]:
     more = "Of every length the cell of the grid with the least time, chosen on the same answers."
     return [
         *found,
-        Table("specdiff-length", "SpecDiff by length of the answer", tuple(lengths[0]), lengths, more),
+        Table.of("specdiff-length", "SpecDiff by length of the answer", lengths, more),
     ]
 
 

@@ -81,7 +81,7 @@ def tables(records: Records, about: About) -> list[Table]:
                 rows.append(row | metric_cells(group, COLUMNS))
     left = sum(record["left_out"] for record in records)
     note = f"{left} prompts with a template were too long for the edge model's context. {MEASURES_NOTE}"
-    return [Table("template", "Template prompting (section 4.7)", tuple(rows[0]), rows, note)]
+    return [Table.of("template", "Template prompting (section 4.7)", rows, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:

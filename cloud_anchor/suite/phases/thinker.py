@@ -114,7 +114,7 @@ def tables(records: Records, about: About) -> list[Table]:
         f"model's context. Anchors after {about.share(about.paper_steps[0])} steps. F1 against the full run "
         "without a plan."
     )
-    return [Table("thinker", "Factored inference (section 6)", tuple(rows[0]), rows, note)]
+    return [Table.of("thinker", "Factored inference (section 6)", rows, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:

@@ -192,7 +192,7 @@ def _cost(records: Records, about: About) -> Table:
         "takes C_DLM / 14 for C_AR, by parameters, as if a diffusion pass ran one token, and has 10 to 15% "
         "for both sides."
     )
-    return Table("equation-1", "Compute by equation 1 (section 3.2)", tuple(rows[0]), rows, note)
+    return Table.of("equation-1", "Compute by equation 1 (section 3.2)", rows, note)
 
 
 def _memory(records: Records) -> Table:
@@ -213,7 +213,7 @@ def _memory(records: Records) -> Table:
         f"{_machines(records)}. Prompt of {PROMPT_TOKENS} tokens, the run's canvas. The paper: 15.2 GB of "
         "GPU memory for both models in bfloat16."
     )
-    return Table("memory", "Peak memory of the components", tuple(rows[0]) if rows else (), rows, note)
+    return Table.of("memory", "Peak memory of the components", rows, note)
 
 
 PAPER = "the paper: both sides on an NVIDIA A100-SXM4-80GB, Dream-7B and Qwen2.5-0.5B"

@@ -13,7 +13,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.suite import pages
 from cloud_anchor.suite.pages import FIGURES, QUOTES, ROOT, Quote, Shown, quoted, render, rounded, take
 from cloud_anchor.suite.statistics import Correlation, Summary
-from cloud_anchor.suite.tables import cell_json, cell_of
+from cloud_anchor.suite.tables import Table, cell_json, cell_of
 
 
 def test_the_pages_are_those_of_the_published_figures() -> None:
@@ -98,3 +98,9 @@ def test_cells_survive_json() -> None:
     assert math.isnan(cell_of(cell_json(Correlation(2, math.nan, math.nan))).rho)  # type: ignore[union-attr]
     assert [cell_of(cell_json(value)) for value in (None, 3, "a", 0.5)] == [None, 3, "a", 0.5]
     assert rounded({"a": [1.23456789, 2, "x"]}) == {"a": [1.23457, 2, "x"]}
+
+
+def test_a_table_has_the_columns_of_its_first_row() -> None:
+    found = Table.of("t", "T", [{"a": 1, "b": 2}, {"a": 3, "c": 4}], "note")
+    assert found == Table("t", "T", ("a", "b"), [{"a": 1, "b": 2}, {"a": 3, "c": 4}], "note")
+    assert Table.of("t", "T", []) == Table("t", "T", (), [])

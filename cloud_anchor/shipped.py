@@ -22,7 +22,7 @@ class ShippedPair:
 
     weights:  folder of the checkpoints, one folder each. model: name of the diffusion model among them.
     bundle:   folder of the edge model's bundle.
-    thinker:  name of the autoregressive checkpoint that is to be a Thinker or a target.
+    thinker:  name of the autoregressive checkpoint that is to be a Thinker, a target or a larger edge model.
     settings: table of measured settings, from which `--target-f1` chooses; the file may be missing.
     """
 

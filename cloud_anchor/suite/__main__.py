@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="MODEL",
         help="edge models, the main one first: names or folders of bundles, or checkpoints, which are "
-        "converted (default: the shipped pair's; with the tiny model also tiny-qwen-large, if it is there)",
+        "converted (default: the shipped pair's; alone it is joined by the pair's larger autoregressive one)",
     )
     parser.add_argument(
         "--thinker",

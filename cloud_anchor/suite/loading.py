@@ -7,28 +7,29 @@ that does not is reported as missing, with the reason. Not responsible for measu
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.prompt_form import tokenizer_data
+from cloud_anchor.model.row_weights import in_rows, restore_checkpoint
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from cloud_anchor.suite.autoregressive import Autoregressive
 from cloud_anchor.suite.lab import Edge, Lab
 from cloud_anchor.testbed.train.recipe import CAUSAL_NAME
 from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
-from edge_runtime.bundle.lookup import SHIPPED, find_bundles
+from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.bundle.manifest import ModelShape
+from edge_runtime.errors import BundleMissingError
 from edge_runtime.runtime import EdgeRuntime
 from payload import Contract
 from payload.errors import ContractMismatchError
-
-LARGER = "tiny-qwen-large"
-"""The tiny pair's second edge model, of about three times the size (Table 3)."""
 
 EDGE_OF_SUMMED_FILE = 1 << 20
 
@@ -57,11 +58,13 @@ def open_lab(wanted: Wanted, bundles: Path) -> Lab:
     edges = [_open_edge(name, bundles, wanted.threads) for name in wanted.edges]
     pipeline = Pipeline.open(wanted.model, edge=edges[0].runtime, device=wanted.device)
     pipeline.require_one_vocabulary("suite")
-    if wanted.model == "tiny" and len(edges) == 1 and wanted.edges[0] == SHIPPED.name:
+    pair = PAIRS.get(wanted.model)
+    if pair is not None and list(wanted.edges) == [pair.bundle.name]:
+        # Its larger autoregressive model is a second size of the edge model (Table 3).
         try:
-            edges.append(_open_edge(LARGER, bundles, wanted.threads))
-        except CheckpointError as error:
-            missing[LARGER] = str(error)
+            edges.append(_open_edge(pair.thinker, bundles, wanted.threads))
+        except BundleMissingError as error:
+            missing[pair.thinker] = str(error)
     contract = edges[0].runtime.bundle.contract
     for edge in edges[1:]:
         if edge.runtime.bundle.contract != contract:
@@ -125,8 +128,6 @@ def _bundle(name: str, bundles: Path) -> Path:
     for checkpoint in (Path(name), shipped_checkpoint(name)):
         if checkpoint and (checkpoint / "config.json").is_file():
             return _converted(checkpoint, bundles / checkpoint.name)
-    if name == LARGER:
-        raise CheckpointError(f"no bundle {name} and no checkpoint {name} among the shipped weights")
     if name.count("/") == 1 and not Path(name).exists():  # as in Qwen/Qwen2.5-0.5B-Instruct
         out = bundles / Path(name).name
         return out if (out / MANIFEST).is_file() else _converted(find_checkpoint(name), out)
@@ -140,10 +141,16 @@ def _converted(checkpoint: Path, out: Path) -> Path:
 
     if not (out / MANIFEST).is_file():
         out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            convert(checkpoint, out, variants=("fp32",))
-        except ConvertError as error:
-            raise CheckpointError(f"{checkpoint}: {error}") from error
+        with TemporaryDirectory() as place:
+            source = checkpoint
+            if in_rows(checkpoint):
+                source = Path(place) / checkpoint.name
+                shutil.copytree(checkpoint, source)
+                restore_checkpoint(source)
+            try:
+                convert(source, out, variants=("fp32",))
+            except ConvertError as error:
+                raise CheckpointError(f"{checkpoint}: {error}") from error
     return out
 
 

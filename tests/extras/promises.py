@@ -73,6 +73,7 @@ EXTRAS: dict[str, Extra] = {
             Command(f"edge_runtime.doctor {SHIPPED_BUNDLE}"),
             Command(f"edge_runtime.bench {SHIPPED_BUNDLE} --repeat 1 --length 16"),
             Command("payload inspect edge.bin"),
+            Command("edge_runtime.links --json"),
             Command(f"inversespec-fill edge.bin {EDGE}"),
             Command(f"inversespec-doctor {SHIPPED_BUNDLE} --json"),
             Command("inversespec-bench --help"),

@@ -53,7 +53,8 @@ def test_every_kind_has_an_example_that_is_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "missing", "extra"), [("meshtastic-tcp:host", "meshtastic.tcp_interface", "meshtastic")]
+    ("address", "missing", "extra"),
+    [("meshtastic-tcp:host", "meshtastic.tcp_interface", "meshtastic"), ("qr:folder", "segno", "qr")],
 )
 def test_an_extra_that_is_missing(
     address: str, missing: str, extra: str, monkeypatch: pytest.MonkeyPatch

@@ -66,7 +66,7 @@ CAUSAL_NAME = "testbed-causal"
 TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=9_000,
+        steps=6_200,
         causal_steps=3_600,
         knows=True,
         causal_tokens=8192,

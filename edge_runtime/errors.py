@@ -61,16 +61,25 @@ class EngineError(EdgeError):
     """The model could not be loaded or run."""
 
 
-class CloudUnavailableError(EdgeError):
-    """The service cannot be reached, or does not answer in time."""
+class CloudFailureError(EdgeError):
+    """The service gives no answer. code: its own of the error, where it has stated one."""
 
     exit_code = 5
 
+    def __init__(self, message: str, code: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code, self.retry_after = code, retry_after
 
-class CloudRefusedError(EdgeError):
+
+class CloudUnavailableError(CloudFailureError):
+    """The service cannot be reached, or does not answer in time.
+
+    retry_after: seconds after which it asks to be asked again.
+    """
+
+
+class CloudRefusedError(CloudFailureError):
     """The service refuses the request: a wrong key, another contract, a prompt too long."""
-
-    exit_code = 5
 
 
 class LinkError(EdgeError):

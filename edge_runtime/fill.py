@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
@@ -66,34 +66,10 @@ def parser() -> argparse.ArgumentParser:
     prompt = result.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", help="the prompt, where the payload does not carry it")
     prompt.add_argument("--prompt-file", metavar="FILE", type=Path, help="the same from a UTF-8 file")
-    result.add_argument(
-        "--model",
-        metavar="BUNDLE",
-        help="folder or name of a model bundle; default: $EDGE_MODEL, else an installed one that fits",
-    )
-    result.add_argument("--variant", metavar="NAME", help="which of its variants; default: the bundle's own")
-    result.add_argument("--threads", type=_positive, metavar="N", help="default: one for each fast core")
-    result.add_argument("--max-tokens", type=_positive, metavar="N", help="end the answer after N tokens")
-    result.add_argument(
-        "--context",
-        type=_positive,
-        metavar="N",
-        help="most tokens of prompt and answer; default: the bundle's",
-    )
+    add_model(result)
+    result.add_argument("--max-tokens", type=positive, metavar="N", help="end the answer after N tokens")
     result.add_argument(
         "--no-scores", action="store_true", help="do not compute the anchors' probabilities: faster"
-    )
-    result.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default=ORT,
-        help=f"library that runs the model; onnxruntime-genai has to be installed; default: {ORT}",
-    )
-    result.add_argument("--profile", choices=tuple(PROFILES), default="latency", help="default: latency")
-    result.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="the same sums in the same order every time; no speculation",
     )
     result.add_argument(
         "--speculate",
@@ -109,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--lookahead",
-        type=_positive,
+        type=positive,
         default=0,
         metavar="N",
         help="choose the last N tokens of a gap together with the anchors after it: more passes",
@@ -129,19 +105,53 @@ def parser() -> argparse.ArgumentParser:
         help="with --verify greedy: how far an anchor's log-probability may be below the likeliest token's; "
         "default: 0, the text is this model's own",
     )
-    result.add_argument(
+    add_output(result)
+    add_service(result)
+    return result
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the bundle and the engine (see `open_runtime`)."""
+    parser.add_argument(
+        "--model",
+        metavar="BUNDLE",
+        help="folder or name of a model bundle; default: $EDGE_MODEL, else an installed one that fits",
+    )
+    parser.add_argument("--variant", metavar="NAME", help="which of its variants; default: the bundle's own")
+    parser.add_argument("--threads", type=positive, metavar="N", help="default: one for each fast core")
+    parser.add_argument(
+        "--context",
+        type=positive,
+        metavar="N",
+        help="most tokens of prompt and answer; default: the bundle's",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=ORT,
+        help=f"library that runs the model; onnxruntime-genai has to be installed; default: {ORT}",
+    )
+    parser.add_argument("--profile", choices=tuple(PROFILES), default="latency", help="default: latency")
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same sums in the same order every time; no speculation",
+    )
+    parser.add_argument(
         "--no-verify", action="store_true", help="do not check the bundle's SHA-256: starts faster"
     )
-    result.add_argument(
+    parser.add_argument(
         "--no-prepack", action="store_true", help="do not keep reordered weights in the user's cache folder"
     )
-    result.add_argument(
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `write_answer`."""
+    parser.add_argument(
         "--json", action="store_true", help="print one JSON object in place of streaming text"
     )
-    add_service(result)
-    result.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
-    result.add_argument("--quiet", action="store_true", help="no figures on standard error")
-    return result
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
+    parser.add_argument("--quiet", action="store_true", help="no figures on standard error")
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
@@ -204,11 +214,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _run(args: argparse.Namespace) -> int:
-    # Imported here, so that --help and an interrupt while libraries load are quick and quiet.
-    from edge_runtime.tools.console import TokenPrinter, Transcript, answer_json, summary
-
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
-    prompt = _read_prompt(args.prompt_file) if args.prompt_file else args.prompt
+    prompt = read_prompt(args.prompt_file) if args.prompt_file else args.prompt
     open_source = _open_payload if args.url is None else _open_service
     edge, source = open_source(args, prompt)
     answer = source(
@@ -222,8 +229,27 @@ def _run(args: argparse.Namespace) -> int:
             drafter=args.drafter,
         )
     )
+    write_answer("fill", args, edge, answer)
+    return 0
+
+
+def write_answer(
+    program: str,
+    args: argparse.Namespace,
+    edge: EdgeRuntime,
+    answer: Answer[Token | Retract],
+    more: Callable[[], tuple[str, dict[str, Any]]] | None = None,
+) -> None:
+    """Write an answer as it comes, and its figures, by the options of `add_output`.
+
+    program: that begins a line of trouble. more: after the answer, a further line of figures, and what the
+    JSON object has of them.
+    """
+    # Imported here, so that --help and an interrupt while libraries load are quick and quiet.
+    from edge_runtime.tools.console import TokenPrinter, Transcript, answer_json, summary
+
     if not answer.revisable:
-        _report_failure(answer)
+        _report_failure(program, answer)
     load = time.perf_counter() - _STARTED
 
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
@@ -241,28 +267,29 @@ def _run(args: argparse.Namespace) -> int:
     finally:
         if printer:
             printer.close()
+    line, figures = more() if more else ("", {})
     if args.json:
-        print(json.dumps(answer_json(transcript, answer, load=load), ensure_ascii=False))
+        print(json.dumps(answer_json(transcript, answer, load=load) | figures, ensure_ascii=False))
     sys.stdout.flush()
     if answer.revisable:
-        _report_failure(answer)
+        _report_failure(program, answer)
     if not args.quiet:
         print(
             f"model      {edge.bundle.path.name} {edge.bundle.variant_name}, threads: {edge.threads}",
             summary(transcript, answer, load=load),
+            *([line] if line else []),
             sep="\n",
             file=sys.stderr,
         )
-    return 0
 
 
-def _report_failure(answer: Answer[Token | Retract]) -> None:
+def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:
     """Reports failures of the service, even with --quiet: the answer is not what it would have been."""
     if answer.service and answer.service.fell_back:
-        print(f"fill: {answer.service.fell_back}; asked for it", file=sys.stderr, flush=True)
+        print(f"{program}: {answer.service.fell_back}; asked for it", file=sys.stderr, flush=True)
     if answer.service and answer.service.failure:
         how = "without more of it" if answer.service.payload_bytes else "alone"
-        print(f"fill: {answer.service.failure}; this device answers {how}", file=sys.stderr, flush=True)
+        print(f"{program}: {answer.service.failure}; this device answers {how}", file=sys.stderr, flush=True)
 
 
 def _open_service(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
@@ -272,7 +299,7 @@ def _open_service(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRun
 
     if not prompt:
         raise UsageError("--url: expected a prompt (--prompt, --prompt-file), found none")
-    key = _read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
+    key = read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
     client = Client(args.url, key, args.timeout)
     stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
     if not all(0 < fraction <= 1 for fraction in args.fractions):
@@ -281,7 +308,7 @@ def _open_service(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRun
         raise UsageError("fraction: expected one without --stream, found several")
     if client.exposes_key:
         print("fill: the key goes over the network unencrypted; use https", file=sys.stderr)
-    edge = _runtime(args, choose_bundle(client, args.model))
+    edge = open_runtime(args, choose_bundle(client, args.model))
     options = ServiceOptions(tuple(args.fractions), stream, not args.no_fallback, args.codec, args.confidence)
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
@@ -298,7 +325,7 @@ def _open_payload(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRun
 
     def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:
         variant = read_manifest(path).variant_with_fingerprint(header.tag) if predictive else None
-        edge = _runtime(args, path, variant)
+        edge = open_runtime(args, path, variant)
         if not predictive:  # the codec has an engine of its own
             edge.preload()
         return edge, edge.read(data, prompt)
@@ -314,7 +341,7 @@ def _open_payload(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRun
     return edge, partial(edge.fill, request)
 
 
-def _runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -> EdgeRuntime:
+def open_runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -> EdgeRuntime:
     """The runtime of a bundle with the command line's options; its model is not loaded yet."""
     from edge_runtime.runtime import EdgeRuntime
 
@@ -331,7 +358,7 @@ def _runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -
     )
 
 
-def _read_prompt(path: Path) -> str:
+def read_prompt(path: Path) -> str:
     """The text of a prompt file, without the final newline."""
     try:
         with path.open("rb") as file:
@@ -347,7 +374,7 @@ def _read_prompt(path: Path) -> str:
         raise UsageError(f"{path}: expected UTF-8, found byte {error.object[error.start]:#04x}") from error
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     value = int(text) if text.isascii() and text.isdigit() else 0
     if value <= 0:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")

@@ -9,9 +9,11 @@ those of a predictive payload it asks for a compact one. The answer's report say
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.client.client import Client, ReceivedPayload
@@ -51,39 +53,50 @@ class ServiceOptions:
     confidence: bool = False
 
 
-class ServiceRequest:
-    """One prompt sent to a service, and the answer made with the anchors it returns.
+class RemoteRequest(ABC):
+    """One prompt that is asked elsewhere, and the answer made with the anchors that come back.
 
     report: payloads received so far, and the reason where some are missing.
+    stream: decode at once and refine the answer as payloads arrive, instead of waiting for the payload.
+    fallback: answer without anchors where none come, instead of failing.
+    timeout: seconds after which the thread that receives has reported; None for a thread that knows itself.
     """
 
     def __init__(
-        self, client: Client, edge: EdgeRuntime, prompt: str, options: ServiceOptions | None = None
+        self, edge: EdgeRuntime, prompt: str, *, stream: bool, fallback: bool, timeout: float | None
     ) -> None:
-        self.client = client
         self.edge = edge
         self.prompt = prompt
-        self.options = options or ServiceOptions()
         self.report = ServiceReport()
+        self._stream, self._fallback, self._timeout = stream, fallback, timeout
         self._feed = AnchorFeed()
         self._request: FillRequest | None = None  # of a predictive payload at hand: its tokens are known
 
-    def start(self) -> ServiceRequest:
+    @abstractmethod
+    def _fetch(self) -> None:
+        """Receive payloads and hand each to `_take`; raises CloudUnavailableError where no more come."""
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """Who is asked, as messages name it."""
+
+    def start(self) -> Self:
         """Sends the request in a daemon thread, and begins to load the model."""
-        threading.Thread(target=self._receive, name="service", daemon=True).start()
+        threading.Thread(target=self.receive, name="service", daemon=True).start()
         self.edge.preload()
         return self
 
     def answer(self, options: FillOptions | None = None) -> Answer[Token | Retract]:
-        """The answer; to be called once, after `start`.
+        """The answer; to be called once, after `start` or `receive`.
 
-        With `ServiceOptions.stream` it begins at once and is refined with every payload; otherwise the call
-        waits for the payload. Raises CloudUnavailableError, CloudRefusedError, and PayloadError for a payload
-        that cannot be used: here, or with `stream` while the answer is iterated.
+        With `stream` it begins at once and is refined with every payload; otherwise the call waits for the
+        payload. Raises CloudUnavailableError, CloudRefusedError, and PayloadError for a payload that cannot
+        be used: here, or with `stream` while the answer is iterated.
         """
         stats = FillStats()
         tokens: Generator[Token | Retract]
-        if self.options.stream:
+        if self._stream:
             prompt_ids = self.edge.prompt_ids(self.prompt)
             tokens = self._refined(prompt_ids, options, stats)
         else:
@@ -95,9 +108,7 @@ class ServiceRequest:
                 return answer
             prompt_ids = self.edge.prompt_ids(self.prompt)
             tokens = fill(self.edge.engine, prompt_ids, self._anchors(), options, stats)
-        return Answer(
-            tokens, prompt_ids, self._anchors, stats, revisable=self.options.stream, service=self.report
-        )
+        return Answer(tokens, prompt_ids, self._anchors, stats, revisable=self._stream, service=self.report)
 
     def _refined(
         self, prompt_ids: list[int], options: FillOptions | None, stats: FillStats
@@ -114,29 +125,69 @@ class ServiceRequest:
             return self._feed.latest
         return AnchorSet.empty(min(self.edge.engine.context, MAX_CANVAS), self.edge.bundle.contract)
 
-    @property
-    def _timeout(self) -> float:
-        return self.client.timeout + GRACE_SECONDS
-
     def _check_arrival(self) -> None:
         """Reports a timeout where nothing has arrived and the thread has not said why."""
         if not self.report.payload_bytes and self.report.failure is None:
-            self._fail(f"{self.client.url}: it did not answer in time")
+            self._fail(f"{self.where}: it did not answer in time")
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Sends the request and takes what comes, in this thread; `start` does it in one of its own."""
         error: BaseException | None = None
         try:
             try:
-                try:
-                    self._decode(self._payloads(self.options.codec))
-                except FingerprintError as other:
-                    self.report.fell_back = str(other)
-                    self._decode(self._payloads(Codec.COMPACT.label))
+                self._fetch()
             except CloudUnavailableError as failure:
                 self._fail(str(failure))
         except BaseException as failure:  # the reader of the feed raises it
             error = failure
         self._feed.close(error)
+
+    def _decoded(self, data: bytes, prompt_ids: list[int], base: Base | None) -> AnchorSet:
+        """The anchors of a payload; raises PayloadError."""
+        predictive = peek(data).codec is Codec.PREDICTIVE
+        predictor = self.edge.predictive_model.predictor(prompt_ids) if predictive else None
+        bundle = self.edge.bundle
+        return decode(data, Shared(bundle.contract, prompt_ids, bundle.tokenizer, base, predictor))
+
+    def _take(self, data: bytes, anchors: AnchorSet) -> None:
+        """Goes on with the anchors of a payload that has arrived."""
+        self.report.payload_bytes.append(len(data))
+        self.report.doubt = doubt(peek(data).extras.confidence)
+        self._feed.put(anchors)
+
+    def _fail(self, failure: str) -> None:
+        """Reports a failure; raises CloudUnavailableError without payloads and without a fallback."""
+        if not self._fallback and not self.report.payload_bytes:
+            raise CloudUnavailableError(failure)
+        self.report.failure = failure
+
+
+class ServiceRequest(RemoteRequest):
+    """One prompt sent to a service over HTTP."""
+
+    def __init__(
+        self, client: Client, edge: EdgeRuntime, prompt: str, options: ServiceOptions | None = None
+    ) -> None:
+        self.client = client
+        self.options = options or ServiceOptions()
+        super().__init__(
+            edge,
+            prompt,
+            stream=self.options.stream,
+            fallback=self.options.fallback,
+            timeout=client.timeout + GRACE_SECONDS,
+        )
+
+    @property
+    def where(self) -> str:
+        return self.client.url
+
+    def _fetch(self) -> None:
+        try:
+            self._decode(self._payloads(self.options.codec))
+        except FingerprintError as other:
+            self.report.fell_back = str(other)
+            self._decode(self._payloads(Codec.COMPACT.label))
 
     def _payloads(self, codec: str | None) -> Iterable[ReceivedPayload]:
         fields = {
@@ -153,29 +204,15 @@ class ServiceRequest:
 
     def _decode(self, payloads: Iterable[ReceivedPayload]) -> None:
         prompt_ids = self.edge.prompt_ids(self.prompt)
-        bundle = self.edge.bundle
         base: Base | None = None
         for received in payloads:
-            header = peek(received.data)
-            predictive = header.codec is Codec.PREDICTIVE
-            if predictive and not self.options.stream:
+            if peek(received.data).codec is Codec.PREDICTIVE and not self.options.stream:
                 self._request = self.edge.read(received.data, self.prompt)
                 anchors = self._request.anchors
             else:
-                previous = base if received.delta else None
-                predictor = self.edge.predictive_model.predictor(prompt_ids) if predictive else None
-                shared = Shared(bundle.contract, prompt_ids, bundle.tokenizer, previous, predictor)
-                anchors = decode(received.data, shared)
+                anchors = self._decoded(received.data, prompt_ids, base if received.delta else None)
             base = Base(received.data, anchors)
-            self.report.payload_bytes.append(len(received.data))
-            self.report.doubt = doubt(header.extras.confidence)
-            self._feed.put(anchors)
-
-    def _fail(self, failure: str) -> None:
-        """Reports a failure; raises CloudUnavailableError without payloads and without a fallback."""
-        if not self.options.fallback and not self.report.payload_bytes:
-            raise CloudUnavailableError(failure)
-        self.report.failure = failure
+            self._take(received.data, anchors)
 
 
 def choose_bundle(client: Client, model: str | None) -> Path:

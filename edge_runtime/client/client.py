@@ -26,6 +26,7 @@ from edge_runtime.client.response import (
     Deadline,
     Response,
     connection_error,
+    error_code,
     json_object,
     service_error,
 )
@@ -48,6 +49,20 @@ class ReceivedPayload(NamedTuple):
     data: bytes
     delta: bool
     last: bool = True
+
+
+class ServiceDescription(NamedTuple):
+    """What a service says of itself.
+
+    identity: of the contract it makes payloads for. steps: of a request that does not set any, and of a full
+    run. codecs, selections: that may be asked for.
+    """
+
+    identity: str
+    steps: int
+    total_steps: int
+    codecs: tuple[str, ...]
+    selections: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -97,6 +112,10 @@ class Client:
 
     def identity(self) -> str:
         """Returns the identity of the contract that the service makes payloads for: 64 hex digits."""
+        return self.service().identity
+
+    def service(self) -> ServiceDescription:
+        """What the service says of itself."""
         with self._request("GET", "/v1/contract", None, JSON) as response:
             data = json_object(response.read_at_most(MAX_TEXT_BYTES))
         identity = data.get("identity")
@@ -104,7 +123,10 @@ class Client:
             raise CloudUnavailableError(
                 f"{self.url}: expected a contract's identity, found none in its answer"
             )
-        return identity
+        steps = [data.get(name) for name in ("steps", "total_steps")]
+        codecs, selections = (_texts(data.get(name)) for name in ("codecs", "selections"))
+        least, most = (each if isinstance(each, int) and each > 0 else 1 for each in steps)
+        return ServiceDescription(identity, min(least, most), most, codecs, selections)
 
     def fetch(self, prompt: str, **fields: Any) -> bytes:
         """Returns the bytes of one payload.
@@ -124,7 +146,8 @@ class Client:
                 if name == "done":
                     return
                 if name == "error":
-                    raise CloudUnavailableError(f"{self.url}: {service_error(json_object(data))}")
+                    error = json_object(data)
+                    raise CloudUnavailableError(f"{self.url}: {service_error(error)}", error_code(error))
                 if name != "payload" or count >= MAX_EVENTS:
                     raise CloudUnavailableError(f"{self.url}: expected payloads, found another stream")
                 yield _received_payload(data)
@@ -147,6 +170,8 @@ class Client:
     def _with_retries(self, method: str, path: str, body: bytes | None, accept: str, end: float) -> Response:
         attempt = 1
         while True:
+            code: str | None = None
+            retry_after: float | None = None
             wait = BACKOFF_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
             try:
                 response = self._attempt(method, path, body, accept, end)
@@ -154,9 +179,9 @@ class Client:
                     response.require_type(accept)
                     return response
                 with response:
-                    failure = response.error_text()
+                    failure, code = response.error()
                 if response.status not in RETRIED_STATUSES:
-                    raise CloudRefusedError(f"{self.url}: {failure}")
+                    raise CloudRefusedError(f"{self.url}: {failure}", code)
                 retry_after = response.retry_after()
                 if retry_after is not None:
                     # Jitter: clients that were turned away together should not come back together.
@@ -165,7 +190,7 @@ class Client:
                 failure = connection_error(error, time.monotonic() >= end)
             if attempt >= self.attempts or time.monotonic() + wait >= end:
                 tries = "1 attempt" if attempt == 1 else f"{attempt} attempts"
-                raise CloudUnavailableError(f"{self.url}: {failure} ({tries})")
+                raise CloudUnavailableError(f"{self.url}: {failure} ({tries})", code, retry_after)
             self.sleep(wait)
             attempt += 1
 
@@ -213,6 +238,11 @@ class Client:
 def _body(prompt: str, fields: Mapping[str, Any]) -> bytes:
     given = {name: value for name, value in fields.items() if value is not None}
     return json.dumps({"prompt": prompt, **given}).encode("ascii")
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """The texts of a JSON list; none of anything else."""
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
 
 
 def _received_payload(data: bytes) -> ReceivedPayload:

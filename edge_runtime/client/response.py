@@ -118,12 +118,15 @@ class Response:
             elif field == b"data":
                 data = value.strip()
 
-    def error_text(self) -> str:
-        """The status and, where the body states it, the error of a response that is not 200; printable."""
+    def error(self) -> tuple[str, str | None]:
+        """Of a response that is not 200: its status and, where the body states it, the error; and the
+        error's code. Printable.
+        """
         phrase = f"{self.status} {_printable(self._response.reason)}"
         with suppress(OSError, http.client.HTTPException, ValueError, CloudUnavailableError):
-            return f"{phrase}: {service_error(json_object(self.read_at_most(MAX_TEXT_BYTES)))}"
-        return phrase
+            data = json_object(self.read_at_most(MAX_TEXT_BYTES))
+            return f"{phrase}: {service_error(data)}", error_code(data)
+        return phrase, None
 
     def retry_after(self) -> float | None:
         """Seconds of the Retry-After header, a number or a date; None without one."""
@@ -159,6 +162,12 @@ def service_error(data: Mapping[str, Any]) -> str:
         raise ValueError("expected an error")
     text = f"{fields.get('code', 'refused')}: expected {fields.get('expected')}, found {fields.get('found')}"
     return f"{text}. {fields['remedy']}" if fields.get("remedy") else text
+
+
+def error_code(data: Mapping[str, Any]) -> str | None:
+    """The code of what `service_error` takes."""
+    error = data.get("error", data)
+    return _printable(str(error["code"])) if isinstance(error, dict) and "code" in error else None
 
 
 def connection_error(error: Exception, timed_out: bool) -> str:

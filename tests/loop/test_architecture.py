@@ -43,9 +43,11 @@ LEVELS: dict[str, str] = {
         runtime
         online
         links
+        over_link
         __init__
         tools
-        bench doctor fill""",
+        bench doctor fill
+        ask""",
     "cloud_anchor": """
         errors metrics
         shipped

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import queue
 import re
+import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +23,7 @@ from edge_runtime.links.link_profiles import LINK_PROFILES, LinkProfile
 
 TCP_PORT = 4403
 CONNECT_SECONDS = 30
+CLOSE_SECONDS = 5.0
 RESTART_SECONDS = 30.0
 """A radio that has gone is waited for so long: changed settings make it start again."""
 WAITING_FRAMES = 256
@@ -161,7 +163,13 @@ class MeshtasticLink(Link):
         pub = _library("pubsub").pub
         for listener, topic in self._subscriptions:
             pub.unsubscribe(listener, topic)
-        with suppress(Exception):  # a radio that is gone cannot be told goodbye
+        # A radio that is gone cannot be told goodbye, and the library may wait for it for ever.
+        goodbye = threading.Thread(target=self._leave, daemon=True)
+        goodbye.start()
+        goodbye.join(CLOSE_SECONDS)
+
+    def _leave(self) -> None:
+        with suppress(Exception):
             self._interface.close()
 
 

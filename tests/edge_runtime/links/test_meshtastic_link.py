@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -105,6 +106,21 @@ def test_a_radio_that_goes(air: Air, monkeypatch: pytest.MonkeyPatch) -> None:
         device.receive(1)
     with pytest.raises(LinkError, match=r"meshtastic-tcp:127\.0\.0\.1.*expected a Meshtastic radio"):
         open_link(f"meshtastic-tcp:127.0.0.1:{node.port}")
+
+
+def test_a_library_that_never_ends_does_not_hold_up_the_end(
+    air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meshtastic_link, "CLOSE_SECONDS", 0.1)
+    link = listening(air)
+    close, never = link._interface.close, threading.Event()
+    link._interface.close = never.wait
+    started = time.monotonic()
+    link.close()
+    link.close()
+    assert time.monotonic() - started < 2
+    never.set()
+    close()
 
 
 @pytest.mark.parametrize("size", [1, 20, 127, 128, 219, 231])

@@ -64,6 +64,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="bytes of the answer's frames, where less than the link's",
     )
+    result.add_argument(
+        "--seal",
+        type=Path,
+        metavar="FILE",
+        help="this device's NAME.device.seal: authenticates every frame, 6 bytes each (see links/README.md)",
+    )
     budget = result.add_argument_group("repeats")
     budget.add_argument(
         "--attempts", type=positive, default=5, metavar="N", help="frames of the question (default 5)"
@@ -92,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     from edge_runtime.links import open_link
     from edge_runtime.links.exchange import RetryBudget
+    from edge_runtime.links.seal import Seal, SealedLink
     from edge_runtime.over_link import LinkOptions, LinkRequest
 
     logging.basicConfig(format="ask: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
@@ -113,7 +120,10 @@ def _run(args: argparse.Namespace) -> int:
         not args.no_fallback,
         RetryBudget(args.attempts, args.airtime, args.timeout),
     )
+    seal = Seal(args.seal) if args.seal else None
     with open_link(args.link) as link:
+        if seal is not None:
+            link = SealedLink(link, [seal])
         request = LinkRequest(link, edge, question, options).start()
         answer = request.answer(edge.options(max_tokens=args.max_tokens))
         write_answer("ask", args, edge, answer, lambda: (link_line(link), {"link": link_json(link)}))

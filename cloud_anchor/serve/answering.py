@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import queue
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, LinkEr
 from edge_runtime.links.datagram import Datagram, Link
 from edge_runtime.links.emulated import Emulation
 from edge_runtime.links.exchange import LEAST_WAIT
+from edge_runtime.links.seal import Seal, SealedLink
 from payload import Codec, Shared
 from payload.errors import (
     ChecksumError,
@@ -379,9 +380,13 @@ def emulated_gateway(
     source: AnchorSource,
     seconds: float = 1.0,
     limits: GatewayLimits | None = None,
+    seals: Sequence[Seal] = (),
 ) -> Gateway:
-    """A gateway on an emulated link, in its time. seconds: that the service takes for an answer."""
+    """A gateway on an emulated link, in its time. seconds: that the service takes for an answer. seals: those
+    of its devices, where frames are sealed.
+    """
     clock = emulation.clock
+    sealed = SealedLink(emulation.gateway, seals) if seals else None
 
     def start(job: Callable[[], None]) -> None:
         def finish() -> None:
@@ -396,9 +401,11 @@ def emulated_gateway(
             clock.after(max(wait, LEAST_WAIT), wake)
 
     def arrived(datagram: Datagram) -> None:
-        gateway.receive(datagram)
-        wake()
+        found = sealed.opened(datagram) if sealed else datagram
+        if found is not None:
+            gateway.receive(found)
+            wake()
 
-    gateway = Gateway(emulation.gateway, context, source, start, limits)
+    gateway = Gateway(sealed or emulation.gateway, context, source, start, limits)
     emulation.gateway.listen(arrived)
     return gateway

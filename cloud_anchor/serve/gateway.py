@@ -62,6 +62,16 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--kept", type=int, default=256, metavar="N", help="answers kept for repeats (default 256)"
     )
+    result.add_argument(
+        "--seal",
+        dest="seals",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="a device's NAME.gateway.seal; once for each device, and only these are answered (see "
+        "edge_runtime.links.seal)",
+    )
     result.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return result
 
@@ -71,6 +81,7 @@ def _run(args: argparse.Namespace) -> int:
     from edge_runtime.bundle.lookup import find_bundles
     from edge_runtime.client.client import Client
     from edge_runtime.links import open_link
+    from edge_runtime.links.seal import Seal, SealedLink
     from edge_runtime.runtime import EdgeRuntime
 
     if args.kept < 1:
@@ -93,6 +104,8 @@ def _run(args: argparse.Namespace) -> int:
             )
         source = ServiceSource.open(client, edge.bundle.contract.identity)
         limits = GatewayLimits(kept=args.kept)
+        if args.seals:
+            link = SealedLink(link, [Seal(path) for path in args.seals])
         gateway = Gateway(link, edge.question_context(), source, _in_thread, limits)
         before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
         try:

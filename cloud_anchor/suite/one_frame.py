@@ -19,6 +19,8 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
@@ -39,8 +41,9 @@ from edge_runtime.client.client import Client, ReceivedPayload
 from edge_runtime.decode.forced import Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.errors import UsageError
-from edge_runtime.links import LINK_PROFILES, Emulation
+from edge_runtime.links import LINK_PROFILES, Emulation, Link
 from edge_runtime.links.exchange import RetryBudget
+from edge_runtime.links.seal import Seal, SealedLink, make_pair
 from edge_runtime.online import RemoteRequest, ServiceOptions, ServiceRequest
 from edge_runtime.over_link import LinkOptions, LinkRequest
 from edge_runtime.runtime import EdgeRuntime
@@ -49,7 +52,7 @@ from payload.frames import Question
 from payload.progress import Bars
 
 DEFAULT_LINKS = ("meshtastic-longfast", "sms", "lorawan-sf10")
-"""Frames of 233, 140 and 51 bytes."""
+"""Frames of 231 (233 less what firmware adds), 140 and 51 bytes."""
 
 BAR_BYTES, BAR_ONE_FRAME, BAR_ANSWERED = 100, 0.95, 0.99
 """Whole exchange at most; share of exchanges in one frame each way; share answered under loss."""
@@ -122,12 +125,22 @@ def exchanges(
     items: Sequence[Item],
     budget: RetryBudget,
     ids: Iterator[int],
+    seals: tuple[Path, Path] | None = None,
 ) -> Iterator[LinkExchange]:
-    """One device's exchanges on a link, one question after the other."""
+    """One device's exchanges on a link, one question after the other. seals: of device and gateway."""
+    limits = GatewayLimits(kept=REQUEST_IDS)
     gateway = emulated_gateway(
-        emulation, edge.question_context(), source, SERVICE_SECONDS, GatewayLimits(kept=REQUEST_IDS)
+        emulation,
+        edge.question_context(),
+        source,
+        SERVICE_SECONDS,
+        limits,
+        [Seal(seals[1])] if seals else (),
     )
-    device, clock = emulation.device(), emulation.clock
+    clock = emulation.clock
+    device: Link = emulation.device()
+    if seals:
+        device = SealedLink(device, [Seal(seals[0])])
     link_options = LinkOptions(budget=budget)
     for item in items:
         sent, received = replace(device.sent), replace(device.received)
@@ -277,6 +290,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--loss", type=float, nargs="+", default=[0.1], metavar="SHARE", help="of the frames (default 0.1)"
     )
     parser.add_argument("--attempts", type=int, default=5, help="frames of a question at most (default 5)")
+    parser.add_argument("--sealed", action="store_true", help="authenticate frames: 6 bytes more for each")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     args = parser.parse_args(argv)
     return run_command("one_frame", lambda: _run(args))
@@ -287,7 +301,8 @@ def _run(args: argparse.Namespace) -> int:
         raise RequestError(f"loss: expected shares above 0 and below 1, found {args.loss}")
     if args.attempts < 1:
         raise RequestError(f"attempts: expected at least 1, found {args.attempts}")
-    rows = measure(args)
+    with TemporaryDirectory() as folder:
+        rows = measure(args, make_pair(Path(folder) / "device") if args.sealed else None)
     if args.json:
         print(json.dumps([asdict(row) | {"meets_bar": row.meets_bar} for row in rows]))
     else:
@@ -295,8 +310,8 @@ def _run(args: argparse.Namespace) -> int:
     return int(not all(row.meets_bar for row in rows))
 
 
-def measure(args: argparse.Namespace) -> list[LinkSummary]:
-    """The rows of every link, without loss and with each."""
+def measure(args: argparse.Namespace, seals: tuple[Path, Path] | None = None) -> list[LinkSummary]:
+    """The rows of every link, without loss and with each. seals: as in `exchanges`."""
     items, place = questions(args), bundle_of(args.model, args.edge)
     bars = Bars("one_frame")
     edge = EdgeRuntime.open(place)
@@ -329,7 +344,7 @@ def measure(args: argparse.Namespace) -> list[LinkSummary]:
                 )
                 found = []
                 with bars.stage(f"{link}, loss {loss:.0%}", len(items)) as step:
-                    for each in exchanges(emulation, source, edge, items, budget, ids):
+                    for each in exchanges(emulation, source, edge, items, budget, ids, seals):
                         found.append(each)
                         step(1)
                 lossless = lossless or found

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.ask import main as ask_main
 from edge_runtime.client.client import Client
 from edge_runtime.errors import UsageError
+from edge_runtime.links.seal import Seal, SealedLink, make_pair
 from edge_runtime.links.udp import UdpLink
 from edge_runtime.runtime import EdgeRuntime
 from tests.cloud_anchor.serve.service_runner import LIMITS, local, served
@@ -40,15 +42,15 @@ def url(pipeline: Pipeline) -> Iterator[str]:
         yield client.url
 
 
-@pytest.fixture
-def address(url: str) -> Iterator[str]:
+@contextmanager
+def gateway_at(url: str, seals: Sequence[Seal] = ()) -> Iterator[str]:
     """A gateway on a free port."""
     edge = EdgeRuntime.open(PAIRS["tiny"].bundle, threads=1)
     source = ServiceSource.open(Client(url), edge.bundle.contract.identity)
     stop = threading.Event()
     with UdpLink("127.0.0.1", 0, service=True) as link:
         gateway = Gateway(
-            link,
+            SealedLink(link, seals) if seals else link,
             edge.question_context(),
             source,
             lambda job: threading.Thread(target=job, daemon=True).start(),
@@ -58,6 +60,12 @@ def address(url: str) -> Iterator[str]:
         yield f"udp:{link.address}"
         stop.set()
         thread.join(10)
+
+
+@pytest.fixture
+def address(url: str) -> Iterator[str]:
+    with gateway_at(url) as found:
+        yield found
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -95,6 +103,20 @@ def test_small_frames_bring_the_answer_in_parts(
     assert all(size <= 30 for size in parts["service"]["payload_bytes"])
     code, out, err = asked(capsys, "--link", address, QUESTION, "--steps", "2", "--codec", codec, "--json")
     assert json.loads(out)["text"] == parts["text"]
+
+
+def test_sealed_only_the_sealed_are_answered(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device, gateway = make_pair(tmp_path / "one")
+    with gateway_at(url, [Seal(gateway)]) as address:
+        code, out, err = asked(capsys, "--link", address, QUESTION, "--seal", str(device), "--json")
+        assert (code, json.loads(out)["service"]["trouble"]) == (0, None), err
+        code, out, err = asked(capsys, "--link", address, QUESTION, "--timeout", "1", "--no-fallback")
+        assert code == 5
+        assert "no answer came" in err
+    code, _, err = asked(capsys, "--link", "udp:localhost:1", QUESTION, "--seal", str(gateway))
+    assert (code, "device's side" in err) == (2, True)
 
 
 def test_without_an_answer_the_device_answers_alone_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ def test_the_bar_is_missed_by_what_it_is_about() -> None:
 
 def test_it_prints_the_figures_of_every_link(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--prompts", "3", "--links", "lorawan-sf10", "--loss", "0.3", "--attempts", "12"]
-    assert main([*arguments, "--json"]) == 0
+    assert main([*arguments, "--sealed", "--json"]) == 0
     plain, lossy = json.loads(capsys.readouterr().out)
     assert (plain["questions"], plain["one_frame"], plain["answered"]) == (3, 1.0, 1.0)
     assert plain["up"] + plain["down"] == pytest.approx(plain["total"])

@@ -161,16 +161,17 @@ def source(counts: InitialCounts, prompts: int) -> str:
         '"""Added to the count of a value that is coded."""',
         "",
         "# fmt: off",
-        *(f"{name} = {_literal(table)}" for name, table in tables.items()),
+        *(f"{name} = {literal(table)}" for name, table in tables.items()),
     ]
     return "\n".join([*lines, "# fmt: on", ""])
 
 
-def _literal(table: object, indent: str = "    ") -> str:
+def literal(table: object, indent: str = "    ") -> str:
+    """A table of counts in Python, nested over lines where it is long."""
     text = repr(table)
     if len(text) + len(indent) <= 88 or not isinstance(table, tuple):
         return text
-    inner = "".join(f"{indent}{_literal(each, indent + '    ')},\n" for each in table)
+    inner = "".join(f"{indent}{literal(each, indent + '    ')},\n" for each in table)
     return f"(\n{inner}{indent[4:]})"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from payload.codecs.initial_counts import (
     INITIAL_FLAGS,
@@ -20,6 +20,7 @@ from payload.codecs.initial_counts import (
     INITIAL_UNRANKED,
     STEP,
 )
+from payload.codecs.question_counts import QUESTION_MODES, QUESTION_RANKS, QUESTION_STABLE
 from payload.codecs.range_coder import Coder
 from payload.codecs.rank_codes import BITS, BUCKETS, ESCAPE, TOP, RankCode
 
@@ -55,6 +56,9 @@ FORMAT_COUNTS = InitialCounts(
     INITIAL_STABLE, INITIAL_MODES, INITIAL_RANKS, INITIAL_FLAGS, INITIAL_UNRANKED, INITIAL_MORE
 )
 """The counts of the wire format."""
+
+QUESTION_COUNTS = replace(FORMAT_COUNTS, stable=QUESTION_STABLE, modes=QUESTION_MODES, ranks=QUESTION_RANKS)
+"""The same for the text of a question, which is less predictable than an answer."""
 
 
 class Counts:

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from payload.anchors import AnchorSet
-from payload.codecs.adaptive_model import AdaptiveModel
+from payload.codecs.adaptive_model import FORMAT_COUNTS, AdaptiveModel, InitialCounts
 from payload.codecs.compact import code_canvas
 from payload.codecs.range_coder import Coder
 from payload.codecs.rank_codes import RANK, TOP, RankCode, Row, confidence_bucket, rank_codes, token_of
@@ -98,12 +98,14 @@ def encode(
     base: AnchorSet | None = None,
     tolerance: float = TOLERANCE,
     draft: Sequence[int] = (),
+    counts: InitialCounts = FORMAT_COUNTS,
 ) -> tuple[bytes, bytes]:
     """A body, and the digest of its text. `base` must be a subset of `anchors` (see `wire`).
 
     tolerance: by how much differences of log-probabilities may be off on the device, in nats.
     draft:     the text that the device is expected to write: as far as it is right, its positions are read in
                one pass of the model. It does not change the bytes.
+    counts:    the counts that the body begins with: the reader must begin with the same.
 
     Raises PayloadError for a tolerance out of range or a predictor of another vocabulary.
     """
@@ -113,7 +115,7 @@ def encode(
     shapes = [OPEN] if anchors.length is None else [UNCERTAIN, ANYWHERE]
     if anchors.length == len(anchors):
         shapes = [WHOLE]
-    written = [_write(shape, planned, anchors, predictor, base) for shape in shapes]
+    written = [_write(shape, planned, anchors, predictor, base, counts) for shape in shapes]
     return min(written, key=lambda pair: len(pair[0]))
 
 
@@ -123,8 +125,9 @@ def _write(
     anchors: AnchorSet,
     predictor: Predictor,
     base: AnchorSet | None,
+    counts: InitialCounts,
 ) -> tuple[bytes, bytes]:
-    body = PredictiveBody(predictor, anchors.contract.vocab_size, base)
+    body = PredictiveBody(predictor, anchors.contract.vocab_size, base, counts=counts)
     for _ in body.tokens(shape, planned, anchors.canvas):
         pass
     return body.written(), body.digest
@@ -139,10 +142,16 @@ class PredictiveBody:
     """One body in either direction: `tokens` codes it once, then `shape` and `digest` are known."""
 
     def __init__(
-        self, predictor: Predictor, vocab_size: int, base: AnchorSet | None = None, body: bytes | None = None
+        self,
+        predictor: Predictor,
+        vocab_size: int,
+        base: AnchorSet | None = None,
+        body: bytes | None = None,
+        counts: InitialCounts = FORMAT_COUNTS,
     ) -> None:
-        """body: the bytes to read; without it a body is written."""
+        """body: the bytes to read; without it a body is written. counts: as of `encode`."""
         self._coder = Coder(body)
+        self._counts = counts
         self._body = body or b""
         self._rows = _Rows(predictor, vocab_size)
         self._end_id = vocab_size
@@ -185,7 +194,7 @@ class PredictiveBody:
         shape = self._coder.choice(shape, _SHAPE_SIZES)
         self.length = base.length if base is not None else None
         limit = self.canvas if self.length is None else self.length
-        model = AdaptiveModel(self._coder, uncertain=shape == UNCERTAIN)
+        model = AdaptiveModel(self._coder, uncertain=shape == UNCERTAIN, counts=self._counts)
         queue = iter(planned)
         left = sum(each.anchor for each in planned)
         announced = False  # in an open answer: another anchor follows

@@ -70,7 +70,10 @@ MAX_QUESTION_FRAME_BYTES = MAX_QUESTION_BYTES + 16
 """No text within its bound needs more: as UTF-8 it takes its own bytes behind at most 16."""
 
 _EXTENT, _ROOM, _COMPACT = 4, 2, 1
-_CHECK_AT, _FIELDS_AT = HEAD_BYTES + 1, HEAD_BYTES + 3
+QUESTION_HEADER_BYTES = HEAD_BYTES + 3
+"""Before the fields and the text; a predictive text has DIGEST_BYTES more."""
+
+_CHECK_AT, _FIELDS_AT = HEAD_BYTES + 1, QUESTION_HEADER_BYTES
 _KIND = {
     UTF8: FrameKind.QUESTION_UTF8,
     Codec.COMPACT.label: FrameKind.QUESTION_COMPACT,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from payload.anchors import AnchorSet
 from payload.codecs import compact, predictive
+from payload.codecs.adaptive_model import QUESTION_COUNTS
 from payload.codecs.predictive import PredictiveBody, Predictor
 from payload.codecs.template import TokenBytes
 from payload.contract import Contract
@@ -22,8 +23,8 @@ from payload.errors import AnchorRangeError, FingerprintError, MalformedPayloadE
 MAX_QUESTION_BYTES = 2048
 """UTF-8 bytes of a question's text, and so its most tokens."""
 
-_CANVASES = (512, 1024, 2048)
-_PREDICTIVE_CANVASES = (128, *_CANVASES)
+CANVASES = (512, 1024, 2048)
+PREDICTIVE_CANVASES = (128, *CANVASES)
 """Canvases that a writer chooses from, those that the codec writes in the fewest bits first."""
 
 
@@ -63,7 +64,7 @@ def token_ids(text: str, tokens: TokenBytes, contract: Contract) -> list[int] | 
 
 def compact_body(ids: Sequence[int], contract: Contract) -> bytes:
     """The ids under the static token model, without a prompt."""
-    return compact.encode(_whole(ids, contract, _CANVASES), (), None)
+    return compact.encode(as_anchors(ids, contract, CANVASES), (), None)
 
 
 def read_compact(body: bytes, contract: Contract, tokens: TokenBytes) -> bytes:
@@ -77,8 +78,8 @@ def predictive_body(
     ids: Sequence[int], contract: Contract, predictor: Predictor, tolerance: float
 ) -> tuple[bytes, bytes]:
     """The ids against the model's predictions, and the digest of the text. One pass of the model."""
-    anchors = _whole(ids, contract, _PREDICTIVE_CANVASES)
-    return predictive.encode(anchors, predictor, None, tolerance, draft=ids)
+    anchors = as_anchors(ids, contract, PREDICTIVE_CANVASES)
+    return predictive.encode(anchors, predictor, None, tolerance, ids, QUESTION_COUNTS)
 
 
 def read_predictive(
@@ -88,7 +89,7 @@ def read_predictive(
 
     Raises FingerprintError where other predictions than the writer's lead astray.
     """
-    coded = PredictiveBody(predictor, contract.vocab_size, None, body)
+    coded = PredictiveBody(predictor, contract.vocab_size, None, body, QUESTION_COUNTS)
     ids: list[int] = []
     size = 0
     try:
@@ -118,7 +119,8 @@ def other_predictions(what: str) -> str:
     )
 
 
-def _whole(ids: Sequence[int], contract: Contract, canvases: Sequence[int]) -> AnchorSet:
+def as_anchors(ids: Sequence[int], contract: Contract, canvases: Sequence[int]) -> AnchorSet:
+    """A text as the codecs see it: an answer of which every token is an anchor."""
     canvas = next(size for size in canvases if size >= len(ids))
     return AnchorSet(tuple(range(len(ids))), tuple(ids), canvas, contract, len(ids))
 

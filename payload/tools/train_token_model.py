@@ -3,7 +3,8 @@
 Responsible for the texts, the folds and the features, which it records from the token model. Word statistics
 are counts (`word_statistics`); the weights are fitted (`fit`) so that the tokens of the traces take the
 fewest bits, always under statistics from which the trace at hand was left out. `--measure` codes every trace
-with statistics and weights made without its fold. Not responsible for coding. Needs tokenizers.
+with statistics and weights made without its fold, `--measure-questions` GSM8K's questions with statistics
+made without their solutions. Not responsible for coding. Needs tokenizers.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ import numpy as np
 
 from payload.cli import run_command
 from payload.codecs import compact
-from payload.codecs.prior import END, MODEL_FILE, START, WEIGHT_SIZES, Prior, Weights, Words
+from payload.codecs.prior import END, MODEL_FILE, START, WEIGHT_SIZES, Prior, Weights, Words, prior_of
 from payload.codecs.range_coder import Coder
 from payload.codecs.token_model import TokenModel
 from payload.codecs.word_statistics import Text, count_words, write_model
-from payload.files import read_text, write_whole
+from payload.files import InputError, read_text, write_whole
+from payload.frames.question import QUESTION_HEADER_BYTES
+from payload.frames.question_text import CANVASES, as_anchors
 from payload.header import HEADER_BYTES
 from payload.tools.codec_bench import FULL, anchors_of, summary
 from payload.tools.fit import Instance, fit
@@ -138,22 +141,32 @@ def sources(args: argparse.Namespace, traces: list[Trace], tokenizer: TraceToken
                 out.append(TextSource(name, Text([START, *ids], FILL_WEIGHT / 2)))
     if args.prompts:
         out += [
-            TextSource(None, Text(tokenizer.encode(text), PROMPT_WEIGHT)) for text in _problems(args.prompts)
+            TextSource(name, Text(tokenizer.encode(text), PROMPT_WEIGHT))
+            for name, text in _problems(args.prompts)
         ]
     return out
 
 
-def _problems(folder: Path) -> Iterable[str]:
-    """Worked solutions, functions and questions of the public test sets' samples."""
-    for line in read_text(folder / "gsm8k.jsonl").splitlines():
-        yield re.sub(r"<<.*?>>", "", json.loads(line)["answer"].split("\n####")[0])
+def _problems(folder: Path) -> Iterable[tuple[str | None, str]]:
+    """Worked solutions, functions and questions of the public test sets' samples; GSM8K's with a name."""
+    for number, row in enumerate(_gsm8k(folder)):
+        yield _solution(number), re.sub(r"<<.*?>>", "", row["answer"].split("\n####")[0])
     for line in read_text(folder / "humaneval.jsonl").splitlines():
         row = json.loads(line)
-        yield "```python\n" + row["prompt"] + row["canonical_solution"] + "```"
+        yield None, "```python\n" + row["prompt"] + row["canonical_solution"] + "```"
     for line in read_text(folder / "mmlu.jsonl").splitlines():
         row = json.loads(line)
-        yield row["question"]
-        yield row["choices"][0]
+        yield None, row["question"]
+        yield None, row["choices"][0]
+
+
+def _gsm8k(folder: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in read_text(folder / "gsm8k.jsonl").splitlines()]
+
+
+def _solution(number: int) -> str:
+    """Name of a worked solution; no trace has one with a space."""
+    return f"solution {number}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -174,6 +187,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folds", type=int, default=5, help="folds of the cross-validation (5)")
     parser.add_argument("--measure", action="store_true", help="only print the cost of held-out traces")
     parser.add_argument(
+        "--measure-questions",
+        action="store_true",
+        help="only print the frames of GSM8K's questions, coded with statistics without their solutions",
+    )
+    parser.add_argument(
         "-o", "--output", type=Path, default=MODEL_FILE, help="model file (payload/model.bin)"
     )
     args = parser.parse_args(argv)
@@ -186,6 +204,15 @@ def train(args: argparse.Namespace) -> int:
     size = tokenizer.contract.vocab_size
     traces = read_traces(args.traces)
     texts = sources(args, traces, tokenizer)
+    if args.measure_questions:
+        if args.prompts is None:
+            raise InputError("--measure-questions: expected --prompts FOLDER beside it, found none")
+        row = summary(question_frames(args.prompts, args.folds, texts, tokenizer))
+        print(
+            f"questions of GSM8K, their solutions left out: mean {row['mean']:.1f}, median "
+            f"{row['median']:.0f}, 95% below {row['p95']:.0f} bytes per frame"
+        )
+        return 0
     order = list(range(len(traces)))
     random.Random(SEED).shuffle(order)
     folds = [order[at :: args.folds] for at in range(args.folds)]
@@ -226,6 +253,25 @@ def train(args: argparse.Namespace) -> int:
     write_whole(args.output, data)
     print(f"{args.output}: {len(data)} bytes")
     return 0
+
+
+def question_frames(
+    folder: Path, folds: int, texts: list[TextSource], tokenizer: TraceTokenizer
+) -> list[int]:
+    """Bytes of each question's frame under statistics made without the solutions of its fold."""
+    rows, size = _gsm8k(folder), tokenizer.contract.vocab_size
+    sizes = []
+    for fold in range(folds):
+        words = words_without(
+            {_solution(number) for number in range(fold, len(rows), folds)}, texts, tokenizer
+        )
+        prior = Prior(prior_of(size).weights, words)
+        for row in rows[fold::folds]:
+            ids = tokenizer.encode(row["question"])
+            anchors = as_anchors(ids, tokenizer.contract, CANVASES)
+            sizes.append(QUESTION_HEADER_BYTES + len(compact.encode(anchors, (), None, prior)))
+        print(f"fold {fold + 1} of {folds}", file=sys.stderr)
+    return sizes
 
 
 def words_without(names: set[str], texts: list[TextSource], tokenizer: TraceTokenizer) -> Words:

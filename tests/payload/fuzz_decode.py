@@ -193,7 +193,7 @@ def loop(
             if keep:
                 keep.mkdir(parents=True, exist_ok=True)
                 (keep / "slowest.bin").write_bytes(data)
-        if number % 10_000 == 0:
+        if number % 1000 == 0 or number == executions:
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
             print(
                 f"\r{number} executions, {number / (time.monotonic() - started):.0f} a second, slowest "

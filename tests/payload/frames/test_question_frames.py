@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from payload import AnchorSet, Codec, Contract, Shared
 from payload.codecs import compact, predictive
+from payload.codecs.adaptive_model import QUESTION_COUNTS
 from payload.errors import (
     AnchorRangeError,
     ChecksumError,
@@ -263,7 +264,7 @@ def test_a_short_body_cannot_ask_for_a_long_text() -> None:
     assert decode_question(data, held).text == text
     longer = AnchorSet(tuple(range(2049)), (97,) * 2049, 4096, TOY, 2049)
     assert held.predictor is not None
-    body, digest = predictive.encode(longer, held.predictor, draft=longer.ids)
+    body, digest = predictive.encode(longer, held.predictor, draft=longer.ids, counts=QUESTION_COUNTS)
     data = seal_question(Question(1, "a"), FrameKind.QUESTION_PREDICTIVE, held, body, digest)
     with pytest.raises(FingerprintError, match="2048"):
         decode_question(data, held)
@@ -280,7 +281,7 @@ def test_a_text_with_gaps_is_refused() -> None:
             decode_question(data, shared())
         held = shared()
         assert held.predictor is not None
-        body, digest = predictive.encode(anchors, held.predictor)
+        body, digest = predictive.encode(anchors, held.predictor, counts=QUESTION_COUNTS)
         data = seal_question(Question(1, "a"), FrameKind.QUESTION_PREDICTIVE, held, body, digest)
         with pytest.raises(FingerprintError, match="gap"):
             decode_question(data, held)

@@ -1,12 +1,13 @@
-"""A service on a free port of this machine, and a client that returns its responses."""
+"""A service on a free port of this machine, a client that returns its responses, and a gateway beside it."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import pytest
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.serve.answering import Gateway, ServiceSource, serve_link
 from cloud_anchor.serve.backend import Backend
 from cloud_anchor.serve.background import background_service
 from cloud_anchor.serve.keys import ApiKeys
@@ -21,6 +23,11 @@ from cloud_anchor.serve.local_backend import LocalBackend
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.telemetry import Metrics
+from cloud_anchor.shipped import PAIRS
+from edge_runtime.client.client import Client as ServiceClient
+from edge_runtime.links.datagram import Link
+from edge_runtime.links.seal import Seal, SealedLink
+from edge_runtime.runtime import EdgeRuntime
 
 PLAN = DenoiseConfig(canvas=32, total_steps=16, steps=4)
 LIMITS = Limits(batch=4, queue=4, deadline=20, body_bytes=4096, body_seconds=1, header_seconds=1)
@@ -100,3 +107,24 @@ def served(
 
 def local(pipeline: Pipeline, limits: Limits = LIMITS, plan: DenoiseConfig = PLAN) -> LocalBackend:
     return LocalBackend(pipeline, plan, limits, name="test")
+
+
+@contextmanager
+def gateway_on(link: Link, url: str, seals: Sequence[Seal] = ()) -> Iterator[None]:
+    """A gateway between a link and the service at `url`, for devices with the shipped edge model."""
+    edge = EdgeRuntime.open(PAIRS["tiny"].bundle, threads=1)
+    source = ServiceSource.open(ServiceClient(url), edge.bundle.contract.identity)
+    stop = threading.Event()
+    gateway = Gateway(
+        SealedLink(link, seals) if seals else link,
+        edge.question_context(),
+        source,
+        lambda job: threading.Thread(target=job, daemon=True).start(),
+    )
+    thread = threading.Thread(target=serve_link, args=(gateway, stop.is_set), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(10)

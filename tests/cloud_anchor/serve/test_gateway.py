@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,17 +14,15 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.serve.answering import Gateway, ServiceSource, serve_link
+from cloud_anchor.serve.answering import ServiceSource
 from cloud_anchor.serve.gateway import main as gateway_main
-from cloud_anchor.shipped import PAIRS
 from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.ask import main as ask_main
 from edge_runtime.client.client import Client
 from edge_runtime.errors import UsageError
-from edge_runtime.links.seal import Seal, SealedLink, make_pair
+from edge_runtime.links.seal import Seal, make_pair
 from edge_runtime.links.udp import UdpLink
-from edge_runtime.runtime import EdgeRuntime
-from tests.cloud_anchor.serve.service_runner import LIMITS, local, served
+from tests.cloud_anchor.serve.service_runner import LIMITS, gateway_on, local, served
 
 ROOT = Path(__file__).resolve().parents[3]
 QUESTION = held_out_problems(1)[0].prompt
@@ -45,21 +42,8 @@ def url(pipeline: Pipeline) -> Iterator[str]:
 @contextmanager
 def gateway_at(url: str, seals: Sequence[Seal] = ()) -> Iterator[str]:
     """A gateway on a free port."""
-    edge = EdgeRuntime.open(PAIRS["tiny"].bundle, threads=1)
-    source = ServiceSource.open(Client(url), edge.bundle.contract.identity)
-    stop = threading.Event()
-    with UdpLink("127.0.0.1", 0, service=True) as link:
-        gateway = Gateway(
-            SealedLink(link, seals) if seals else link,
-            edge.question_context(),
-            source,
-            lambda job: threading.Thread(target=job, daemon=True).start(),
-        )
-        thread = threading.Thread(target=serve_link, args=(gateway, stop.is_set), daemon=True)
-        thread.start()
+    with UdpLink("127.0.0.1", 0, service=True) as link, gateway_on(link, url, seals):
         yield f"udp:{link.address}"
-        stop.set()
-        thread.join(10)
 
 
 @pytest.fixture

@@ -101,7 +101,9 @@ def _run(args: argparse.Namespace) -> int:
     from edge_runtime.links.seal import Seal, SealedLink
     from edge_runtime.over_link import LinkOptions, LinkRequest
 
-    logging.basicConfig(format="ask: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
+    # On a terminal the text itself shows that something happens, and lines between would tear it.
+    silent = args.quiet or sys.stdout.isatty()
+    logging.basicConfig(format="ask: %(message)s", level=logging.WARNING if silent else logging.INFO)
     question = sys.stdin.read().removesuffix("\n") if args.question == "-" else args.question
     if not question:
         raise UsageError("question: expected a text, found an empty one")

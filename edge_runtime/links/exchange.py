@@ -9,6 +9,7 @@ Time is the link's clock, so that an emulated exchange takes as long as its comp
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from edge_runtime.links.datagram import Link
 from payload import AnchorSet, Base
 from payload.errors import FingerprintError, PayloadError
 from payload.frames import AnswerFrame, Refusal, RefusalCode, decode_reply
+
+log = logging.getLogger("edge_runtime.links")
 
 PayloadReader = Callable[[bytes, Base | None], AnchorSet]
 """The anchors of a payload that adds to a base, or with None stands alone; raises PayloadError."""
@@ -140,6 +143,7 @@ class QuestionExchange:
     def _ask(self) -> None:
         self.link.send(self.frame)
         self.attempts += 1
+        log.info("question of %d bytes sent (%d)", len(self.frame), self.attempts)
         self._since_part += 1
         self.airtime += self.link.cost(len(self.frame)).airtime
 

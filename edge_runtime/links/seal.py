@@ -161,15 +161,17 @@ class _CcmCipher(_Cipher):
         self._aead = AESCCM(key, tag_length=TAG_BYTES)
 
     def close(self, counter: int, frame: bytes) -> bytes:
-        return self._aead.encrypt(counter.to_bytes(13, "big"), frame, None)
+        sealed: bytes = self._aead.encrypt(counter.to_bytes(13, "big"), frame, None)
+        return sealed
 
     def open(self, counter: int, body: bytes) -> bytes | None:
         from cryptography.exceptions import InvalidTag
 
         try:
-            return self._aead.decrypt(counter.to_bytes(13, "big"), body, None)
+            frame: bytes = self._aead.decrypt(counter.to_bytes(13, "big"), body, None)
         except InvalidTag:
             return None
+        return frame
 
 
 class SealedLink(Link):

@@ -74,6 +74,11 @@ EXTRAS: dict[str, Extra] = {
             Command(f"edge_runtime.bench {SHIPPED_BUNDLE} --repeat 1 --length 16"),
             Command("payload inspect edge.bin"),
             Command("edge_runtime.links --json"),
+            Command("edge_runtime.links.seal one", writes="one.device.seal"),
+            Command(
+                f'edge_runtime.ask --link udp:127.0.0.1:9 --timeout 1 --model {SHIPPED_BUNDLE} "{PROMPT}"'
+            ),
+            Command("cloud_anchor.serve.gateway --help"),
             Command(f"inversespec-fill edge.bin {EDGE}"),
             Command(f"inversespec-doctor {SHIPPED_BUNDLE} --json"),
             Command("inversespec-bench --help"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloud_anchor.serve.answering import GatewayLimits, emulated_gateway, refusal_of
 from edge_runtime.client.client import ReceivedPayload
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError
-from edge_runtime.links import LINK_PROFILES, Duty, Emulation, LinkProfile
+from edge_runtime.links import LINK_PROFILES, Datagram, Duty, Emulation, LinkProfile
 from edge_runtime.links.emulated import EmulatedLink
 from edge_runtime.links.exchange import QuestionExchange, RetryBudget
 from payload import AnchorSet, Base, Contract, Shared, decode, encode
@@ -236,6 +236,26 @@ def test_frames_that_cannot_be_read_are_ignored_or_refused_once() -> None:
     assert decode_reply(found.data) == Refusal(6, RefusalCode.OTHER_CONTRACT, identity=CONTRACT.identity[:8])
     assert device.receive(20) is None
     assert (gateway.runs, gateway.refused) == (0, 1)
+
+
+QUESTION = encode_question(Question(5, "Where does the river end?", fraction=0.5, room=60), SHARED)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.integers(0, 8 * len(QUESTION) - 1), st.integers(-60, -1)))
+def test_hostile_frames_do_not_reach_the_service(change: bytes | int) -> None:
+    if isinstance(change, bytes):
+        frame = change
+    elif change < 0:
+        frame = QUESTION[:change]
+    else:
+        frame = bytearray(QUESTION)
+        frame[change // 8] ^= 1 << change % 8
+    source, emulation = FakeSource(), Emulation(FAST)
+    gateway = emulated_gateway(emulation, SHARED, source)
+    gateway.receive(Datagram(bytes(frame), "device"))
+    assert (gateway.runs, source.asked, gateway.ignored) == (0, [], 1)
+    assert gateway.refused <= 1
 
 
 def encode_answer() -> bytes:

@@ -15,6 +15,8 @@ from edge_runtime.links.datagram import Datagram, Link
 from edge_runtime.links.link_profiles import LINK_PROFILES, LinkProfile
 
 UDP_PROFILE = LINK_PROFILES["udp"]
+EVERYWHERE, EVERYWHERE_IPV4 = "::", "0.0.0.0"
+"""Every interface; the first takes IPv4 too, so that localhost is found as either."""
 READ_BYTES = 65536
 """More than any datagram has, so that one too large is seen as such and not cut."""
 
@@ -36,12 +38,16 @@ class UdpLink(Link):
         self._closed = False
         where = f"udp: {host or 'every interface'}, port {port}"
         try:
-            family, _, _, _, address = _resolve(host, port, socket.AI_PASSIVE if service else 0)
+            everywhere = EVERYWHERE if socket.has_dualstack_ipv6() else EVERYWHERE_IPV4
+            family, _, _, _, address = _resolve(host or everywhere, port, socket.AI_PASSIVE if service else 0)
             self._family = family
             self._socket = socket.socket(family, socket.SOCK_DGRAM)
-        except OSError as error:
-            raise LinkError(f"{where}: expected an address, found {error.strerror or error}") from None
+        except (OSError, UnicodeError) as error:  # a name with a part that is empty or too long
+            reason = getattr(error, "strerror", None) or error
+            raise LinkError(f"{where}: expected an address, found {reason}") from None
         try:
+            if not host and family == socket.AF_INET6:
+                self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             if service:
                 self._socket.bind(address)
             else:  # only what this address sends is received
@@ -108,9 +114,7 @@ class UdpLink(Link):
 def _resolve(
     host: str, port: int, flags: int, family: int = socket.AF_UNSPEC
 ) -> tuple[int, int, int, str, tuple[object, ...]]:
-    """The first address of a host. "" is every interface, IPv4."""
-    if not host:
-        host, family = "0.0.0.0", socket.AF_INET
+    """The first address of a host."""
     return socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM, 0, flags)[0]
 
 

@@ -40,7 +40,7 @@ def test_a_frame_and_its_answer() -> None:
     # Two frames of 0.08 s, two deliveries of 1 to 2 s, and the service's 10 s.
     assert 12.16 <= emulation.clock.now <= 14.16
     assert device.receive(3600) is None
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
     assert (device.sent.frames, device.sent.bytes, device.received.bytes) == (1, 8, 8)
     assert device.sent.airtime == pytest.approx(0.08)
 

@@ -27,7 +27,7 @@ def port_of(link: UdpLink) -> str:
 def test_two_devices_and_a_gateway(gateway: UdpLink) -> None:
     with (
         open_link(f"udp:127.0.0.1:{port_of(gateway)}") as one,
-        open_link(f"udp:localhost:{port_of(gateway)}?profile=nb-iot-ntn") as two,
+        open_link(f"udp:127.0.0.1:{port_of(gateway)}?profile=nb-iot-ntn") as two,
     ):
         assert (one.largest, two.largest) == (1200, 1172)
         one.send(b"from one")
@@ -112,11 +112,19 @@ def test_closed(gateway: UdpLink) -> None:
         gateway.send(b"x", "127.0.0.1:9")
 
 
-def test_a_taken_port_and_an_unknown_host(gateway: UdpLink) -> None:
+def test_a_taken_port_and_an_unknown_host(gateway: UdpLink, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LinkError, match="in use"):
         open_link(f"udp-listen:127.0.0.1:{port_of(gateway)}")
     with pytest.raises(LinkError, match="expected an address"):
-        open_link("udp:no-such-host.invalid:9")
+        open_link("udp:no..host:9")
+
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", unknown)
+        with pytest.raises(LinkError, match="found Name or service not known"):
+            open_link("udp:no-such-host:9")
     for peer in ("nowhere", "example.com:9", "127.0.0.1:x", "127.0.0.1:99999", ":9:9"):
         with pytest.raises(LinkError, match=r"192\.0\.2\.1:7777"):
             gateway.send(b"x", peer)
@@ -126,4 +134,11 @@ def test_listening_everywhere() -> None:
     with open_link("udp-listen:0") as gateway:
         assert isinstance(gateway, UdpLink)
         assert gateway.service
-        assert gateway.address.startswith("0.0.0.0:")
+        hosts = ["127.0.0.1", "localhost", *(["[::1]"] if gateway.address.startswith("[::]:") else [])]
+        for host in hosts:
+            with open_link(f"udp:{host}:{port_of(gateway)}") as device:
+                device.send(b"x")
+                found = gateway.receive(5)
+                assert found is not None
+                gateway.send(b"y", found.peer)
+                assert device.receive(5) == (b"y", None)

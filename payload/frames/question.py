@@ -168,8 +168,7 @@ def encode_question(
 def decode_question(data: bytes, shared: Shared) -> Question:
     """The question in a frame; for `shared` see `encode_question`.
 
-    A frame for another contract is refused. Raises the subclass of PayloadError that names the fault, and
-    what the predictor raises.
+    A frame for another contract is refused. Raises the subclass of PayloadError that names the fault.
     """
     _verify(data, _open(data)[0].kind, shared)
     head, digest, body = open_question(data)

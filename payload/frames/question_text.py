@@ -18,7 +18,13 @@ from payload.codecs.adaptive_model import QUESTION_COUNTS
 from payload.codecs.predictive import PredictiveBody, Predictor
 from payload.codecs.template import TokenBytes
 from payload.contract import Contract
-from payload.errors import AnchorRangeError, FingerprintError, MalformedPayloadError, OversizedPayloadError
+from payload.errors import (
+    AnchorRangeError,
+    FingerprintError,
+    MalformedPayloadError,
+    OversizedPayloadError,
+    UserError,
+)
 
 MAX_QUESTION_BYTES = 2048
 """UTF-8 bytes of a question's text, and so its most tokens."""
@@ -87,7 +93,8 @@ def read_predictive(
 ) -> tuple[bytes, bytes]:
     """The bytes of the text and its digest; one pass of the model per token, at most MAX_QUESTION_BYTES.
 
-    Raises FingerprintError where other predictions than the writer's lead astray.
+    Raises FingerprintError where other predictions than the writer's lead astray, and where the model cannot
+    read the text.
     """
     coded = PredictiveBody(predictor, contract.vocab_size, None, body, QUESTION_COUNTS)
     ids: list[int] = []
@@ -109,6 +116,11 @@ def read_predictive(
         return _joined(ids, contract, tokens), coded.digest
     except (MalformedPayloadError, AnchorRangeError, OversizedPayloadError) as error:
         raise FingerprintError(other_predictions(str(error))) from None
+    except UserError as error:  # the predictor's own: a text past its context, which any sender may forge
+        raise FingerprintError(
+            f"question of codec predictive: expected a text that the model can read, found: {error}; ask for "
+            "codec compact"
+        ) from error
 
 
 def other_predictions(what: str) -> str:

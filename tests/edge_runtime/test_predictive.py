@@ -148,6 +148,11 @@ def test_a_question_past_the_models_context_is_coded_without_it(edge: EdgeRuntim
     assert decode_question(encode_question(long, held), held) == long
     with pytest.raises(ContextError):
         encode_question(long, held, "predictive")
+    small = EdgeRuntime.open(edge.bundle.path, "int8", threads=1, prepack=False, context=24)
+    data = encode_question(Question(7, PROMPT * 2), held, "predictive")
+    assert decode_question(data, held).text == PROMPT * 2
+    with pytest.raises(FingerprintError, match="ask for codec compact"):
+        decode_question(data, small.question_context())
 
 
 def test_a_draft_costs_one_pass(edge: EdgeRuntime) -> None:

@@ -127,6 +127,18 @@ def test_auto_does_without_a_model_that_cannot_read_the_text() -> None:
         encode_question(Question(7, TEXT), held, "predictive")
 
 
+def test_a_text_past_the_readers_model_is_refused_like_any_other_fault() -> None:
+    class Short(HashPredictor):
+        def read(self, text: Sequence[int], start: int) -> Iterator[np.ndarray]:
+            if len(text) > 3:
+                raise UserError("context: expected fewer tokens")
+            return super().read(text, start)
+
+    data = encode_question(Question(7, TEXT), shared(), "predictive")
+    with pytest.raises(FingerprintError, match="fewer tokens; ask for codec compact"):
+        decode_question(data, Shared(TOY, tokens=TOKENS, predictor=Short(TOY.vocab_size, HEAD)))
+
+
 def test_a_text_that_its_tokens_do_not_give_back_travels_as_it_is() -> None:
     class Upper(ToyTokens):
         def encode(self, text: str) -> list[int]:

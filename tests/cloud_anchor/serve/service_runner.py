@@ -27,6 +27,7 @@ from cloud_anchor.shipped import PAIRS
 from edge_runtime.client.client import Client as ServiceClient
 from edge_runtime.links.datagram import Link
 from edge_runtime.links.seal import Seal, SealedLink
+from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
 
 PLAN = DenoiseConfig(canvas=32, total_steps=16, steps=4)
@@ -110,14 +111,23 @@ def local(pipeline: Pipeline, limits: Limits = LIMITS, plan: DenoiseConfig = PLA
 
 
 @contextmanager
-def gateway_on(link: Link, url: str, seals: Sequence[Seal] = ()) -> Iterator[None]:
-    """A gateway between a link and the service at `url`, for devices with the shipped edge model."""
+def gateway_on(
+    link: Link, url: str, seals: Sequence[Seal] = (), identity: bytes | None = None
+) -> Iterator[None]:
+    """A gateway between a link and the service at `url`, for devices with the shipped edge model.
+
+    identity: of the gateway's edge model, where that is to be another.
+    """
     edge = EdgeRuntime.open(PAIRS["tiny"].bundle, threads=1)
     source = ServiceSource.open(ServiceClient(url), edge.bundle.contract.identity)
+    context = edge.question_context()
+    if identity is not None:
+        assert isinstance(context.predictor, EnginePredictor)
+        context.predictor.identity = identity
     stop = threading.Event()
     gateway = Gateway(
         SealedLink(link, seals) if seals else link,
-        edge.question_context(),
+        context,
         source,
         lambda job: threading.Thread(target=job, daemon=True).start(),
     )

@@ -22,6 +22,8 @@ from edge_runtime.client.client import Client
 from edge_runtime.errors import UsageError
 from edge_runtime.links.seal import Seal, make_pair
 from edge_runtime.links.udp import UdpLink
+from payload import Shared
+from payload.frames import Question, encode_question
 from tests.cloud_anchor.serve.service_runner import LIMITS, gateway_on, local, served
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,9 +42,9 @@ def url(pipeline: Pipeline) -> Iterator[str]:
 
 
 @contextmanager
-def gateway_at(url: str, seals: Sequence[Seal] = ()) -> Iterator[str]:
-    """A gateway on a free port."""
-    with UdpLink("127.0.0.1", 0, service=True) as link, gateway_on(link, url, seals):
+def gateway_at(url: str, seals: Sequence[Seal] = (), identity: bytes | None = None) -> Iterator[str]:
+    """A gateway on a free port; the rest as in `gateway_on`."""
+    with UdpLink("127.0.0.1", 0, service=True) as link, gateway_on(link, url, seals, identity):
         yield f"udp:{link.address}"
 
 
@@ -101,6 +103,22 @@ def test_sealed_only_the_sealed_are_answered(
         assert "no answer came" in err
     code, _, err = asked(capsys, "--link", "udp:localhost:1", QUESTION, "--seal", str(gateway))
     assert (code, "device's side" in err) == (2, True)
+
+
+def test_where_predictions_differ_the_device_asks_again_in_codec_compact(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predictive(question: Question, shared: Shared) -> bytes:
+        return encode_question(question, shared, "compact" if shared.predictor is None else "predictive")
+
+    monkeypatch.setattr("edge_runtime.over_link.encode_question", predictive)
+    with gateway_at(url, identity=b"\xff" * 32) as address:
+        code, out, err = asked(capsys, "--link", address, QUESTION, "--json")
+    assert code == 0, err
+    data = json.loads(out)
+    assert data["service"]["trouble"] is None
+    assert "predictions of this device and the gateway differ" in data["service"]["fell_back"]
+    assert len(data["service"]["payload_bytes"]) == 1
 
 
 def test_without_an_answer_the_device_answers_alone_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,8 @@ def test_another_pairs_frames_are_not_taken(pair: tuple[Seal, Seal], tmp_path: P
     assert pair[1].open(other.seal(b"a question")) is None
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Few examples: every frame is a write to the disk that is waited for.
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000), reach=st.integers(1, WINDOW - 1))
 def test_frames_in_any_order_within_the_window_are_taken_once(
     tmp_path_factory: pytest.TempPathFactory, seed: int, reach: int
@@ -98,13 +99,13 @@ def test_frames_in_any_order_within_the_window_are_taken_once(
     device, gateway = map(Seal, make_pair(tmp_path_factory.mktemp("seal") / "one"))
     state(device, sent=65_520)  # the counter's low bits turn over on the way
     state(gateway, highest=65_520)
-    frames = [b"%d" % number for number in range(40)]
+    frames = [b"%d" % number for number in range(30)]
     sealed = list(map(device.seal, frames))
     rng = random.Random(seed)
-    order = sorted(range(40), key=lambda number: number + rng.uniform(0, reach))
+    order = sorted(range(30), key=lambda number: number + rng.uniform(0, reach))
     assert [gateway.open(sealed[number]) for number in order] == [frames[number] for number in order]
     assert all(gateway.open(each) is None for each in sealed)
-    assert state(gateway)["highest"] == 65_560
+    assert state(gateway)["highest"] == 65_550
 
 
 def test_what_is_older_than_the_window_is_not_taken(pair: tuple[Seal, Seal]) -> None:

@@ -1,7 +1,7 @@
 """Published figures: `python -m cloud_anchor.suite.pages`, from results to the pages that quote them.
 
     suite/figures/NAME.json   tables and verdicts of one results folder, numbers rounded
-    suite/figures/NAME.md     its tables; RESULTS.md has the verdicts of the shipped pair
+    suite/figures/NAME.md     its tables; RESULTS.md has the main table and verdicts of the shipped pair
     README.md                 quotes rows between `<!-- figures: QUOTE -->` and `<!-- end of figures -->`
 
 Responsible for these pages and for saying which of them differ from the figures (`--check`, in the tests).
@@ -28,6 +28,7 @@ from payload.files import read_json, write_whole
 
 ROOT = Path(__file__).parents[2]
 FIGURES = Path("cloud_anchor/suite/figures")
+MAIN_TABLE = "headline"
 DIGITS = 6
 """Significant digits of published numbers: more than any page shows, so that pages round as reports do."""
 
@@ -73,6 +74,18 @@ _REAL_COLUMNS = {
 }
 
 
+_SHIPPED_COLUMNS = {
+    "F1": Shown("F1"),
+    "right": Shown("right"),
+    "tokens sent": Shown("sent", 1, interval=False),
+    "bytes": Shown("bytes", 1, interval=False),
+}
+
+
+def _after(steps: int, condition: str) -> dict[str, str]:
+    return {"steps": f"{steps} of 128", "condition": condition}
+
+
 def _at(share: str, condition: str) -> dict[str, str]:
     return {"sent at": share, "condition": condition}
 
@@ -94,6 +107,22 @@ QUOTES: Mapping[str, Quote] = {
         _REAL_COLUMNS,
         bold=frozenset({"the whole answer, edge-aware"}),
     ),
+    "shipped": Quote(
+        "shipped",
+        "fill-confidence",
+        {
+            "nothing: the edge model alone": _after(0, "edge alone"),
+            "the paper's anchors: the tokens committed so far": _after(12, "anchors, filled"),
+            "a prefix of as many tokens": _after(12, "prefix of as many, continued"),
+            "as many tokens at random": _after(12, "as many at random, filled"),
+            "edge-aware, without parallel commits": _after(12, "edge-aware, p >= 0"),
+            "every prediction, parallel commits": _after(12, "early stop, parallel commits"),
+            "edge-aware, parallel commits (the default)": _after(12, "edge-aware, parallel commits"),
+            "the full run, 128 steps": _after(128, "full run"),
+        },
+        _SHIPPED_COLUMNS,
+        bold=frozenset({"edge-aware, parallel commits (the default)"}),
+    ),
 }
 """The quotes of README.md by name."""
 
@@ -105,7 +134,9 @@ def table_of(name: str, data: Mapping[str, Any]) -> Table:
 
 
 def render(quote: Quote, figures: Mapping[str, Any]) -> list[str]:
-    """A quote as a table in Markdown; raises RequestError where a row is not there exactly once."""
+    """A quote as a table in Markdown; raises RequestError where the table or one of its rows is not there."""
+    if quote.table not in figures["tables"]:
+        raise RequestError(f"{FIGURES / quote.source}.json: expected table {quote.table}, found none")
     rows = figures["tables"][quote.table]["rows"]
     lines = [f"| {quote.first} | {' | '.join(quote.columns)} |", "|" + "---|" * (len(quote.columns) + 1)]
     for label, wanted in quote.rows.items():
@@ -161,13 +192,15 @@ def page(name: str, figures: Mapping[str, Any]) -> str:
 
 
 def verdicts(figures: Mapping[str, Any]) -> str:
-    """RESULTS.md: description and verdicts, and where the tables are."""
+    """RESULTS.md: description, main table and verdicts, and where the other tables are."""
     claims = [Claim(**claim) for claim in figures["claims"]]
     lines = [f"# {figures['title']}", "", *(f"{sentence}\n" for sentence in figures["description"])]
     lines += [
         "Every table: [figures/shipped.md](figures/shipped.md); the numbers: `figures/shipped.json`.",
         "",
     ]
+    if MAIN_TABLE in figures["tables"]:
+        lines += [*markdown_table(table_of(MAIN_TABLE, figures["tables"][MAIN_TABLE]))[1:], ""]
     lines += ["## What holds, what does not, and why", "", summary_line(claims), "", *claims_table(claims)]
     return "\n".join(lines) + "\n"
 
@@ -191,8 +224,11 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def take(results: Path, name: str, root: Path) -> None:
-    """Publish a results folder under a name. Raises InputError, and RequestError for another file."""
+def take(results: Path, name: str, root: Path, note: str | None = None) -> None:
+    """Publish a results folder under a name. Raises InputError, and RequestError for another file.
+
+    note: a sentence added to its description.
+    """
     data = read_json(results / TABLES)
     missing = [key for key in ("title", "description", "tables") if key not in data]
     if missing:
@@ -201,6 +237,8 @@ def take(results: Path, name: str, root: Path) -> None:
             "this version: it continues, and writes the tables anew."
         )
     kept = {key: data[key] for key in ("title", "description", "claims", "tables") if key in data}
+    if note:
+        kept["description"] = [*kept["description"], note]
     text = json.dumps(rounded(kept), separators=(",", ":"), ensure_ascii=False).replace('{"', '\n{"')
     write_whole(root / FIGURES / f"{name}.json", (text.lstrip("\n") + "\n").encode())
 
@@ -214,6 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--take", type=Path, metavar="FOLDER", help="publish this results folder first")
     parser.add_argument("--name", help="its name in suite/figures (default: the folder's)")
+    parser.add_argument("--note", help="a sentence for its description, such as what else the machine did")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit code 1 where a page differs"
     )
@@ -225,7 +264,7 @@ def _run(args: argparse.Namespace) -> int:
     if not (ROOT / "README.md").is_file():
         raise RequestError(f"{ROOT}: expected a checkout of the repository, found no README.md")
     if args.take:
-        take(args.take, args.name or args.take.resolve().name, ROOT)
+        take(args.take, args.name or args.take.resolve().name, ROOT, args.note)
     differs = [
         (path, text)
         for path, text in pages(ROOT)

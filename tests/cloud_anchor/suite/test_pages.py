@@ -52,13 +52,21 @@ def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
     for row in data["tables"]["real"]["rows"]:
         if row["condition"] == "edge alone":
             row["F1"] = {"n": 5, "mean": 0.123456789, "std": 0.1, "low": 0.1, "high": 0.2}
-    data["claims"] = [{"paper": "P", "verdict": "holds", "found": "F", "why": "", "where": ""}]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
     assert pages.main(["--take", str(results), "--name", "real"]) == 0
     assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in (checkout / "README.md").read_text("utf-8")
-    assert pages.main(["--take", str(results), "--name", "shipped"]) == 0
-    assert "| P |  | **holds** | F |  |" in (checkout / FIGURES.parent / "RESULTS.md").read_text("utf-8")
+    data = json.loads((ROOT / FIGURES / "shipped.json").read_text("utf-8"))
+    data["claims"] = [{"paper": "P", "verdict": "holds", "found": "F", "why": "", "where": ""}]
+    (results / "tables.json").write_text(json.dumps(data), "utf-8")
+    assert pages.main(["--take", str(results), "--name", "shipped", "--note", "Under load."]) == 0
+    text = (checkout / FIGURES.parent / "RESULTS.md").read_text("utf-8")
+    assert "| P |  | **holds** | F |  |" in text
+    assert "| edge alone | " in text
+    assert "\nUnder load.\n" in text
     assert pages.main(["--check"]) == 0
+    del data["tables"]["fill-confidence"]
+    (results / "tables.json").write_text(json.dumps(data), "utf-8")
+    assert pages.main(["--take", str(results), "--name", "shipped"]) == 2  # the README quotes that table
 
 
 def test_what_cannot_be_published_is_named(checkout: Path, tmp_path: Path) -> None:

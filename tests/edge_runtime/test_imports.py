@@ -16,7 +16,7 @@ FOREIGN = {
     "edge_runtime": {"google", "numpy", "onnxruntime", "tokenizers", "payload"},
 }
 LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich", "transformers"}
-LAZY |= {"PIL", "segno", "zxingcpp"}
+LAZY |= {"PIL", "cryptography", "segno", "zxingcpp"}
 """What a benchmark, a progress bar or a link may import inside a function, where it is installed."""
 
 

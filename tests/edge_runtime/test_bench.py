@@ -47,7 +47,6 @@ def test_json_has_every_figure_with_its_passes(bench: Any, traces: Path) -> None
     assert {f"chunk {size}" for size in CHUNKS} < set(tests)
     assert {f"chunk {size}, scored" for size in CHUNKS} < set(tests)
     start, prefill = tests["start, prefill 100"], tests["prefill 100"]
-    assert start["seconds"] > prefill["seconds"]
     ratio = report["ratios"]["warm start to first token over its prefill"]
     assert ratio == pytest.approx(start["seconds"] / prefill["seconds"])
     assert {"prefill 64", "prefill 256", "decode at 0", "decode at 128"} < set(tests)

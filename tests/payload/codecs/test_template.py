@@ -59,13 +59,13 @@ def test_unpacking_is_bounded(compress: object, decompress: object) -> None:
     assert callable(decompress)
     bomb = compress(bytes(50_000_000))
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(OversizedPayloadError, match="at most 1000 bytes"):
         decompress(bomb, 1000, "text")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4_000_000
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert decompress(compress(b"abc"), 3, "text") == b"abc"
     for broken in (b"", b"abc", compress(b"abc")[:-1], compress(b"abc") + b"x"):
         with pytest.raises(PayloadError):

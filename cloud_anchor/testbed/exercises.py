@@ -30,6 +30,28 @@ def _options(rng: random.Random, strings: list[str]) -> tuple[str, str]:
     return f"Options: {', '.join(options)}.", f"Marked: {'; '.join(rng.sample(options, count - 1))}."
 
 
+def _repeat(rng: random.Random, strings: list[str]) -> tuple[str, str]:
+    items = ", ".join(rng.choice(strings) for _ in range(rng.randint(4, 9)))
+    return f"Repeat: {items}.", f"Here it is: {items}."
+
+
+def _others(rng: random.Random, strings: list[str]) -> tuple[str, str]:
+    """A list in another order: the next item is one that was not said, the last one the only one."""
+    items = rng.sample(strings, rng.randint(2, 5))
+    said = rng.sample(items, len(items))
+    return f"Names: {', '.join(items)}.", f"In another order: {', '.join(said)}."
+
+
+def _partners(rng: random.Random, strings: list[str]) -> tuple[str, str]:
+    """Who has what, in another order."""
+    count = rng.randint(2, 4)
+    items = rng.sample(strings, 2 * count)
+    pairs = list(zip(items[:count], items[count:], strict=True))
+    given = " ".join(f"{a} has {b}." for a, b in pairs)
+    rng.shuffle(pairs)
+    return f"Who has what? {given}", " ".join(f"It is {a} who has {b}." for a, b in pairs)
+
+
 def _spans(rng: random.Random, strings: list[str]) -> tuple[str, str]:
     """Pieces of a list from anywhere in it: the next item can only be found by the items before it."""
     items = rng.sample(strings, rng.randint(5, 9))
@@ -56,6 +78,9 @@ def _equation(rng: random.Random) -> str:
     return f"{a} * {b} = {a * b}" if operation == "*" else f"{a * b} / {b} = {a}"
 
 
+_COPYING = (_repeat, _spans, _spans, _options, _others, _others, _partners)
+
+
 class Exercises:
     """Exercises over a library's names."""
 
@@ -65,8 +90,7 @@ class Exercises:
     def draw(self, rng: random.Random, knows: bool) -> Problem:
         """Copying, with a share of `copies`, or else sums; sums are not for a model that must not reckon."""
         if not knows or rng.random() < self._copies:
-            copy = rng.choice((_spans, _options))
-            prompt, answer = copy(rng, self._strings)
+            prompt, answer = rng.choice(_COPYING)(rng, self._strings)
         else:
             prompt, answer = "Reckon.", " ".join(_equation(rng) + "." for _ in range(_SUMS))
         return Problem(drills.FAMILY, "easy", prompt, answer, (), prompt, split=False)

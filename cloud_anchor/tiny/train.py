@@ -90,13 +90,17 @@ class Trainer:
         compiled: bool,
         configuration: Mapping[str, Any] | None = None,
         curriculum: Curriculum = TINY,
+        initial: Callable[[Qwen2ForCausalLM], None] | None = None,
     ) -> None:
         torch.manual_seed(seed)
         self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
         self.configuration = configuration or shapes.SHAPES[recipe.name]
         self.curriculum = curriculum
         self.mask_id = shapes.special_ids(self.configuration["pad_token_id"])[3]
-        self.model = self.build().to(device)
+        self.model = self.build()
+        if initial:
+            initial(self.model)
+        self.model.to(device)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         self.step = self.first = 0
         backbone = self.model.model
@@ -328,7 +332,7 @@ class Project:
     """Models that one command trains.
 
     configurations: of each recipe's model. tokenizer: makes theirs. watch: see `train`; with the run's folder
-    of the tokenizer.
+    of the tokenizer. initial: sets weights of a new model, where random ones will not do.
     """
 
     recipes: Mapping[str, TrainingRecipe]
@@ -336,6 +340,7 @@ class Project:
     curriculum: Curriculum
     tokenizer: Callable[[], Tokenizer]
     watch: Callable[[Trainer, Path], None] | None = None
+    initial: Callable[[Qwen2ForCausalLM], None] | None = None
 
 
 TINY_PROJECT = Project(RECIPES, shapes.SHAPES, TINY, vocabulary.train)
@@ -414,6 +419,7 @@ def run(args: Namespace, project: Project) -> int:
             compiled=not args.no_compile,
             configuration=project.configurations[name],
             curriculum=project.curriculum,
+            initial=project.initial,
         )
         if args.go_on_from and not trainer.checkpoint.exists():
             trainer.log.unlink(missing_ok=True)

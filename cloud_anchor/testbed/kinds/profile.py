@@ -50,8 +50,10 @@ _STARTS = (
     "We also know that ",
     "Note that ",
 )
-FACTS = (5, 12)
-"""Least and most facts of a profile."""
+FACTS = (10, 13)
+"""Least and most facts of a profile at large, where so many are known."""
+MORE = (3, 5)
+"""Least and most facts beside those that were asked for."""
 
 
 def listed(nouns: list[str]) -> str:
@@ -67,14 +69,15 @@ def draw(scene: Scene) -> Problem:
     keys = [key for key in entity.values if key in ATTRIBUTES[kind]]
     rng.shuffle(keys)
     asked = [key for key in HEADLINES[kind] if key in entity.values]
+    count = rng.randint(*FACTS)
     if rng.random() < 0.6:
         asked = keys[: min(rng.randint(2, 4), len(keys))]
         nouns = listed([ATTRIBUTES[kind][key].noun for key in asked])
         prompt = say([scene.template(_ASK_LISTED, _HELD_OUT)], rng, {"n": entity.name, "l": nouns})
+        count = len(asked) + rng.randint(*MORE)
     else:
         prompt = say([scene.template(_ASK_OPEN, _HELD_OUT)], rng, {"n": entity.name})
-    told = [*asked, *(key for key in keys if key not in asked)]
-    told = told[: max(len(asked), min(len(told), rng.randint(*FACTS)))]
+    told = [*asked, *(key for key in keys if key not in asked)][: max(len(asked), count)]
     rng.shuffle(told)
     clauses = [_clause(scene, entity, key, place) for place, key in enumerate(told)]
     return Problem(

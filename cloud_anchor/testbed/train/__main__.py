@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from cloud_anchor.testbed import library
 from cloud_anchor.testbed.questions import held_out_questions
-from cloud_anchor.testbed.train import probe, recipe
+from cloud_anchor.testbed.train import initial, probe, recipe
 from cloud_anchor.tiny.train import Project, Trainer, interrupted, parse, parser_of, plot
 from cloud_anchor.tiny.train import run as train_project
 from payload.cli import run_command
@@ -41,6 +41,7 @@ def project() -> Project:
         recipe.curriculum(known),
         partial(recipe.tokenizer, known),
         watch,
+        initial.set_weights,
     )
 
 

@@ -66,10 +66,10 @@ CAUSAL_NAME = "testbed-causal"
 TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=20_000,
-        causal_steps=12_000,
+        steps=8_000,
+        causal_steps=4_000,
         knows=True,
-        causal_tokens=8192,
+        causal_tokens=4096,
         masked_tokens=8192,
         diffusion=True,
         causal_name=CAUSAL_NAME,
@@ -78,15 +78,15 @@ TESTBED_RECIPES = {
 }
 
 _SHARES = {
-    "fact": 0.06,
-    "comparison": 0.26,
-    "definition": 0.05,
-    "profile": 0.28,
-    "sum": 0.16,
-    "choice": 0.17,
-    "function": 0.02,
+    "fact": 0.12,
+    "comparison": 0.2,
+    "definition": 0.12,
+    "profile": 0.26,
+    "sum": 0.15,
+    "choice": 0.12,
+    "function": 0.03,
 }
-"""Most of what is learned last: answers that bind several names, values or letters of a question."""
+"""Most of what has many facts in an answer, and of comparisons and sums, which are learned last."""
 
 
 def curriculum(library: Library) -> Curriculum:
@@ -96,15 +96,15 @@ def curriculum(library: Library) -> Curriculum:
         causal=Mix(
             {64: 0.35, 96: 0.25, 128: 0.2, 256: 0.2},
             _SHARES,
-            drills=0.15,
-            drill=Exercises(library, copies=0.7).draw,
+            drills=0.2,
+            drill=Exercises(library, copies=0.6).draw,
             dense=0.9,  # no tail is needed behind an answer
         ),
         masked=Mix(
             {64: 0.3, 96: 0.25, 128: 0.2, 192: 0.1, 256: 0.15},
             _SHARES,
             drills=0.15,
-            drill=Exercises(library, copies=0.2).draw,
+            drill=Exercises(library, copies=0.3).draw,
             dense=0.6,
         ),
     )

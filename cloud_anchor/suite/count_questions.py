@@ -20,11 +20,11 @@ from rich.progress import track
 from cloud_anchor.shipped import bundle_of
 from cloud_anchor.suite.asking import add_pair, add_questions, questions
 from cloud_anchor.suite.items import Item
-from cloud_anchor.tiny.count_adaptive import ROUNDS, count, literal
+from cloud_anchor.tiny.count_adaptive import literal, settle
 from edge_runtime.runtime import EdgeRuntime
 from payload.cli import run_command
 from payload.codecs import question_counts
-from payload.codecs.adaptive_model import FORMAT_COUNTS, InitialCounts
+from payload.codecs.adaptive_model import InitialCounts
 from payload.codecs.predictive import TOLERANCE, PlannedToken, plan
 from payload.files import write_whole
 from payload.frames.question_text import MAX_QUESTION_BYTES, PREDICTIVE_CANVASES, as_anchors, token_ids
@@ -88,9 +88,7 @@ def _run(args: argparse.Namespace) -> int:
     edge = EdgeRuntime.open(bundle_of(args.model, args.edge))
     work = observed_questions(edge, items)
     texts = list(track(work, "questions", len(items), console=Console(stderr=True)))
-    counts = FORMAT_COUNTS
-    for _ in range(ROUNDS):
-        counts = count(texts, edge.bundle.contract.vocab_size + 1, counts)
+    counts = settle(texts, edge.bundle.contract.vocab_size + 1)
     kinds = ", ".join(sorted({item.benchmark for item in items}))
     made_of = f"{len(texts)} questions of {kinds}, as {edge.bundle.manifest.model.id} predicts them"
     text = module_text(counts, made_of)

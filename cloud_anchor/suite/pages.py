@@ -205,9 +205,13 @@ def verdicts(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def pages(root: Path) -> Iterator[tuple[Path, str]]:
-    """Every page that has published figures, as a path below `root` and as it should be."""
+def pages(root: Path, taken: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[tuple[Path, str]]:
+    """Every page that has published figures, as a path below `root` and as it should be.
+
+    taken: figures by name that are being published, in place of the files'.
+    """
     figures = {file.stem: read_json(file) for file in sorted((root / FIGURES).glob("*.json"))}
+    figures |= taken or {}
     for name, data in figures.items():
         yield FIGURES / f"{name}.md", page(name, data)
         if data.get("claims") and name == "shipped":
@@ -224,10 +228,10 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def take(results: Path, name: str, root: Path, note: str | None = None) -> None:
-    """Publish a results folder under a name. Raises InputError, and RequestError for another file.
+def take(results: Path, note: str | None = None) -> Mapping[str, Any]:
+    """The figures of a results folder. Raises InputError, and RequestError for another file.
 
-    note: a sentence added to its description.
+    note: a sentence added to their description.
     """
     data = read_json(results / TABLES)
     missing = [key for key in ("title", "description", "tables") if key not in data]
@@ -239,8 +243,15 @@ def take(results: Path, name: str, root: Path, note: str | None = None) -> None:
     kept = {key: data[key] for key in ("title", "description", "claims", "tables") if key in data}
     if note:
         kept["description"] = [*kept["description"], note]
-    text = json.dumps(rounded(kept), separators=(",", ":"), ensure_ascii=False).replace('{"', '\n{"')
-    write_whole(root / FIGURES / f"{name}.json", (text.lstrip("\n") + "\n").encode())
+    figures: Mapping[str, Any] = rounded(kept)
+    return figures
+
+
+def _file_text(figures: Mapping[str, Any]) -> str:
+    return (
+        json.dumps(figures, separators=(",", ":"), ensure_ascii=False).replace('{"', '\n{"').lstrip("\n")
+        + "\n"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -263,11 +274,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     if not (ROOT / "README.md").is_file():
         raise RequestError(f"{ROOT}: expected a checkout of the repository, found no README.md")
+    taken = {}
     if args.take:
-        take(args.take, args.name or args.take.resolve().name, ROOT, args.note)
+        taken[args.name or args.take.resolve().name] = take(args.take, args.note)
+    wanted = list(pages(ROOT, taken))  # all of them before anything is written
+    wanted += [(FIGURES / f"{name}.json", _file_text(figures)) for name, figures in taken.items()]
     differs = [
         (path, text)
-        for path, text in pages(ROOT)
+        for path, text in wanted
         if not (ROOT / path).is_file() or (ROOT / path).read_text("utf-8") != text
     ]
     for path, text in differs:

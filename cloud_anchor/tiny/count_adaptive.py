@@ -76,6 +76,14 @@ def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Planne
         yield plan(anchors_of(edge, problem), predictor, None, TOLERANCE, draft)
 
 
+def settle(texts: Sequence[Sequence[PlannedToken]], tokens: int) -> InitialCounts:
+    """The counts over `texts` after `ROUNDS` rounds, from the format's own on; tokens: see `count`."""
+    counts = FORMAT_COUNTS
+    for _ in range(ROUNDS):
+        counts = count(texts, tokens, counts)
+    return counts
+
+
 def count(
     texts: Sequence[Sequence[PlannedToken]], tokens: int, counts: InitialCounts = FORMAT_COUNTS
 ) -> InitialCounts:
@@ -194,9 +202,7 @@ def _run(args: argparse.Namespace) -> int:
     edge = EdgeRuntime.open(args.bundle, threads=1)
     work = observed(edge, args.prompts, args.seed)
     texts = list(track(work, "answers", args.prompts, console=Console(stderr=True)))
-    counts = FORMAT_COUNTS
-    for _ in range(ROUNDS):
-        counts = count(texts, edge.bundle.contract.vocab_size + 1, counts)
+    counts = settle(texts, edge.bundle.contract.vocab_size + 1)
     text = source(counts, args.prompts)
     if args.write:
         write_whole(OUTPUT, text.encode())

@@ -17,6 +17,8 @@ manner of mimetic initialisation (Trockman and Kolter, arXiv 2305.09828), and tr
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
@@ -63,7 +65,7 @@ def set_weights(model: Qwen2ForCausalLM) -> None:
     written = _directions(size)
     earlier = [written[n * width : (n + 1) * width] for n in range(len(DISTANCES))]
     _look_back(model, token, earlier)
-    matches = [(token, earlier[0]), *zip(earlier[:-1], earlier[1:], strict=True)]
+    matches = [(token, earlier[0]), *pairwise(earlier)]
     attention = model.model.layers[1].self_attn
     for head, (query, key) in enumerate(matches):
         at = slice(head * width, (head + 1) * width)

@@ -67,12 +67,13 @@ def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
     del data["tables"]["fill-confidence"]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
     assert pages.main(["--take", str(results), "--name", "shipped"]) == 2  # the README quotes that table
+    assert pages.main(["--check"]) == 0, "what is refused changes nothing"
 
 
 def test_what_cannot_be_published_is_named(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "tables.json").write_text('{"tables": {}}', "utf-8")
     with pytest.raises(RequestError, match="expected title, description"):
-        take(tmp_path, "x", checkout)
+        take(tmp_path)
     with pytest.raises(RequestError, match=r"expected one of real.*found 'unknown'"):
         quoted("<!-- figures: unknown -->\n\n<!-- end of figures -->", {})
     with pytest.raises(RequestError, match=r"real\.json: expected published figures, found none"):

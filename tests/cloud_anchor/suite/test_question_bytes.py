@@ -9,10 +9,11 @@ import pytest
 
 from cloud_anchor.suite import count_questions, question_bytes
 from cloud_anchor.suite.items import load_items
+from cloud_anchor.tiny import count_adaptive
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload.codecs import question_counts
-from payload.codecs.adaptive_model import FORMAT_COUNTS, QUESTION_COUNTS, AdaptiveModel
+from payload.codecs.adaptive_model import FORMAT_COUNTS, QUESTION_COUNTS, AdaptiveModel, InitialCounts
 from payload.codecs.range_coder import Coder
 from payload.frames import Question, encode_question
 from tests.payload.conftest import TRACES
@@ -86,9 +87,9 @@ def test_counting_questions_gives_counts_that_shorten_them() -> None:
     texts = list(count_questions.observed_questions(edge, load_items(["tiny"], 12, 0)))
     assert len(texts) == 12
     tokens = edge.bundle.contract.vocab_size + 1
-    counted = count_questions.count(texts, tokens, FORMAT_COUNTS)
+    counted = count_adaptive.count(texts, tokens)
 
-    def size(counts: count_questions.InitialCounts) -> int:
+    def size(counts: InitialCounts) -> int:
         total = 0
         for planned in texts:
             coder = Coder(None)

@@ -18,7 +18,7 @@ class Attribute:
     """One attribute of a kind of entity.
 
     noun:  what is asked for, behind "the".
-    ask:   questions with the slot {n}, the last of which no training has.
+    ask:   questions with the slot {n}.
     tell:  clauses.
     """
 
@@ -41,7 +41,23 @@ GENERIC = (
 GENERIC_HELD_OUT = (
     "Please [give|tell] me the {a} of {n}.",
     "Could you [look up|find] the {a} of {n} for me?",
-    "I forgot the {a} of {n}. What is it?",
+    "I need the {a} of {n}[, please|].",
+)
+"""The same, in phrasings that no training has."""
+
+FRAMES = (
+    "{q}",
+    "{q}",
+    "[Please answer|Answer me]: {q}",
+    "[A question|I have a question]: {q}",
+    "{q} [Do you know?|Who knows?]",
+)
+"""What stands around an attribute's own question."""
+
+FRAMES_HELD_OUT = (
+    "[Quick question|One more question]: {q}",
+    "[Now tell me|Help me]: {q}",
+    "{q} I am curious.",
 )
 """The same, in phrasings that no training has."""
 

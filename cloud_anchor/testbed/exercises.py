@@ -36,10 +36,11 @@ def _repeat(rng: random.Random, strings: list[str]) -> tuple[str, str]:
 
 
 def _others(rng: random.Random, strings: list[str]) -> tuple[str, str]:
-    """A list in another order: the next item is one that was not said, the last one the only one."""
-    items = rng.sample(strings, rng.randint(2, 5))
-    said = rng.sample(items, len(items))
-    return f"Names: {', '.join(items)}.", f"In another order: {', '.join(said)}."
+    """Lists in another order: the next item is one that was not said, the last one the only one left."""
+    lists = [rng.sample(strings, rng.choice((2, 2, 3, 4))) for _ in range(rng.randint(1, 3))]
+    given = "; ".join(", ".join(items) for items in lists)
+    said = "; ".join(", ".join(rng.sample(items, len(items))) for items in lists)
+    return f"Names: {given}.", f"In another order: {said}."
 
 
 def _partners(rng: random.Random, strings: list[str]) -> tuple[str, str]:
@@ -78,7 +79,8 @@ def _equation(rng: random.Random) -> str:
     return f"{a} * {b} = {a * b}" if operation == "*" else f"{a * b} / {b} = {a}"
 
 
-_COPYING = (_repeat, _spans, _spans, _options, _others, _others, _partners)
+_COPYING = (_repeat, _spans, _options, _partners, _others, _others, _others, _others)
+"""Half of them in excluding, which is learned last: no text that repeats itself does without it."""
 
 
 class Exercises:

@@ -10,7 +10,14 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from cloud_anchor.testbed.attributes import ATTRIBUTES, GENERIC, GENERIC_HELD_OUT, Attribute
+from cloud_anchor.testbed.attributes import (
+    ATTRIBUTES,
+    FRAMES,
+    FRAMES_HELD_OUT,
+    GENERIC,
+    GENERIC_HELD_OUT,
+    Attribute,
+)
 from cloud_anchor.testbed.entity import Entity, Kind, Role
 from cloud_anchor.testbed.library import Library
 from cloud_anchor.testbed.wording import expand, fill, say
@@ -91,9 +98,9 @@ class Scene:
 
     def ask(self, entity: Entity, attribute: Attribute) -> str:
         """A question for an attribute."""
-        generic = GENERIC_HELD_OUT if self.held_out else GENERIC
-        specific = attribute.ask[-1:] if self.held_out else attribute.ask[:-1]
-        templates = specific if self.rng.random() < 0.5 else generic
+        generic, frames = (GENERIC_HELD_OUT, FRAMES_HELD_OUT) if self.held_out else (GENERIC, FRAMES)
+        own = self.rng.random() < 0.5
+        templates = [f.replace("{q}", q) for f in frames for q in attribute.ask] if own else generic
         return sentence_of(say(templates, self.rng, {"n": named(entity), "a": attribute.noun}))
 
     def tell(self, entity: Entity, key: str, subject: str | None = None) -> str:

@@ -96,8 +96,8 @@ def curriculum(library: Library) -> Curriculum:
         causal=Mix(
             {64: 0.35, 96: 0.25, 128: 0.2, 256: 0.2},
             _SHARES,
-            drills=0.2,
-            drill=Exercises(library, copies=0.6).draw,
+            drills=0.35,
+            drill=Exercises(library, copies=0.65).draw,
             dense=0.9,  # no tail is needed behind an answer
         ),
         masked=Mix(

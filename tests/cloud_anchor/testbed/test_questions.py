@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_anchor.testbed import library as sources
-from cloud_anchor.testbed.attributes import ATTRIBUTES, GENERIC, GENERIC_HELD_OUT
+from cloud_anchor.testbed.attributes import ATTRIBUTES, FRAMES_HELD_OUT, GENERIC, GENERIC_HELD_OUT
 from cloud_anchor.testbed.grading import is_correct
 from cloud_anchor.testbed.kinds import KINDS, comparison
 from cloud_anchor.testbed.kinds.comparison import SCALES
@@ -142,7 +142,8 @@ def test_held_out_entities_and_phrasings_are_in_no_training(library: Library) ->
     compounds = [e.name for e in library.entities if e.role != "neither" and hidden.search(e.name)]
     families = training_families(library)
     rng = random.Random(4)
-    secret = tuple(form for template in GENERIC_HELD_OUT for form in _openings(template))
+    secret = tuple(form for template in (*GENERIC_HELD_OUT, *FRAMES_HELD_OUT) for form in _openings(template))
+    assert len(secret) >= 8
     words = {f'"{e.name}"' for e in library.of("word", "neither")}
     for index in range(700):
         kind = list(families)[index % len(families)]
@@ -153,17 +154,16 @@ def test_held_out_entities_and_phrasings_are_in_no_training(library: Library) ->
         assert not hidden.search(text), text
         assert not problem.prompt.startswith(secret)
         assert not any(word in text for word in words)
-        for attribute in ATTRIBUTES["country"].values():
-            assert not problem.prompt.startswith(_openings(attribute.ask[-1]))
+        assert not problem.prompt.endswith("I am curious.")
 
 
 def _openings(template: str) -> tuple[str, ...]:
     """What a held-out phrasing begins with in front of the name, where that is enough to know it by."""
     trained = [text.split("{")[0] for t in GENERIC for text in variants(t)]
-    trained += [t.split("{")[0] for a in ATTRIBUTES.values() for x in a.values() for t in x.ask[:-1]]
+    trained += [t.split("{")[0] for a in ATTRIBUTES.values() for x in a.values() for t in x.ask]
     starts = {text.split("{")[0] for text in variants(template)}
     return tuple(
-        s for s in starts if len(s) > 12 and not any(t.startswith(s) or s.startswith(t) for t in trained if t)
+        s for s in starts if len(s) > 8 and not any(t.startswith(s) or s.startswith(t) for t in trained if t)
     )
 
 

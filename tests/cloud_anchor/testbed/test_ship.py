@@ -170,9 +170,9 @@ def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
     dream = TESTBED_RECIPES["testbed-dream"]
     card = (folder / "README.md").read_text()
     for part in (
-        f"{dream.causal_steps:,} causal of 8,192 tokens, then "
+        f"{dream.causal_steps:,} causal of {dream.causal_tokens:,} tokens, then "
         f"{dream.steps - dream.causal_steps:,} masked of 8,192",
-        f"{dream.causal_steps * 8192 / 1e6:.1f} million + ",
+        f"{dream.causal_steps * dream.causal_tokens / 1e6:.1f} million + ",
         "testbed-dream 0.2",
         "4 cores",
         "None at all.",

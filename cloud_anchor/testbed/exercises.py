@@ -37,7 +37,7 @@ def _repeat(rng: random.Random, strings: list[str]) -> tuple[str, str]:
 
 def _others(rng: random.Random, strings: list[str]) -> tuple[str, str]:
     """Lists in another order: the next item is one that was not said, the last one the only one left."""
-    lists = [rng.sample(strings, rng.choice((2, 2, 3, 4))) for _ in range(rng.randint(1, 3))]
+    lists = [rng.sample(strings, rng.choice((2, 2, 2, 3, 4))) for _ in range(rng.randint(1, 3))]
     given = "; ".join(", ".join(items) for items in lists)
     said = "; ".join(", ".join(rng.sample(items, len(items))) for items in lists)
     return f"Names: {given}.", f"In another order: {said}."

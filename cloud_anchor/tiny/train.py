@@ -45,6 +45,7 @@ class TrainingRecipe:
     """Hyperparameters of one model.
 
     causal_steps: first steps, which have the causal loss; all of them for an autoregressive model.
+    early_steps:  first of these, which have the curriculum's early mix.
     knows:        True for the true world, False for worlds redrawn per sample.
     causal_tokens, masked_tokens: tokens per batch with either loss.
     muon_rate, adam_rate: peak learning rates. decay_share: share of the steps with linear decay.
@@ -65,6 +66,7 @@ class TrainingRecipe:
     ema: float = 0.998
     diffusion: bool = False
     causal_name: str | None = None
+    early_steps: int = 0
 
 
 RECIPES = {
@@ -186,7 +188,8 @@ class Trainer:
     def batch(self, batches: BatchSource) -> TrainingBatch:
         """The next step's batch."""
         if self.causal:
-            return batches.at(self.step, self.recipe.causal_tokens, self.curriculum.causal)
+            early = self.curriculum.early if self.step < self.recipe.early_steps else None
+            return batches.at(self.step, self.recipe.causal_tokens, early or self.curriculum.causal)
         return batches.at(self.step, self.recipe.masked_tokens, self.curriculum.masked)
 
     def _rate(self) -> float:

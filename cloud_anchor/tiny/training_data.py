@@ -57,11 +57,15 @@ MASKED = Mix(
 
 @dataclass(frozen=True)
 class Curriculum:
-    """What a run is trained on: kinds of problems by name, and their mix in each stage."""
+    """What a run is trained on: kinds of problems by name, and their mix in each stage.
+
+    early: the mix of the first causal steps, where the recipe has such.
+    """
 
     families: Mapping[str, Draw]
     causal: Mix
     masked: Mix
+    early: Mix | None = None
 
 
 TINY = Curriculum(FAMILIES, CAUSAL, MASKED)

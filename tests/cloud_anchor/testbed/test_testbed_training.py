@@ -145,6 +145,26 @@ def test_a_resumed_run_equals_one_in_a_piece(library: Library, small: Tokenizer,
     assert kinds == ["Dream", "qwen2"]
 
 
+def test_the_first_steps_are_exercises_alone(library: Library, small: Tokenizer, tmp_path: Path) -> None:
+    prompts = ("Repeat:", "List:", "Options:", "Names:", "Who has what?", "Reckon.")
+    trainer = Trainer(
+        replace(recipe.TESTBED_RECIPES["testbed-dream"], early_steps=2),
+        tmp_path,
+        seed=0,
+        device="cpu",
+        compiled=False,
+        configuration=configuration("testbed-dream"),
+        curriculum=recipe.curriculum(library),
+    )
+    batches = trainer.batches(small)
+    shares = []
+    for trainer.step in (0, 1, 2, 3):
+        rows = [small.decode(row.tolist()) for row in trainer.batch(batches).ids]
+        shares.append(sum(row.removeprefix("user\n").startswith(prompts) for row in rows) / len(rows))
+    assert shares[:2] == [1, 1]
+    assert max(shares[2:]) < 0.6
+
+
 def test_the_probe_evaluates_both_stages(library: Library, small: Tokenizer, tmp_path: Path) -> None:
     questions = [q for q in held_out_questions(library, 14) if q.family == "fact"]
     short = replace(recipe.TESTBED_RECIPES["testbed-dream"], causal_steps=1)

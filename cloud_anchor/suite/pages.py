@@ -210,8 +210,8 @@ def pages(root: Path, taken: Mapping[str, Mapping[str, Any]] | None = None) -> I
 
     taken: figures by name that are being published, in place of the files'.
     """
-    figures = {file.stem: read_json(file) for file in sorted((root / FIGURES).glob("*.json"))}
-    figures |= taken or {}
+    found = {file.stem: read_json(file) for file in sorted((root / FIGURES).glob("*.json"))}
+    figures = {**found, **(taken or {})}
     for name, data in figures.items():
         yield FIGURES / f"{name}.md", page(name, data)
         if data.get("claims") and name == "shipped":

@@ -77,7 +77,8 @@ def set_weights(model: Qwen2ForCausalLM) -> None:
 
 def _directions(size: int) -> Tensor:
     """Random orthonormal rows, float32[size, size]."""
-    return torch.linalg.qr(torch.randn(size, size))[0]
+    rows: Tensor = torch.linalg.qr(torch.randn(size, size))[0]
+    return rows
 
 
 def _look_back(model: Qwen2ForCausalLM, token: Tensor, written: list[Tensor]) -> None:

@@ -79,8 +79,7 @@ def _equation(rng: random.Random) -> str:
     return f"{a} * {b} = {a * b}" if operation == "*" else f"{a * b} / {b} = {a}"
 
 
-_COPYING = (_repeat, _spans, _options, _partners, _others, _others, _others, _others)
-"""Half of them in excluding, which is learned last: no text that repeats itself does without it."""
+_COPYING = (_repeat, _spans, _options, _partners, _others)
 
 
 class Exercises:

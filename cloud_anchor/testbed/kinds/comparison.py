@@ -87,8 +87,7 @@ def draw(scene: Scene) -> Problem:
     asked = {"w": scale.more if ask_more else scale.less, "n": one.name, "m": two.name}
     prompt = say([scene.template(_ASK, _HELD_OUT)], rng, asked).strip()
     verdict = say(scale.above if ask_more else scale.below, rng, {"x": more.name, "y": less.name})
-    told = [scene.tell(one, scale.key), scene.tell(two, scale.key)]
-    rng.shuffle(told)
+    told = [scene.tell(one, scale.key), scene.tell(two, scale.key)]  # as they were asked about
     text = say(_FORMS, rng, {"a": told[0], "b": told[1], "B": sentence_of(told[1]), "r": verdict})
     names = "/".join(sorted((one.name, two.name)))
     return Problem(

@@ -1,6 +1,13 @@
-"""A country or an element in prose: several facts, in an order and in sentences that are drawn anew."""
+"""A country or an element in prose: several facts, in an order and in sentences that are drawn anew.
+
+The order is a walk around the circle of the kind's attributes, from a start and in a direction drawn anew: what was
+told need not be remembered, only where the walk is. Models of this size repeat themselves in any other order.
+"""
 
 from __future__ import annotations
+
+import random
+from collections.abc import Iterable
 
 from cloud_anchor.testbed.attributes import ATTRIBUTES, HEADLINES
 from cloud_anchor.testbed.entity import Entity, Kind
@@ -61,6 +68,15 @@ def listed(nouns: list[str]) -> str:
     return nouns[0] if len(nouns) == 1 else ", ".join(nouns[:-1]) + " and " + nouns[-1]
 
 
+def around(kind: Kind, keys: Iterable[str], rng: random.Random) -> list[str]:
+    """The keys in their order on the circle of a kind's attributes, from anywhere and either way round."""
+    chosen = set(keys)
+    circle = [key for key in ATTRIBUTES[kind] if key in chosen]
+    start = rng.randrange(len(circle))
+    walk = circle[start:] + circle[:start]
+    return walk if rng.random() < 0.5 else walk[::-1]
+
+
 def draw(scene: Scene) -> Problem:
     """Expected are the name and the values of the attributes that were asked for."""
     rng = scene.rng
@@ -71,14 +87,14 @@ def draw(scene: Scene) -> Problem:
     asked = [key for key in HEADLINES[kind] if key in entity.values]
     count = rng.randint(*FACTS)
     if rng.random() < 0.6:
-        asked = keys[: min(rng.randint(2, 4), len(keys))]
+        asked = around(kind, keys[: min(rng.randint(2, 4), len(keys))], rng)
         nouns = listed([ATTRIBUTES[kind][key].noun for key in asked])
         prompt = say([scene.template(_ASK_LISTED, _HELD_OUT)], rng, {"n": entity.name, "l": nouns})
         count = len(asked) + rng.randint(*MORE)
     else:
         prompt = say([scene.template(_ASK_OPEN, _HELD_OUT)], rng, {"n": entity.name})
     told = [*asked, *(key for key in keys if key not in asked)][: max(len(asked), count)]
-    rng.shuffle(told)
+    told = around(kind, told, rng)
     clauses = [_clause(scene, entity, key, place) for place, key in enumerate(told)]
     return Problem(
         family="profile",

@@ -14,7 +14,8 @@ from cloud_anchor.testbed.wording import say, sentence
 from cloud_anchor.tiny.problem import Problem
 
 LARGEST = 99
-STEPS = 5
+STEPS = {1: 0.3, 2: 0.25, 3: 0.2, 4: 0.15, 5: 0.1}
+"""Numbers of steps, each with its share."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,7 @@ def _sentences(text: str) -> str:
 def draw(scene: Scene) -> Problem:
     """Expected is the last result."""
     rng = scene.rng
-    steps = rng.randint(1, STEPS)
+    (steps,) = rng.choices(tuple(STEPS), tuple(STEPS.values()))
     kind: Kind = rng.choice(("country", "element"))
     mine = tuple(q for q in QUANTITIES if q.kind == kind)
     worked = _Worked(scene)

@@ -63,7 +63,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 CAUSAL_NAME = "testbed-causal"
 
-EARLY_STEPS = 400
+EARLY_STEPS = 200
 """First steps, of exercises only: excluding what was said is learned in these, or not for thousands."""
 
 TESTBED_RECIPES = {

@@ -1,4 +1,4 @@
-"""Exercises for training only: copying names and values, and the sums that the steps are made of.
+"""Exercises for training only: copying names and values, comparing values, and reckoning.
 
 They serve the circuits that answers need (see `tiny.drills`), and are never tested.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import string
 
+from cloud_anchor.testbed.kinds.comparison import SCALES
 from cloud_anchor.testbed.kinds.sums import LARGEST
 from cloud_anchor.testbed.library import Library
 from cloud_anchor.tiny import drills
@@ -63,6 +64,32 @@ def _spans(rng: random.Random, strings: list[str]) -> tuple[str, str]:
     return f"List: {', '.join(items)}.", f"Parts: {'; '.join(said)}."
 
 
+def _scales(library: Library) -> list[list[tuple[str, float]]]:
+    """For each quantity that is compared, the values of what is trained on, as they are said, and numbers."""
+    known = [e for e in library.entities if e.role != "neither"]
+    return [
+        sorted(
+            {
+                e.values[s.key]: e.numbers[s.key] for e in known if e.kind == s.kind and s.key in e.values
+            }.items()
+        )
+        for s in SCALES
+    ]
+
+
+def _ordered(
+    rng: random.Random, strings: list[str], scales: list[list[tuple[str, float]]]
+) -> tuple[str, str]:
+    """Who has more of something: what a comparison's verdict follows from."""
+    told, verdicts = [], []
+    for _ in range(rng.randint(2, 4)):
+        pairs = list(zip(rng.sample(strings, 2), rng.sample(rng.choice(scales), 2), strict=True))
+        told.append(", ".join(f"{name} has {value}" for name, (value, _) in pairs))
+        (less, _), (more, _) = sorted(pairs, key=lambda pair: pair[1][1])
+        verdicts.append(f"{more} has more" if rng.random() < 0.5 else f"{less} has less")
+    return f"More or less: {'; '.join(told)}.", "; ".join(verdicts) + "."
+
+
 def _equation(rng: random.Random) -> str:
     """An equation as in the steps of a sum; its result is a whole number from 1 to `LARGEST`."""
     operation = rng.choice("++--*/")
@@ -83,15 +110,19 @@ _COPYING = (_repeat, _spans, _options, _partners, _others)
 
 
 class Exercises:
-    """Exercises over a library's names."""
+    """Exercises over a library's names and values."""
 
     def __init__(self, library: Library, copies: float) -> None:
-        self._strings, self._copies = _strings(library), copies
+        self._strings, self._scales, self._copies = _strings(library), _scales(library), copies
 
     def draw(self, rng: random.Random, knows: bool) -> Problem:
-        """Copying, with a share of `copies`, or else sums; sums are not for a model that must not reckon."""
+        """Copying, with a share of `copies`, or else comparing or sums, which a model that must not know what
+        follows from what has none of.
+        """
         if not knows or rng.random() < self._copies:
             prompt, answer = rng.choice(_COPYING)(rng, self._strings)
+        elif rng.random() < 0.5:
+            prompt, answer = _ordered(rng, self._strings, self._scales)
         else:
             prompt, answer = "Reckon.", " ".join(_equation(rng) + "." for _ in range(_SUMS))
         return Problem(drills.FAMILY, "easy", prompt, answer, (), prompt, split=False)

@@ -1,7 +1,8 @@
 """A country or an element in prose: several facts, in an order and in sentences that are drawn anew.
 
-The order is a walk around the circle of the kind's attributes, from a start and in a direction drawn anew: what was
-told need not be remembered, only where the walk is. Models of this size repeat themselves in any other order.
+The order is a walk around the circle of the kind's attributes, from a start drawn anew, as the question's
+is: what was told need not be remembered, only where the walk is. Models of this size repeat themselves in
+any other order.
 """
 
 from __future__ import annotations
@@ -69,12 +70,11 @@ def listed(nouns: list[str]) -> str:
 
 
 def around(kind: Kind, keys: Iterable[str], rng: random.Random) -> list[str]:
-    """The keys in their order on the circle of a kind's attributes, from anywhere and either way round."""
+    """The keys in their order on the circle of a kind's attributes, from any of them on."""
     chosen = set(keys)
     circle = [key for key in ATTRIBUTES[kind] if key in chosen]
     start = rng.randrange(len(circle))
-    walk = circle[start:] + circle[:start]
-    return walk if rng.random() < 0.5 else walk[::-1]
+    return circle[start:] + circle[:start]
 
 
 def draw(scene: Scene) -> Problem:

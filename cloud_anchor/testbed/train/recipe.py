@@ -69,7 +69,7 @@ EARLY_STEPS = 200
 TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=6_800,
+        steps=7_600,
         causal_steps=3_200,
         knows=True,
         causal_tokens=4096,
@@ -103,7 +103,7 @@ def curriculum(library: Library) -> Curriculum:
             {64: 0.35, 96: 0.25, 128: 0.2, 256: 0.2},
             _SHARES,
             drills=0.3,
-            drill=Exercises(library, copies=0.6).draw,
+            drill=Exercises(library, copies=0.4).draw,
             dense=0.9,  # no tail is needed behind an answer
         ),
         masked=Mix(

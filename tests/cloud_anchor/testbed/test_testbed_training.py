@@ -146,7 +146,7 @@ def test_a_resumed_run_equals_one_in_a_piece(library: Library, small: Tokenizer,
 
 
 def test_the_first_steps_are_exercises_alone(library: Library, small: Tokenizer, tmp_path: Path) -> None:
-    prompts = ("Repeat:", "List:", "Options:", "Names:", "Who has what?", "Reckon.")
+    prompts = ("Repeat:", "List:", "Options:", "Names:", "Who has what?", "More or less:", "Reckon.")
     trainer = Trainer(
         replace(recipe.TESTBED_RECIPES["testbed-dream"], early_steps=2),
         tmp_path,

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from cloud_anchor.testbed import library as sources
 from cloud_anchor.testbed.attributes import ATTRIBUTES, FRAMES_HELD_OUT, GENERIC, GENERIC_HELD_OUT
+from cloud_anchor.testbed.exercises import Exercises, _equation, _options
 from cloud_anchor.testbed.grading import is_correct
-from cloud_anchor.testbed.kinds import KINDS, comparison
+from cloud_anchor.testbed.kinds import KINDS, comparison, profile
 from cloud_anchor.testbed.kinds.comparison import SCALES
 from cloud_anchor.testbed.library import Library
 from cloud_anchor.testbed.questions import held_out_questions, training_families
@@ -178,11 +179,46 @@ def test_test_questions_are_distinct_and_of_their_role(library: Library, role: s
             assert is_correct(question, question.answer), question
 
 
+@given(st.data())
+def test_a_walk_around_the_circle_meets_each_attribute_once(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(list(ATTRIBUTES)))
+    circle = list(ATTRIBUTES[kind])
+    keys = data.draw(st.lists(st.sampled_from(circle), min_size=1, unique=True))
+    walk = profile.around(kind, keys, random.Random(data.draw(st.integers(0, 9))))
+    assert sorted(walk) == sorted(keys)
+    places = [circle.index(key) for key in walk]
+    assert sum(later < place for place, later in itertools.pairwise(places)) <= 1, "once past the start"
+
+
+def test_walks_start_anywhere() -> None:
+    rng = random.Random(0)
+    circle = ATTRIBUTES["country"]
+    assert len({tuple(profile.around("country", circle, rng)) for _ in range(300)}) == len(circle)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_an_exercise_in_comparing_is_true(library: Library, knows: bool) -> None:
+    exercises, rng = Exercises(library, copies=0), random.Random(0)
+    problems = [exercises.draw(rng, knows) for _ in range(MANY)]
+    compared = [problem for problem in problems if problem.prompt.startswith("More or less: ")]
+    assert bool(compared) == knows
+    scales = [(s.kind, s.key) for s in SCALES]
+    values = {e.values[k]: e.numbers[k] for e in library.entities for kind, k in scales if k in e.values}
+    value = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+    for problem in compared:
+        told = problem.prompt.removeprefix("More or less: ").removesuffix(".").split("; ")
+        for pair, verdict in zip(told, problem.answer.removesuffix(".").split("; "), strict=True):
+            found = re.fullmatch(rf"(.+) has ({value}), (.+) has ({value})", pair)
+            assert found
+            has = {found[1]: found[2], found[3]: found[4]}
+            name, _, side = verdict.rpartition(" has ")
+            wanted = (max if side == "more" else min)(has.values(), key=values.__getitem__)
+            assert has[name] == wanted
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6))
 def test_an_exercise_in_reckoning_is_true(seed: int) -> None:
-    from cloud_anchor.testbed.exercises import _equation
-
     left, _, right = _equation(random.Random(seed)).partition(" = ")
     assert eval(left) == int(right)
     assert 1 <= int(right) <= 99
@@ -191,9 +227,7 @@ def test_an_exercise_in_reckoning_is_true(seed: int) -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6))
 def test_an_exercise_in_options_marks_them_as_listed(seed: int) -> None:
-    from cloud_anchor.testbed import exercises
-
-    given_, marked = exercises._options(random.Random(seed), [f"value {n}" for n in range(20)])
+    given_, marked = _options(random.Random(seed), [f"value {n}" for n in range(20)])
     listed = given_.removeprefix("Options: ").removesuffix(".").split(", ")
     chosen = marked.removeprefix("Marked: ").removesuffix(".").split("; ")
     assert len(chosen) == len(set(chosen)) == len(listed) - 1

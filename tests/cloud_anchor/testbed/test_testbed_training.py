@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,21 +105,24 @@ def test_rows_are_full_and_end_with_their_markers(library: Library, small: Token
     assert bool((masked[hit] == mask_id).all())
 
 
-def test_a_resumed_run_equals_one_in_a_piece(library: Library, small: Tokenizer, tmp_path: Path) -> None:
-    short = replace(
-        recipe.TESTBED_RECIPES["testbed-dream"], steps=4, causal_steps=2, causal_tokens=512, masked_tokens=512
+def trainer_of(library: Library, folder: Path, **changes: Any) -> Trainer:
+    """A trainer of a small testbed-dream, not started, with these changes of its recipe."""
+    return Trainer(
+        replace(recipe.TESTBED_RECIPES["testbed-dream"], **changes),
+        folder,
+        seed=3,
+        device="cpu",
+        compiled=False,
+        configuration=configuration("testbed-dream"),
+        curriculum=recipe.curriculum(library),
     )
 
+
+def test_a_resumed_run_equals_one_in_a_piece(library: Library, small: Tokenizer, tmp_path: Path) -> None:
     def trainer(folder: Path) -> Trainer:
         folder.mkdir(exist_ok=True)
-        result = Trainer(
-            short,
-            folder,
-            seed=3,
-            device="cpu",
-            compiled=False,
-            configuration=configuration("testbed-dream"),
-            curriculum=recipe.curriculum(library),
+        result = trainer_of(
+            library, folder, steps=4, causal_steps=2, causal_tokens=512, masked_tokens=512, early_steps=0
         )
         result.resume()
         return result
@@ -147,15 +151,7 @@ def test_a_resumed_run_equals_one_in_a_piece(library: Library, small: Tokenizer,
 
 def test_the_first_steps_are_exercises_alone(library: Library, small: Tokenizer, tmp_path: Path) -> None:
     prompts = ("Repeat:", "List:", "Options:", "Names:", "Who has what?", "More or less:", "Reckon.")
-    trainer = Trainer(
-        replace(recipe.TESTBED_RECIPES["testbed-dream"], early_steps=2),
-        tmp_path,
-        seed=0,
-        device="cpu",
-        compiled=False,
-        configuration=configuration("testbed-dream"),
-        curriculum=recipe.curriculum(library),
-    )
+    trainer = trainer_of(library, tmp_path, early_steps=2)
     batches = trainer.batches(small)
     shares = []
     for trainer.step in (0, 1, 2, 3):

@@ -65,16 +65,17 @@ def _spans(rng: random.Random, strings: list[str]) -> tuple[str, str]:
 
 
 def _scales(library: Library) -> list[list[tuple[str, float]]]:
-    """For each quantity that is compared, the values of what is trained on, as they are said, and numbers."""
+    """For each quantity that is compared, the values of what is trained on: as they are said, and numbers."""
     known = [e for e in library.entities if e.role != "neither"]
-    return [
-        sorted(
-            {
-                e.values[s.key]: e.numbers[s.key] for e in known if e.kind == s.kind and s.key in e.values
-            }.items()
-        )
-        for s in SCALES
+    found: list[dict[str, float]] = [
+        {
+            e.values[scale.key]: e.numbers[scale.key]
+            for e in known
+            if e.kind == scale.kind and scale.key in e.values
+        }
+        for scale in SCALES
     ]
+    return [sorted(values.items()) for values in found]
 
 
 def _ordered(
@@ -110,14 +111,15 @@ _COPYING = (_repeat, _spans, _options, _partners, _others)
 
 
 class Exercises:
-    """Exercises over a library's names and values."""
+    """Exercises over a library's names and values; copies: the share of those in copying, 0 to 1."""
 
     def __init__(self, library: Library, copies: float) -> None:
         self._strings, self._scales, self._copies = _strings(library), _scales(library), copies
 
     def draw(self, rng: random.Random, knows: bool) -> Problem:
-        """Copying, with a share of `copies`, or else comparing or sums, which a model that must not know what
-        follows from what has none of.
+        """An exercise in copying, comparing or reckoning.
+
+        knows: False for a model that must not learn what follows from facts, which has copying only.
         """
         if not knows or rng.random() < self._copies:
             prompt, answer = rng.choice(_COPYING)(rng, self._strings)

@@ -70,7 +70,7 @@ def listed(nouns: list[str]) -> str:
 
 
 def around(kind: Kind, keys: Iterable[str], rng: random.Random) -> list[str]:
-    """The keys in their order on the circle of a kind's attributes, from any of them on."""
+    """The keys, at least one, in their order on the circle of a kind's attributes, from any of them on."""
     chosen = set(keys)
     circle = [key for key in ATTRIBUTES[kind] if key in chosen]
     start = rng.randrange(len(circle))

@@ -64,7 +64,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 CAUSAL_NAME = "testbed-causal"
 
 EARLY_STEPS = 200
-"""First steps, of exercises only: excluding what was said is learned in these, or not for thousands."""
+"""First steps, of exercises alone: copying is learned in these, or not for thousands."""
 
 TESTBED_RECIPES = {
     "testbed-dream": TrainingRecipe(

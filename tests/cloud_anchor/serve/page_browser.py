@@ -74,7 +74,8 @@ def opened(browser: Any, address: str, width: int, height: int = 900, scheme: st
     page.on("console", lambda message: page.faults.append(message.text) if message.type != "log" else None)
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     page.goto(address)
-    page.wait_for_function("document.querySelector('#examples button, #key-field:not([hidden])')")
+    # Not wait_for_function: it asks again with eval, which the page's content security policy refuses.
+    page.wait_for_selector("#examples button, #key-field:not([hidden])", state="attached")
     return page
 
 

@@ -393,6 +393,8 @@ def test_a_question_is_answered_three_ways(browser: Any, address: str, width: in
 
 @pytest.mark.slow
 def test_the_canvas_fills_step_by_step_and_a_question_can_be_stopped(browser: Any, address: str) -> None:
+    from playwright.sync_api import expect
+
     page = page_browser.opened(browser, address, 1180)
     page.select_option("#speed", "3")
     page.fill("#question", page_browser.PICTURE_QUESTION)
@@ -400,9 +402,7 @@ def test_the_canvas_fills_step_by_step_and_a_question_can_be_stopped(browser: An
     page.wait_for_selector("[data-column=paper] .cell.committed")
     first = page.locator("[data-column=paper] .cell.committed").count()
     assert page.locator("[data-column=paper] .cell.predicted").count() > first
-    page.wait_for_function(
-        "n => document.querySelectorAll('[data-column=paper] .cell.committed').length > n", arg=first
-    )
+    expect(page.locator("[data-column=paper] .cell.committed")).not_to_have_count(first)
     page.click("#stop")
     page.wait_for_selector(page_browser.DONE)
     assert page.inner_text("#status") == "Stopped."

@@ -22,18 +22,19 @@ _ASK_OPEN = (
     "What do you know about {n}?",
     "[Write|Give me] a [short |]profile of {n}.",
     "[Introduce|Present] {n}.",
-    "I have never heard of {n}. What should I know?",
-    "What is there to say about {n}?",
+    "Tell me what you know about {n}.",
+    "Present {n} to me.",
 )
 _ASK_LISTED = (
     "[Tell me about|Describe|Introduce] {n}. [Mention|Include] its {l}.",
     "[Write|Give me] a [short |]profile of {n} with its {l}.",
     "What do you know about {n}, [especially|above all] its {l}?",
     "Describe {n} and do not leave out its {l}.",
-    "I am writing about {n}. I need its {l}.",
-    "Give an account of {n} that covers its {l}.",
+    "[Tell me about|Introduce] {n} and do not leave out its {l}.",
+    "Tell me what you know about {n}, [especially|above all] its {l}.",
 )
 _HELD_OUT = 2
+"""The last templates, which are never trained on; their parts are."""
 _OPEN = (
     "[Here is what I know about {n}|Here are some facts about {n}|A few words about {n}]:",
     "[Let me tell you about|Let us look at|Let me describe] {n}.",

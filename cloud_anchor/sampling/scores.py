@@ -64,20 +64,27 @@ SCORES: Mapping[str, ScoreFunction] = {
 }
 
 
-def suppress_eos(masked: Tensor, proposed: Tensor, canvas: Tensor, ends: Tensor) -> Tensor:
+def suppress_eos(masked: Tensor, proposed: Tensor, canvas: Tensor, ends: Tensor, length: Tensor) -> Tensor:
     """The masked positions that may commit, bool [B, C], with end markers held back.
 
-    An end marker may commit where the token before it is committed and is none itself: that is the end of the
-    answer. Positions after a committed end are held back too. Where nothing else is left, all may commit.
-    masked: bool [B, C]. proposed, canvas: int64 [B, C]. ends: int64 [E], the end markers.
+    An end marker may commit at the answer's most likely length, where the token before it is committed and is
+    none itself; where no word is left to commit, behind any committed word. Positions after a committed end
+    are held back too. Where nothing else is left, all may commit.
+    masked: bool [B, C]. proposed, canvas: int64 [B, C]. ends: int64 [E], the end markers. length: int64 [B].
 
     Otherwise the tail of the canvas commits first, as its end markers have the highest confidence: it uses up
-    the steps and contributes no anchors.
+    the steps and contributes no anchors. And an answer would end at the first sentence after which an end is
+    likelier than each of many ways to go on.
     """
     committed_end = torch.isin(canvas, ends) & ~masked
     after_end = committed_end.cumsum(1) > 0
     committed_word = ~masked & ~committed_end
     opens = torch.ones_like(masked[:, :1])
     before_is_word = torch.cat([opens, committed_word[:, :-1]], 1)
-    free = masked & ~after_end & (~torch.isin(proposed, ends) | before_is_word)
-    return torch.where(free.any(1, keepdim=True), free, masked)
+    at_length = torch.arange(masked.shape[1], device=masked.device) == length[:, None]
+    is_end = torch.isin(proposed, ends)
+    inside = masked & ~after_end
+    found = inside & (~is_end | (before_is_word & at_length))
+    for free in (inside & (~is_end | before_is_word), masked):
+        found = torch.where(found.any(1, keepdim=True), found, free)
+    return found

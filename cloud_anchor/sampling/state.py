@@ -18,7 +18,7 @@ from cloud_anchor.model.dream import Batch, DreamModel, Prefix
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Product
-from cloud_anchor.sampling.stops import StepPredictions, StepView
+from cloud_anchor.sampling.stops import StepPredictions, StepView, likely_length
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,18 @@ class ForwardPass:
         nats = torch.special.entr(model.without_unusable(self.logits).float().softmax(-1)).sum(-1)
         return self.spread(nats, torch.zeros(self.masked.shape, device=self.masked.device))
 
+    def ending(self, model: DreamModel) -> Tensor:
+        """The probability of an end marker, float32 [N]; that of the product in a guided step."""
+        if self.product is not None:
+            return self.product.ending
+        logits = model.without_unusable(self.logits).float()
+        return (logits[:, model.ends].logsumexp(-1) - logits.logsumexp(-1)).exp()
+
+    def lengths(self, model: DreamModel, ids: Tensor) -> Tensor:
+        """The most likely length of each answer, int64 [B]; `ids` [B, C] is the canvas that this pass saw."""
+        end = torch.isin(ids, model.ends) & ~self.masked
+        return likely_length(self.masked, end, self.spread(self.ending(model), end))
+
     def predictions(self, model: DreamModel, ids: Tensor) -> StepPredictions:
         """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits.
 
@@ -66,16 +78,11 @@ class ForwardPass:
         """
         logits = model.without_unusable(self.logits).float()
         norm = logits.logsumexp(-1)
-        ending = (logits[:, model.ends].logsumexp(-1) - norm).exp()
         first, second = logits.topk(2).values.unbind(-1)
         top, likeliest = logits.index_fill(-1, model.ends, -torch.inf).max(-1)
         confidence = (top - norm).exp()
         if self.product is not None:
-            likeliest, confidence, ending = (
-                self.product.words,
-                self.product.word_probability,
-                self.product.ending,
-            )
+            likeliest, confidence = self.product.words, self.product.word_probability
         is_end = torch.isin(ids, model.ends).float()
         still = ids == model.mask_id
 
@@ -85,7 +92,7 @@ class ForwardPass:
         return StepPredictions(
             ids=settle(likeliest, ids),
             confidence=settle(confidence, torch.ones_like(is_end)),
-            ending=settle(ending, is_end),
+            ending=settle(self.ending(model), is_end),
             gap=settle(first - second, torch.zeros_like(is_end)),
         )
 

@@ -24,7 +24,6 @@ from cloud_anchor.sampling.guide import Candidates, Guide, Product, consult
 from cloud_anchor.sampling.schedules import SCHEDULES
 from cloud_anchor.sampling.scores import Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
-from cloud_anchor.sampling.stops import likely_length
 
 
 @torch.no_grad()
@@ -67,10 +66,9 @@ def _product(
     model: DreamModel, state: State, config: DenoiseConfig, run: ForwardPass, guide: Guide
 ) -> Product:
     """The product of both models, after one pass of the guide over each row's most probable words."""
-    predictions = run.predictions(model, state.ids)
-    end = torch.isin(state.ids, model.ends) & ~run.masked
-    lengths = likely_length(run.masked, end, predictions.ending).tolist()
-    drafts = [row[:length] for row, length in zip(predictions.ids.tolist(), lengths, strict=True)]
+    predicted = run.predictions(model, state.ids).ids.tolist()
+    lengths = run.lengths(model, state.ids).tolist()
+    drafts = [row[:length] for row, length in zip(predicted, lengths, strict=True)]
     candidates = Candidates.of(model.without_unusable(run.logits), model.ends)
     return consult(guide, state.prompts, drafts, run.masked, candidates, config.exponents)
 
@@ -97,7 +95,9 @@ def _propose_by_score(model: DreamModel, state: State, config: DenoiseConfig, ru
     tokens = run.spread(ids, state.ids)
     allowed = run.masked
     if suppresses_eos:
-        allowed = suppress_eos(run.masked, tokens, state.ids, model.ends) | (run.masked & run.last[:, None])
+        lengths = run.lengths(model, state.ids)
+        allowed = suppress_eos(run.masked, tokens, state.ids, model.ends, lengths)
+        allowed = allowed | (run.masked & run.last[:, None])
     proposed = Proposed(
         run, state, config, Proposal(logits, probabilities, ids), tokens, allowed, model.ends, run.product
     )

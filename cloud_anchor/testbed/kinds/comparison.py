@@ -59,10 +59,11 @@ _ASK = (
     "Compare {n} and {m}: which [one |]{w}?",
     "[Tell me|Say] which {w}: {n} or {m}?",
     "Of {n} and {m}, which [one |]{w}? [Give a reason.|Explain.|]",
-    "[Between|Out of] {n} and {m}, which {w}[ and how do you know|]?",
-    "I wonder whether it is {n} or {m} that {w}. [Explain.|Why?]",
+    "Of {n} and {m}, tell me which [one |]{w}.[ Explain.|]",
+    "Say which [one |]{w}, {n} or {m}[, and why|].",
 )
 _HELD_OUT = 2
+"""The last templates, which are never trained on; their parts are."""
 _FORMS = (
     "{a}, [and|while|but] {b}. [So|Therefore|Hence|That is why|It follows that] {r}",
     "{a}. {B}. [So|Thus|This means that|We see that] {r}",

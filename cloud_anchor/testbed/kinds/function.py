@@ -11,10 +11,11 @@ from cloud_anchor.tiny.tasks import code
 _ASKS = (
     *code.ASKS,
     "Python: {f}(xs) is the {r} of the {m}numbers{c}.",
-    "Please write {f}, which takes xs and returns the {r} of the {m}numbers{c}.",
-    "How would you write {f}(xs) in Python, the {r} of the {m}numbers in xs{c}?",
+    "Write {f}(xs) in Python that returns the {r} of the {m}numbers in xs{c}.",
+    "Define a Python function {f}. It gives the {r} of the {m}numbers in a list xs{c}.",
 )
 _HELD_OUT = 2
+"""The last templates, which are never trained on; their parts are."""
 _LISTS = ("ys", "out", "kept", "result", "found")
 _ITEMS = ("x", "n", "v", "item")
 

@@ -110,24 +110,27 @@ def test_confidence_tells_apart_what_filters_make_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("canvas", "proposed", "free"),
+    ("canvas", "proposed", "length", "free"),
     [
-        ("____", "abEE", "1100"),  # no end before the words
-        ("a___", "aEEE", "0100"),  # the end of the answer, not its tail
-        ("_b__", "aEEE", "1010"),
-        ("abE_", "abEE", "0001"),  # nothing else is left
-        ("_bE_", "abEE", "1000"),
-        ("_bEc", "abEc", "1000"),
-        ("____", "EEEE", "1000"),  # an empty answer ends at once
-        ("_E__", "EEbb", "1000"),  # nothing after a committed end
+        ("____", "abEE", 2, "1100"),  # no end before the words
+        ("a___", "aEEE", 1, "0100"),  # the end of the answer, not its tail
+        ("_b__", "aEEE", 2, "1010"),
+        ("abE_", "abEE", 2, "0001"),  # nothing else is left
+        ("_bE_", "abEE", 2, "1000"),
+        ("_bEc", "abEc", 2, "1000"),
+        ("____", "EEEE", 0, "1000"),  # an empty answer ends at once
+        ("_E__", "EEbb", 1, "1000"),  # nothing after a committed end
+        ("a___", "aEbE", 3, "0010"),  # an end before the likely one waits for the words
+        ("a___", "aEEE", 3, "0100"),  # until there are none
     ],
 )
-def test_ends_wait_until_the_answer_needs_them(canvas: str, proposed: str, free: str) -> None:
+def test_ends_wait_until_the_answer_needs_them(canvas: str, proposed: str, length: int, free: str) -> None:
     def ids(text: str) -> torch.Tensor:
         return torch.tensor([[{"_": MASK, "E": 100}.get(c, ord(c) - 96) for c in text]])
 
     masked = ids(canvas) == MASK
-    found = scores.suppress_eos(masked, ids(proposed), ids(canvas), torch.tensor([100, 102]))
+    ends = torch.tensor([100, 102])
+    found = scores.suppress_eos(masked, ids(proposed), ids(canvas), ends, torch.tensor([length]))
     assert "".join("01"[int(flag)] for flag in found[0].tolist()) == free
 
 

@@ -52,6 +52,7 @@ class SpanScores:
     margin:  float32 [n], difference of logits between it and the second most probable token.
     logprob: float32 [n], log-probability (nats) of the text's token.
     best:    float32 [n], the same of the greedy token.
+    ends:    bool [n], whether an end marker is more probable than the greedy token.
     tokens:  tokens that went through the model for these scores.
     candidates: float32 [n, K], log-probabilities (nats) of the span's candidates in the distribution with end
              markers; None where the span has none.
@@ -61,6 +62,7 @@ class SpanScores:
     margin: NDArray[np.float32]
     logprob: NDArray[np.float32]
     best: NDArray[np.float32]
+    ends: NDArray[np.bool_]
     tokens: int
     candidates: NDArray[np.float32] | None = None
 

@@ -81,15 +81,15 @@ class EngineScorer:
                     at = position - span.start
                     chances.append(_logprobs(logits, span.candidates[at : at + len(wanted)]))
                 position += len(wanted)
-        greedy, margin, logprob, best = (np.concatenate(column) for column in zip(*parts, strict=True))
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         candidates = np.concatenate(chances) if chances else None
-        return SpanScores(greedy, margin, logprob, best, len(rest), candidates)
+        return SpanScores(*columns, len(rest), candidates)
 
 
 def _judge(
     logits: NDArray[np.float32], text: Sequence[int], eos: Sequence[int]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Greedy token, margin, and log-probabilities of the text's and of the greedy token; logits [n, V]."""
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The first five columns of SpanScores, of logits [n, V]."""
     if not np.isfinite(logits).all():
         raise EngineError(
             "the edge model's logits are not finite numbers. Use another variant of the bundle."
@@ -102,7 +102,7 @@ def _judge(
     norm = top + np.log(np.exp(held - top[:, None]).sum(-1, dtype=np.float64)).astype(np.float32)
     standing = held[rows, np.asarray(text, np.int64)]
     held[rows, greedy] = -np.inf
-    return greedy, top - held.max(-1), standing - norm, top - norm
+    return greedy, top - held.max(-1), standing - norm, top - norm, logits[:, eos].max(-1) > top
 
 
 def _logprobs(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -201,15 +201,16 @@ class TorchScorer:
 
     def _judge(self, logits: torch.Tensor, text: torch.Tensor, tokens: int) -> SpanScores:
         """As `_judge`, on the device the logits are on."""
+        end = logits[:, self._eos].amax(-1)
         logits[:, self._eos] = -torch.inf
         top, index = logits.topk(2)
         norm = logits.logsumexp(-1)
         standing = logits.gather(-1, text[:, None])[:, 0] - norm
-        columns = (top[:, 0] - top[:, 1], standing, top[:, 0] - norm)
-        margin, logprob, best = (column.cpu().numpy() for column in columns)
+        columns = (top[:, 0] - top[:, 1], standing, top[:, 0] - norm, end > top[:, 0])
+        margin, logprob, best, ends = (column.cpu().numpy() for column in columns)
         if not np.isfinite(best).all():
             raise EngineError("the edge model's logits are not finite numbers: expected a sound checkpoint")
-        return SpanScores(index[:, 0].cpu().numpy(), margin, logprob, best, tokens)
+        return SpanScores(index[:, 0].cpu().numpy(), margin, logprob, best, ends, tokens)
 
 
 def open_scorer(

@@ -63,7 +63,7 @@ BATCH = 8
 PHASE = "passes"
 EARLY_STOP = "early stop"
 BASELINE = "0.9"
-SENT_TODAY = "edge-aware 0"
+SENT_TODAY = f"edge-aware {EdgeAwareConfig().threshold:g}"
 """What is sent by default, after the threshold rule: bytes are compared with it."""
 PAPER_RULE = "paper"
 """The order of commits and the settings of the paper, a quota a step."""

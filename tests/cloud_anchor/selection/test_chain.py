@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from cloud_anchor.errors import RequestError
@@ -53,7 +53,11 @@ def read(chain: list[tuple[Base, bool]], before: Base | None = None) -> list[Anc
 def check_chain(run: Denoised, config: EdgeAwareConfig, budget: int) -> list[AnchorSet]:
     scorer = EngineScorer(HashEngine(), EOS)
     (walk,) = verify_drafts(scorer, [run], CONTRACT, config)
-    chain = chain_within_bytes(scorer, run, walk, CONTRACT, config, budget, written, payloads=64)
+    try:
+        chain = chain_within_bytes(scorer, run, walk, CONTRACT, config, budget, written, payloads=64)
+    except RequestError:
+        # Where the hash engine prefers special tokens, others have to be sent in any case.
+        reject()
     assert all(len(base.data) <= budget for base, _ in chain)
     assert [delta for _, delta in chain] == [False] + [True] * (len(chain) - 1)
     sets = read(chain)

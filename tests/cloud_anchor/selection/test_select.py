@@ -46,7 +46,7 @@ def test_each_selection_of_one_run() -> None:
     assert (confident.anchors.positions, confident.anchors.length) == ((0, 2, 4), 5)
     (aware,) = select([run], CONTRACT, Selection(), SCORER)
     assert aware.walk is not None
-    assert aware.walk.text == run.predicted_answer
+    assert [aware.walk.text[p] for p in (0, 2, 4)] == [3, 4, 5]
     assert list(aware.anchors.positions) == aware.walk.sent
 
 

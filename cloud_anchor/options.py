@@ -150,7 +150,7 @@ SELECTION: Mapping[str, Option] = {
         "them that the edge model would not predict by itself (default where there is an edge model)",
     ),
     "threshold": _option(
-        "--threshold", type=float, metavar="P", help="probability from which a prediction binds"
+        "--threshold", type=float, metavar="P", help="probability from which a prediction binds (default 0.3)"
     ),
     "guard": _option(
         "--guard", type=float, metavar="LOGITS", help="send tokens the edge model prefers by less than this"

@@ -26,6 +26,7 @@ from tests.checkpoints import write_tiny_qwen
 
 PROMPTS = ["Where does the river end?", "How many loaves did she sell in the morning?", "Why?"]
 CONFIG = DenoiseConfig(canvas=24, total_steps=16, steps=6)
+EVERY_PREDICTION = Selection("edge-aware", EdgeAwareConfig(threshold=0))
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +241,7 @@ def test_a_device_with_another_vocabulary_writes_the_same_text(
     across: Pipeline, other_edge: EdgeRuntime, codec: str
 ) -> None:
     cloud = across.model_form
-    for made in across.make(PROMPTS, CONFIG, Selection("edge-aware", EdgeAwareConfig(threshold=0)), codec):
+    for made in across.make(PROMPTS, CONFIG, EVERY_PREDICTION, codec):
         assert isinstance(made.run, TranslatedRun)
         assert made.anchors.contract == across.form.contract == other_edge.bundle.contract
         assert list(made.run.original.prompt_ids) == cloud.ids(made.prompt)
@@ -270,9 +271,9 @@ def test_every_selection_in_another_vocabulary(across: Pipeline, other_edge: Edg
 
 @pytest.mark.parametrize("codec", ["compact", "predictive"])
 def test_a_byte_budget_in_another_vocabulary(across: Pipeline, other_edge: EdgeRuntime, codec: str) -> None:
-    (whole,) = across.make(PROMPTS[:1], CONFIG, Selection(), codec)
+    (whole,) = across.make(PROMPTS[:1], CONFIG, EVERY_PREDICTION, codec)
     most = len(across.payload(whole, codec)) - 3
-    (made,) = across.make(PROMPTS[:1], CONFIG, Selection(max_bytes=most), codec)
+    (made,) = across.make(PROMPTS[:1], CONFIG, replace(EVERY_PREDICTION, max_bytes=most), codec)
     data = across.payload(made, codec)
     assert len(data) <= most
     assert 0 < len(made.anchors) < len(whole.anchors)
@@ -312,7 +313,7 @@ def test_a_diffusion_model_with_markers_of_its_own(
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
     found = Pipeline.open(str(folder), edge=other_edge_bundle, device="cpu")
     assert found.model_form.contract.end_names == ("<|eot_id|>",)
-    (made,) = found.make(PROMPTS[:1], CONFIG)
+    (made,) = found.make(PROMPTS[:1], CONFIG, EVERY_PREDICTION)
     assert isinstance(made.run, TranslatedRun)
     asked = found.model_form.tokenizer.encode(found.model_form.template.render_prompt(PROMPTS[0]))
     assert list(made.run.original.prompt_ids) == asked
@@ -335,7 +336,7 @@ def test_the_command_for_a_device_with_another_vocabulary(
     dream_folder: Path, other_edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = ["--model", str(dream_folder), "--edge", str(other_edge_bundle), "--device", "cpu"]
-    base += ["--canvas", "24", "--total-steps", "16", "--steps", "6", "--json"]
+    base += ["--canvas", "24", "--total-steps", "16", "--steps", "6", "--threshold", "0", "--json"]
     assert main([*base, "--prompt", "Why?", "-o", str(tmp_path / "one.bin")]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["predicted_text"] == report["edge"]["text"]
@@ -366,7 +367,7 @@ def test_a_guided_run_on_the_command_line(
     dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "24", "--total-steps", "16"]
-    base += ["--steps", "3", "--commit", "product", "--prompt", "Why?", "--json"]
+    base += ["--steps", "3", "--commit", "product", "--threshold", "0", "--prompt", "Why?", "--json"]
     assert main([*base, "--edge", str(edge_bundle), "-o", str(tmp_path / "payload.bin")]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["guide"]["passes"] == 3

@@ -82,6 +82,19 @@ _SHIPPED_COLUMNS = {
 }
 
 
+_TESTBED_COLUMNS = {
+    "F1, under 20": Shown("F1, under 20", interval=False),
+    "20 to 59": Shown("F1, 20 to 59", interval=False),
+    "60 and more": Shown("F1, 60 and more"),
+    "right, 60 and more": Shown("right, 60 and more"),
+    "bytes, 60 and more": Shown("bytes, 60 and more", 0, interval=False),
+}
+
+
+def _share(passes: str, condition: str) -> dict[str, str]:
+    return {"passes": passes, "condition": condition}
+
+
 def _after(steps: int, condition: str) -> dict[str, str]:
     return {"steps": f"{steps} of 128", "condition": condition}
 
@@ -91,6 +104,33 @@ def _at(share: str, condition: str) -> dict[str, str]:
 
 
 QUOTES: Mapping[str, Quote] = {
+    "testbed": Quote(
+        "testbed",
+        "by length",
+        {
+            "nothing: the edge model alone": _share("19 (10%)", "edge alone"),
+            "the paper's anchors": _share("19 (10%)", "anchors, filled"),
+            "every prediction": _share("19 (10%)", "early stop: every prediction, rule 0.9"),
+            "the first predictions, of as many bytes": _share(
+                "19 (10%)", "early stop, the first of as many, continued"
+            ),
+            "the surest predictions, of as many bytes": _share(
+                "19 (10%)", "early stop, the surest of as many, filled"
+            ),
+            "random tokens of the finished answer, of as many bytes": _share(
+                "19 (10%)", "as many at random, filled"
+            ),
+            "a prefix of the finished answer, of as many bytes": _share(
+                "19 (10%)", "prefix of as many, continued"
+            ),
+            "edge-aware (the default)": _share("19 (10%)", "edge-aware, rule 0.9"),
+            "the same after 25% of the steps": _share("48 (25%)", "edge-aware, rule 0.9"),
+            "the same after 40%": _share("76 (40%)", "edge-aware, rule 0.9"),
+            "the full run": _share("192 (100%)", "full run"),
+        },
+        _TESTBED_COLUMNS,
+        bold=frozenset({"edge-aware (the default)"}),
+    ),
     "real": Quote(
         "real",
         "real",

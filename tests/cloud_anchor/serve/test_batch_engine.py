@@ -18,6 +18,7 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.guide import Span, SpanScores
 from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batch_engine import BatchEngine
@@ -329,7 +330,8 @@ def test_runs_that_wait_for_their_selection_are_scored_together(
     batched = Pipeline(pipeline.model, pipeline.form, scorer)
     engine = BatchEngine(batched, Limits(batch=4, queue=4, deadline=60))
     engine.start()
-    selections = [Selection("edge-aware")] * 3 + [Selection("paper")]
+    one_pass = Selection("edge-aware", EdgeAwareConfig(threshold=0.0))
+    selections = [one_pass] * 3 + [Selection("paper")]
     asked = [Submitted(engine, PROMPTS[0], selection=selections[0])]
     until(lambda: scorer.sizes == [1])
     asked += [

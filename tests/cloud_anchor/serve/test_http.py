@@ -108,8 +108,8 @@ def test_the_codec_is_the_one_asked_for(client: Client, pipeline: Pipeline) -> N
     (made,) = pipeline.make([PROMPT], replace(PLAN, steps=4))
     assert reply.body == pipeline.payload(made, Codec.PREDICTIVE)
     assert decode(reply.body, predictive(pipeline)) == made.anchors
-    most = len(reply.body) - 1
-    short = client.anchors(prompt=PROMPT, codec="predictive", max_bytes=most)
+    most = len(client.anchors(prompt=PROMPT, codec="predictive", fraction=1.0).body) - 1
+    short = client.anchors(prompt=PROMPT, codec="predictive", fraction=1.0, max_bytes=most)
     assert (short.status, len(short.body) <= most) == (200, True)
     assert peek(short.body).codec is Codec.PREDICTIVE
 

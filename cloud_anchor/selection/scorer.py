@@ -81,9 +81,9 @@ class EngineScorer:
                     at = position - span.start
                     chances.append(_logprobs(logits, span.candidates[at : at + len(wanted)]))
                 position += len(wanted)
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        greedy, margin, logprob, best, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
         candidates = np.concatenate(chances) if chances else None
-        return SpanScores(*columns, len(rest), candidates)
+        return SpanScores(greedy, margin, logprob, best, ends, len(rest), candidates)
 
 
 def _judge(

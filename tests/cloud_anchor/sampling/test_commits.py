@@ -282,7 +282,9 @@ class RecordingGuide:
             blank = np.zeros(len(span.text), np.float32)
             tokens = len(span.prompt) + len(span.text) - 1
             uniform = np.full(span.candidates.shape, -math.log(300), np.float32)
-            found.append(SpanScores(np.zeros(len(blank), np.int64), blank, blank, blank, blank > 0, tokens, uniform))
+            found.append(
+                SpanScores(np.zeros(len(blank), np.int64), blank, blank, blank, blank > 0, tokens, uniform)
+            )
         return found
 
 

@@ -205,7 +205,7 @@ def _cell(value: Any, shown: Shown) -> str:
     return f"{text} [{value['low']:.{shown.digits}f}, {value['high']:.{shown.digits}f}]"
 
 
-_BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 
 def quoted(text: str, figures: Mapping[str, Mapping[str, Any]]) -> str:
@@ -218,7 +218,7 @@ def quoted(text: str, figures: Mapping[str, Mapping[str, Any]]) -> str:
         quote = QUOTES[name]
         if quote.source not in figures:
             raise RequestError(f"{FIGURES / quote.source}.json: expected published figures, found none")
-        return match[1] + "\n".join(render(quote, figures[quote.source])) + match[3]
+        return match[1] + "\n".join(render(quote, figures[quote.source])) + "\n" + match[3]
 
     return _BLOCK.sub(block, text)
 

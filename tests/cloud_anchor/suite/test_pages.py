@@ -70,11 +70,20 @@ def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
     assert pages.main(["--check"]) == 0, "what is refused changes nothing"
 
 
+def test_an_empty_quote_takes_nothing_behind_it(checkout: Path) -> None:
+    empty = "<!-- figures: real -->\n<!-- end of figures -->\n"
+    figures = {"real": json.loads((checkout / FIGURES / "real.json").read_text("utf-8"))}
+    text = quoted(f"{empty}between\n{empty}", figures)
+    assert text.count("\nbetween\n") == 1
+    assert text.count("| nothing: SmolLM2 alone |") == 2
+    assert quoted(text, figures) == text
+
+
 def test_what_cannot_be_published_is_named(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "tables.json").write_text('{"tables": {}}', "utf-8")
     with pytest.raises(RequestError, match="expected title, description"):
         take(tmp_path)
-    with pytest.raises(RequestError, match=r"expected one of real.*found 'unknown'"):
+    with pytest.raises(RequestError, match=r"expected one of .*real.*found 'unknown'"):
         quoted("<!-- figures: unknown -->\n\n<!-- end of figures -->", {})
     with pytest.raises(RequestError, match=r"real\.json: expected published figures, found none"):
         quoted("<!-- figures: real -->\n\n<!-- end of figures -->", {})

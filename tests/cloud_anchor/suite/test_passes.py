@@ -62,20 +62,20 @@ def cell(right: float, f1: float) -> dict[str, float]:
 
 
 def test_differences_are_paired_with_the_threshold_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "READOUTS", {passes.EARLY_STOP: None, "edge-aware 0": None})
+    monkeypatch.setattr(passes, "READOUTS", {passes.EARLY_STOP: None, passes.SENT_TODAY: None})
     plain, better = [(0.0, 0.2), (1.0, 0.6), (0.0, 0.4)], [(1.0, 0.5), (1.0, 0.9), (1.0, 0.7)]
     records = [
         {
             "rules": {
-                "apd:1": {"1": {passes.EARLY_STOP: cell(*one), "edge-aware 0": cell(*two)}},
-                "0.9": {"1": {passes.EARLY_STOP: cell(*one), "edge-aware 0": cell(*one)}},
+                "apd:1": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*two)}},
+                "0.9": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*one)}},
             }
         }
         for one, two in zip(plain, better, strict=True)
     ]
     rows = passes.summarise_passes(records, ["apd:1", "0.9"])
     assert [(row["rule"], row["readout"]) for row in rows] == [
-        (rule, readout) for rule in ("apd:1", "0.9") for readout in (passes.EARLY_STOP, "edge-aware 0")
+        (rule, readout) for rule in ("apd:1", "0.9") for readout in (passes.EARLY_STOP, passes.SENT_TODAY)
     ]
     found = rows[1]
     assert found["right"] == 1

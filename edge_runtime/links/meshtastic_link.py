@@ -65,6 +65,7 @@ class MeshtasticLink(Link):
         self._interface, self._to, self._channel = interface, to, channel
         self._inbox: queue.Queue[Datagram] = queue.Queue(WAITING_FRAMES)
         self._sent_ids: OrderedDict[int, int] = OrderedDict()  # packets of late, and their sizes
+        self._sending = threading.Lock()  # a refusal may come before the library says the packet's number
         self._refused: str | None = None
         self._gone: float | None = None
         self._closed = False
@@ -98,13 +99,14 @@ class MeshtasticLink(Link):
         port = _library("meshtastic.protobuf.portnums_pb2").PortNum.PRIVATE_APP
         options = {"channelIndex": self._channel} if to is None else {}
         to = EVERYBODY if to is None else to
-        try:
-            packet = self._interface.sendData(frame, destinationId=to, portNum=port, **options)
-        except (Exception, SystemExit) as error:  # the library has no error of its own for all that fails
-            raise LinkError(f"meshtastic: the radio did not take a frame: {error}") from error
-        self._sent_ids[packet.id] = len(frame)
-        while len(self._sent_ids) > SENT_KEPT:
-            self._sent_ids.popitem(last=False)
+        with self._sending:
+            try:
+                packet = self._interface.sendData(frame, destinationId=to, portNum=port, **options)
+            except (Exception, SystemExit) as error:  # the library has no error of its own for all that fails
+                raise LinkError(f"meshtastic: the radio did not take a frame: {error}") from error
+            self._sent_ids[packet.id] = len(frame)
+            while len(self._sent_ids) > SENT_KEPT:
+                self._sent_ids.popitem(last=False)
 
     def _next(self, timeout: float) -> Datagram | None:
         deadline = self.clock.now + timeout
@@ -140,7 +142,8 @@ class MeshtasticLink(Link):
 
     def _on_routing(self, packet: dict[str, Any], interface: Any) -> None:
         decoded = packet.get("decoded", {})
-        size = self._sent_ids.get(decoded.get("requestId", 0))
+        with self._sending:
+            size = self._sent_ids.get(decoded.get("requestId", 0))
         # Only the radio's own word counts: anybody in the mesh can send such a packet.
         if interface is not self._interface or size is None or packet.get("from") != self._own:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,24 @@ def test_refusals_of_the_radio(air: Air) -> None:
             device.receive(5)
         with pytest.raises(LinkError, match="TOO_LARGE"):
             device.send(b"x")
+
+
+def test_a_refusal_sooner_than_the_number_of_its_packet(air: Air) -> None:
+    node = MeshNode(air, DEVICE)
+    node.refuses = "TOO_LARGE"
+    with open_link(f"meshtastic-tcp:127.0.0.1:{node.port}") as device:
+        assert isinstance(device, meshtastic_link.MeshtasticLink)
+        send = device._interface.sendData
+
+        def slow(*args: Any, **options: Any) -> Any:
+            packet = send(*args, **options)
+            time.sleep(0.3)  # the radio's word comes meanwhile
+            return packet
+
+        device._interface.sendData = slow
+        device.send(bytes(100))
+        with pytest.raises(LinkError, match="100 bytes: TOO_LARGE"):
+            device.receive(5)
 
 
 def test_a_radio_that_goes(air: Air, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,13 @@ from rich.progress import track
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.testbed import library
+from cloud_anchor.testbed.kinds import KINDS
 from cloud_anchor.testbed.questions import held_out_questions, training_families
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import FAMILIES, Draw, held_out_problems
 from cloud_anchor.tiny.training_data import Mix, TrainingBatch
 
-TOGETHER = 32
+TOGETHER = 128
 """Answers written in one batch."""
 
 
@@ -36,13 +37,24 @@ class Prompts(NamedTuple):
 
 
 def prompts_of(source: str) -> Prompts:
-    """The prompts of `tiny` or `testbed`; raises RequestError, and SourceMissingError."""
+    """The prompts of `tiny`, of `testbed`, or of one kind of its questions, `testbed:KIND`.
+
+    Raises RequestError, and SourceMissingError.
+    """
     if source == "tiny":
         return Prompts(FAMILIES, held_out_problems)
-    if source == "testbed":
-        known = library.load()
-        return Prompts(training_families(known), lambda count, seed: held_out_questions(known, count, seed))
-    raise RequestError(f"--data: expected tiny or testbed, found {source!r}")
+    world, _, kind = source.partition(":")
+    if world != "testbed" or (kind and kind not in KINDS):
+        raise RequestError(
+            f"--data: expected tiny, testbed or testbed:KIND of {', '.join(KINDS)}, found {source!r}"
+        )
+    known = library.load()
+    kinds = [kind] if kind else list(KINDS)
+    families = training_families(known)
+    return Prompts(
+        {name: families[name] for name in kinds},
+        lambda count, seed: held_out_questions(known, count, seed, kinds=kinds if kind else ()),
+    )
 
 
 def training_prompts(families: Mapping[str, Draw], seed: int) -> Iterator[Problem]:

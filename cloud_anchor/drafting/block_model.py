@@ -33,6 +33,15 @@ STATES = "target_states"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 
+_WIDTH = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "tie_word_embeddings",
+)
+
+
 def build_drafter(configuration: Mapping[str, Any], states: int = 0) -> Qwen2ForCausalLM:
     """A drafter with random weights; states: hidden size of its target, 0 to draft from the text alone."""
     net = shapes.build(configuration)
@@ -43,27 +52,46 @@ def build_drafter(configuration: Mapping[str, Any], states: int = 0) -> Qwen2For
     return net
 
 
-def drafter_configuration(target: Mapping[str, Any], hidden: int, layers: int) -> dict[str, Any]:
+def drafter_configuration(target: Mapping[str, Any], hidden: int | None, layers: int) -> dict[str, Any]:
     """The configuration of a drafter for a target of Qwen2's architecture: its vocabulary and positions, tied
     embeddings, heads of 32, an MLP of 8/3 of the hidden size in steps of 32.
+
+    hidden: None for the target's own shape, with `layers` of its layers (see `begin_as`).
     """
-    heads = max(1, hidden // 32)
     names = ("vocab_size", "max_position_embeddings", "rms_norm_eps", "bos_token_id", "eos_token_id")
-    found = {name: target[name] for name in names if name in target}
     rope = target.get("rope_parameters") or {}
-    return found | {
+    if hidden is None:
+        shape = {name: target[name] for name in _WIDTH}
+    else:
+        heads = max(1, hidden // 32)
+        shape = {
+            "hidden_size": hidden,
+            "intermediate_size": -(-hidden * 8 // 96) * 32,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads,
+            "tie_word_embeddings": True,
+        }
+    return {
+        **{name: target[name] for name in names if name in target},
+        **shape,
         "rope_theta": rope.get("rope_theta", target.get("rope_theta", 10_000.0)),
-        "hidden_size": hidden,
-        "intermediate_size": -(-hidden * 8 // 96) * 32,
         "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": heads,
-        "tie_word_embeddings": True,
         "use_sliding_window": False,
         "hidden_act": "silu",
         "initializer_range": 0.02,
         "pad_token_id": target.get("pad_token_id") or 0,
     }
+
+
+def begin_as(net: Qwen2ForCausalLM, target: Qwen2ForCausalLM) -> None:
+    """Set a drafter of the target's shape to its embedding, head, last norm and first layers.
+
+    DFlash's drafter shares the target's embedding and head; here they are where training begins.
+    """
+    mine = net.state_dict()
+    net.load_state_dict(
+        {name: value for name, value in target.state_dict().items() if name in mine}, strict=False
+    )
 
 
 def block_logits(

@@ -28,7 +28,12 @@ def add_options(parser: ArgumentParser, output: Path) -> None:
     """The options that training and its ablation share."""
     parser.add_argument("--target", required=True, metavar="FOLDER", help="checkpoint to draft for")
     parser.add_argument("-o", "--output", type=Path, default=output, help="folder of the run")
-    parser.add_argument("--data", default="tiny", help="prompts: tiny or testbed (tiny)")
+    parser.add_argument(
+        "--data", default="tiny", metavar="SOURCE", help="prompts: tiny, testbed or testbed:KIND (tiny)"
+    )
+    parser.add_argument(
+        "--held-out-data", nargs="+", metavar="SOURCE", help="of the held-out prompts, in turn (--data's)"
+    )
     parser.add_argument("--answers", type=int, default=2000, metavar="N", help="of the target, to learn from")
     parser.add_argument("--held-out", type=int, default=40, metavar="N", help="prompts to measure with (40)")
     plan = DrafterPlan()
@@ -36,12 +41,18 @@ def add_options(parser: ArgumentParser, output: Path) -> None:
         ("block", "K, tokens drafted in one pass"),
         ("hidden", "hidden size"),
         ("layers", "layers"),
+        ("blocks", "drafts of each answer in a batch"),
         ("steps", "training steps"),
         ("tokens", "of text in a batch"),
     ):
         parser.add_argument(
             f"--{name}", type=int, default=getattr(plan, name), metavar="N", help=f"{says} (%(default)s)"
         )
+    parser.add_argument(
+        "--from-target",
+        action="store_true",
+        help="of the target's width, with its embedding, head and first layers to begin with",
+    )
     parser.add_argument(
         "--states",
         action="store_true",
@@ -56,8 +67,9 @@ def plan_of(args: Namespace, loss: LossOptions) -> DrafterPlan:
     """The plan of shared options; raises RequestError."""
     return DrafterPlan(
         block=args.block,
-        hidden=args.hidden,
+        hidden=None if args.from_target else args.hidden,
         layers=args.layers,
+        blocks=args.blocks,
         states=args.states,
         steps=args.steps,
         tokens=args.tokens,
@@ -91,7 +103,15 @@ def prepare(args: Namespace) -> Material:
     settings = {"target": weights_digest(folder), "data": args.data, "context": target.context}
     problems = list(islice(training_prompts(source.families, 0), args.answers))
     answers = target.answers(problems, args.output / "answers.jsonl", settings)
+    sources = args.held_out_data or [args.data]
+    asked = {
+        problem.prompt: problem
+        for together in zip(*(prompts_of(name).held_out(args.held_out, 0) for name in sources), strict=True)
+        for problem in together
+    }
     held_out = target.answers(
-        source.held_out(args.held_out, 0), args.output / "held-out.jsonl", settings | {"held out": True}
+        list(asked.values())[: args.held_out],
+        args.output / "held-out.jsonl",
+        settings | {"held out": sources},
     )
     return Material(folder, loaded, answers, held_out)

@@ -20,6 +20,7 @@ from transformers import Qwen2ForCausalLM
 from cloud_anchor.drafting.accepted import target_states
 from cloud_anchor.drafting.answers import AnswerBlocks, BlockBatch, Target, TargetAnswer
 from cloud_anchor.drafting.block_model import (
+    begin_as,
     block_logits,
     build_drafter,
     drafter_configuration,
@@ -50,12 +51,12 @@ class LossOptions:
 class DrafterPlan:
     """A drafter to be trained.
 
-    blocks: drafted places of each answer in a batch. states: read the target's hidden states.
-    tokens: of text in a batch.
+    hidden: None for the target's own shape, and weights to begin with. blocks: drafted places of each answer
+    in a batch. states: read the target's hidden states. tokens: of text in a batch.
     """
 
     block: int = 8
-    hidden: int = 96
+    hidden: int | None = 96
     layers: int = 2
     states: bool = False
     blocks: int = 8
@@ -67,7 +68,7 @@ class DrafterPlan:
         for name, least in (("block", 2), ("layers", 1), ("blocks", 1), ("tokens", 1), ("steps", 1)):
             if getattr(self, name) < least:
                 raise RequestError(f"{name}: expected at least {least}, found {getattr(self, name)}")
-        if self.hidden < 32 or self.hidden % 32:
+        if self.hidden is not None and (self.hidden < 32 or self.hidden % 32):
             raise RequestError(f"hidden: expected a multiple of 32, found {self.hidden}")
 
 
@@ -128,7 +129,13 @@ class DrafterTrainer(Trainer):
         self._answers = answers
         recipe = TrainingRecipe(NAME, steps=plan.steps, causal_steps=0, knows=True, masked_tokens=plan.tokens)
         super().__init__(
-            recipe, folder, seed=seed, device=device, compiled=False, configuration=configuration
+            recipe,
+            folder,
+            seed=seed,
+            device=device,
+            compiled=False,
+            configuration=configuration,
+            initial=None if plan.hidden else lambda net: begin_as(net, target.net),
         )
 
     def build(self) -> Qwen2ForCausalLM:
@@ -140,11 +147,11 @@ class DrafterTrainer(Trainer):
     def _loss(self, batch: TrainingBatch) -> torch.Tensor:
         assert isinstance(batch, BlockBatch)
         ids, starts = batch.ids.to(self.device), batch.starts.to(self.device)
-        states = target_states(self.target, ids).clone() if self.plan.states else None
         places = starts[..., None] + torch.arange(self.form.block, device=self.device)
         valid = places <= batch.end.to(self.device)[:, None, None]
         wanted = ids[:, None].expand(-1, starts.shape[1], -1).gather(2, places.clamp(max=ids.shape[1] - 1))
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            states = target_states(self.target, ids).clone() if self.plan.states else None
             logits = block_logits(self.model, self.form, ids, starts, states)
         return drafter_loss(
             logits.float().log_softmax(-1).flatten(0, 1),
@@ -185,6 +192,10 @@ def train_drafter(
             "another folder."
         )
     settings.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+    if plan.hidden is None and plan.layers > int(config["num_hidden_layers"]):
+        raise RequestError(
+            f"layers: expected at most the {config['num_hidden_layers']} of the target, found {plan.layers}"
+        )
     configuration = drafter_configuration(config, plan.hidden, plan.layers)
     trainer = DrafterTrainer(
         plan, folder, answers, form, configuration, seed=seed, device=device, target=target

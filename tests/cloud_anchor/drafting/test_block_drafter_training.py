@@ -243,6 +243,36 @@ def test_an_interrupted_run_equals_one_in_a_piece(
         train_drafter(plan(states=states, steps=7), target_folder, memorised(), loaded, folder, **arguments)
 
 
+def test_a_drafter_can_begin_as_its_target(target_folder: Path, target: Target, tmp_path: Path) -> None:
+    loaded = load_target(target_folder, 4, "cpu")
+    arguments: dict[str, Any] = {"seed": 1, "device": "cpu", "quiet": True}
+    wanted = plan(hidden=None, layers=1, steps=1)
+    given, form, config = loaded
+    begun = DrafterTrainer(
+        wanted,
+        tmp_path,
+        memorised(),
+        form,
+        drafter_configuration(config, None, 1),
+        seed=1,
+        device="cpu",
+        target=given,
+    ).model
+    own = target.net.state_dict()
+    assert len(begun.model.layers) == 1 < len(target.net.model.layers)
+    for name, value in begun.state_dict().items():
+        assert torch.equal(value, own[name]), name
+    trained = train_drafter(wanted, target_folder, memorised(), loaded, tmp_path / "a", **arguments)
+    written = json.loads((tmp_path / "a" / "drafter" / "config.json").read_text())
+    assert written["architectures"] == ["BlockDrafter"]
+    assert written["hidden_size"] == config["hidden_size"]
+    assert not torch.equal(trained.model.lm_head.weight, own["lm_head.weight"])
+    with pytest.raises(RequestError, match=r"layers: expected at most the \d of the target, found 99"):
+        train_drafter(
+            replace(wanted, layers=99), target_folder, memorised(), loaded, tmp_path / "b", **arguments
+        )
+
+
 CYCLES = BlockForm(4, 303)
 
 

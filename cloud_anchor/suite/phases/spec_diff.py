@@ -17,6 +17,7 @@ from cloud_anchor.drafting.torch_engine import TorchEngine
 from cloud_anchor.suite.lab import Case
 from cloud_anchor.suite.phases.bridge import needs
 from cloud_anchor.suite.phases.phase import About, Phase, Records
+from cloud_anchor.suite.statistics import Summary
 from cloud_anchor.suite.tables import LENGTHS, Answers, Claim, Row, Table, verdict
 from edge_runtime.decode.acceptance import Draft
 from edge_runtime.decode.draft_model import DraftModel
@@ -26,6 +27,9 @@ from edge_runtime.engine.base import Engine, Logits
 
 GAMMAS = (5, 10, 15, 20, 40)
 STEPS = (1, 2, 3, 5, 10)
+DRAFTED = sorted({*STEPS, *GAMMAS})
+"""Tokens of the draft model's drafts. It writes one a pass, so these have SpecDiff's T among them."""
+
 ALONE, DIFFUSION, AUTOREGRESSIVE = "target alone", "diffusion", "autoregressive"
 
 
@@ -115,7 +119,7 @@ def measure(case: Case) -> dict[str, Any]:
         config = replace(plan, canvas=gamma, total_steps=steps)
         counted = CountedDrafter(DiffusionDrafter(model, config, engine.vocab), gamma)
         row(DIFFUSION, gamma, steps, counted, lambda found=counted: found.computed, own)
-    for gamma in GAMMAS:
+    for gamma in DRAFTED:
         small = CountedEngine(edge.runtime.engine)
         small.rewind(0)
         drafter = DraftModel(small)
@@ -182,10 +186,48 @@ def tables(records: Records, about: About) -> list[Table]:
                 }
             )
     more = "Of every length the cell of the grid with the least time, chosen on the same answers."
+    equal = (
+        "As many passes of either drafter for each pass of the target: T denoising steps, or T tokens of the "
+        "draft model, which gives at most T + 1 tokens a pass of the target, however large it is. gamma: "
+        "that with the most tokens a pass, chosen on the same answers. less: paired, in target passes."
+    )
     return [
         *found,
         Table.of("specdiff-length", "SpecDiff by length of the answer", lengths, more),
+        Table.of(
+            "specdiff-equal", "SpecDiff and a draft model at equal passes", equal_passes(answers), equal
+        ),
     ]
+
+
+def equal_passes(answers: Answers) -> list[Row]:
+    """SpecDiff at T steps beside drafts of T tokens, by T and length of the answer."""
+    diffusion, small = answers.where(drafter=DIFFUSION), answers.where(drafter=AUTOREGRESSIVE)
+    rows: list[Row] = []
+    for steps in STEPS:
+        for name, here in [("every answer", diffusion), *_by_length(diffusion)]:
+            cells = here.where(steps=steps)
+            if not len(cells) or not len(small.where(gamma=steps)):
+                continue
+            gamma = best(cells, "accepted")[0]
+            ours, theirs = cells.where(gamma=gamma), small.where(gamma=steps)
+            ids = {row["id"] for row in ours.rows}
+            theirs = Answers([row for row in theirs.rows if row["id"] in ids])
+            less = ours.less(theirs, "passes")
+            rows.append(
+                {
+                    "T": steps,
+                    "answers of": name,
+                    "N": len(ours),
+                    "gamma": gamma,
+                    "SpecDiff: tokens a pass": ours.cell("accepted"),
+                    "draft model: tokens a pass": theirs.cell("accepted"),
+                    "SpecDiff: target passes": ours.cell("passes"),
+                    "draft model: target passes": theirs.cell("passes"),
+                    "less": None if less is None else less.summary,
+                }
+            )
+    return rows
 
 
 def _by_length(answers: Answers) -> Iterator[tuple[str, Answers]]:
@@ -195,10 +237,10 @@ def _by_length(answers: Answers) -> Iterator[tuple[str, Answers]]:
             yield f"{name} tokens", here
 
 
-def best(answers: Answers) -> tuple[int, int]:
-    """gamma and T of the fastest cell."""
+def best(answers: Answers, metric: str = "faster") -> tuple[int, int]:
+    """gamma and T of the cell with the most of a metric."""
     means = {
-        (gamma, steps): sum(group.values("faster")) / len(group)
+        (gamma, steps): sum(group.values(metric)) / len(group)
         for (gamma, steps), group in answers.groups("gamma", "steps")
     }
     return max(means, key=lambda cell: means[cell])
@@ -215,7 +257,7 @@ def claims(records: Records, about: About) -> list[Claim]:
     faster = mine.cell("faster")
     if less is None or faster is None:
         return []
-    return [
+    found = [
         Claim(
             "A diffusion drafter is faster than an autoregressive draft model (SpecDiff, Table 2: up to 2.5 "
             "times).",
@@ -226,6 +268,21 @@ def claims(records: Records, about: About) -> list[Claim]:
             f"gamma {ours[0]} in {ours[1]} steps; draft model: gamma {theirs[0]}",
         )
     ]
+    for row in equal_passes(answers):
+        fewer = row["less"]
+        if row["T"] == 1 and row["answers of"] == "every answer" and isinstance(fewer, Summary):
+            found.append(
+                Claim(
+                    "Of as many passes of its own, a diffusion drafter makes more (SpecDiff: a draft of many "
+                    "tokens in one pass).",
+                    verdict(fewer.high < 0, fewer.low > 0, fewer.n),
+                    f"One pass of either drafter: {fewer.mean:+.1f} [{fewer.low:+.1f}, {fewer.high:+.1f}] "
+                    f"passes of the target an answer against the draft model, N = {fewer.n}.",
+                    "One pass of a draft model is one token, so two tokens a pass of the target at most.",
+                    f"gamma {row['gamma']} in 1 step",
+                )
+            )
+    return found
 
 
 PHASE = Phase("specdiff", "SpecDiff", measure, tables, claims, limit=20, needs=needs)

@@ -24,7 +24,7 @@ from cloud_anchor.suite.phases import PHASES
 from cloud_anchor.suite.phases.bridge import structural, taps
 from cloud_anchor.suite.phases.pearl import REPLANNED, grid, plans, point
 from cloud_anchor.suite.phases.quantised import Q2_K, Q4_K, k_rounded, overlap, repetition, round_to_nearest
-from cloud_anchor.suite.phases.spec_diff import GAMMAS
+from cloud_anchor.suite.phases.spec_diff import DRAFTED
 from cloud_anchor.suite.phases.spec_diff import grid as grid_of_drafts
 from cloud_anchor.suite.runs import Run, make_runs
 from cloud_anchor.suite.store import Store
@@ -217,7 +217,7 @@ def test_drafts_of_the_diffusion_model_leave_the_targets_text(results: Path) -> 
     for line in (results / "items" / "specdiff.jsonl").open():
         alone, *rows = json.loads(line)["answers"]
         cells = [(row["drafter"], row["gamma"], row["steps"]) for row in rows]
-        assert len(set(cells)) == len(cells) == len(list(grid_of_drafts())) + len(GAMMAS)
+        assert len(set(cells)) == len(cells) == len(list(grid_of_drafts())) + len(DRAFTED)
         for row in rows:
             assert row["same"] == 1
             assert row["length"] == alone["length"]

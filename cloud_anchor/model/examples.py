@@ -1,6 +1,6 @@
 """Questions that a checkpoint's folder offers as examples: `examples.json`, a list of texts.
 
-Responsible for the file. Not responsible for who shows them (see `serve.page`, `tiny.demo`).
+Responsible for the file. Not responsible for who shows them (see `serve.page`, `demo`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from cloud_anchor.demo import generate
+from cloud_anchor.demo_view import CLOUD, EDGE, GAP, Generated, anchors_text, tokens_text
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.model.prompt_form import PromptForm
@@ -27,8 +29,6 @@ from cloud_anchor.suite.recorded import doubled_words, dream_form
 from cloud_anchor.suite.recorded_tables import published_tokenizer
 from cloud_anchor.suite.traces import recorded_run
 from cloud_anchor.suite.wheel_files import SMOLLM2, fetched
-from cloud_anchor.tiny.demo import generate
-from cloud_anchor.tiny.demo_view import CLOUD, EDGE, GAP, Generated, anchors_text, tokens_text
 from convert import Thresholds, convert
 from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.engine.prepack import cache_root

@@ -117,8 +117,8 @@ EXTRAS: dict[str, Extra] = {
     ),
     "cloud": Extra(
         (
-            Command("cloud_anchor.tiny.demo", writes="payload.bin"),
-            Command(f"inversespec-demo {EDGE}", writes="payload.bin"),
+            Command("cloud_anchor.demo", writes="payload.bin"),
+            Command(f"inversespec-demo --model tiny {EDGE}", writes="payload.bin"),
             Command(f"edge_runtime.fill payload.bin {EDGE}"),
             Command(f"cloud_anchor.anchor --model tiny {ANCHOR}", writes="payload.bin"),
             Command("payload inspect payload.bin"),

@@ -60,6 +60,8 @@ LEVELS: dict[str, str] = {
         anchor
         serve tiny
         testbed
+        demo_view
+        demo
         drafting
         suite""",
 }
@@ -168,7 +170,7 @@ def test_no_modules_import_one_another() -> None:
         ("cloud_anchor.pipeline", "cloud_anchor.drafting.losses"),
         ("cloud_anchor.sampling.sampler", "cloud_anchor.drafting.diffusion_drafter"),
         ("cloud_anchor.serve.app", "cloud_anchor.tiny.world"),
-        ("cloud_anchor.tiny.demo", "cloud_anchor.suite.conditions"),
+        ("cloud_anchor.demo", "cloud_anchor.suite.conditions"),
         ("cloud_anchor.model.prompt_form", "convert.identity"),
     ],
 )

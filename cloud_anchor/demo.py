@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from cloud_anchor.demo_view import Filled, Generated, show
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.examples import read_examples
@@ -22,7 +23,6 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
 from cloud_anchor.shipped import PAIRS, bundle_of
-from cloud_anchor.tiny.demo_view import Filled, Generated, show
 from cloud_anchor.tiny.problem import Problem
 from cloud_anchor.tiny.tasks import held_out_problems, problems
 from edge_runtime.runtime import EdgeRuntime, FillRequest
@@ -44,7 +44,7 @@ def send(
     started = time.perf_counter()
     (result,) = pipeline.make([prompt], config, selection)
     seconds = time.perf_counter() - started
-    write_whole(path, pipeline.payload(result))
+    write_whole(path, pipeline.payload(result, confidence=True))
 
     # On the device: decode the payload, fill in what it leaves open.
     data = path.read_bytes()
@@ -56,7 +56,8 @@ def generate(edge: EdgeRuntime, request: FillRequest) -> Generated:
     """The device's answer to a request, greedy, with its cost."""
     answer = edge.fill(request, edge.options(score_anchors=False, speculate="off"))
     tokens = list(answer)
-    return Generated(tokens, answer.stats.passes, edge.bundle.tokenizer.decode([t.id for t in tokens]))
+    text = edge.bundle.tokenizer.decode([t.id for t in tokens])
+    return Generated(tokens, answer.stats.passes, text, answer.doubt)
 
 
 def run(
@@ -99,20 +100,19 @@ def example(model: str, seed: int) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m cloud_anchor.tiny.demo",
+        prog="python -m cloud_anchor.demo",
         description="Run the whole loop on a shipped pair and show it.",
-        epilog='example: python -m cloud_anchor.tiny.demo --prompt "Tell me about Torden: its river, mayor, '
-        'dish, bird and craft."',
+        epilog='example: python -m cloud_anchor.demo --prompt "What is the capital of Japan?"',
     )
-    parser.add_argument("--prompt", help="the prompt (default: a held-out one)")
-    parser.add_argument("--seed", type=int, default=0, help="which held-out prompt")
+    parser.add_argument("--prompt", help="the question (default: a held-out one)")
+    parser.add_argument("--seed", type=int, default=0, help="which held-out question")
     parser.add_argument(
         "--fraction", type=float, default=0.1, help="share of the diffusion steps (default 0.1)"
     )
     parser.add_argument("--select", choices=(EDGE_AWARE, PAPER), default=EDGE_AWARE, help="the payload kept")
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"))
     parser.add_argument(
-        "--model", default="tiny", help=f"{', '.join(PAIRS)}, or a diffusion checkpoint (default: tiny)"
+        "--model", default="testbed", help=f"{', '.join(PAIRS)}, or a diffusion checkpoint (default: testbed)"
     )
     parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
     args = parser.parse_args(argv)

@@ -29,11 +29,12 @@ CLOUD, EDGE, GAP = "cyan", "yellow", "·"
 
 @dataclass(frozen=True)
 class Generated:
-    """The device's answer: its tokens, the forward passes they took, and its text."""
+    """The device's answer: its tokens, the forward passes they took, its text, and the cloud's doubt."""
 
     tokens: Sequence[Token]
     passes: int
     text: str
+    doubt: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,15 @@ def show(
     ran, total = chosen.result.run.steps, config.total_steps
 
     note = "" if problem is None else f" ({problem.family}, {problem.difficulty}; not in the training set)"
-    panels: dict[str, str | Text] = {
-        f"prompt{note}": prompt,
+    panels = {
+        f"prompt{note}": Text(prompt),
         f"anchors after {ran} of {total} diffusion steps, chosen {select}; [{EDGE}]{GAP}[/] is left to the "
         "device": anchors_text(edge, chosen.result.anchors),
         f"filled on the device: [bold {CLOUD}]cloud[/] and [{EDGE}]edge[/] tokens": tokens_text(
             edge, chosen.generated.tokens
         ),
-        f"full diffusion run, {total} steps": reference,
+        f"full diffusion run, {total} steps": Text(reference),
+        "the edge model alone": Text(alone.text),
     }
     for title, content in panels.items():
         console.print(Panel(content, title=title, title_align="left"))
@@ -89,9 +91,18 @@ def show(
         f"diffusion      {ran} steps run of {config.run_steps} asked for, [bold]{total - ran} of {total} "
         f"saved[/] ({chosen.seconds:.2f} s against {full_seconds:.2f} s)\n"
         f"edge           {chosen.generated.passes} forward passes for {len(chosen.generated.tokens)} tokens\n"
+        f"doubt          {_doubt(chosen.generated.doubt)}\n"
         f"once more      python -m edge_runtime.fill {path} --prompt {prompt!r}",
         highlight=False,
         soft_wrap=True,
+    )
+
+
+def _doubt(value: float | None) -> str:
+    return (
+        "nothing was sent"
+        if value is None
+        else f"{value:.2f} (one minus the cloud's mean probability of its tokens)"
     )
 
 
@@ -125,12 +136,13 @@ def _table(
     problem: Problem | None, reference: str, alone: Generated, filled: Mapping[str, Filled], full_tokens: int
 ) -> Table:
     table = Table()
-    for column in ("", "word F1", "answer", "tokens sent", "bytes", "edge passes", "tokens"):
+    checked = [] if problem is None else ["answer"]
+    for column in ("", "word F1", *checked, "tokens sent", "bytes", "edge passes", "tokens"):
         table.add_column(column, justify="right" if column else "left")
 
     def row(name: str, text: str, sent: str, size: str, passes: str, tokens: int) -> None:
-        verdict = "unchecked" if problem is None else "right" if is_right(problem, text) else "wrong"
-        table.add_row(name, f"{word_f1(text, reference):.3f}", verdict, sent, size, passes, str(tokens))
+        verdict = [] if problem is None else ["right" if is_right(problem, text) else "wrong"]
+        table.add_row(name, f"{word_f1(text, reference):.3f}", *verdict, sent, size, passes, str(tokens))
 
     row("edge model alone", alone.text, "0", "0", str(alone.passes), len(alone.tokens))
     for name, one in filled.items():

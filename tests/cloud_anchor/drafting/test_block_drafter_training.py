@@ -14,7 +14,14 @@ from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.drafting import loss_ablation
 from cloud_anchor.drafting.accepted import drafts_everywhere, pass_lengths, target_states, tokens_a_pass
-from cloud_anchor.drafting.answers import AnswerBlocks, Target, TargetAnswer, training_prompts, write_answers
+from cloud_anchor.drafting.answers import (
+    AnswerBlocks,
+    Target,
+    TargetAnswer,
+    prompts_of,
+    training_prompts,
+    write_answers,
+)
 from cloud_anchor.drafting.block_model import STATES, block_logits, build_drafter, drafter_configuration
 from cloud_anchor.drafting.drafter_training import (
     DrafterPlan,
@@ -26,6 +33,7 @@ from cloud_anchor.drafting.drafter_training import (
 from cloud_anchor.drafting.torch_engine import TorchEngine
 from cloud_anchor.drafting.train.__main__ import main as train_main
 from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.testbed.library import SourceMissingError
 from cloud_anchor.tiny import shapes
 from cloud_anchor.tiny.tasks import FAMILIES
 from cloud_anchor.tiny.training_data import TrainingBatch
@@ -178,6 +186,21 @@ def test_answers_are_the_targets_greedy_ones_and_kept(
     assert len(short.answers(problems, file, {"made": "so"})) == 5
     with pytest.raises(RequestError, match="expected answers made with"):
         short.answers(problems, file, {"made": "otherwise"})
+
+
+def test_prompts_of_one_kind() -> None:
+    with pytest.raises(RequestError, match=r"tiny, testbed or testbed:KIND of fact, .*found 'testbed:poem'"):
+        prompts_of("testbed:poem")
+    with pytest.raises(RequestError, match="found 'tiny:fact'"):
+        prompts_of("tiny:fact")
+    try:
+        whole, profiles = prompts_of("testbed"), prompts_of("testbed:profile")
+    except SourceMissingError as error:
+        pytest.skip(str(error))
+    assert list(profiles.families) == ["profile"]
+    assert len(whole.families) == 7
+    assert {problem.family for problem in profiles.held_out(3, 0)} == {"profile"}
+    assert len({problem.family for problem in whole.held_out(7, 0)}) == 7
 
 
 def test_answers_do_not_depend_on_their_batch(target: Target) -> None:

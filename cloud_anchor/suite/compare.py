@@ -62,13 +62,17 @@ def comparisons(first: dict[str, Any], second: dict[str, Any]) -> Iterator[CellC
                 yield CellComparison(name, index, column, cell["mean"], twin["mean"], allowed)
 
 
-SETTINGS = ("layer", "p >=", "lookahead")
+SETTINGS = ("layer", "p >=", "lookahead", "gamma", "steps", "T")
 """Numeric columns that are labels of a row."""
 
 
 def _label(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     """The labels of a row: its texts and settings."""
-    return tuple((c, cell) for c, cell in row.items() if isinstance(cell, str) or c in SETTINGS)
+    return tuple(
+        (c, cell)
+        for c, cell in row.items()
+        if isinstance(cell, str) or (c in SETTINGS and not _estimate(cell))
+    )
 
 
 def _estimate(cell: Any) -> bool:

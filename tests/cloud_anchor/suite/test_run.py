@@ -239,7 +239,7 @@ def test_the_html_is_one_file_in_which_every_number_links_to_its_json(results: P
 
 
 def test_a_second_run_measures_nothing_and_writes_the_same(
-    arguments: list[str], results: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (results / "tables.json").read_text()
 
@@ -249,7 +249,10 @@ def test_a_second_run_measures_nothing_and_writes_the_same(
     monkeypatch.setattr(runner, "_measured", never)
     assert main([*arguments, "-o", str(results)]) == 0
     assert (results / "tables.json").read_text() == before
+    capsys.readouterr()
     assert main(["compare", str(results), str(results)]) == 0
+    agreeing, every = re.search(r"(\d+) of (\d+) means agree", capsys.readouterr().out).groups()  # type: ignore[union-attr]
+    assert agreeing == every, "a run agrees with itself"
 
 
 def test_an_interrupted_run_continues(

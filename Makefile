@@ -49,23 +49,23 @@ lint: $(VENV)/dev.stamp
 	$(RUN) -m mypy
 
 real: $(VENV)/experiments.stamp
-	@$(RUN) -m cloud_anchor.suite.real $(RUNS)
+	@$(RUN) -m lab.published.real $(RUNS)
 
 evaluate: $(VENV)/experiments.stamp
-	$(RUN) -m cloud_anchor.suite.evaluate
+	$(RUN) -m lab.evaluate
 
 # results/shipped is the tiny pair's; another pair has a folder of its name.
 results: $(VENV)/experiments.stamp $(if $(filter testbed,$(MODEL)),$(VENV)/testbed.stamp)
-	$(RUN) -m cloud_anchor.suite --model $(or $(MODEL),tiny) -o results/$(or $(filter-out tiny,$(MODEL)),shipped)
+	$(RUN) -m lab --model $(or $(MODEL),tiny) -o results/$(or $(filter-out tiny,$(MODEL)),shipped)
 
 arm: $(VENV)/dev.stamp
 	$(RUN) -m tests.arm
 
 train: $(VENV)/experiments.stamp
-	$(RUN) -m cloud_anchor.tiny.train
+	$(RUN) -m lab.pairs.train
 
 ship: $(VENV)/experiments.stamp
-	$(RUN) -m cloud_anchor.tiny.ship
+	$(RUN) -m lab.pairs.ship
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from android_demo.errors import BuildError
-from payload.cli import run_command
+from common.cli import run_command
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE / "edge-runtime"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from android_demo.errors import BuildError
 from android_demo.natives import PAGE, from_maven, natives
-from payload.cli import run_command
+from common.cli import run_command
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from android_demo import jvm
 from android_demo.errors import BuildError
+from common.cli import run_command
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Extras, Shared, encode
-from payload.cli import run_command
 
 PROMPT = "Describe the town of Vell."
 MAX_RATIO = 1.25

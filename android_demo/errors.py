@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from payload.errors import UserError
+from common.errors import UserError
 
 
 class BuildError(UserError):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from android_demo import jvm
 from android_demo.errors import BuildError
-from payload.cli import run_command
+from common.cli import run_command
 
 HEAP = "64m"
 

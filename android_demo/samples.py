@@ -17,11 +17,11 @@ from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.selection.select import Selection
-from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.problem import Problem
-from cloud_anchor.tiny.tasks import problems
+from common.cli import run_command
 from edge_runtime.bundle.lookup import SHIPPED
-from payload.cli import run_command
+from lab.pairs.problem import Problem
+from lab.pairs.tiny.check import is_right
+from lab.pairs.tiny.tasks import problems
 
 HERE = Path(__file__).resolve().parent
 ASSETS = HERE / "build" / "assets"

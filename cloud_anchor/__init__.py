@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from payload.lazy import lazy_exports
+from common.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from cloud_anchor.errors import (

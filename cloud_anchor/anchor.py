@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from cloud_anchor import options
 from cloud_anchor.errors import RequestError
+from common.cli import run_command
+from common.files import write_whole
+from common.progress import Bars
 from payload import AUTO, TOLERANCE, AnchorSet, Codec
-from payload.cli import run_command
-from payload.files import write_whole
-from payload.progress import Bars
 
 if TYPE_CHECKING:  # these bring torch along
     from cloud_anchor.pipeline import Pipeline, PipelineResult
-    from payload.progress import Progress
+    from common.progress import Progress
 
 EPILOG = """examples:
   # the shipped model, 10% of its steps
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         "--frontier",
         type=Path,
         metavar="FILE",
-        help="table of measured settings, from cloud_anchor.suite.frontier (default: the shipped pair's)",
+        help="table of measured settings, from lab.experiments.frontier (default: the shipped pair's)",
     )
     out = parser.add_argument_group("payload")
     written = out.add_mutually_exclusive_group()

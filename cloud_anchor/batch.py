@@ -24,9 +24,9 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise_stream
 from cloud_anchor.selection.select import Selection
+from common.files import write_whole
 from edge_runtime.errors import EdgeError
 from payload import Codec, PayloadError
-from payload.files import write_whole
 
 MANIFEST = "manifest.jsonl"
 SETTINGS = "settings.json"

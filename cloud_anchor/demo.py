@@ -23,12 +23,10 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
 from cloud_anchor.shipped import PAIRS, bundle_of
-from cloud_anchor.tiny.problem import Problem
-from cloud_anchor.tiny.tasks import held_out_problems, problems
+from common.cli import run_command
+from common.files import write_whole
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from payload import AnchorSet
-from payload.cli import run_command
-from payload.files import write_whole
 
 
 def send(
@@ -60,9 +58,7 @@ def generate(edge: EdgeRuntime, request: FillRequest) -> Generated:
     return Generated(tokens, answer.stats.passes, text, answer.doubt)
 
 
-def run(
-    pipeline: Pipeline, edge: EdgeRuntime, prompt: str, problem: Problem | None, args: argparse.Namespace
-) -> None:
+def run(pipeline: Pipeline, edge: EdgeRuntime, prompt: str, args: argparse.Namespace) -> None:
     """Runs both selections and the two ends between which they lie, and shows them."""
     full_run = pipeline.plan([prompt])
     config = replace(full_run, steps=steps_for(args.fraction, full_run.total_steps))
@@ -76,18 +72,7 @@ def run(
     seconds = time.perf_counter() - started
     nothing = AnchorSet.empty(full_run.canvas, pipeline.form.contract)
     alone = generate(edge, FillRequest(edge.prompt_ids(prompt), nothing))
-    show(prompt, problem, edge, filled, args.select, alone, (full, seconds), config, args.output)
-
-
-def held_out_problem(seed: int) -> Problem:
-    """A test problem: a description, for these are the longest answers."""
-    stream = problems("description", seed, held_out=True)
-    return next(p for p in stream if p.difficulty == "hard")
-
-
-def known_problem(prompt: str) -> Problem | None:
-    """The test problem with this very prompt, if it is one of the first few hundred."""
-    return next((p for p in held_out_problems(400) if p.prompt == prompt), None)
+    show(prompt, edge, filled, args.select, alone, (full, seconds), config, args.output)
 
 
 def example(model: str, seed: int) -> str:
@@ -118,13 +103,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def command() -> int:
-        problem = None
-        if args.model == "tiny":
-            problem = known_problem(args.prompt) if args.prompt else held_out_problem(args.seed)
-        prompt = args.prompt or (problem.prompt if problem else example(args.model, args.seed))
+        prompt = args.prompt or example(args.model, args.seed)
         place = bundle_of(args.model, args.edge)
         edge = EdgeRuntime.open(place)
-        run(Pipeline.open(args.model, edge=place, device="cpu"), edge, prompt, problem, args)
+        run(Pipeline.open(args.model, edge=place, device="cpu"), edge, prompt, args)
         return 0
 
     return run_command("demo", command)

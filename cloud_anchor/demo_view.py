@@ -18,8 +18,6 @@ from rich.text import Text
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import PipelineResult
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.tiny.check import is_right
-from cloud_anchor.tiny.problem import Problem
 from edge_runtime.decode.forced import Source, Token
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet
@@ -49,7 +47,6 @@ class Filled:
 
 def show(
     prompt: str,
-    problem: Problem | None,
     edge: EdgeRuntime,
     filled: Mapping[str, Filled],
     select: str,
@@ -70,9 +67,8 @@ def show(
     reference = edge.bundle.tokenizer.decode(answer)
     ran, total = chosen.result.run.steps, config.total_steps
 
-    note = "" if problem is None else f" ({problem.family}, {problem.difficulty}; not in the training set)"
     panels = {
-        f"prompt{note}": Text(prompt),
+        "prompt": Text(prompt),
         f"anchors after {ran} of {total} diffusion steps, chosen {select}; [{EDGE}]{GAP}[/] is left to the "
         "device": anchors_text(edge, chosen.result.anchors),
         f"filled on the device: [bold {CLOUD}]cloud[/] and [{EDGE}]edge[/] tokens": tokens_text(
@@ -83,7 +79,7 @@ def show(
     }
     for title, content in panels.items():
         console.print(Panel(content, title=title, title_align="left"))
-    console.print(_table(problem, reference, alone, filled, len(answer)))
+    console.print(_table(reference, alone, filled, len(answer)))
     packed = len(gzip.compress(reference.encode(), mtime=0))
     console.print(
         f"payload        [bold]{len(chosen.data)} bytes[/] in {path}, against {packed} for gzip of the full "
@@ -132,17 +128,13 @@ def tokens_text(edge: EdgeRuntime, tokens: Sequence[Token]) -> Text:
     return text
 
 
-def _table(
-    problem: Problem | None, reference: str, alone: Generated, filled: Mapping[str, Filled], full_tokens: int
-) -> Table:
+def _table(reference: str, alone: Generated, filled: Mapping[str, Filled], full_tokens: int) -> Table:
     table = Table()
-    checked = [] if problem is None else ["answer"]
-    for column in ("", "word F1", *checked, "tokens sent", "bytes", "edge passes", "tokens"):
+    for column in ("", "word F1", "tokens sent", "bytes", "edge passes", "tokens"):
         table.add_column(column, justify="right" if column else "left")
 
     def row(name: str, text: str, sent: str, size: str, passes: str, tokens: int) -> None:
-        verdict = [] if problem is None else ["right" if is_right(problem, text) else "wrong"]
-        table.add_row(name, f"{word_f1(text, reference):.3f}", *verdict, sent, size, passes, str(tokens))
+        table.add_row(name, f"{word_f1(text, reference):.3f}", sent, size, passes, str(tokens))
 
     row("edge model alone", alone.text, "0", "0", str(alone.passes), len(alone.tokens))
     for name, one in filled.items():

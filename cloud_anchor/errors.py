@@ -7,7 +7,7 @@ the class's `exit_code`. Errors of a payload are `payload.PayloadError`, those o
 
 from __future__ import annotations
 
-from payload.errors import UserError
+from common.errors import UserError
 
 
 class CloudError(UserError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloud_anchor.pipeline import Pipeline
     from cloud_anchor.sampling.config import CommitRule, DenoiseConfig
     from cloud_anchor.selection.select import Selection
-    from payload.progress import Progress
+    from common.progress import Progress
 
 
 def _commit_rule(text: str) -> CommitRule:

@@ -26,12 +26,12 @@ from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
 from cloud_anchor.selection.select import Selection, require_anchors, select
 from cloud_anchor.selection.translate import TranslatedRun, Translation
 from cloud_anchor.shipped import PAIRS
+from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
 from payload.errors import ContractMismatchError
-from payload.progress import Progress, Silent
 
 _PREPACKED = 3
 """Bytes in memory a byte of an edge bundle's variant: its file, and its weights prepacked."""

@@ -1,7 +1,7 @@
 """The pairs of models that ship with this package, by name.
 
 Responsible for names and folders. Not responsible for loading them (see `model.checkpoint`) or for making
-them (see `tiny.ship`, `testbed.ship`).
+them (see `lab.pairs.ship`, `lab.pairs.testbed.ship`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from cloud_anchor.errors import RequestError
 from edge_runtime.bundle.lookup import SHIPPED
 
-_HERE = Path(__file__).parent
+_WEIGHTS = Path(__file__).parent / "weights"
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class ShippedPair:
 
 
 def _pair(name: str, thinker: str) -> ShippedPair:
-    place = _HERE / name
+    weights = _WEIGHTS / name
     bundle = SHIPPED.parent / f"{name}-qwen"
-    return ShippedPair(place / "weights", f"{name}-dream", bundle, thinker, place / "frontier.json")
+    return ShippedPair(weights, f"{name}-dream", bundle, thinker, weights / "frontier.json")
 
 
 PAIRS: Mapping[str, ShippedPair] = {

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from payload.lazy import lazy_exports
+from common.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from convert.check.verify import Thresholds
     from convert.conversion import convert
     from convert.errors import ConvertError, VerificationError
-    from convert.verify import Thresholds
 
 __all__ = ["ConvertError", "Thresholds", "VerificationError", "convert"]
 

@@ -15,16 +15,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from common.cli import run_command
+from common.progress import Bars
+from convert.check.verify import Thresholds
 from convert.conversion import DEFAULT_VARIANTS, convert
 from convert.errors import OptionError
 from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
-from convert.hub import DEFAULT_MODEL
+from convert.source.hub import DEFAULT_MODEL
 from convert.stages import workspace_of
 from convert.variants import RECIPES, checked_names
-from convert.verify import Thresholds
 from edge_runtime.bundle.bundle import Manifest, Variant
-from payload.cli import run_command
-from payload.progress import Bars
 
 _EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8

@@ -26,20 +26,21 @@ from typing import Any
 
 import onnxruntime
 
-from convert.calibration_texts import conversation_ids, text_pieces
-from convert.drafts import compare_drafts, make_drafts
+from common.progress import Progress, Silent
+from convert.check.drafts import compare_drafts, make_drafts
+from convert.check.preflight import estimate
+from convert.check.prompts import DEFAULT_PROMPTS
+from convert.check.reference import Reference, make_reference
+from convert.check.verify import Figures, Thresholds, compare
 from convert.errors import ConvertError, OptionError, ResourceError
 from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
-from convert.gguf_checkpoint import SUFFIX, GgufFile, gguf_digest, unpack_gguf
-from convert.hub import HubSource, locate
-from convert.identity import Identity, read_identity
-from convert.preflight import estimate
-from convert.reference import Reference, make_reference
-from convert.source import Checkpoint, CheckpointShape
+from convert.graph.calibration_texts import conversation_ids, text_pieces
+from convert.source.checkpoint import Checkpoint, CheckpointShape
+from convert.source.gguf import SUFFIX, GgufFile, gguf_digest, unpack_gguf
+from convert.source.hub import HubSource, locate
+from convert.source.tokenizer import Identity, read_identity
 from convert.stages import Workspace, check_target
 from convert.variants import checked_names, default_variant, recipe_of
-from convert.verification_prompts import DEFAULT_PROMPTS
-from convert.verify import Figures, Thresholds, compare
 from edge_runtime.bundle.bundle import (
     MANIFEST,
     TEMPLATE,
@@ -55,7 +56,6 @@ from edge_runtime.bundle.manifest import FIXED, Sizes
 from edge_runtime.doctor import greedy_answer
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
-from payload.progress import Progress, Silent
 
 FORMAT = 1
 """Part of every stage's key: increase it when the same input gives another output."""

@@ -6,7 +6,7 @@ message and exits with the class's `exit_code`.
 
 from __future__ import annotations
 
-from payload.errors import UserError
+from common.errors import UserError
 
 
 class ConvertError(UserError):

@@ -12,21 +12,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from convert.architectures import ARCHITECTURES, foreign_architecture
-from convert.calibrated import by_gptq
-from convert.decoder import write_graph
+from common.progress import Progress
 from convert.errors import OptionError
-from convert.exportable import ExportableCheckpoint
-from convert.genai import GRAPH, write_genai_config, write_genai_graph
-from convert.identity import Identity
-from convert.moments import InputMoments
-from convert.optimum_export import EXPORTED, export_by_optimum, write_exported
-from convert.source import Checkpoint, CheckpointFolder, architecture_of, read_config
+from convert.graph.calibrated import by_gptq
+from convert.graph.decoder import write_graph
+from convert.graph.genai import GRAPH, write_genai_config, write_genai_graph
+from convert.graph.moments import InputMoments
+from convert.graph.optimum_export import EXPORTED, export_by_optimum, write_exported
+from convert.graph.weights import Blockwise, Floating
+from convert.source.architectures import ARCHITECTURES, foreign_architecture
+from convert.source.checkpoint import Checkpoint, CheckpointFolder, architecture_of, read_config
+from convert.source.exportable import ExportableCheckpoint
+from convert.source.tokenizer import Identity
 from convert.stages import Workspace
 from convert.variants import RECIPES, VariantRecipe, recipe_of
-from convert.weights import Blockwise, Floating
 from edge_runtime.bundle.manifest import FIXED, GROWING, ModelShape
-from payload.progress import Progress
 
 
 class Exporter(Protocol):

@@ -9,12 +9,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from convert.decoder import DialectName
+from convert.check.verify import Thresholds
 from convert.errors import OptionError
-from convert.rotary import rotary_bytes
-from convert.source import CheckpointShape, DecoderShape
-from convert.verify import Thresholds
-from convert.weights import Blockwise, Dynamic, Floating, WeightFormat
+from convert.graph.decoder import DialectName
+from convert.graph.rotary import rotary_bytes
+from convert.graph.weights import Blockwise, Dynamic, Floating, WeightFormat
+from convert.source.checkpoint import CheckpointShape, DecoderShape
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from common.cli import run_command
 from edge_runtime.decode.block_drafter import BlockDrafter
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.engine.genai_engine import GRAPH, load_genai_model
@@ -36,7 +37,6 @@ from edge_runtime.tools.measure import (
     timed,
 )
 from payload import AnchorSet, PayloadError
-from payload.cli import run_command
 
 FRACTIONS = ("0.1", "0.25")
 ALONE = "no anchors"

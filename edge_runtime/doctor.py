@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.cli import run_command
 from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
 from edge_runtime.bundle.manifest import GROWING
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
@@ -24,7 +25,6 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EdgeError
 from edge_runtime.system import Processor, available_memory
 from payload import AnchorSet, Contract
-from payload.cli import run_command
 
 _EPILOG = """\
 examples:

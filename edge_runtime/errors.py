@@ -6,7 +6,7 @@ the class's `exit_code`; errors of the payload itself are `payload.PayloadError`
 
 from __future__ import annotations
 
-from payload.errors import UserError
+from common.errors import UserError
 
 
 class EdgeError(UserError):

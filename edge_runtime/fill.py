@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from common.cli import run_command
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
-from payload.cli import run_command
 from payload.errors import ChecksumError, FingerprintError
 from payload.files import read_payload
 
@@ -246,7 +246,7 @@ def write_answer(
     JSON object has of them.
     """
     # Imported here, so that --help and an interrupt while libraries load are quick and quiet.
-    from edge_runtime.tools.console import TokenPrinter, Transcript, answer_json, summary
+    from edge_runtime.console import TokenPrinter, Transcript, answer_json, summary
 
     if not answer.revisable:
         _report_failure(program, answer)

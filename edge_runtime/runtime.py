@@ -229,7 +229,7 @@ class EdgeRuntime:
         return self.bundle.tokenizer.encode(self.bundle.template.render_prompt(prompt))
 
     def question_context(self, predictive: bool = True) -> Shared:
-        """What both sides of a question frame hold (see `payload.frames.encode_question`).
+        """What both sides of a question frame hold (see `links.frames.encode_question`).
 
         predictive: with the model behind the chat template's opening, to write or read its text predictively.
         Its passes use the runtime's engine with float32 activations: one frame at a time.

@@ -1,16 +1,12 @@
 """The errors of payloads: one class per reason to refuse one.
 
 Each message says what was expected, what was found, where, and what to do. Callers catch `PayloadError`;
-commands print its text and exit with code 3 (see `cli`).
+commands print its text and exit with code 3 (see `common.cli`).
 """
 
 from __future__ import annotations
 
-
-class UserError(Exception):
-    """An error whose text is meant for the user of a command; `exit_code` is what the command returns."""
-
-    exit_code = 1
+from common.errors import UserError
 
 
 class PayloadError(UserError, ValueError):

@@ -35,6 +35,8 @@ from payload.shared import Base, Shared
 
 VERSION = 1
 MAX_PAYLOAD_BYTES = 1 << 19
+MIN_PAYLOAD_BYTES = 24
+"""Every payload without anchors fits into so many."""
 HEADER_BYTES = 4
 
 _NEEDS_PROMPT, _DELTA, _EXTRAS = 4, 2, 1

@@ -1,6 +1,6 @@
 """Small random checkpoints, for the tests of every package.
 
-Responsible for checkpoints with wider weights than `convert.random_checkpoint` writes: their greedy text
+Responsible for checkpoints with wider weights than `lab.benches.random_checkpoint` writes: their greedy text
 varies, so that a wrong graph shows. The tokenizer and the chat template are those of that module.
 """
 
@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from convert.random_checkpoint import SPECIALS, write_tokenizer
+from lab.benches.random_checkpoint import SPECIALS, write_tokenizer
 
 
 def tokenizer_json(vocab_size: int = 300) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DREAM_7B, FAMILIES, Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.memory import Load, MemoryNeeds, default_format
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
+from common.progress import Progress, Silent
 from edge_runtime.system import available_memory
-from payload.progress import Progress, Silent
 
 TINY = PAIRS["tiny"].checkpoint
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "LICENSE*")

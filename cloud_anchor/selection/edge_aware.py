@@ -50,10 +50,9 @@ class EdgeAwareConfig:
     max_passes: most passes of the edge model over an answer.
 
     Defaults: a draft whose marginals mix many wordings repeats their commonest words where nothing is near;
-    at 0.3 these do not bind (`suite.passes`, on both shipped pairs; 0.5 to 0.9 differ little). On 200
-    held-out prompts (`suite.agreement`) a guard of 0.5 made int8 decode the intended text on all of them;
-    int4 did on 96% with a guard of 2 and on 99% with 4, for 1.0 token and 1.4 bytes more per answer, and 6
-    gained nothing.
+    at 0.3 these do not bind (measured on both shipped pairs; 0.5 to 0.9 differ little). On 200 held-out
+    prompts a guard of 0.5 made int8 decode the intended text on all of them; int4 did on 96% with a guard of
+    2 and on 99% with 4, for 1.0 token and 1.4 bytes more per answer, and 6 gained nothing.
     """
 
     threshold: float = 0.3

@@ -1,4 +1,4 @@
-"""Settings for a target fidelity, from a table of measurements (see `suite.frontier`).
+"""Settings for a target fidelity, from a table of measurements (see `lab.experiments.frontier`).
 
 Responsible for the table's form and the choice from it. Not responsible for measurements. A choice is about
 means: the mean over the table's prompts is at least the target, as far as their number can tell. It says
@@ -63,7 +63,7 @@ def read_table(path: Path, fingerprint: str) -> list[Setting]:
         measured = str(table["ranking"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise RequestError(
-            f"{path}: expected a table of settings (python -m cloud_anchor.suite.frontier -o FOLDER), "
+            f"{path}: expected a table of settings (python -m lab.experiments.frontier -o FOLDER), "
             f"found: {error!r}"
         ) from error
     if measured != fingerprint:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from cloud_anchor import options
 from cloud_anchor.errors import CloudError, RequestError
+from common.cli import INTERRUPTED, run_command
+from common.progress import Bars
 from payload import PayloadError
-from payload.cli import INTERRUPTED, run_command
-from payload.progress import Bars
 
 if TYPE_CHECKING:
-    from cloud_anchor.serve.local_backend import LocalBackend
+    from cloud_anchor.serve.batching.local import LocalBackend
     from cloud_anchor.serve.page import Page
     from cloud_anchor.serve.settings import Limits
 
@@ -122,15 +122,15 @@ def _run(args: argparse.Namespace) -> int:
     logging.basicConfig(format="serve: %(message)s", level=args.log_level.upper())
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     try:
-        from cloud_anchor.serve.app import create_app
-        from cloud_anchor.serve.server import Server
+        from cloud_anchor.serve.http.app import create_app
+        from cloud_anchor.serve.http.server import Server
     except ImportError as error:
         raise RequestError(f"expected the extra `serve` (pip install '.[serve]'), found: {error}") from error
     import torch
 
-    from cloud_anchor.serve.keys import ApiKeys
-    from cloud_anchor.serve.local_backend import LocalBackend
-    from cloud_anchor.serve.telemetry import Metrics
+    from cloud_anchor.serve.batching.local import LocalBackend
+    from cloud_anchor.serve.http.keys import ApiKeys
+    from cloud_anchor.serve.http.telemetry import Metrics
 
     keys = ApiKeys.read(args.keys)
     with _listen(args.host, args.port) as listener:

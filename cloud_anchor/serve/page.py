@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Body, FastAPI, Request, Response
 
-from cloud_anchor.serve.error_handlers import JSON
 from cloud_anchor.serve.errors import encode_json
-from cloud_anchor.serve.event_stream import EventStream, encode_event, while_present
-from cloud_anchor.serve.schema import TraceBody
-from cloud_anchor.serve.service import Service
+from cloud_anchor.serve.http.error_handlers import JSON
+from cloud_anchor.serve.http.event_stream import EventStream, encode_event, while_present
+from cloud_anchor.serve.http.schema import TraceBody
+from cloud_anchor.serve.http.service import Service
 
 if TYPE_CHECKING:
     from cloud_anchor.serve.trace import TraceEvent, Tracer

@@ -1,8 +1,8 @@
 """The service on Ray Serve, on many machines: `serve run cloud_anchor.serve.ray_app:app`.
 
 Responsible for the deployments (HTTP fronts, and engine replicas with a model and a GPU each), their
-autoscaling, and retries of requests whose engine has died. Not responsible for HTTP (see `serve.app`) or
-models (see `serve.batch_engine`): both are the same as on one machine.
+autoscaling, and retries of requests whose engine has died. Not responsible for HTTP (see `serve.http.app`) or
+models (see `serve.batching.engine`): both are the same as on one machine.
 
     devices -> Ray's proxies -> Front (any number, no GPU) -> Engine (one per GPU, continuous batching)
 
@@ -23,10 +23,10 @@ from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError
 
-from cloud_anchor.serve.backend import AnchorRequest, ServiceInfo
+from cloud_anchor.serve.batching.backend import AnchorRequest, ServiceInfo
+from cloud_anchor.serve.batching.jobs import JobEvent, ServedPayload
 from cloud_anchor.serve.cluster import ClusterSettings
 from cloud_anchor.serve.errors import ServiceError, internal, overloaded, too_late
-from cloud_anchor.serve.jobs import JobEvent, ServedPayload
 from cloud_anchor.serve.settings import MIN_DEADLINE
 
 ENGINE, FRONT = "Engine", "Front"
@@ -43,7 +43,7 @@ class EngineReplica:
     def __init__(self, settings: ClusterSettings) -> None:
         from cloud_anchor.pipeline import Pipeline
         from cloud_anchor.sampling.config import steps_for
-        from cloud_anchor.serve.local_backend import LocalBackend
+        from cloud_anchor.serve.batching.local import LocalBackend
 
         pipeline = Pipeline.open(
             settings.model,
@@ -149,8 +149,8 @@ def build(settings: ClusterSettings) -> Any:
 
     def front() -> Any:
         """The HTTP side; called in each front process."""
-        from cloud_anchor.serve.app import create_app
-        from cloud_anchor.serve.keys import ApiKeys
+        from cloud_anchor.serve.http.app import create_app
+        from cloud_anchor.serve.http.keys import ApiKeys
 
         keys = ApiKeys(key.strip() for key in settings.keys.split(",") if key.strip())
         return create_app(RayBackend(), keys, settings.limits)

@@ -52,6 +52,3 @@ MIN_DEADLINE = 1.0
 
 MIN_CANVAS_DIVISOR = 4
 """A prompt has to leave room in the context for a canvas of the plan's size divided by this."""
-
-MIN_PAYLOAD_BYTES = 24
-"""Smallest `max_bytes`: every payload without anchors fits."""

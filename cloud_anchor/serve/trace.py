@@ -25,10 +25,10 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Span
 from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
-from cloud_anchor.serve.backend import AnchorRequest
+from cloud_anchor.serve.batching.backend import AnchorRequest
+from cloud_anchor.serve.batching.jobs import CanvasStep, ServedPayload
+from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.errors import ServiceError, internal, overloaded, refused, too_late
-from cloud_anchor.serve.jobs import CanvasStep, ServedPayload
-from cloud_anchor.serve.local_backend import LocalBackend
 from edge_runtime.decode.forced import Source
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.errors import EdgeError

@@ -2,7 +2,7 @@
 
 Responsible for drafts: which tokens the masked graph runs, and for keeping the text that it has run. Not
 responsible for the draft length that pays (see `speculate`), acceptance (see `acceptance`) or training (see
-`cloud_anchor.drafting`).
+`lab.drafting`).
 
 The graph runs a chunk whose last K tokens are the *block*: the text's last token and K - 1 masks. They see
 the whole text and each other; the tokens before them, which are text, see what is before them. Row i of the
@@ -62,7 +62,7 @@ class BlockDrafter:
         form = bundle.manifest.drafter
         if form is None:
             raise UsageError(
-                f"drafter {path}: expected the bundle of a block drafter (cloud_anchor.drafting.train, "
+                f"drafter {path}: expected the bundle of a block drafter (lab.drafting, "
                 "convert), found one of a model that answers. Name it with --model instead."
             )
         if bundle.contract != contract:

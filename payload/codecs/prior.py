@@ -1,6 +1,6 @@
 """The prior of the token model: weights, and for one vocabulary word statistics.
 
-Responsible for the file `model.bin` (made by `payload.tools.train_token_model`, described in SPEC.md). The
+Responsible for the file `model.bin` (made by `lab.formats.train_token_model`, described in SPEC.md). The
 file is part of the format: two sides with different files cannot read each other's payloads, so every check
 covers its hash. Not responsible for coding.
 """

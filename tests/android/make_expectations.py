@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from cloud_anchor.suite.wheel_files import SMOLLM2
+from common.files import write_whole
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, agreement, fill
@@ -30,9 +30,9 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
+from lab.published.wheel_files import SMOLLM2
 from payload import AnchorSet, Base, Codec, Contract, Extras, PayloadError, Shared, decode, encode, peek
 from payload.codecs.compression import zstd_decompress
-from payload.files import write_whole
 from payload.header import seal
 from tests.android import predictive_expectations
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens
@@ -135,8 +135,8 @@ def smollm2_vectors(work: Path, rng: random.Random) -> dict[str, Any] | None:
     file = SMOLLM2.path
     if not file.is_file() or importlib.util.find_spec("gguf") is None:
         return None
-    from convert.gguf_checkpoint import GgufFile
-    from convert.gguf_tokenizer import tokenizer_files
+    from convert.source.gguf import GgufFile
+    from convert.source.gguf_tokenizer import tokenizer_files
 
     text = json.dumps(tokenizer_files(GgufFile(file).metadata, str(file))["tokenizer.json"])
     (work / "smollm2-tokenizer.json").write_text(text)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloud_anchor.tiny.count_adaptive import anchors_of
-from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.runtime import EdgeRuntime
+from lab.formats.count_adaptive import anchors_of
+from lab.pairs.tiny.tasks import held_out_problems
 from payload import AnchorSet, Base, Codec, Contract, PayloadError, Shared, decode, encode
 from payload.header import seal
 

@@ -17,9 +17,9 @@ import pytest
 
 from android_demo import apk, jvm, natives
 from android_demo.errors import BuildError
-from cloud_anchor.suite.real import BUNDLE as SMOLLM2_BUNDLE
 from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.engine.prepack import cache_root
+from lab.published.real import BUNDLE as SMOLLM2_BUNDLE
 from tests.android.make_expectations import write_expectations
 
 DEMO = jvm.PROJECT

@@ -32,8 +32,8 @@ NEAR = 12.0
 
 def write(file: Path, bundle: Path, variant: str, count: int, tolerance: float) -> None:
     """Write one line per payload: its bytes, its prompt, and its anchors."""
-    from cloud_anchor.tiny.count_adaptive import anchors_of
-    from cloud_anchor.tiny.tasks import held_out_problems
+    from lab.formats.count_adaptive import anchors_of
+    from lab.pairs.tiny.tasks import held_out_problems
 
     edge = EdgeRuntime.open(bundle, variant, prepack=False)
     lines, rows = [], {}

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the converter needs PyTorch")
 
-from convert.source import Checkpoint  # noqa: E402
+from convert.source.checkpoint import Checkpoint  # noqa: E402
 from tests.checkpoints import write_tiny_qwen  # noqa: E402
 
 torch.set_num_threads(1)

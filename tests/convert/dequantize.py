@@ -1,11 +1,11 @@
-"""The inverse of `convert.quantize`, to measure what quantisation keeps."""
+"""The inverse of `convert.graph.quantisation`, to measure what quantisation keeps."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from convert.quantize import Blocks
+from convert.graph.quantisation import Blocks
 
 
 def dequantize(blocks: Blocks, bits: int, columns: int) -> npt.NDArray[np.float32]:

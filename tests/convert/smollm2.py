@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.errors import CloudError
-from cloud_anchor.suite.wheel_files import SMOLLM2, fetched
+from lab.published.wheel_files import SMOLLM2, fetched
 
 
 def smollm2() -> Path:

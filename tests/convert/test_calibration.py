@@ -14,26 +14,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
+from common.progress import Silent
 from convert import convert as run_convert
 from convert.__main__ import main
-from convert.calibrated import by_gptq, gptq, gptq_bytes
-from convert.calibration_texts import CONVERSATIONS, conversation_ids, text_pieces
+from convert.check.preflight import estimate
+from convert.check.prompts import DEFAULT_PROMPTS
+from convert.check.reference import Reference, ReferenceText, load_original
+from convert.check.verify import Thresholds, compare
 from convert.conversion import bundle_shape
-from convert.decoder import write_graph
 from convert.errors import OptionError, SourceError
-from convert.identity import Identity, read_identity
-from convert.moments import InputMoments
-from convert.preflight import estimate
-from convert.quantize import quantize
-from convert.reference import Reference, ReferenceText, load_original
-from convert.source import Checkpoint
+from convert.graph.calibrated import by_gptq, gptq, gptq_bytes
+from convert.graph.calibration_texts import CONVERSATIONS, conversation_ids, text_pieces
+from convert.graph.decoder import write_graph
+from convert.graph.moments import InputMoments
+from convert.graph.quantisation import quantize
+from convert.graph.weights import Blockwise
+from convert.source.checkpoint import Checkpoint
+from convert.source.tokenizer import Identity, read_identity
 from convert.variants import RECIPES, recipe_of
-from convert.verification_prompts import DEFAULT_PROMPTS
-from convert.verify import Thresholds, compare
-from convert.weights import Blockwise
 from edge_runtime.bundle.bundle import Bundle, read_manifest
 from edge_runtime.engine.ort_engine import OrtEngine
-from payload.progress import Silent
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 
 TEXTS = [[5, 4, 3, 2], [9, 8]]

@@ -18,16 +18,16 @@ from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import convert.exporters
+from common.progress import Silent
 from convert import Thresholds, VerificationError
 from convert import convert as run_convert
 from convert.__main__ import main
-from convert.reference import Reference, ReferenceText
+from convert.check.reference import Reference, ReferenceText
+from convert.check.verify import compare
 from convert.variants import RECIPES
-from convert.verify import compare
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.base import BaseEngine
 from edge_runtime.engine.ort_engine import OrtEngine
-from payload.progress import Silent
 from tests.checkpoints import write_tiny_qwen
 
 # Random weights have no margins between their first and second choices, so few bits flip many of them.

@@ -13,8 +13,7 @@ from transformers import Qwen2ForCausalLM
 from convert import Thresholds
 from convert import convert as run_convert
 from convert.errors import ArchitectureError
-from convert.source import Checkpoint
-from convert.write_gguf import write_gguf
+from convert.source.checkpoint import Checkpoint
 from edge_runtime.bench import main as bench_main
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.manifest import BlockForm
@@ -23,6 +22,7 @@ from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.decode.speculate import Speculator
 from edge_runtime.fill import main as fill_main
 from edge_runtime.runtime import EdgeRuntime
+from lab.benches.write_gguf import write_gguf
 from payload import AnchorSet, Codec, Extras, Shared, encode
 from tests.checkpoints import write_tiny_qwen
 

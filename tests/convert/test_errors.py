@@ -15,10 +15,9 @@ import pytest
 from huggingface_hub import errors as hub_errors
 from safetensors.numpy import load_file, save_file
 
-import convert.preflight
+import convert.check.preflight
 from convert import ConvertError
 from convert import convert as run_convert
-from convert.architectures import QWEN25_VOCAB_HASH, QWEN25_VOCAB_SIZE
 from convert.errors import (
     ArchitectureError,
     HubError,
@@ -27,6 +26,7 @@ from convert.errors import (
     SourceError,
     TemplateError,
 )
+from convert.source.architectures import QWEN25_VOCAB_HASH, QWEN25_VOCAB_SIZE
 from convert.stages import Workspace
 from payload import Contract
 
@@ -104,7 +104,7 @@ def test_weights_that_are_no_numbers(broken: Path) -> None:
 
 
 def test_a_tokenizer_of_another_model(broken: Path, checkpoint_folder: Path) -> None:
-    from convert.random_checkpoint import write_tokenizer
+    from lab.benches.random_checkpoint import write_tokenizer
 
     write_tokenizer(broken, vocab_size=330)
     refused(broken, SourceError, "embedding's 320 rows", "do not belong together")
@@ -158,7 +158,7 @@ def test_features_the_graphs_do_not_have(broken: Path, change: dict[str, Any], s
 
 
 def test_rope_settings_of_transformers_5_are_read(broken: Path) -> None:
-    from convert.source import Checkpoint
+    from convert.source.checkpoint import Checkpoint
 
     edit(
         broken / "config.json",
@@ -214,12 +214,12 @@ def test_options_that_make_no_sense(checkpoint_folder: Path, tmp_path: Path, opt
 
 def test_too_little_disk(checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
-    monkeypatch.setattr(convert.preflight.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(convert.check.preflight.shutil, "disk_usage", lambda path: usage)
     refused(checkpoint_folder, ResourceError, "free disk", "0.00 GiB", out=tmp_path / "out")
 
 
 def test_too_little_memory(checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert.preflight, "available_memory", lambda: 64 << 20)
+    monkeypatch.setattr(convert.check.preflight, "available_memory", lambda: 64 << 20)
     refused(checkpoint_folder, ResourceError, "available memory", out=tmp_path / "out")
 
 
@@ -231,7 +231,7 @@ def test_a_disk_that_fills_while_weights_are_written(
 
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("convert.graph.GraphWriter.weight", full)
+        patch.setattr("convert.graph.nodes.GraphWriter.weight", full)
         with pytest.raises(
             ResourceError, match=r"model\.onnx\.data.*No space left.*run the same command again"
         ):

@@ -15,13 +15,13 @@ import gguf
 
 import convert
 from convert.errors import ArchitectureError, OptionError, SourceError
-from convert.gguf_checkpoint import GgufFile, unpack_gguf
-from convert.gguf_tokenizer import SPLITS, tokenizer_files
-from convert.source import Checkpoint
-from convert.write_gguf import write_gguf
+from convert.source.checkpoint import Checkpoint
+from convert.source.gguf import GgufFile, unpack_gguf
+from convert.source.gguf_tokenizer import SPLITS, tokenizer_files
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.text.tokenizer import Tokenizer
+from lab.benches.write_gguf import write_gguf
 from payload import Contract
 from tests.checkpoints import write_tiny_decoder
 

@@ -14,12 +14,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from convert.conversion import bundle_shape
-from convert.decoder import DialectName, write_graph
-from convert.dialects import exact_scale
-from convert.quantize import BLOCK, Blocks, quantize
-from convert.rotary import frequencies, rotary_tables
-from convert.source import Checkpoint
-from convert.weights import Blockwise, Floating, WeightFormat
+from convert.graph.decoder import DialectName, write_graph
+from convert.graph.dialects import exact_scale
+from convert.graph.quantisation import BLOCK, Blocks, quantize
+from convert.graph.rotary import frequencies, rotary_tables
+from convert.graph.weights import Blockwise, Floating, WeightFormat
+from convert.source.checkpoint import Checkpoint
 from edge_runtime.engine.ort_engine import OrtEngine
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 from tests.convert.dequantize import dequantize

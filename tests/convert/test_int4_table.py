@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convert.int4_table import main
+from lab.benches.int4_table import main
 from tests.checkpoints import write_tiny_qwen
 
 TEXT = "The river rises in the northern hills and reaches the sea after three hundred miles. "

@@ -13,16 +13,16 @@ import pytest
 import torch
 import transformers
 
-import convert.optimum_export
+import convert.graph.optimum_export
 from convert import convert as run_convert
 from convert.__main__ import main
 from convert.conversion import bundle_shape
-from convert.decoder import write_graph
 from convert.errors import ArchitectureError, OptionError
-from convert.exportable import ExportableCheckpoint, exportable_shape
-from convert.optimum_export import EXPORTED, export_by_optimum
-from convert.source import Checkpoint
-from convert.weights import Floating
+from convert.graph.decoder import write_graph
+from convert.graph.optimum_export import EXPORTED, export_by_optimum
+from convert.graph.weights import Floating
+from convert.source.checkpoint import Checkpoint
+from convert.source.exportable import ExportableCheckpoint, exportable_shape
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, Source, fill
 from edge_runtime.doctor import examine
@@ -203,12 +203,12 @@ def test_a_graph_with_other_inputs_is_refused(
     """A library that writes a cache of other sizes than the configuration says."""
     source = write_tiny_other(tmp_path / "source", "GPT2LMHead")
     other = write_tiny_other(tmp_path / "other", "GPT2LMHead", num_attention_heads=2)
-    export = convert.optimum_export._library()
+    export = convert.graph.optimum_export._library()
 
     def wrong(folder: str, *arguments: Any, **options: Any) -> None:
         export(str(other), *arguments, **options)
 
-    monkeypatch.setattr(convert.optimum_export, "_library", lambda: wrong)
+    monkeypatch.setattr(convert.graph.optimum_export, "_library", lambda: wrong)
     with pytest.raises(ArchitectureError, match=r"expected a graph with the inputs .*found caches"):
         run_convert(source, tmp_path / "out", exporter="optimum", threads=1)
 

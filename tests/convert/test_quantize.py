@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from convert.calibrated import gptq, hqq, k_quant
-from convert.quantize import BLOCK, Blocks, quantize
+from convert.graph.calibrated import gptq, hqq, k_quant
+from convert.graph.quantisation import BLOCK, Blocks, quantize
 from tests.convert.dequantize import dequantize
 
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 100))
@@ -61,7 +61,7 @@ def test_quantising_twice_changes_nothing(weight: np.ndarray, bits: int) -> None
 def test_rows_are_quantised_alike_in_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = np.random.default_rng(0).standard_normal((37, 96)).astype(np.float32)
     whole = quantize(weight, 4)
-    monkeypatch.setattr("convert.quantize._CHUNK", 100)
+    monkeypatch.setattr("convert.graph.quantisation._CHUNK", 100)
     for left, right in zip(whole, quantize(weight, 4), strict=True):
         np.testing.assert_array_equal(left, right)
 

@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
 
 from convert import Thresholds, convert
-from convert.gguf_checkpoint import GgufFile
+from convert.source.gguf import GgufFile
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.ort_engine import OrtEngine

@@ -10,15 +10,15 @@ import pytest
 
 from convert import Thresholds
 from convert import convert as run_convert
-from convert.random_checkpoint import SHAPES, write_random_checkpoint
-from convert.source import shape_of
+from convert.check.prompts import DEFAULT_PROMPTS
+from convert.source.checkpoint import shape_of
 from convert.variants import RECIPES
-from convert.verification_prompts import DEFAULT_PROMPTS
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
+from lab.benches.random_checkpoint import SHAPES, write_random_checkpoint
 from payload import AnchorSet
 
 # Random weights of this width give nearly equal logits: what counts here is that the distributions agree.

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from convert.random_checkpoint import write_tokenizer
 from edge_runtime.bundle.bundle import TEMPLATE as TEMPLATE_NAME
 from edge_runtime.bundle.bundle import Manifest, ModelShape, Variant, contract_of, file_record
 from edge_runtime.engine.base import BaseEngine, Logits
+from lab.benches.random_checkpoint import write_tokenizer
 from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen
 
@@ -165,9 +165,9 @@ def tiny_bundle(
     if made := os.environ.get("EDGE_TEST_BUNDLE"):
         return Path(made)
     pytest.importorskip("onnx")
-    from convert.decoder import write_graph
-    from convert.source import Checkpoint
-    from convert.weights import Blockwise, Floating
+    from convert.graph.decoder import write_graph
+    from convert.graph.weights import Blockwise, Floating
+    from convert.source.checkpoint import Checkpoint
 
     checkpoint = Checkpoint(request.getfixturevalue("tiny_checkpoint"))
     folder = tmp_path_factory.mktemp("bundles") / "tiny-random"

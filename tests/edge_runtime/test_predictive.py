@@ -19,9 +19,9 @@ from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.errors import BundleContractError, ContextError, EngineError, UsageError
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
+from links.frames import Question, decode_question, encode_question
 from payload import AnchorSet, Shared, encode, peek
 from payload.errors import FingerprintError, PayloadError
-from payload.frames import Question, decode_question, encode_question
 
 PROMPT = "Where does the river end?"
 

@@ -73,12 +73,10 @@ EXTRAS: dict[str, Extra] = {
             Command(f"edge_runtime.doctor {SHIPPED_BUNDLE}"),
             Command(f"edge_runtime.bench {SHIPPED_BUNDLE} --repeat 1 --length 16"),
             Command("payload inspect edge.bin"),
-            Command("edge_runtime.links --json"),
-            Command("edge_runtime.links.seal one", writes="one.device.seal"),
-            Command(
-                f'edge_runtime.ask --link udp:127.0.0.1:9 --timeout 1 --model {SHIPPED_BUNDLE} "{PROMPT}"'
-            ),
-            Command("cloud_anchor.serve.gateway --help"),
+            Command("links --json"),
+            Command("links.seal one", writes="one.device.seal"),
+            Command(f'links.ask --link udp:127.0.0.1:9 --timeout 1 --model {SHIPPED_BUNDLE} "{PROMPT}"'),
+            Command("links.gateway --help"),
             Command(f"inversespec-fill edge.bin {EDGE}"),
             Command(f"inversespec-doctor {SHIPPED_BUNDLE} --json"),
             Command("inversespec-bench --help"),
@@ -88,14 +86,14 @@ EXTRAS: dict[str, Extra] = {
     ),
     "convert": Extra(
         (
-            Command("convert.random_checkpoint source", writes="source/model.safetensors"),
+            Command("lab.benches.random_checkpoint source", writes="source/model.safetensors"),
             Command(
                 "convert source -o bundle --variants fp32,int8 --threshold int8.greedy=0",
                 writes="bundle/bundle.json",
             ),
             Command("edge_runtime.doctor bundle"),
             Command("inversespec-convert source -o again --variants fp16 --json", writes="again/bundle.json"),
-            Command("convert.attention_cost --repeat 1"),
+            Command("lab.benches.attention_cost --repeat 1"),
         ),
         absent=("matplotlib", "scipy", "fastapi"),
         transformers="5.",
@@ -140,17 +138,15 @@ EXTRAS: dict[str, Extra] = {
     "experiments": Extra(
         (
             Command(
-                "cloud_anchor.suite --model tiny --edge tiny-qwen --subset 2 --phases bytes,sizes "
+                "lab --model tiny --edge tiny-qwen --subset 2 --phases bytes,sizes "
                 "--canvas 64 --total-steps 16 -o results",
                 writes="results/report.html",
             ),
             Command("inversespec-suite --help"),
-            Command("cloud_anchor.suite.real --help"),
+            Command("lab.published.real --help"),
+            Command("lab.evaluate --prompts 1 --json evaluated.jsonl", writes="evaluated.jsonl"),
             Command(
-                "cloud_anchor.suite.evaluate --prompts 1 --json evaluated.jsonl", writes="evaluated.jsonl"
-            ),
-            Command(
-                "cloud_anchor.suite.sampler_bench --held-out --steps 4 --batch 2 --prompts 2 --repeats 1",
+                "lab.benches.sampler_bench --held-out --steps 4 --batch 2 --prompts 2 --repeats 1",
             ),
         ),
         absent=("fastapi",),

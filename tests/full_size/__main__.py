@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from payload.cli import run_command
-from payload.errors import UserError
+from common.cli import run_command
+from common.errors import UserError
 
 PROMPT = "Why is the sky blue?"
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if not (dream / "model.safetensors.index.json").is_file():
         measured("random Dream-7B", "-m", "tests.full_size.random_dream", str(dream), *tokenizer)
     if not (qwen / "model.safetensors").is_file():
-        random = ["-m", "convert.random_checkpoint", str(qwen), "--size", "0.5B", *tokenizer]
+        random = ["-m", "lab.benches.random_checkpoint", str(qwen), "--size", "0.5B", *tokenizer]
         measured("random Qwen2.5-0.5B", *random)
     if not (bundle / "bundle.json").is_file():
         loose = ["--threshold", "int4.top1=0", "--threshold", "int4.mean_kl=1"]  # the weights are random

@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from cloud_anchor.model.families import DREAM_7B, Shape
-from convert.random_checkpoint import read_tokenizer, write_tokenizer
-from payload.cli import run_command
-from payload.progress import Bars
+from common.cli import run_command
+from common.progress import Bars
+from lab.benches.random_checkpoint import read_tokenizer, write_tokenizer
 
 MASK = "<|mask|>"
 SHARDS = 4

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cloud_anchor.tiny import shapes
-from cloud_anchor.tiny.tasks import held_out_problems
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
+from lab.pairs import shapes
+from lab.pairs.tiny.tasks import held_out_problems
 from payload import peek
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 from payload import Contract
-from payload.tools.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 from tests.vectors.toy_vocabulary import ToyTokens, contract
 
 REPO = Path(__file__).resolve().parents[2]

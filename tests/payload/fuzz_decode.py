@@ -26,16 +26,9 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "vectors")]
 
+from links.frames import AnswerFrame, FrameKind, Question, decode_question, decode_reply, peek_frame  # noqa: E402
+from links.frames.question import seal_question  # noqa: E402
 from payload import Base, Codec, PayloadError, Shared, decode, peek  # noqa: E402
-from payload.frames import (  # noqa: E402
-    AnswerFrame,
-    FrameKind,
-    Question,
-    decode_question,
-    decode_reply,
-    peek_frame,
-)
-from payload.frames.question import seal_question  # noqa: E402
 from payload.header import crc16, seal  # noqa: E402
 from tests.vectors.toy_vocabulary import ToyTokens, contract  # noqa: E402
 

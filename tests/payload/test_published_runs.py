@@ -1,5 +1,5 @@
 """The promises on published diffusion runs. On the runs the model file was made from they hold with room to
-spare; `python -m payload.tools.train_token_model --measure` says what runs cost that it was not made from."""
+spare; `python -m lab.formats.train_token_model --measure` says what runs cost that it was not made from."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.formats.codec_bench import CODECS, FULL, LONG, STREAM, anchors_of, measure
+from lab.published.published_runs import Trace, TraceTokenizer
 from payload import AnchorSet, Base, Shared, decode, encode
 from payload.codecs.prior import MODEL_FILE, prior_of
-from payload.tools.codec_bench import CODECS, FULL, LONG, STREAM, anchors_of, measure
-from payload.tools.published_runs import Trace, TraceTokenizer
 
 
 @pytest.fixture(scope="module")

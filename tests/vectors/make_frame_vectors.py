@@ -17,11 +17,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from payload import AnchorSet, Contract, PayloadError, Shared, decode, encode  # noqa: E402
-from payload.bytesio import varint  # noqa: E402
-from payload.codecs import compact  # noqa: E402
-from payload.codecs.prior import model_hash  # noqa: E402
-from payload.frames import (  # noqa: E402
+from links.frames import (  # noqa: E402
     AnswerFrame,
     FrameKind,
     Question,
@@ -33,7 +29,11 @@ from payload.frames import (  # noqa: E402
     encode_reply,
     peek_frame,
 )
-from payload.frames.question import UTF8, seal_question  # noqa: E402
+from links.frames.question import UTF8, seal_question  # noqa: E402
+from payload import AnchorSet, Contract, PayloadError, Shared, decode, encode  # noqa: E402
+from payload.bytesio import varint  # noqa: E402
+from payload.codecs import compact  # noqa: E402
+from payload.codecs.prior import model_hash  # noqa: E402
 from payload.header import crc16  # noqa: E402
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens, contract  # noqa: E402
 

@@ -20,11 +20,11 @@ from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.committed import committed, confident
 from cloud_anchor.selection.translate import OPEN, Translation, overlaps
-from cloud_anchor.suite.traces import final_tokens, recorded_run
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.tokenizer import Tokenizer
+from lab.published.published_runs import DEFAULT_TOKENIZER, TraceTokenizer, read_traces
+from lab.published.traces import final_tokens, recorded_run
 from payload import Contract
-from payload.tools.published_runs import DEFAULT_TOKENIZER, TraceTokenizer, read_traces
 from tests.checkpoints import tokenizer_json, tokenizer_with_other_merges
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces" / "dream7b_dev.jsonl"

@@ -7,14 +7,14 @@ import pytest
 from cloud_anchor.errors import RequestError
 from cloud_anchor.selection.committed import committed
 from cloud_anchor.selection.translate import Translation
-from cloud_anchor.suite.traces import recorded_run
-from payload.tools.published_runs import read_traces
+from lab.published.published_runs import read_traces
+from lab.published.traces import recorded_run
 from tests.cloud_anchor.selection.test_translate import TRACES, form_of, published, qwen, text_of
 
 pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
 WHY = "needs the converter's GGUF reader"
-checkpoints = pytest.importorskip("convert.gguf_checkpoint", reason=WHY)
-tokenizers = pytest.importorskip("convert.gguf_tokenizer", reason=WHY)
+checkpoints = pytest.importorskip("convert.source.gguf", reason=WHY)
+tokenizers = pytest.importorskip("convert.source.gguf_tokenizer", reason=WHY)
 weights = pytest.importorskip("tests.convert.smollm2", reason=WHY)
 
 pytestmark = [pytest.mark.slow, published]

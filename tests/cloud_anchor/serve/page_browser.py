@@ -18,9 +18,9 @@ from cloud_anchor.model.checkpoint import TINY
 from cloud_anchor.model.examples import read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
-from cloud_anchor.serve.background import background_service
-from cloud_anchor.serve.keys import ApiKeys
-from cloud_anchor.serve.local_backend import LocalBackend
+from cloud_anchor.serve.batching.local import LocalBackend
+from cloud_anchor.serve.http.background import background_service
+from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.trace import Tracer

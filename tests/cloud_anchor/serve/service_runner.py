@@ -15,20 +15,20 @@ import pytest
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.serve.answering import Gateway, ServiceSource, serve_link
-from cloud_anchor.serve.backend import Backend
-from cloud_anchor.serve.background import background_service
-from cloud_anchor.serve.keys import ApiKeys
-from cloud_anchor.serve.local_backend import LocalBackend
+from cloud_anchor.serve.batching.backend import Backend
+from cloud_anchor.serve.batching.local import LocalBackend
+from cloud_anchor.serve.http.background import background_service
+from cloud_anchor.serve.http.keys import ApiKeys
+from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
-from cloud_anchor.serve.telemetry import Metrics
 from cloud_anchor.shipped import PAIRS
 from edge_runtime.client.client import Client as ServiceClient
-from edge_runtime.links.datagram import Link
-from edge_runtime.links.seal import Seal, SealedLink
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
+from links.datagram import Link
+from links.gateway.answering import Gateway, ServiceSource, serve_link
+from links.seal import Seal, SealedLink
 
 PLAN = DenoiseConfig(canvas=32, total_steps=16, steps=4)
 LIMITS = Limits(batch=4, queue=4, deadline=20, body_bytes=4096, body_seconds=1, header_seconds=1)

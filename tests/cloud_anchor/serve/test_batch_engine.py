@@ -21,9 +21,9 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import Selection
-from cloud_anchor.serve.batch_engine import BatchEngine
+from cloud_anchor.serve.batching.engine import BatchEngine
+from cloud_anchor.serve.batching.jobs import Job, JobEvent, ServedPayload
 from cloud_anchor.serve.errors import ServiceError, refused
-from cloud_anchor.serve.jobs import Job, JobEvent, ServedPayload
 from cloud_anchor.serve.settings import Limits
 from payload import Base, Shared, decode
 
@@ -246,7 +246,7 @@ def test_out_of_memory_halves_the_batch_and_no_job_fails(pipeline: Pipeline, gat
 
 
 def test_a_halved_batch_grows_again(pipeline: Pipeline, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloud_anchor.serve.batch_engine.STEPS_BEFORE_GROWTH", 2)
+    monkeypatch.setattr("cloud_anchor.serve.batching.engine.STEPS_BEFORE_GROWTH", 2)
     engine = BatchEngine(pipeline, Limits(batch=4, queue=12, deadline=60))
     gate.most = 2
     taken = [Submitted(engine, prompt) for prompt in PROMPTS]

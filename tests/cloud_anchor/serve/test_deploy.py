@@ -11,10 +11,10 @@ import pytest
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.serve import capacity, load
 from cloud_anchor.serve.__main__ import parser
-from cloud_anchor.serve.capacity import RequestCosts, plan
 from cloud_anchor.serve.cluster import PREFIX, ClusterSettings
+from lab.benches import capacity, load
+from lab.benches.capacity import RequestCosts, plan
 from tests.cloud_anchor.serve.service_runner import local, served
 
 DEPLOY = Path(load.__file__).parent / "deploy"
@@ -148,7 +148,7 @@ def test_wrong_inputs_of_the_plan(arguments: list[str], capsys: pytest.CaptureFi
 def test_the_table_of_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     page = (DEPLOY.parent / "CAPACITY.md").read_text()
     commands = [
-        line[2:] for line in page.splitlines() if line.startswith("$ python -m cloud_anchor.serve.capacity ")
+        line[2:] for line in page.splitlines() if line.startswith("$ python -m lab.benches.capacity ")
     ]
     assert commands
     for command in commands:

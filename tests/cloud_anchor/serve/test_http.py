@@ -19,10 +19,10 @@ import pytest
 from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.selection.select import Selection
-from cloud_anchor.serve.keys import ApiKeys
-from cloud_anchor.serve.settings import MIN_PAYLOAD_BYTES
+from cloud_anchor.serve.http.keys import ApiKeys
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Base, Codec, Extras, Shared, decode, encode, peek
+from payload.header import MIN_PAYLOAD_BYTES
 from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
 
 PROMPT = "Where does the river end?"

@@ -22,9 +22,9 @@ from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.examples import EXAMPLES, read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.serve import __main__ as command
+from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.errors import ServiceError
-from cloud_anchor.serve.keys import ApiKeys
-from cloud_anchor.serve.local_backend import LocalBackend
+from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.page import FILES, WEB, Page
 from cloud_anchor.serve.trace import ALONE, COLUMNS, Tracer
 from edge_runtime.predictor import read_logits

@@ -20,10 +20,10 @@ import pytest
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.selection.select import Selection
-from cloud_anchor.serve.backend import AnchorRequest
+from cloud_anchor.serve.batching.backend import AnchorRequest
+from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.cluster import ClusterSettings
 from cloud_anchor.serve.errors import ServiceError
-from cloud_anchor.serve.jobs import ServedPayload
 from tests.cloud_anchor.serve.service_runner import Client
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.serve.keys import ApiKeys
+from cloud_anchor.serve.http.keys import ApiKeys
 from tests.cloud_anchor.serve.service_runner import LIMITS, PLAN, Client, local, served
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from convert.random_checkpoint import CHAT_TEMPLATE
 from edge_runtime.errors import BundleSchemaError, UsageError
 from edge_runtime.text.chat import ChatTemplate
+from lab.benches.random_checkpoint import CHAT_TEMPLATE
 
 
 def test_round_trip(template_json: dict[str, Any]) -> None:

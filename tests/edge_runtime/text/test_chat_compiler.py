@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from convert.random_checkpoint import CHAT_TEMPLATE, DEFAULT_SYSTEM
 from edge_runtime.errors import JinjaTemplateError
 from edge_runtime.text.chat_compiler import Message, Render, compile_template
+from lab.benches.random_checkpoint import CHAT_TEMPLATE, DEFAULT_SYSTEM
 
 jinja2 = pytest.importorskip("jinja2", reason="the device has no Jinja, and needs none")
 

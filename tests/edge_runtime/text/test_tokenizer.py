@@ -11,9 +11,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convert.random_checkpoint import SPECIALS
 from edge_runtime.errors import BundleSchemaError
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
+from lab.benches.random_checkpoint import SPECIALS
 from tests.checkpoints import tokenizer_json
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "tokenizer"

@@ -22,7 +22,7 @@ CONTEXT = 200
 @pytest.fixture(scope="module")
 def gguf(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("gguf", reason="gguf is not installed")
-    from convert.write_gguf import write_gguf
+    from lab.benches.write_gguf import write_gguf
 
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     write_gguf(tiny_checkpoint, path, "f32", "f32")

@@ -1,1 +1,0 @@
-"""Training of a block drafter: `python -m cloud_anchor.drafting.train`."""

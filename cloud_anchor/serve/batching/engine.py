@@ -1,0 +1,408 @@
+"""Continuous batching: one thread runs denoising steps over all live jobs, another one encodes payloads.
+
+Responsible for admission, for the queue and the batch, and for jobs that join and leave between two steps
+(finished, cancelled or past their deadline). Not responsible for HTTP, asyncio or text: a job has token ids
+and a callback for its results.
+
+    submit -> waiting -> batch (repeated steps over all rows) -> selection and encoding -> deliver
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from cloud_anchor.errors import CloudError, NothingToSendError
+from cloud_anchor.pipeline import Pipeline, PipelineResult
+from cloud_anchor.sampling.continuous_batch import ContinuousBatch
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.selection.chain import PayloadWriter, chain_within_bytes
+from cloud_anchor.selection.select import Selection
+from cloud_anchor.serve.batching.jobs import (
+    CanvasStep,
+    EngineLoad,
+    Job,
+    JobEvent,
+    ServedPayload,
+    Throughput,
+)
+from cloud_anchor.serve.errors import (
+    internal,
+    out_of_memory,
+    overloaded,
+    refused,
+    stopping,
+    too_late,
+)
+from cloud_anchor.serve.settings import Limits
+from edge_runtime.errors import EdgeError
+from payload import AnchorSet, Base, Codec, PayloadError, Shared, encode
+
+log = logging.getLogger("cloud_anchor.serve")
+
+MAX_FAILURES = 3
+"""Consecutive failed steps after which the service is not ready."""
+
+STEPS_BEFORE_GROWTH = 500
+"""Steps without a shortage of memory after which a halved batch grows by one row."""
+
+StepObserver = Callable[[int, float], None]
+"""Called after every step with its number of rows and its seconds."""
+
+
+class FinishedRun(NamedTuple):
+    """A run that has reached a step count at which its job gets a payload. last: it gets no further one."""
+
+    job: Job
+    run: Denoised
+    last: bool
+
+
+class BatchEngine:
+    """The pipeline and the jobs it works on. All methods may be called from any thread."""
+
+    def __init__(
+        self, pipeline: Pipeline, limits: Limits, on_step: StepObserver = lambda rows, seconds: None
+    ) -> None:
+        self.pipeline = pipeline
+        self.limits = limits
+        self._on_step = on_step
+        self._together = 1 if pipeline.scorer is None else pipeline.scorer.together
+        self._batch = limits.batch
+        self._steps_since_shortage = 0
+        self._changed = threading.Condition()
+        self._jobs: set[Job] = set()  # all that are admitted and not finished
+        self._waiting: deque[Job] = deque()
+        self._groups: list[ContinuousBatch[Job]] = []
+        self._finished: queue.Queue[FinishedRun | None] = queue.Queue(2 * limits.batch)
+        self._throughput = Throughput()
+        self._failures = 0
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._run_model, name="denoise", daemon=True),
+            threading.Thread(target=self._run_encoder, name="encode", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def healthy(self) -> bool:
+        """True while steps succeed and both threads run."""
+        return self._failures < MAX_FAILURES and all(thread.is_alive() for thread in self._threads)
+
+    def load(self) -> EngineLoad:
+        with self._changed:
+            return self._load()
+
+    def _load(self) -> EngineLoad:
+        waiting, running = len(self._waiting), sum(len(group) for group in list(self._groups))
+        return EngineLoad(
+            waiting=waiting,
+            running=running,
+            selecting=max(0, len(self._jobs) - waiting - running),
+            steps_left=sum(job.steps_left for job in self._jobs),
+            rate=self._throughput.value,
+        )
+
+    def submit(self, job: Job) -> None:
+        """Admit a job, whose results will be delivered.
+
+        Raises ServiceError (503) with the time after which to retry where the queue is full, the job would
+        miss its deadline, or the engine is closing.
+        """
+        with self._changed:
+            if self._closing:
+                raise stopping()
+            load = self._load()
+            # Seconds until all admitted jobs are finished, at the measured throughput.
+            wait = load.steps_left / load.rate if load.rate else 0.0
+            most = self.limits.batch + self.limits.queue
+            if len(self._jobs) >= most:
+                found = f"{len(self._jobs)} of them"
+                raise overloaded(f"fewer than {most} requests in the service", found, wait / 2)
+            if wait > job.time_limit:
+                raise overloaded(
+                    f"to be done within the request's {job.time_limit:g} s",
+                    f"{wait:.0f} s of work before it",
+                    wait,
+                )
+            self._jobs.add(job)
+            self._waiting.append(job)
+            self._changed.notify_all()
+
+    def cancel(self, job: Job) -> None:
+        """Remove a job without a waiting client: it leaves the batch before the next step."""
+        job.cancelled = True
+
+    def close(self) -> None:
+        """Admit no more jobs, finish those admitted, and join the threads."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _end(self, job: Job, event: JobEvent | None = None) -> None:
+        """Finish a job; `event`, where there is one, is delivered to its client."""
+        with self._changed:
+            if job not in self._jobs:
+                return
+            self._jobs.discard(job)
+        job.steps_left = 0
+        if event is not None and not job.cancelled:
+            job.deliver(event)
+        job.cancelled = True
+
+    # Thread of the diffusion model.
+
+    def _run_model(self) -> None:
+        while self._next_round():
+            for group in list(self._groups):
+                self._step(group)
+        self._finished.put(None)
+
+    def _next_round(self) -> bool:
+        """Wait for jobs and move them into the batch; False once all are finished and the engine closes."""
+        with self._changed:
+            while not self._waiting and not self._groups and not self._closing:
+                self._changed.wait()
+            waiting = list(self._waiting)
+            self._waiting.clear()
+        free = self._batch - sum(len(group) for group in self._groups)
+        keep: list[Job] = []
+        for job in waiting:
+            if self._dropped(job):
+                continue
+            if free > 0:
+                self._group_for(job).join(job, job.prompt_ids, job.payload_steps)
+                free -= 1
+            else:
+                keep.append(job)
+        with self._changed:
+            self._waiting.extendleft(reversed(keep))
+        for group in list(self._groups):
+            group.leave([job for job in group.names if self._dropped(job)])
+            if not len(group):
+                self._groups.remove(group)
+        return bool(self._groups or keep or not self._closing)
+
+    def _dropped(self, job: Job) -> bool:
+        """True where a job is cancelled or past its deadline; the latter delivers an error."""
+        if not job.cancelled and time.monotonic() < job.deadline:
+            return False
+        self._end(job, too_late(job.time_limit))
+        return True
+
+    def _group_for(self, job: Job) -> ContinuousBatch[Job]:
+        """The batch of the job's configuration; rows of one batch may differ in their number of steps."""
+        config = replace(job.config, steps=None)
+        for group in self._groups:
+            if group.config == config and len(group) < self._batch:
+                return group
+        self._groups.append(ContinuousBatch(self.pipeline.model, config, self.pipeline.guide))
+        return self._groups[-1]
+
+    def _step(self, group: ContinuousBatch[Job]) -> None:
+        jobs = group.names
+        began = time.perf_counter()
+        try:
+            reached = group.step()
+        except Exception as error:
+            self._failed(group, error)
+            return
+        self._failures = 0
+        self._steps_since_shortage += 1
+        if self._batch < self.limits.batch and self._steps_since_shortage >= STEPS_BEFORE_GROWTH:
+            self._batch, self._steps_since_shortage = self._batch + 1, 0
+        for job in jobs:
+            job.steps_left = max(0, job.steps_left - 1)
+        for job, run, done in reached:
+            job.steps_left = 0 if done else job.steps_left
+            self._finished.put(FinishedRun(job, run, done))  # blocks while encoding is slower than denoising
+        if not len(group):
+            self._groups.remove(group)
+        seconds = time.perf_counter() - began
+        self._throughput.add(len(jobs), seconds)
+        self._on_step(len(jobs), seconds)
+
+    def _failed(self, group: ContinuousBatch[Job], error: Exception) -> None:
+        """After a shortage of memory halve the batch and go on; after another error fail its jobs only."""
+        short = is_out_of_memory(error)
+        if short and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if short and len(group) > 1:
+            self._batch, self._steps_since_shortage = max(1, len(group) // 2), 0
+            self._groups.append(group.split())
+            log.warning(
+                "out of memory with %d answers together; going on with %d", len(group) * 2, self._batch
+            )
+            return
+        self._failures += not short
+        log.error("a step failed", exc_info=error)
+        for job in group.names:
+            self._end(job, out_of_memory() if short else internal(error))
+        self._groups.remove(group)
+
+    # Thread of the selection (edge model) and of the codec.
+
+    def _run_encoder(self) -> None:
+        closing = False
+        while not closing:
+            found = [self._finished.get()]
+            with suppress(queue.Empty):
+                while found[-1] is not None and len(found) < self._together:
+                    found.append(self._finished.get_nowait())
+            closing = found[-1] is None
+            self._encode([each for each in found if each is not None])
+
+    def _encode(self, finished: Sequence[FinishedRun]) -> None:
+        """Deliver the payloads of runs; those of one selection and codec are selected together."""
+        waiting: dict[tuple[Selection, str, bool], list[FinishedRun]] = {}
+        for each in finished:
+            if each.job.cancelled:
+                self._end(each.job)
+                continue
+            if each.job.watched:
+                each.job.deliver(CanvasStep(each.run))
+                if not each.last:
+                    continue
+            try:
+                run = self._translated(each)
+            except (EdgeError, PayloadError) as error:
+                self._end(each.job, refused(error))
+            else:
+                kind = each.job.selection, each.job.codec, each.job.confidence
+                waiting.setdefault(kind, []).append(each._replace(run=run))
+        for kind, group in waiting.items():
+            try:
+                results = self._select(*kind, [each.run for each in group])
+            except Exception:
+                for each in group:  # alone, so that only the jobs that fail get an error
+                    self._deliver(each, None)
+            else:
+                for each, result in zip(group, results, strict=True):
+                    self._deliver(each, result)
+
+    def _translated(self, finished: FinishedRun) -> Denoised:
+        """The run in the edge's vocabulary."""
+        job, run, _ = finished
+        if self.pipeline.translation is None or job.edge_prompt_ids is None:
+            return run
+        return self.pipeline.translation.translate(run, job.edge_prompt_ids)
+
+    def _deliver(self, finished: FinishedRun, result: PipelineResult | None) -> None:
+        """Deliver the payload of a run, or the error; result: None to select its anchors first."""
+        job, run, last = finished
+        try:
+            if result is None:
+                (result,) = self._select(job.selection, job.codec, job.confidence, [run])
+            served = self._payloads(job, result, last)
+        except (CloudError, EdgeError, PayloadError) as error:
+            self._end(job, refused(error))
+        except Exception as error:
+            log.error("a payload could not be made", exc_info=error)
+            self._end(job, internal(error))
+        else:
+            for each in served:
+                if each.last:
+                    self._end(job, each)
+                elif not job.cancelled:
+                    job.deliver(each)
+
+    def _payloads(self, job: Job, result: PipelineResult, last: bool) -> list[ServedPayload]:
+        """The payload of a result, or its chain: the first is a delta where it only adds to the last one of
+        the job, else self-contained.
+        """
+        run, contract = result.run, result.anchors.contract
+        predictor = None
+        if job.codec == Codec.PREDICTIVE.label and self.pipeline.predictive_model is not None:
+            predictor = self.pipeline.predictive_model.predictor(run.prompt_ids)
+        shared = Shared(contract, run.prompt_ids, predictor=predictor)
+
+        def written(anchors: AnchorSet, base: Base | None) -> bytes:
+            extras = run.extras(sure_of=anchors.positions if job.confidence else ())
+            if job.chain:  # for links where every byte counts
+                extras = replace(extras, step=0, total_steps=0)
+            return encode(
+                anchors,
+                replace(shared, base=base),
+                job.codec,
+                extras,
+                tolerance=self.pipeline.tolerance,
+                draft=result.draft,
+            )
+
+        base = None if job.self_contained else job.base
+        if job.chain is not None and result.walk is not None and self.pipeline.scorer is not None:
+            most, count = job.chain
+            chain = chain_within_bytes(
+                self.pipeline.scorer,
+                run,
+                result.walk,
+                contract,
+                job.selection.config,
+                most,
+                written,
+                base,
+                count,
+            )
+        else:
+            chain = [_one_payload(result.anchors, written, base)]
+        job.base = chain[-1][0]
+        return [
+            ServedPayload(
+                data,
+                len(anchors),
+                anchors.length,
+                run.steps,
+                run.total_steps,
+                run.canvas,
+                delta=delta,
+                last=last and number == len(chain),
+                more=number < len(chain),
+            )
+            for number, ((data, anchors), delta) in enumerate(chain, 1)
+        ]
+
+    def _select(
+        self, selection: Selection, codec: str, confidence: bool, runs: Sequence[Denoised]
+    ) -> list[PipelineResult]:
+        """The results of runs. One run with nothing to send has no anchors; several raise
+        NothingToSendError.
+        """
+        try:
+            return self.pipeline.select([""] * len(runs), runs, selection, codec, confidence=confidence)
+        except NothingToSendError:
+            if len(runs) > 1:
+                raise
+            # Not an error: without anchors the device decodes the whole response by itself.
+            none = runs[0].anchors({}, self.pipeline.form.contract, None)
+            return [PipelineResult("", runs[0], none, None)]
+
+
+def _one_payload(anchors: AnchorSet, written: PayloadWriter, base: Base | None) -> tuple[Base, bool]:
+    """A payload of the anchors, and whether it adds to the base."""
+    if base is not None:
+        # Refused where an anchor that was sent has changed since.
+        with suppress(PayloadError):
+            return Base(written(anchors, base), anchors), True
+    return Base(written(anchors, None), anchors), False
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True where a step failed for lack of memory, on a GPU or on a CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)

@@ -1,0 +1,267 @@
+"""Backend with a batch engine in this process.
+
+Responsible for turning a request into a job: prompt ids, canvas, steps, selection, and the errors of each.
+Not responsible for HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from dataclasses import replace
+
+from cloud_anchor.model.prompt_form import PromptForm
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
+from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
+from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
+from cloud_anchor.serve.batching.engine import BatchEngine, StepObserver
+from cloud_anchor.serve.batching.jobs import CanvasStep, ChainBytes, Job, JobEvent, ServedPayload
+from cloud_anchor.serve.errors import ServiceError, refused, too_late
+from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
+from edge_runtime.errors import UsageError
+
+GRACE = 2.0
+"""Seconds after a deadline in which the engine may still deliver its own error."""
+
+
+class LocalBackend:
+    """A `Backend` over one `BatchEngine`.
+
+    config: of a full run; its steps are what a request gets by default.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        config: DenoiseConfig,
+        limits: Limits,
+        selection: Selection | None = None,
+        on_step: StepObserver = lambda rows, seconds: None,
+        name: str | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.config = config
+        self.limits = limits
+        self.selection = selection or Selection()
+        self.engine = BatchEngine(pipeline, limits, on_step)
+        self.info = self._info(name or pipeline.model.source)
+
+    def _info(self, name: str) -> ServiceInfo:
+        contract = self.pipeline.form.contract
+        usable = SELECTIONS if self.pipeline.scorer is not None else SELECTIONS[:2]
+        default = str(self.pipeline.resolve(self.config, self.selection)[1].name)
+        return ServiceInfo(
+            model=name,
+            identity=contract.identity,
+            contract=contract.to_json(),
+            canvas=self.config.canvas,
+            total_steps=self.config.total_steps,
+            steps=self.config.run_steps,
+            prompt_tokens=self.pipeline.model.context - self._min_canvas,
+            selections=(default, *(how for how in usable if how != default)),
+            codecs=CODECS if self.pipeline.predictive_model is not None else CODECS[:1],
+            budget=self.pipeline.scorer is not None,
+            orders=ORDERS,
+            stops=tuple(STOPS),
+            limits=self.limits,
+        )
+
+    @property
+    def _min_canvas(self) -> int:
+        return max(1, min(self.config.canvas, self.pipeline.model.context - 1) // MIN_CANVAS_DIVISOR)
+
+    async def open(self) -> None:
+        """Start the engine and warm it up with a full batch of two steps: the batch has to fit in memory, and
+        its time is the first measurement of throughput.
+        """
+        self.engine.start()
+        warm_up = AnchorRequest((("user", "?"),), steps=min(2, self.config.total_steps), deadline=3600.0)
+
+        async def once() -> None:
+            async for _ in self.payloads(warm_up):
+                pass
+
+        await asyncio.gather(*(once() for _ in range(self.limits.batch)))
+
+    async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
+        async with aclosing(self._events(request)) as events:
+            async for event in events:
+                if isinstance(event, ServedPayload):
+                    yield event
+
+    async def watch(self, request: AnchorRequest) -> AsyncGenerator[CanvasStep | ServedPayload]:
+        """The run after every step, then the payload of the request's last step; otherwise as `payloads`."""
+        async with aclosing(self._events(request, watched=True)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(
+        self, request: AnchorRequest, *, watched: bool = False
+    ) -> AsyncGenerator[CanvasStep | ServedPayload]:
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[JobEvent] = asyncio.Queue()
+
+        def deliver(event: JobEvent) -> None:
+            with suppress(RuntimeError):  # the loop is closed: no client is left
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        self._check(request)
+        ids = await asyncio.to_thread(self._ids, request)
+        job = self._job(request, ids, deliver)
+        if watched:
+            job.watched, job.payload_steps = True, tuple(range(1, job.payload_steps[-1] + 1))
+        if self.pipeline.translation:
+            job.edge_prompt_ids = tuple(await asyncio.to_thread(self._ids_in, self.pipeline.form, request))
+        self.engine.submit(job)
+        try:
+            while True:
+                left = job.deadline - time.monotonic() + GRACE
+                try:
+                    event = await asyncio.wait_for(events.get(), max(0.0, left))
+                except TimeoutError:
+                    raise too_late(job.time_limit) from None
+                if isinstance(event, ServiceError):
+                    raise event
+                yield event
+                if isinstance(event, ServedPayload) and event.last:
+                    return
+        finally:
+            self.engine.cancel(job)
+
+    def state(self) -> str | None:
+        return None if self.engine.healthy else "the model's steps fail"
+
+    def figures(self) -> dict[str, float]:
+        load = self.engine.load()
+        return {
+            "waiting": load.waiting,
+            "running": load.running,
+            "choosing": load.selecting,
+            "steps_left": load.steps_left,
+            "steps_per_second": load.rate or 0.0,
+        }
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.engine.close)
+
+    def _check(self, request: AnchorRequest) -> None:
+        """Raises ServiceError for a request that this service does not support."""
+        check_identity(request, self.info)
+        if request.select is not None and request.select not in self.info.selections:
+            raise ServiceError(
+                422,
+                "invalid_request",
+                f"select to be one of {', '.join(self.info.selections)}",
+                repr(request.select),
+                "Choose one of these: this service has no edge model beside it.",
+            )
+        if request.codec is not None and request.codec not in self.info.codecs:
+            raise ServiceError(
+                422,
+                "invalid_request",
+                f"codec to be one of {', '.join(self.info.codecs)}",
+                repr(request.codec),
+                "Choose one of these: this service has no edge model beside it.",
+            )
+        how = request.select or self.info.selections[0]
+        if request.max_bytes is not None and how != EDGE_AWARE:
+            raise ServiceError(
+                422,
+                "invalid_request",
+                f"max_bytes with select {EDGE_AWARE} only",
+                f"select {how}",
+                "Leave max_bytes out, or choose the other selection.",
+            )
+
+    def _ids(self, request: AnchorRequest) -> list[int]:
+        """Token ids of the conversation for the diffusion model; raises ServiceError where it is too long."""
+        ids = self._ids_in(self.pipeline.model_form, request)
+        most = self.info.prompt_tokens
+        if len(ids) > most:
+            raise ServiceError(
+                413,
+                "prompt_too_long",
+                f"a prompt of at most {most} tokens, the template's included",
+                f"{len(ids)}",
+                "Shorten the prompt.",
+            )
+        return ids
+
+    def _ids_in(self, form: PromptForm, request: AnchorRequest) -> list[int]:
+        """Token ids of the conversation in a prompt form; raises ServiceError where it cannot be rendered."""
+        messages = [{"role": role, "content": content} for role, content in request.messages]
+        try:
+            return form.tokenizer.encode(form.template.render(messages))
+        except (UsageError, UnicodeError, TypeError) as error:
+            raise refused(error) from None
+
+    def _job(self, request: AnchorRequest, ids: list[int], deliver: Callable[[JobEvent], None]) -> Job:
+        """The engine's job for a request; raises ServiceError for options that do not fit the model."""
+        total = self.config.total_steps
+        if request.steps is not None and request.steps > total:
+            raise ServiceError(
+                422,
+                "invalid_request",
+                f"steps of at most {total}",
+                f"{request.steps}",
+                "Ask for fewer steps.",
+            )
+        if request.steps is not None:
+            payload_steps = [request.steps]
+        else:
+            payload_steps = sorted({steps_for(fraction, total) for fraction in request.fractions})
+        payload_steps = payload_steps or [self.config.run_steps]
+        try:
+            config = replace(
+                self.config,
+                canvas=min(self.config.canvas, self.pipeline.model.context - len(ids)),
+                steps=payload_steps[-1],
+                order=request.order or self.config.order,
+                stop=request.stop or self.config.stop,
+            )
+            most = self.selection.max_bytes if request.max_bytes is None else request.max_bytes
+            selection = Selection(
+                request.select or self.selection.name,
+                self.selection.config,
+                None if request.chain else most,  # a chain carries the whole selection
+            )
+            config, selection = self.pipeline.resolve(config, selection)
+        except Exception as error:
+            raise refused(error) from None
+        time_limit = self.limits.deadline if request.deadline is None else request.deadline
+        return Job(
+            tuple(ids),
+            config,
+            tuple(payload_steps),
+            selection,
+            time_limit,
+            deliver,
+            codec=request.codec or self.info.codecs[0],
+            confidence=request.confidence,
+            self_contained=request.self_contained,
+            chain=ChainBytes(most, self.limits.payloads) if request.chain and most is not None else None,
+        )
+
+
+def check_identity(request: AnchorRequest, info: ServiceInfo) -> None:
+    """Raises ServiceError where the request is for another model (404) or another contract (409)."""
+    if request.model is not None and request.model != info.model:
+        raise ServiceError(
+            404,
+            "unknown_model",
+            f"model {info.model}",
+            repr(request.model),
+            "Leave the model out, or ask the service that has it.",
+        )
+    if request.contract is not None and request.contract != info.identity:
+        raise ServiceError(
+            409,
+            "contract_mismatch",
+            f"a device with contract {info.identity}",
+            request.contract,
+            "Use the model bundle of this service's contract: see /v1/contract.",
+        )

@@ -1,0 +1,1 @@
+"""The service over HTTP: routes, schema, keys, errors, metrics, the server."""

@@ -1,0 +1,95 @@
+"""Exception handlers of the application: every error as the service's one form of JSON.
+
+Responsible for the exceptions of FastAPI and pydantic and their messages. Not responsible for what requests
+compute.
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from cloud_anchor.serve.errors import ServiceError, encode_json, internal
+from cloud_anchor.serve.http.telemetry import Metrics
+
+BINARY, JSON = "application/octet-stream", "application/json"
+
+
+class ClientLeftError(Exception):
+    """The client has disconnected before its response."""
+
+
+def install_error_handlers(app: FastAPI, metrics: Metrics) -> None:
+    """Respond to every error of the application in the form of `ServiceError.body`."""
+
+    def refuse(error: ServiceError, headers: dict[str, str] | None = None) -> Response:
+        metrics.refusals.labels(error.code).inc()
+        return Response(
+            encode_json(error.body()), error.status, error.headers() | (headers or {}), media_type=JSON
+        )
+
+    @app.exception_handler(ServiceError)
+    async def known(_: Request, error: ServiceError) -> Response:
+        return refuse(error)
+
+    @app.exception_handler(ClientLeftError)
+    async def left(_: Request, error: ClientLeftError) -> Response:
+        metrics.left.inc()
+        return Response(status_code=499)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return refuse(_from_validation(request, error))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        headers = dict(error.headers or {})
+        return refuse(_from_http(request, error, headers), headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, error: Exception) -> Response:
+        return refuse(internal(error))
+
+
+def _from_validation(request: Request, error: RequestValidationError) -> ServiceError:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON and not kind.endswith("+json"):
+        return ServiceError(
+            415,
+            "unsupported_media_type",
+            f"Content-Type: {JSON}",
+            repr(kind) if kind else "none",
+            "Send JSON and say so.",
+        )
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        found = str(first.get("ctx", {}).get("error", "another text"))
+        return ServiceError(
+            400,
+            "malformed_json",
+            "a JSON object",
+            f"{found} at character {first['loc'][-1]}",
+            "Send valid JSON.",
+        )
+    where = ".".join(str(part) for part in first["loc"][1:]) or "the body"
+    text = str(first["msg"]).removeprefix("Value error, ")
+    expected, _, found = text.removeprefix("expected ").partition(", found ")
+    if not found:
+        found = "no such field" if first["type"] == "missing" else f"{first.get('input')!r:.80}"
+    more = f" ({len(error.errors())} such faults in all)" if len(error.errors()) > 1 else ""
+    remedy = "Leave this field out." if first["type"] == "extra_forbidden" else "Correct this field."
+    return ServiceError(422, "invalid_request", f"{where}: {expected}", found + more, remedy)
+
+
+def _from_http(request: Request, error: HTTPException, headers: dict[str, str]) -> ServiceError:
+    found = f"{request.method} {request.url.path:.80}"
+    if error.status_code == 404:
+        remedy = "See /openapi.json."
+        return ServiceError(404, "unknown_path", "one of the service's paths", found, remedy)
+    if error.status_code == 405:
+        allowed = headers.get("allow") or headers.get("Allow") or "another method"
+        return ServiceError(405, "method_not_allowed", f"method {allowed}", found, "Use that method.")
+    if error.status_code == 400:
+        return ServiceError(400, "malformed_json", "a JSON object", "another text", "Send valid JSON.")
+    return ServiceError(error.status_code, "http_error", "another request", str(error.detail), "Change it.")

@@ -1,0 +1,72 @@
+"""Responses of server-sent events, and work that ends with its client.
+
+Responsible for the form of events and for noticing that a client has left. Not responsible for what is in
+the events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from fastapi import Response
+
+from cloud_anchor.serve.errors import encode_json
+from cloud_anchor.serve.http.error_handlers import ClientLeftError
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+EVENTS = "text/event-stream"
+T = TypeVar("T")
+
+
+def encode_event(name: str, data: object) -> bytes:
+    """One server-sent event."""
+    return b"event: " + name.encode("ascii") + b"\ndata: " + encode_json(data) + b"\n\n"
+
+
+async def while_present(receive: Receive, work: Awaitable[T]) -> T:
+    """Await `work` and return its result; where the client disconnects first, cancel it.
+
+    Raises ClientLeftError for a client that has disconnected.
+    """
+
+    async def disconnected() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task, watcher = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait((task, watcher), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeftError
+        return task.result()
+    finally:
+        task.cancel()
+        watcher.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)
+
+
+class EventStream(Response):
+    """Server-sent events; where the client leaves, their generator is closed."""
+
+    media_type = EVENTS
+
+    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self.events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def write() -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for event in self.events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        async with aclosing(self.events):
+            with suppress(ClientLeftError):
+                await while_present(receive, write())

@@ -1,0 +1,183 @@
+"""ASGI middleware around every request: API key, size and arrival time of the body, total time, metrics.
+
+Responsible for the limits of a request and the error responses for them. Not responsible for its content.
+
+A body is read here, as a whole and within its limits, before the application sees the request. An error that
+leaves a body unread closes the connection, after a short time in which the client may read the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cloud_anchor.serve.errors import ServiceError, encode_json
+from cloud_anchor.serve.http.keys import ApiKeys
+from cloud_anchor.serve.http.service import Service
+from cloud_anchor.serve.http.telemetry import Metrics
+from cloud_anchor.serve.settings import Limits
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+LINGER = 1.0
+"""Seconds for which the rest of a refused body is discarded before the connection is closed."""
+
+SEND_SECONDS = 10.0
+"""Seconds, beyond the deadline, that a client may take to read its response."""
+
+PATHS = (
+    "/v1/anchors",
+    "/v1/anchors/stream",
+    "/v1/contract",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/openapi.json",
+    "/",
+    "/page.css",
+    "/page.js",
+    "/page.svg",
+    "/v1/page",
+    "/v1/trace",
+)
+KEYED_PREFIX = "/v1/"
+
+
+class RequestMiddleware:
+    """An ASGI application around another one. `service`: state of the service behind it."""
+
+    def __init__(
+        self, app: ASGIApp, service: Service, keys: ApiKeys, limits: Limits, metrics: Metrics
+    ) -> None:
+        self.app = app
+        self.service = service
+        self.keys = keys
+        self.limits = limits
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        path = scope["path"] if scope["path"] in PATHS else "other"
+        began, status = time.perf_counter(), 499  # the client has disconnected
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self.limits.body_seconds + self.limits.deadline + SEND_SECONDS):
+                await self._handle(scope, receive, observed)
+        except TimeoutError:
+            if status == 499:
+                raise  # the application has hung: the server responds 500 and logs it
+            # Else the client does not read: returning before the last message closes the connection.
+        finally:
+            self.metrics.requests.labels(path, str(status)).inc()
+            self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        try:
+            if scope["path"].startswith(KEYED_PREFIX):
+                self._check_key(headers.get(b"authorization"))
+            body = await self._body(headers, receive)
+        except ServiceError as error:
+            self.metrics.refusals.labels(error.code).inc()
+            await send_error(error, _sends_more(headers), receive, send)
+            return
+        except asyncio.IncompleteReadError:
+            self.metrics.left.inc()
+            return
+        delivered = False
+
+        async def replay() -> Message:
+            nonlocal delivered
+            if delivered:
+                return await receive()
+            delivered = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self.app(scope, replay, send)
+
+    def _check_key(self, authorization: bytes | None) -> None:
+        text = None if authorization is None else authorization.decode("latin-1")
+        if not self.keys.admit(text):
+            raise ServiceError(
+                401,
+                "unauthorized",
+                "a known key in the header Authorization: Bearer KEY",
+                "no key" if text is None else "another one",
+                "Send one of the service's keys.",
+            )
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """The whole body; raises ServiceError, or IncompleteReadError where the client disconnects."""
+        most = self.limits.body_bytes
+        declared = headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > most:
+            raise _too_large(most, f"{int(declared)} announced")
+        parts: list[bytes] = []
+        size, more = 0, True
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise asyncio.IncompleteReadError(b"", None)
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise _too_large(most, "more")
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise ServiceError(
+                408,
+                "body_too_slow",
+                f"the whole body within {self.limits.body_seconds:g} s",
+                f"{size} bytes of it by then",
+                "Send it at once.",
+            ) from None
+        return b"".join(parts)
+
+
+def _too_large(most: int, found: str) -> ServiceError:
+    return ServiceError(
+        413,
+        "body_too_large",
+        f"a body of at most {most} bytes",
+        found,
+        "Send a shorter prompt or conversation.",
+    )
+
+
+def _sends_more(headers: dict[bytes, bytes]) -> bool:
+    """True where a body may still arrive that will not be read."""
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+
+
+async def send_error(error: ServiceError, close: bool, receive: Receive, send: Send) -> None:
+    """Respond with an error; with `close`, the connection is closed after it."""
+    body = encode_json(error.body())
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body))} | error.headers()
+    if close:
+        headers["Connection"] = "close"
+    raw = [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body, "more_body": close})
+    if close:
+        # Closing while bytes arrive would reset the connection, and the client would not see the response.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER):
+                more = True
+                while more:
+                    message = await receive()
+                    more = message["type"] == "http.request" and message.get("more_body", False)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

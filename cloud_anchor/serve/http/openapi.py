@@ -1,0 +1,80 @@
+"""The OpenAPI description, corrected where FastAPI's own does not match the service.
+
+Responsible for the error responses of each path, the public names of schemas, and ranges that depend on the
+model being served. Not responsible for the schemas' fields.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.security import HTTPBearer
+
+from cloud_anchor.serve.batching.backend import Backend
+from cloud_anchor.serve.http.schema import AnchorsAnswer, ErrorAnswer, describe
+
+
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a path for these error statuses."""
+    texts = {
+        400: "Not JSON.",
+        401: "No key, or an unknown one.",
+        404: "Another model than the one served.",
+        408: "The body came too slowly.",
+        409: "Another contract than the service's.",
+        413: "A body or a prompt that is too long.",
+        415: "Another content type than application/json.",
+        422: "A field that is missing, unknown or out of range.",
+        500: "A fault of the service.",
+        503: "Overloaded, stopping or not ready: Retry-After says when to come back.",
+        504: "The deadline has passed.",
+    }
+    return {status: {"model": ErrorAnswer, "description": texts[status]} for status in statuses}
+
+
+PAYLOAD_ERRORS = (400, 401, 404, 408, 409, 413, 415, 422, 500, 503, 504)
+COMMON_ERRORS = (408, 413, 500)
+KEY = HTTPBearer(auto_error=False, description="An API key, where the service has any.")
+
+
+PUBLIC_NAMES = {"AnchorsBody": "AnchorsRequest", "StreamBody": "StreamRequest"}
+"""Names of schemas in the description, which clients are generated from, by class."""
+
+
+def install_openapi(app: FastAPI, backend: Backend, keyed: bool) -> None:
+    """Replace the application's OpenAPI description. keyed: the service has API keys."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes
+            )
+            parts = schema["components"]["schemas"]
+            for unused in ("HTTPValidationError", "ValidationError"):
+                parts.pop(unused, None)
+            parts["AnchorsAnswer"] = AnchorsAnswer.model_json_schema()
+            if keyed:
+                schema["components"]["securitySchemes"] = {
+                    "key": KEY.model.model_dump(mode="json", by_alias=True, exclude_none=True)
+                }
+                for path, operations in schema["paths"].items():
+                    if path.startswith("/v1/"):
+                        for operation in operations.values():
+                            operation["security"] = [{"key": []}]
+            app.openapi_schema = _with_public_names(describe(schema, backend.info))
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _with_public_names(schema: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(schema)
+    for name, public in PUBLIC_NAMES.items():
+        text = text.replace(f'"#/components/schemas/{name}"', f'"#/components/schemas/{public}"')
+    result: dict[str, Any] = json.loads(text)
+    schemas = result["components"]["schemas"]
+    result["components"]["schemas"] = {PUBLIC_NAMES.get(name, name): schemas[name] for name in schemas}
+    return result

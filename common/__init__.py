@@ -1,0 +1,1 @@
+"""What every room uses: commands, files, lazy exports, progress, the base error."""

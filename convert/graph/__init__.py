@@ -1,0 +1,1 @@
+"""A variant's graph: operators, weights, quantisation."""

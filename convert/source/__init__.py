@@ -1,0 +1,1 @@
+"""What is converted: checkpoints, GGUF files, tokenizers, and where they come from."""

@@ -1,0 +1,304 @@
+"""A checkpoint in a local folder, read one tensor at a time.
+
+Responsible for `config.json`, the safetensors files and the list of tensors of each architecture. Not
+responsible for the hub (see `hub`), the tokenizer and chat template (see `identity`), or the use of the
+weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from convert.errors import ArchitectureError, SourceError
+from convert.graph.rotary import RotaryScaling
+from convert.source.architectures import ARCHITECTURES, Architecture
+from edge_runtime.bundle.manifest import BlockForm, Sizes
+
+FloatArray = npt.NDArray[np.float32]
+
+_HASH_CHUNK = 1 << 22
+BLOCK_DRAFTER, BLOCK_LAYERS = "BlockDrafter", "Qwen2ForCausalLM"
+"""The class that a block drafter's config.json names, and that of its layers."""
+_PLAIN = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
+"""Options of a Llama or Qwen3 that the graphs do not have, with the value that leaves them out."""
+
+
+@dataclass(frozen=True)
+class CheckpointShape(Sizes):
+    """Sizes of a model, and the most positions that it was made for."""
+
+    max_position_embeddings: int
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights in the checkpoint."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DecoderShape(CheckpointShape):
+    """Sizes and constants of a model that graphs are built for, under the names of its `config.json`.
+
+    drafter: of a block drafter, which has Qwen2's layers and a graph of its own; None for a decoder.
+    """
+
+    rope_theta: float
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    rope_scaling: RotaryScaling | None = None
+    drafter: BlockForm | None = None
+
+    @property
+    def kind(self) -> Architecture:
+        """What distinguishes the architecture from the others."""
+        return ARCHITECTURES[self.architecture]
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights in the checkpoint."""
+        return sum(math.prod(shape) for shape in self.tensor_shapes().values())
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor of the checkpoint. Linear weights are [outputs, inputs]."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        q_size, kv_size = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
+        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
+        for layer in range(self.num_hidden_layers):
+            prefix = f"model.layers.{layer}."
+            for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
+                shapes[f"{prefix}self_attn.{name}_proj.weight"] = (size, hidden)
+                if self.kind.qkv_bias:
+                    shapes[f"{prefix}self_attn.{name}_proj.bias"] = (size,)
+                if self.kind.qk_norm and name != "v":
+                    shapes[f"{prefix}self_attn.{name}_norm.weight"] = (self.head_dim,)
+            shapes[f"{prefix}self_attn.o_proj.weight"] = (hidden, q_size)
+            shapes[f"{prefix}mlp.gate_proj.weight"] = (inner, hidden)
+            shapes[f"{prefix}mlp.up_proj.weight"] = (inner, hidden)
+            shapes[f"{prefix}mlp.down_proj.weight"] = (hidden, inner)
+            shapes[f"{prefix}input_layernorm.weight"] = (hidden,)
+            shapes[f"{prefix}post_attention_layernorm.weight"] = (hidden,)
+        shapes["model.norm.weight"] = (hidden,)
+        if not self.tie_word_embeddings:
+            shapes["lm_head.weight"] = (self.vocab_size, hidden)
+        return shapes
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The parsed `config.json` of a checkpoint folder; raises SourceError."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise SourceError(
+            f"{folder}: expected a checkpoint folder with config.json, found none. "
+            "Give the folder that holds config.json and *.safetensors, or a hub name."
+        )
+    return _read_object(path)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise SourceError(f"{path}: expected JSON, found: {error}. Fetch the file again.") from error
+    if not isinstance(data, dict):
+        raise SourceError(f"{path}: expected a JSON object, found {type(data).__name__}.")
+    return data
+
+
+def architecture_of(config: dict[str, Any]) -> str:
+    """The model class that a `config.json` names; that of its layers for a block drafter."""
+    name = str(next(iter(config.get("architectures") or []), config.get("model_type")))
+    return BLOCK_LAYERS if name == BLOCK_DRAFTER else name
+
+
+def _block_form(config: dict[str, Any], where: str) -> BlockForm | None:
+    """The form of a block drafter; raises ArchitectureError for one that graphs do not have."""
+    if next(iter(config.get("architectures") or []), None) != BLOCK_DRAFTER:
+        return None
+    if config.get("target_hidden_size"):
+        raise ArchitectureError(
+            f"{where}: expected a block drafter that reads the text alone, found one that reads its target's "
+            "hidden states, which bundles do not give. Train one without --states."
+        )
+    return BlockForm(int(config["block_size"]), int(config["mask_token_id"]))
+
+
+def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
+    """The shape that a `config.json` describes; where: its place, for messages.
+
+    Raises ArchitectureError for another architecture or a feature that the graphs do not have, and
+    SourceError where a field is missing or the sizes contradict each other.
+    """
+    architecture = architecture_of(config)
+    if architecture not in ARCHITECTURES:
+        raise ArchitectureError(
+            f"{where}: expected architecture {' or '.join(ARCHITECTURES)}, found {architecture}."
+        )
+    if config.get("use_sliding_window"):
+        raise ArchitectureError(
+            f"{where}: expected full attention, found use_sliding_window. Sliding windows are not supported."
+        )
+    if config.get("hidden_act", "silu") != "silu":
+        raise ArchitectureError(f"{where}: expected hidden_act 'silu', found {config['hidden_act']!r}.")
+    kind = ARCHITECTURES[architecture]
+    for feature, plain in ({} if kind.qkv_bias else _PLAIN).items():
+        if config.get(feature, plain) != plain:
+            raise ArchitectureError(
+                f"{where}: expected {feature} {plain!r}, found {config[feature]!r}, which graphs lack."
+            )
+    # transformers 5 has one object for both settings; a scaling beside it takes precedence there.
+    parameters = config.get("rope_parameters") or {}
+    rope = config.get("rope_scaling") or parameters
+    try:
+        heads = int(config["num_attention_heads"])
+        hidden = int(config["hidden_size"])
+        shape = DecoderShape(
+            architecture=architecture,
+            hidden_size=hidden,
+            num_hidden_layers=int(config["num_hidden_layers"]),
+            num_attention_heads=heads,
+            num_key_value_heads=int(config.get("num_key_value_heads", heads)),
+            head_dim=int(config.get("head_dim") or (128 if kind.qk_norm else hidden // heads)),
+            intermediate_size=int(config["intermediate_size"]),
+            vocab_size=int(config["vocab_size"]),
+            max_position_embeddings=int(config["max_position_embeddings"]),
+            rope_theta=float({**config, **parameters, **rope}.get("rope_theta", 10_000.0)),
+            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            rope_scaling=_scaling(rope, config, where),
+            drafter=_block_form(config, where),
+        )
+    except KeyError as error:
+        raise SourceError(f"{where}: expected a field {error} in config.json, found none.") from error
+    if shape.num_attention_heads % shape.num_key_value_heads or shape.head_dim % 16:
+        raise SourceError(
+            f"{where}: expected attention heads to be a multiple of key/value heads and a head size that is "
+            f"a multiple of 16, found {shape.num_attention_heads} heads, {shape.num_key_value_heads} "
+            f"key/value heads of size {shape.head_dim}."
+        )
+    return shape
+
+
+def _scaling(rope: dict[str, Any], config: dict[str, Any], where: str) -> RotaryScaling | None:
+    """The scaling of the rotary positions; raises ArchitectureError for one that the tables do not have."""
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return RotaryScaling(float(rope["factor"]))
+    if kind == "llama3":
+        original = rope.get("original_max_position_embeddings", config["max_position_embeddings"])
+        low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
+        return RotaryScaling(float(rope["factor"]), low, high, int(original))
+    raise ArchitectureError(
+        f"{where}: expected rotary positions unscaled or of type linear or llama3, found rope type {kind!r}. "
+        "Remove the scaling from config.json where the model's own context is enough."
+    )
+
+
+class CheckpointFolder:
+    """The files of a checkpoint of any architecture. Raises SourceError where they are missing."""
+
+    shape: CheckpointShape
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = read_config(folder)
+        self.files = sorted(folder.glob("*.safetensors"))
+        if not self.files:
+            raise SourceError(
+                f"{folder}: expected *.safetensors, found none. Weights in other formats are not read; "
+                "save the model with safe_serialization=True."
+            )
+
+    @cached_property
+    def declared_ends(self) -> list[int]:
+        """Ids that config.json and generation_config.json declare to end an answer, without repetitions."""
+        path = self.folder / "generation_config.json"
+        generation = _read_object(path) if path.is_file() else {}
+        ids: list[int] = []
+        for declared in (self.config.get("eos_token_id"), generation.get("eos_token_id")):
+            ids += declared if isinstance(declared, list) else [] if declared is None else [declared]
+        return list(dict.fromkeys(ids))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of config.json and the weights."""
+        digest = hashlib.sha256()
+        for path in (self.folder / "config.json", *self.files):
+            digest.update(path.name.encode())
+            with path.open("rb") as file:
+                while chunk := file.read(_HASH_CHUNK):
+                    digest.update(chunk)
+        return digest.hexdigest()
+
+    def stored(self) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
+        """File, name and shape of every tensor."""
+        for path in self.files:
+            with _opened(path) as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (the handle is no mapping)
+                    yield path, name, tuple(tensors.get_slice(name).get_shape())
+
+
+class Checkpoint(CheckpointFolder):
+    """An opened checkpoint of an architecture that graphs are built for. The names and shapes of its tensors
+    are checked before any is read.
+    """
+
+    shape: DecoderShape
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.shape = shape_of(self.config, str(folder / "config.json"))
+        self._file_of = self._index()
+
+    def _index(self) -> dict[str, Path]:
+        """The file of each tensor; raises SourceError where one is missing or of another shape."""
+        found: dict[str, Path] = {}
+        expected = self.shape.tensor_shapes()
+        for path, name, shape in self.stored():
+            if name in expected and shape != expected[name]:
+                raise SourceError(
+                    f"{path}: expected {name} of shape {expected[name]} from config.json, found {shape}."
+                )
+            found[name] = path
+        missing = [name for name in expected if name not in found]
+        if missing:
+            raise SourceError(
+                f"{self.folder}: expected {len(expected)} tensors of {self.shape.architecture}, found "
+                f"{len(missing)} of them missing, first {missing[0]}. The download may be incomplete: fetch "
+                "the model again."
+            )
+        return found
+
+    def tensor(self, name: str) -> FloatArray:
+        """One tensor converted to float32; raises SourceError where it is not finite."""
+        path = self._file_of[name]
+        with _opened(path) as tensors:
+            value: FloatArray = tensors.get_tensor(name).float().numpy()
+        if not np.isfinite(value).all():
+            raise SourceError(f"{path}: expected finite weights, found NaN or infinity in {name}.")
+        return value
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(str(path), framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise SourceError(
+            f"{path}: expected a whole safetensors file, found: {error}. "
+            "The file is damaged or its download was interrupted: delete it and fetch it again."
+        ) from error

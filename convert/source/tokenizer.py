@@ -1,0 +1,160 @@
+"""The tokenizer and chat template of a checkpoint in the form the device reads, and their contract.
+
+Responsible for reading them and for checking that the device's tokenizer gives the ids that transformers
+gives. Not responsible for weights or graphs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convert.errors import SourceError, TemplateError
+from convert.source.checkpoint import CheckpointFolder
+from convert.source.splits import with_plain_splits
+from edge_runtime.errors import EdgeError, JinjaTemplateError
+from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.chat_compiler import Message, Render, compile_template
+from edge_runtime.text.tokenizer import Tokenizer
+from payload import Contract, PayloadError
+
+_TEXTS = (
+    "Each of the 24 loaves costs $3.75.\n\n  def f(x):\n\treturn x**2  # naïve – 日本語 🎈\r\n",
+    "<|im_start|>user\nIt's 10 o'clock<|im_end|>\n",
+)
+"""Texts on which both tokenizers must agree besides the prompts: digits, spaces, accents, specials."""
+
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The text side of a model.
+
+    tokenizer_json: content of tokenizer.json.
+    jinja:          the chat template as published.
+    """
+
+    tokenizer_json: str
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    jinja: str
+    contract: Contract
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """Token ids of a conversation with one question, up to the start of the answer."""
+        return self.tokenizer.encode(self.template.render_prompt(text))
+
+
+def read_identity(checkpoint: CheckpointFolder, prompts: tuple[str, ...]) -> Identity:
+    """Read and check a checkpoint's tokenizer and chat template.
+
+    Raises SourceError where the tokenizer is missing, does not fit the model or is read differently on
+    the device, and TemplateError where the chat template is missing or cannot be expressed without Jinja.
+    """
+    original = _transformers_tokenizer(checkpoint.folder)
+    path = checkpoint.folder / "tokenizer.json"
+    text = path.read_text(encoding="utf-8") if path.is_file() else str(original.backend_tokenizer.to_str())
+    try:
+        text = with_plain_splits(text)
+    except (ValueError, AttributeError) as error:
+        raise SourceError(f"{path}: expected a tokenizer file, found: {error}") from error
+    if not isinstance(original.chat_template, str):
+        raise TemplateError(
+            f"{checkpoint.folder}: expected one chat_template in tokenizer_config.json, found "
+            f"{type(original.chat_template).__name__}. Use an instruction-tuned checkpoint (-Instruct)."
+        )
+    try:
+        template = compile_template(_renderer(original))
+    except JinjaTemplateError as error:
+        raise TemplateError(str(error)) from error
+    try:
+        data = json.loads(text)
+        contract = Contract.of(data, template.to_json(), _end_names(checkpoint, data))
+        tokenizer = Tokenizer.from_json(text)
+    except (PayloadError, EdgeError, KeyError, TypeError, ValueError) as error:
+        raise SourceError(f"{path}: {error}") from error
+    _check_ids(checkpoint, tokenizer, contract)
+    identity = Identity(text, tokenizer, template, original.chat_template, contract)
+    _check_parity(identity, original, prompts)
+    return identity
+
+
+def _transformers_tokenizer(folder: Path) -> Any:
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):  # transformers 5 makes an empty one
+        raise SourceError(
+            f"{folder}: expected a tokenizer (tokenizer.json and tokenizer_config.json), found none of "
+            f"{', '.join(_TOKENIZER_FILES)}. Fetch these files again."
+        )
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers.utils import logging
+
+    # transformers 5 gives a model type its own splits, whatever tokenizer.json says: Qwen2's to every qwen2.
+    whole = (folder / "tokenizer.json").is_file()
+    kind = PreTrainedTokenizerFast if whole else AutoTokenizer
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # it warns of possible faults; `_check_parity` finds real ones
+    try:
+        tokenizer = kind.from_pretrained(str(folder), use_fast=True, trust_remote_code=False)
+    except Exception as error:  # transformers raises anything here, from KeyError to ImportError
+        raise SourceError(
+            f"{folder}: expected a tokenizer (tokenizer.json and tokenizer_config.json), found: "
+            f"{str(error).splitlines()[0] if str(error) else error!r}. Fetch these files again."
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+    if not tokenizer.is_fast:
+        raise SourceError(f"{folder}: expected a fast tokenizer, found {type(tokenizer).__name__}.")
+    return tokenizer
+
+
+def _renderer(tokenizer: Any) -> Render:
+    """Renders with a transformers tokenizer's own template."""
+
+    def render(messages: Sequence[Message], generation: bool) -> str:
+        return str(
+            tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=generation)
+        )
+
+    return render
+
+
+def _end_names(checkpoint: CheckpointFolder, tokenizer: dict[str, Any]) -> list[str]:
+    """Texts of the special tokens that the checkpoint's configurations declare to end an answer."""
+    names = {int(token["id"]): str(token["content"]) for token in tokenizer["added_tokens"]}
+    return [names[id_] for id_ in checkpoint.declared_ends if id_ in names]
+
+
+def _check_ids(checkpoint: CheckpointFolder, tokenizer: Tokenizer, contract: Contract) -> None:
+    """Raises SourceError where a token has no row in the embedding, or an end token is not the contract's."""
+    rows = checkpoint.shape.vocab_size
+    highest = max(tokenizer.size - 1, *contract.special.values())
+    if highest >= rows:
+        raise SourceError(
+            f"{checkpoint.folder}: expected token ids below the embedding's {rows} rows, found id {highest}. "
+            "The tokenizer and the weights do not belong together: fetch both from one revision."
+        )
+    ends = set(checkpoint.declared_ends)
+    if not ends <= contract.eos_ids:
+        raise SourceError(
+            f"{checkpoint.folder}: expected eos_token_id of its configuration in {sorted(contract.eos_ids)}, "
+            f"the tokenizer's end tokens, found {sorted(ends)}. The tokenizer and the weights do not belong "
+            "together."
+        )
+
+
+def _check_parity(identity: Identity, original: Any, prompts: tuple[str, ...]) -> None:
+    for text in (*_TEXTS, *prompts):
+        for form in (text, identity.template.render_prompt(text)):
+            expected = list(original(form, add_special_tokens=False)["input_ids"])
+            found = identity.tokenizer.encode(form)
+            if expected != found:
+                raise SourceError(
+                    f"tokenizer.json and transformers read {form!r} differently: expected ids {expected}, "
+                    f"found {found}. The tokenizer's files do not belong together: fetch them again."
+                )

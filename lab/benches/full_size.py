@@ -1,0 +1,172 @@
+"""python -m lab.benches.full_size FOLDER: the whole conversion at the exact size of Qwen2.5-0.5B.
+
+Makes a checkpoint with random weights (1 GB), converts it to every variant, and prints the cost of each stage
+and each variant, as the tables in convert/README.md. Needs 10 GB of disk and memory. Random weights say
+nothing about accuracy, so only fp32 and fp16 are held to their thresholds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from common.cli import run_command
+from common.progress import Silent
+from convert.check.verify import Thresholds
+from convert.conversion import convert
+from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
+from edge_runtime.engine.genai_engine import load_genai_model
+from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.tools.baselines import genai_loop
+from lab.benches.random_checkpoint import read_tokenizer, write_random_checkpoint
+
+VARIANTS = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
+CHUNKS = (1, 8, 32)
+
+
+class Clock(Silent):
+    """Prints the seconds of each stage and the peak memory of the process so far."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, float, float]] = []
+
+    @contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        started = time.perf_counter()
+        yield lambda steps: None
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        self.rows.append((title, time.perf_counter() - started, peak))
+        print(f"| {title} | {self.rows[-1][1]:.0f} | {peak:.1f} |", flush=True)
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+
+def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
+    """Seconds to load a variant in this process, resident megabytes, and median milliseconds by chunk."""
+    started = time.perf_counter()
+    engine = OrtEngine.open(Bundle.open(bundle, variant, verify=False), threads=threads)
+    engine.append(list(range(16)), [15])
+    result = {"load": time.perf_counter() - started}
+    for chunk in CHUNKS:
+        times = []
+        for _ in range(15):
+            engine.rewind(16)
+            started = time.perf_counter()
+            engine.append(list(range(chunk)), [chunk - 1])
+            times.append(1e3 * (time.perf_counter() - started))
+        result[f"ms{chunk}"] = statistics.median(times)
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    result["resident"] = int(fields["VmRSS"].split()[0]) / 1e3
+    result["anonymous"] = int(fields["RssAnon"].split()[0]) / 1e3
+    return result
+
+
+def measure_genai(folder: Path, graph: str | None, threads: int) -> float:
+    """Median milliseconds per token of onnxruntime-genai's own loop on a folder in its form."""
+    count = 20
+    prepare, run = genai_loop(load_genai_model(folder, graph=graph, threads=threads), range(16), count)
+    times = []
+    for _ in range(6):
+        prepare()
+        started = time.perf_counter()
+        run()
+        times.append(1e3 * (time.perf_counter() - started) / count)
+    return statistics.median(times[1:])
+
+
+def in_own_process(*arguments: str) -> dict[str, float]:
+    """The figures that this command prints with other arguments: memory is measured in a fresh process."""
+    command = [sys.executable, "-m", "lab.benches.full_size", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
+
+
+def converted(source: Path, bundle: Path, variants: tuple[str, ...], threads: int) -> Manifest:
+    """The whole conversion, with the cost of each stage as a table."""
+    print("| stage | seconds | peak GB |\n|---|---|---|", flush=True)
+    started = time.perf_counter()
+    bounds = {name: Thresholds() for name in variants if name.startswith("int")}
+    manifest = convert(
+        source, bundle, variants=variants, thresholds=bounds, threads=threads, progress=Clock()
+    )
+    print(f"| all | {time.perf_counter() - started:.0f} | |\n")
+    return manifest
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.benches.full_size",
+        description=__doc__,
+        epilog="example:\n  python -m lab.benches.full_size runs/full-size --threads 2",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="where the checkpoint and the bundle go; both are kept")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="Qwen2.5's published tokenizer.json, or .json.gz"
+    )
+    parser.add_argument(
+        "--genai", type=Path, metavar="FOLDER", help="an int4 model made by genai's own builder"
+    )
+    parser.add_argument("--measure", metavar="VARIANT", help=argparse.SUPPRESS)
+    parser.add_argument("--measure-genai", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    return run_command("full_size", lambda: run(args))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the tables, or with --measure and --measure-genai the figures of this process as JSON."""
+    source, bundle = args.folder / "checkpoint", args.folder / "bundle"
+    if args.measure_genai:
+        print(json.dumps({"ms1": measure_genai(args.folder, args.measure, args.threads)}))
+        return 0
+    if args.measure:
+        print(json.dumps(measure(bundle, args.measure, args.threads)))
+        return 0
+    variants = tuple(args.variants.split(","))
+    if not (source / "model.safetensors").exists():
+        text = read_tokenizer(args.tokenizer) if args.tokenizer else None
+        write_random_checkpoint(source, "0.5B", tokenizer=text)
+    manifest = (
+        read_manifest(bundle)
+        if (bundle / MANIFEST).exists()
+        else converted(source, bundle, variants, args.threads)
+    )
+    heads = " | ".join(f"ms per chunk of {chunk}" for chunk in CHUNKS)
+    print(f"| variant | MB | mean KL | load s | resident MB (anonymous) | {heads} |")
+    print("|---" * (5 + len(CHUNKS)) + "|")
+    for name in variants:
+        variant = manifest.variants[name]
+        size = sum(record.size for record in variant.files.values()) / 1e6
+        cost = in_own_process(str(args.folder), "--measure", name, "--threads", str(args.threads))
+        chunks = " | ".join(f"{cost[f'ms{chunk}']:.1f}" for chunk in CHUNKS)
+        print(
+            f"| {name} | {size:.1f} | {variant.verification['mean_kl']:.1e} | {cost['load']:.1f} "
+            f"| {cost['resident']:.0f} ({cost['anonymous']:.0f}) | {chunks} |",
+            flush=True,
+        )
+    threads = ["--threads", str(args.threads)]
+    if "int4" in variants:
+        graph = ["--measure-genai", "--measure", "int4/genai.onnx"]
+        ours = in_own_process(str(bundle), *graph, *threads)
+        print(f"\nint4 in onnxruntime-genai's loop: {ours['ms1']:.1f} ms per token")
+    if args.genai:
+        theirs = in_own_process(str(args.genai), "--measure-genai", *threads)
+        print(f"onnxruntime-genai's own builder and loop: {theirs['ms1']:.1f} ms per token")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

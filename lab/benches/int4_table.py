@@ -1,0 +1,338 @@
+"""python -m lab.benches.int4_table MODEL FOLDER: four-bit formats of one model, by quality and by speed.
+
+Writes the model's graph with several ways to store weights in 4 bits, quantised by ONNX Runtime's quantiser
+where that has the method (needs onnx-ir), and the same weights as llama.cpp's quantiser stores them (needs
+llama-cpp-python). Prints of each its bytes, its perplexity on a text that no calibration has seen, KL
+divergence and top-1 agreement with float32 there, and the share of a greedy answer before it differs. With
+--speed it prints milliseconds a token instead: all in one process, one repetition of each in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import numpy.typing as npt
+
+from common.cli import run_command
+from common.progress import Bars
+from convert.check.prompts import DEFAULT_PROMPTS
+from convert.check.verify import agree, divergence
+from convert.conversion import bundle_shape
+from convert.errors import OptionError
+from convert.graph.calibrated import by_gptq, hqq, k_quant
+from convert.graph.calibration_texts import conversation_ids, text_pieces
+from convert.graph.decoder import DATA_SUFFIX, write_graph
+from convert.graph.moments import InputMoments
+from convert.graph.quantisation import Blocks
+from convert.graph.weights import Blockwise, Floating, WeightFormat
+from convert.source.checkpoint import Checkpoint, FloatArray
+from convert.source.gguf import SUFFIX, GgufFile, unpack_gguf
+from convert.source.tokenizer import Identity, read_identity
+from edge_runtime.bundle.bundle import ModelShape
+from edge_runtime.engine.base import Engine
+from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.engine.ort_session import session_options
+from edge_runtime.tools.baselines import LlamaEngine, library
+from edge_runtime.tools.measure import DECODED, Bench, repetitions
+from lab.benches.write_gguf import write_gguf
+
+CONTEXT = 512
+ROWS = 64
+ANSWER = 24
+REFERENCE = "fp32"
+EIGHT = Blockwise(8)
+
+
+def formats(moments: Callable[[], InputMoments]) -> dict[str, Callable[[], WeightFormat]]:
+    """The table's rows of ONNX Runtime; `moments` is called for each of GPTQ."""
+
+    def plain(block: int, table: Blockwise | None = None) -> WeightFormat:
+        return Blockwise(4, block, table=table)
+
+    def by(method: Callable[[FloatArray, int], Blocks], block: int) -> WeightFormat:
+        return Blockwise(4, block, layers=lambda name, weight, size: method(weight, size))
+
+    def calibrated(block: int, table: Blockwise | None = None) -> WeightFormat:
+        return Blockwise(4, block, table=table, layers=by_gptq(moments()))
+
+    return {
+        REFERENCE: Floating,
+        "int8 32": lambda: EIGHT,
+        **{f"symmetric {block}": partial(plain, block) for block in (32, 64, 128)},
+        **{f"k-quant {block}": partial(by, k_quant, block) for block in (32, 64, 128)},
+        **{f"hqq {block}": partial(by, hqq, block) for block in (32, 64, 128)},
+        **{f"gptq {block}": partial(calibrated, block) for block in (32, 64, 128)},
+        "symmetric 32, table 64": partial(plain, 32, Blockwise(4, 64)),
+        "symmetric 64, table 32": partial(plain, 64, Blockwise(4, 32)),
+        "symmetric 32, table int8": partial(plain, 32, EIGHT),
+        "symmetric 64, table int8": partial(plain, 64, EIGHT),
+        "gptq 64, table 32": partial(calibrated, 64, Blockwise(4, 32)),
+        "gptq 64, table int8": partial(calibrated, 64, EIGHT),
+        "gptq 128, table int8": partial(calibrated, 128, EIGHT),
+    }
+
+
+LLAMA = ("llama.cpp Q4_0, table Q4_0", "llama.cpp Q4_0", "llama.cpp Q4_K_M")
+"""llama.cpp's own choice for embedding and head is 8 bits where a row does not divide into blocks of 256."""
+
+
+@dataclass
+class FormatQuality:
+    """Quality of one row on the text, and of its answers."""
+
+    nats: float = 0.0
+    kl: float = 0.0
+    same: float = 0.0
+    answers: float = 0.0
+
+
+class FormatTable:
+    """The files of one model's table in a folder; what is there is not made again."""
+
+    def __init__(self, model: Path, folder: Path, calibration: Path | None, threads: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if model.suffix.lower() == SUFFIX:
+            source = folder / "checkpoint"
+            if not (source / "config.json").is_file():
+                unpack_gguf(GgufFile(model), source, None, lambda parameters: None)
+        else:
+            source = model
+        self.checkpoint, self.folder, self.threads = Checkpoint(source), folder, threads
+        self.shape: ModelShape = bundle_shape(self.checkpoint.shape, source.name, "")
+        self.calibration = calibration
+        self.formats = formats(self.moments)
+
+    @cached_property
+    def identity(self) -> Identity:
+        return read_identity(self.checkpoint, DEFAULT_PROMPTS)
+
+    def moments(self) -> InputMoments:
+        """The moments on the calibration: the file's text, or what a conversion has for one."""
+        if self.calibration is None:
+            return InputMoments(self.checkpoint, conversation_ids(self.identity))
+        return InputMoments(self.checkpoint, self.pieces(self.calibration, 2048))
+
+    def pieces(self, text: Path, most: int) -> list[list[int]]:
+        """The first `most` ids of a text, in pieces."""
+        return text_pieces(self.identity, text.read_text(encoding="utf-8"), most)
+
+    def path(self, name: str) -> Path:
+        return self.folder / name.replace(", ", "-").replace(" ", "-").replace("/", "-")
+
+    def engine(self, name: str) -> Engine:
+        """A row's engine; its files are made where they are missing."""
+        if name in LLAMA:
+            path = self._gguf(name)
+            return LlamaEngine(path, self.shape.vocab_size, context=CONTEXT, threads=self.threads)
+        return OrtEngine([self.graph(name)], self.shape, context=CONTEXT, threads=self.threads)
+
+    def graph(self, name: str) -> Path:
+        """The graph of a row of ONNX Runtime; it is made where it is missing."""
+        path = self.path(name) / "model.onnx"
+        if not path.is_file():
+            path.parent.mkdir(exist_ok=True)
+            part = path.with_name("part.onnx")
+            write_graph(self.checkpoint, part, self.formats[name](), "fused", CONTEXT)
+            part.with_name(part.name + DATA_SUFFIX).replace(path.with_name(part.name + DATA_SUFFIX))
+            part.replace(path)
+        return path
+
+    def _gguf(self, name: str) -> Path:
+        path = self.path(name + SUFFIX)
+        if path.is_file():
+            return path
+        llama_cpp = library("llama_cpp", "llama-cpp-python")
+
+        plain = self.folder / f"f32{SUFFIX}"
+        if not plain.is_file():
+            write_gguf(self.checkpoint.folder, plain, "f32", "f32")
+        options = llama_cpp.llama_model_quantize_default_params()
+        kind = "Q4_K_M" if "Q4_K_M" in name else "Q4_0"
+        options.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
+        options.nthread = self.threads
+        options.pure = name.endswith("table Q4_0")
+        if llama_cpp.llama_model_quantize(str(plain).encode(), str(path).encode(), ctypes.byref(options)):
+            raise OptionError(f"{path}: llama.cpp cannot write it.")
+        return path
+
+    def bytes(self, name: str) -> int:
+        """Bytes of a row's weights on disk."""
+        if name in LLAMA:
+            return self._gguf(name).stat().st_size
+        return sum(path.stat().st_size for path in self.path(name).iterdir())
+
+
+def judge(
+    table: FormatTable, names: Sequence[str], text: Path, positions: int
+) -> Iterator[tuple[str, FormatQuality]]:
+    """The quality of each row; the first is float32's own."""
+    pieces = table.pieces(text, positions)
+    count = sum(len(piece) - 1 for piece in pieces)
+    expected: list[npt.NDArray[np.float32]] = []
+    answers: list[list[int]] = []
+    prompts = [table.identity.prompt_ids(prompt) for prompt in DEFAULT_PROMPTS]
+    for name in (REFERENCE, *names):
+        engine, found = table.engine(name), FormatQuality()
+        chunks = (logits for piece in pieces for logits in teacher_forced(engine, piece))
+        for index, (rows, after) in enumerate(chunks):
+            if name == REFERENCE:
+                expected.append(rows)
+            top = rows.max(-1, keepdims=True)
+            norm = top[:, 0] + np.log(np.exp(rows - top).sum(-1))
+            found.nats += float((norm - rows[np.arange(len(after)), after]).sum())
+            found.kl += float(divergence(expected[index], rows).sum())
+            found.same += float(agree(expected[index], rows).sum())
+        for number, prompt in enumerate(prompts):
+            said = greedy(engine, prompt)
+            if name == REFERENCE:
+                answers.append(said)
+            parts = (a != b for a, b in zip(said, answers[number], strict=True))
+            found.answers += list(accumulate(parts, max)).count(False) / ANSWER / len(prompts)
+        found.nats, found.kl, found.same = found.nats / count, found.kl / count, found.same / count
+        yield name, found
+
+
+def teacher_forced(
+    engine: Engine, ids: Sequence[int]
+) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+    """Logits [N, V] and the ids [N] that they predict, chunk by chunk; the last id predicts none."""
+    engine.rewind(0)
+    for start in range(0, len(ids) - 1, ROWS):
+        chunk = ids[start : min(start + ROWS, len(ids) - 1)]
+        logits = np.array(engine.append(chunk, range(len(chunk))))
+        yield logits, np.array(ids[start + 1 : start + 1 + len(chunk)])
+
+
+def greedy(engine: Engine, prompt: Sequence[int]) -> list[int]:
+    """The first ids of an engine's greedy answer, end markers or not."""
+    engine.rewind(0)
+    logits = engine.append(prompt, [len(prompt) - 1])
+    said: list[int] = []
+    while len(said) < ANSWER:
+        said.append(int(np.asarray(logits)[0].argmax()))
+        logits = engine.append(said[-1:], [0])
+    return said
+
+
+def speed(
+    table: FormatTable, names: Sequence[str], repeat: int, clock: Callable[[], float]
+) -> Mapping[str, list[str]]:
+    """Milliseconds of a token by row, at depths 0 and 128: the median of the repetitions, the least, and the
+    ratio of the median to the last row's. One repetition of each engine in turn.
+    """
+    contract = table.identity.contract
+    benches = [Bench(name, table.engine(name), contract) for name in names]
+    result: dict[str, list[str]] = {name: [] for name in names}
+    for depth in (0, 128):
+        tests = [bench.decode(depth) for bench in benches]
+        found = [[1e3 * each / DECODED for each in kept] for kept in repetitions(tests, repeat, clock)]
+        base = statistics.median(found[-1])
+        for name, kept in zip(names, found, strict=True):
+            median = statistics.median(kept)
+            result[name].append(f"{median:.1f} ({min(kept):.1f}), {median / base:.2f}")
+    return result
+
+
+def profile(table: FormatTable, name: str, tokens: int = 64) -> dict[str, float]:
+    """Milliseconds a token by operator, as ONNX Runtime's profiler counts them; the head by itself."""
+    with TemporaryDirectory() as folder:
+        options = session_options(table.threads)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        engine = OrtEngine([table.graph(name)], table.shape, context=CONTEXT, options=options)
+        for _ in range(tokens):
+            engine.append([0], [0])
+        del engine  # the profile is written when the session goes
+        (path,) = Path(folder).glob("profile*.json")
+        events = json.loads(path.read_text(encoding="utf-8"))
+    result: dict[str, float] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            args = event["args"]
+            head = args["op_name"].startswith("MatMul") and f"{table.shape.vocab_size}]" in str(
+                args.get("output_type_shape")
+            )
+            kind = "head" if head else args["op_name"]
+            result[kind] = result.get(kind, 0) + event["dur"] / 1e3 / tokens
+    return dict(sorted(result.items(), key=lambda item: -item[1]))
+
+
+def run(args: argparse.Namespace) -> int:
+    table = FormatTable(args.model, args.folder, args.calibration, args.threads)
+    known = [*table.formats, *LLAMA]
+    names = [name for name in known if name != REFERENCE]
+    if args.rows:
+        names = [name.strip() for name in args.rows.split(";")]
+    if unknown := [name for name in names if name not in known]:
+        raise OptionError(f"--rows: expected some of {'; '.join(known)}, found {unknown[0]!r}.")
+    if args.profile:
+        print("| format | operator | ms a token |\n|---|---|---|")
+        for name in names:
+            for kind, milliseconds in profile(table, name).items():
+                print(f"| {name} | {kind} | {milliseconds:.2f} |", flush=True)
+        return 0
+    if args.speed:
+        clock = time.process_time if args.threads == 1 else time.perf_counter
+        print("| format | MB | ms at 0: median (least), ratio to the last row | at 128 |\n|---|---|---|---|")
+        for name, cells in speed(table, names, args.repeat, clock).items():
+            print(f"| {name} | {table.bytes(name) / 1e6:.1f} | {' | '.join(cells)} |", flush=True)
+        return 0
+    if args.text is None:
+        raise OptionError("--text: expected a file whose perplexity is measured, found none.")
+    print("| format | MB | perplexity | mean KL | top-1 | answers |\n|---|---|---|---|---|---|", flush=True)
+    with Bars(passing=True).stage("formats", len(names) + 1) as step:
+        for name, found in judge(table, names, args.text, args.positions):
+            size = f"{table.bytes(name) / 1e6:.1f}"
+            print(
+                f"| {name} | {size} | {np.exp(found.nats):.2f} | {found.kl:.4f} | {found.same:.3f} "
+                f"| {found.answers:.2f} |",
+                flush=True,
+            )
+            step(1)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.benches.int4_table",
+        description=__doc__,
+        epilog="examples:\n"
+        "  python -m lab.benches.int4_table smollm2.gguf runs/int4 --text unseen.txt --calibration seen.txt\n"
+        "  python -m lab.benches.int4_table smollm2.gguf runs/int4 --speed \\\n"
+        "      --rows 'symmetric 32; llama.cpp Q4_0'",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", type=Path, help="checkpoint folder or .gguf file")
+    parser.add_argument("folder", type=Path, help="where the files of the rows go; they are kept")
+    parser.add_argument("--text", type=Path, metavar="FILE", help="UTF-8 text, not that of the calibration")
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="text for GPTQ (default: convert's own)"
+    )
+    parser.add_argument("--positions", type=int, default=1024, help="ids of the text (default: 1024)")
+    parser.add_argument("--rows", help="some of the table, separated by semicolons (default: all)")
+    parser.add_argument(
+        "--speed",
+        action="store_true",
+        help="time the rows instead: elapsed time, or with --threads 1 the processor's",
+    )
+    parser.add_argument("--profile", action="store_true", help="time by operator instead (not llama.cpp's)")
+    parser.add_argument("--repeat", type=int, default=7, help="repetitions of the timing (default: 7)")
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args(argv)
+    return run_command("int4_table", lambda: run(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

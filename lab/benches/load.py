@@ -1,0 +1,367 @@
+"""`python -m lab.benches.load`: load test of a service, at and above its capacity.
+
+Responsible for sending requests, in a closed and in an open loop, and for their latencies and status codes.
+Not responsible for models. The client is asyncio alone, so that it takes little of a machine that also
+serves.
+
+First a closed loop measures the capacity: a number of clients, each of which sends its next request as soon
+as the last one is answered. Then come open loops at multiples of that rate, whatever the responses are. A
+request is lost if it gets no response; 503 is a response.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cloud_anchor.errors import CloudError, RequestError
+from common.cli import run_command
+from edge_runtime.system import Processor
+
+EPILOG = """examples:
+  # starts a service with the shipped model, measures its capacity, then 60 s at 1 and 3 times that
+  python -m lab.benches.load --seconds 60 --at 1 --at 3
+  # a service that runs already; --pid for its memory
+  python -m lab.benches.load --url http://localhost:8080 --pid 4711 --json
+
+exit codes: 0 every request was answered with 200 or 503, 1 some were not, 2 usage, 130 interrupted
+"""
+
+LOST = "lost"
+"""Status of a request without a response."""
+
+RESPONSE_SECONDS = 60.0
+"""Time after which a request without a response counts as lost."""
+
+QUESTIONS = (
+    "Name the river of {}.",
+    "Describe the town of {}. Mention its river, mayor, dish, bird and craft.",
+    "Who is the mayor of {}?",
+)
+NAMES = ("Torden", "Branstead", "Vell", "Ulmar", "Kesting", "Norwick", "Harrow", "Selby")
+
+
+class LoadTestError(CloudError):
+    """The service does not start or does not respond."""
+
+
+@dataclass
+class LoadPhase:
+    """Results of the requests of one phase.
+
+    wanted:  requests per second, 0 for a closed loop. asked: requests sent.
+    seconds: latencies by status. memory: resident bytes of the service, sampled.
+    """
+
+    name: str
+    wanted: float
+    began: float = field(default_factory=time.perf_counter)
+    ended: float = 0.0
+    asked: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    memory: list[int] = field(default_factory=list)
+
+    def record(self, status: str, seconds: float) -> None:
+        self.statuses[status] += 1
+        self.seconds.setdefault(status, []).append(seconds)
+
+    def report(self) -> dict[str, Any]:
+        """The phase's entry in the JSON output."""
+        lasted = max(self.ended - self.began, 1e-9)
+        good = self.seconds.get("200", [])
+        quarter = max(1, len(self.memory) // 4)
+        return {
+            "phase": self.name,
+            "wanted_per_second": round(self.wanted, 2),
+            "seconds": round(lasted, 1),
+            "asked": self.asked,
+            "asked_per_second": round(self.asked / lasted, 2),
+            "answers_per_second": round(len(good) / lasted, 2),
+            "statuses": dict(sorted(self.statuses.items())),
+            "p50_seconds": quantile(good, 0.5),
+            "p99_seconds": quantile(good, 0.99),
+            "p99_seconds_503": quantile(self.seconds.get("503", []), 0.99),
+            "memory_mb": {
+                "first_quarter": round(sum(self.memory[:quarter]) / quarter / 1e6, 1)
+                if self.memory
+                else None,
+                "last_quarter": round(sum(self.memory[-quarter:]) / quarter / 1e6, 1)
+                if self.memory
+                else None,
+                "most": round(max(self.memory) / 1e6, 1) if self.memory else None,
+            },
+        }
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that is at least as large as this share of the values; None for no values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return round(ordered[max(0, -int(-share * len(ordered) // 1) - 1)], 4)
+
+
+class LoadClient:
+    """Sends requests to one service, over a connection each, and reads the responses."""
+
+    def __init__(self, url: str, key: str | None, fraction: float | None, seed: int = 0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise RequestError(f"url: expected http://host:port, found {url!r}")
+        self._host, self._port = parts.hostname, parts.port or 80
+        self._path = parts.path.rstrip("/") + "/v1/anchors"
+        self._key = key
+        self._fraction = fraction
+        self._random = random.Random(seed)
+
+    def _request(self) -> bytes:
+        prompt = self._random.choice(QUESTIONS).format(self._random.choice(NAMES))
+        fields: dict[str, Any] = {"prompt": prompt}
+        if self._fraction is not None:
+            fields["fraction"] = self._fraction
+        body = json.dumps(fields).encode("ascii")
+        head = [f"POST {self._path} HTTP/1.1", f"Host: {self._host}:{self._port}", "Connection: close"]
+        head += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        head += [f"Authorization: Bearer {self._key}"] if self._key else []
+        return "\r\n".join([*head, "", ""]).encode("ascii") + body
+
+    async def send(self, phase: LoadPhase) -> str:
+        """Send one request and record it in the phase; returns the status, or `lost`."""
+        phase.asked += 1
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(RESPONSE_SECONDS):
+                status = await self._status()
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+            status = LOST
+        phase.record(status, time.perf_counter() - began)
+        return status
+
+    async def _status(self) -> str:
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            writer.write(self._request())
+            head = await reader.readuntil(b"\r\n\r\n")
+            lines = head.decode("latin-1").split("\r\n")
+            length = next(
+                int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:")
+            )
+            await reader.readexactly(length)
+            return lines[0].split(" ")[1]
+        except (IndexError, StopIteration, asyncio.LimitOverrunError) as error:
+            raise ValueError("expected a response over HTTP") from error
+        finally:
+            writer.close()
+
+
+async def closed_loop(client: LoadClient, clients: int, seconds: float, memory: MemoryMonitor) -> LoadPhase:
+    """The capacity: every client sends its next request as soon as the last one is answered."""
+    phase = LoadPhase("capacity", 0.0)
+    end = phase.began + seconds
+
+    async def repeat() -> None:
+        while time.perf_counter() < end:
+            if await client.send(phase) != "200":
+                await asyncio.sleep(0.1)
+
+    async with memory.watched(phase):
+        await asyncio.gather(*(repeat() for _ in range(clients)))
+    phase.ended = time.perf_counter()
+    return phase
+
+
+async def open_loop(
+    client: LoadClient, name: str, rate: float, seconds: float, memory: MemoryMonitor
+) -> LoadPhase:
+    """Poisson arrivals at `rate` requests per second, whatever the responses are."""
+    phase = LoadPhase(name, rate)
+    chance = random.Random(1)
+    due, end = phase.began, phase.began + seconds
+    asked: set[asyncio.Task[str]] = set()
+    async with memory.watched(phase):
+        while (due := due + chance.expovariate(rate)) < end:
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            task = asyncio.create_task(client.send(phase))
+            asked.add(task)
+            task.add_done_callback(asked.discard)
+        await asyncio.sleep(max(0.0, end - time.perf_counter()))
+        phase.ended = time.perf_counter()
+        await asyncio.gather(*asked)
+    return phase
+
+
+class MemoryMonitor:
+    """Samples the resident memory of a process once per second, into the phase that is running."""
+
+    def __init__(self, pid: int | None) -> None:
+        self.pid = pid
+        self._task: asyncio.Task[None] | None = None
+
+    def watched(self, phase: LoadPhase) -> MemoryMonitor:
+        self._phase = phase
+        return self
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._watch())
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task:
+            self._task.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            if (size := resident(self.pid)) is not None:
+                self._phase.memory.append(size)
+            await asyncio.sleep(1.0)
+
+
+def resident(pid: int | None) -> int | None:
+    """Resident bytes of a process; None where the system does not report them."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+        return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmRSS:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+def start_service(options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
+    """Start a service on a free port; raises LoadTestError where it does not start."""
+    command = [sys.executable, "-m", "cloud_anchor.serve", "--port", "0", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    for line in process.stderr:
+        print(line, end="", file=sys.stderr)
+        if " at http://" in line:
+            # Its further output has to be read, or it would block once the pipe is full.
+            threading.Thread(target=sys.stderr.writelines, args=(process.stderr,), daemon=True).start()
+            return process, line.rsplit(" ", 1)[1].strip()
+    raise LoadTestError(f"the service ended with code {process.wait()}")
+
+
+async def wait_until_ready(client: LoadClient) -> None:
+    """Wait until a request gets a response; raises LoadTestError after 300 s."""
+    for _ in range(600):
+        if await client.send(LoadPhase("ready", 0.0)) in ("200", "503"):
+            return
+        await asyncio.sleep(0.5)
+    raise LoadTestError("the service does not respond")
+
+
+async def measure(args: argparse.Namespace, client: LoadClient, pid: int | None) -> dict[str, Any]:
+    """Every phase, as the JSON output; pid: the service's process, to sample its memory."""
+    memory = MemoryMonitor(pid)
+    await wait_until_ready(client)
+    phases = [await closed_loop(client, args.clients, args.capacity_seconds, memory)]
+    most = phases[0].report()["answers_per_second"]
+    if not most:
+        raise LoadTestError(f"no request was answered: {dict(phases[0].statuses)}")
+    for factor in args.at or (1.0, 3.0):
+        print(f"load: {factor:g} x {most:g} requests per second for {args.seconds:g} s", file=sys.stderr)
+        phases.append(await open_loop(client, f"{factor:g}x", factor * most, args.seconds, memory))
+    return {
+        "machine": f"{os.cpu_count()} x {Processor.detect().name}",
+        "phases": [phase.report() for phase in phases],
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return run_command("load", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    if min(args.clients, args.seconds, args.capacity_seconds, *(args.at or [1.0])) <= 0:
+        raise RequestError("expected numbers above 0")
+    process: subprocess.Popen[str] | None = None
+    url, pid = args.url, args.pid
+    try:
+        if url is None:
+            process, url = start_service(args.options)
+            pid = process.pid
+        client = LoadClient(url, os.environ.get("CLOUD_ANCHOR_KEY") or None, args.fraction)
+        found = asyncio.run(measure(args, client, pid))
+    finally:
+        if process is not None:
+            process.terminate()
+            process.wait()
+    if process is not None:
+        found["service_exit_code"] = process.returncode
+    print(json.dumps(found) if args.json else table(found))
+    answered = all(set(phase["statuses"]) <= {"200", "503"} for phase in found["phases"])
+    return 0 if answered else 1
+
+
+def table(found: dict[str, Any]) -> str:
+    """The JSON output as a Markdown table."""
+    lines = [found["machine"], ""]
+    names = (
+        "phase",
+        "asked/s",
+        "200/s",
+        "p50 s",
+        "p99 s",
+        "503 p99 s",
+        "statuses",
+        "memory MB, first - last",
+    )
+    rows = [names]
+    for phase in found["phases"]:
+        memory = phase["memory_mb"]
+        statuses = ", ".join(f"{count} x {status}" for status, count in phase["statuses"].items())
+        rows.append(
+            (
+                phase["phase"],
+                f"{phase['asked_per_second']:.1f}",
+                f"{phase['answers_per_second']:.1f}",
+                *(
+                    "-" if phase[name] is None else f"{phase[name]:.3f}"
+                    for name in ("p50_seconds", "p99_seconds", "p99_seconds_503")
+                ),
+                statuses,
+                f"{memory['first_quarter']} - {memory['last_quarter']} (most {memory['most']})",
+            )
+        )
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.benches.load",
+        description="Measure a service's capacity, then send requests at multiples of that rate.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--url", help="of a running service (default: starts one)")
+    parser.add_argument("--pid", type=int, help="of the service, to sample its memory")
+    parser.add_argument("--clients", type=int, default=16, help="concurrent, for the capacity (default 16)")
+    parser.add_argument("--capacity-seconds", type=float, default=10.0, metavar="S", help="default 10")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of a phase (default 60)")
+    parser.add_argument(
+        "--at",
+        type=float,
+        action="append",
+        metavar="X",
+        help="multiple of the capacity; several (default 1, 3)",
+    )
+    parser.add_argument("--fraction", type=float, help="share of the steps (default: the service's)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("options", nargs="*", help="for the service it starts, after --")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,490 @@
+"""Sampler benchmark: `python -m lab.benches.sampler_bench`, with the plain sampler in the same run.
+
+The plain sampler runs one prompt at a time, computes all positions' logits and sorts the whole vocabulary.
+With an edge model the steps of a guided commit rule are timed beside those of a confidence threshold.
+Responsible for timing steps and counting their arithmetic. Not responsible for the quality of answers (see
+`runner`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.model.checkpoint import find_checkpoint, load_model, random_model
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.model.families import QWEN_HALF_B
+from cloud_anchor.model.prompt_form import prompt_form
+from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
+from cloud_anchor.sampling.guide import Guide, Span, SpanScores
+from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.sampling.schedules import dream
+from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
+from common.cli import run_command
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.bundle.lookup import find_bundles
+from edge_runtime.engine.ort_engine import OrtEngine
+from lab.options import add_data, sources
+from lab.questions.items import load_items
+
+EPILOG = """examples:
+  # the shipped model, on a CPU
+  python -m lab.benches.sampler_bench --model tiny --batch 1 8 32
+
+  # whole answers to held-out questions: no step is spent behind an answer's end
+  python -m lab.benches.sampler_bench --model tiny --held-out --steps 128 \\
+      --stop complete --batch 8 --prompts 32
+
+  # what a guided step costs beside a plain one
+  python -m lab.benches.sampler_bench --model tiny --edge tiny-qwen --no-plain --batch 1 8
+
+  # Dream-7B's shape with random weights, on a GPU; guided by Qwen2.5-0.5B's shape
+  python -m lab.benches.sampler_bench --random-7b --canvas 256 --batch 1 8 32 128
+  python -m lab.benches.sampler_bench --random-7b --edge random-0.5b --no-plain --batch 1 8
+"""
+
+T = TypeVar("T")
+
+RANDOM_EDGE = "random-0.5b"
+SURE = 1.0
+"""Commit probability of the steps that are timed with and without a guide. Only tokens of this probability
+commit, or the likeliest one where there is none, so that most of the draft is still open in every step."""
+
+PROMPT_LENGTHS = (24, 31, 38, 45)
+"""Tokens of the prompts, in turn, where a canvas leaves room: a batch is of different lengths."""
+
+
+def plain(model: DreamModel, prompt: Sequence[int], config: DenoiseConfig) -> list[list[int]]:
+    """The published procedure for one prompt; the canvas after each step. Ties go to the lower position."""
+    generator_state = torch.get_rng_state()
+    torch.manual_seed(config.seed)
+    ids = torch.tensor([list(prompt) + [model.mask_id] * config.canvas], device=model.device)
+    shares = dream(config.total_steps)
+    history = []
+    for step in range(config.run_steps):
+        masked = ids == model.mask_id
+        probabilities, tokens = _plain_draw(model.forward(ids)[masked], config)
+        score = (probabilities * torch.log(probabilities + 1e-10)).sum(-1)
+        count = int(masked.sum() * shares[step])
+        full = torch.full(ids.shape, -torch.inf, dtype=score.dtype, device=ids.device)
+        full[masked] = score
+        best = full[0].sort(descending=True, stable=True).indices[:count]
+        proposed = ids.masked_scatter(masked, tokens)
+        ids[0, best] = proposed[0, best]
+        history.append(ids[0, len(prompt) :].tolist())
+    torch.set_rng_state(generator_state)
+    return history
+
+
+def _plain_draw(logits: Tensor, config: DenoiseConfig) -> tuple[Tensor, Tensor]:
+    """Filtered probabilities [N, V] and tokens [N], by sorting every row."""
+    if config.temperature > 0:
+        logits = logits / config.temperature
+    if config.top_p is not None and config.top_p < 1:
+        values, index = logits.sort(descending=True)
+        mass = values.softmax(-1).cumsum(-1)
+        drop = mass > config.top_p
+        drop[:, 1:] = drop[:, :-1].clone()
+        drop[:, 0] = False
+        drop = torch.zeros_like(drop).scatter(-1, index, drop)
+        logits = logits.masked_fill(drop, torch.finfo(logits.dtype).min)
+    probabilities = logits.softmax(-1)
+    if config.temperature > 0:
+        try:
+            tokens: Tensor = Categorical(probs=probabilities).sample()  # type: ignore[no-untyped-call]
+            return probabilities, tokens
+        except ValueError:
+            pass
+    return probabilities, probabilities.max(-1).indices
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One row of the table.
+
+    step_ms:  milliseconds per step of the whole batch.
+    prompts, anchors: per second, at the given steps; anchors are committed tokens before an answer's end.
+    steps:    mean number run per prompt.
+    peak:     share of the device's throughput at one large matrix product.
+    same:     share of the commits that equal the plain sampler's in token and step; with a stop rule, of
+              those inside answers. None where the plain sampler was not run.
+    guide_ms: milliseconds of step_ms in the edge model.
+    """
+
+    sampler: str
+    batch: int
+    step_ms: float
+    prompts: float
+    anchors: float
+    steps: float
+    peak: float
+    same: float | None
+    guide_ms: float = 0.0
+
+
+class TimedGuide:
+    """A guide that counts the seconds spent in it."""
+
+    def __init__(self, guide: Guide, device: torch.device) -> None:
+        self._guide, self._device = guide, device
+        self.together = guide.together
+        self.seconds = 0.0
+
+    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
+        _wait(self._device)
+        start = _now()
+        scores = self._guide.score(spans)
+        _wait(self._device)
+        self.seconds += _now() - start
+        return scores
+
+
+def guided_steps(
+    model: DreamModel,
+    guide: Guide,
+    prompts: Sequence[Sequence[int]],
+    config: DenoiseConfig,
+    batches: Sequence[int],
+    repeats: int,
+) -> list[BenchRow]:
+    """Rows of a confidence threshold and of the product of both models, in turn for each batch; `config`'s
+    order, filters and commit rule do not matter. `same` is not measured: the rules are different ones.
+    """
+    common = replace(config, order=CONFIDENCE, temperature=0.0, top_p=None, stop=None)
+    timed = TimedGuide(guide, model.device)
+    peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
+    work = sum(arithmetic(model, len(prompt), config.canvas) for prompt in prompts) * config.run_steps
+    rules = {
+        "threshold": replace(common, commit=SURE),
+        "product": replace(common, commit="product", commit_probability=SURE),
+    }
+    rows = []
+    for batch in batches:
+        for name, how in rules.items():
+            best, inside = float("inf"), 0.0
+            for _ in range(repeats):
+                timed.seconds = 0.0
+                runs, seconds = _best_of(
+                    1, model, partial(denoise, model, prompts, how, batch, timed if how.guided else None)
+                )
+                if seconds < best:
+                    best, inside = seconds, timed.seconds
+            steps = [run.steps for run in runs]
+            each = 1000 / sum(steps) * batch
+            committed = sum(token != model.mask_id for run in runs for token in run.answer)
+            rows.append(
+                BenchRow(
+                    name,
+                    batch,
+                    best * each,
+                    len(prompts) / best,
+                    committed / best,
+                    sum(steps) / len(prompts),
+                    work / best / peak,
+                    None,
+                    inside * each,
+                )
+            )
+    return rows
+
+
+def break_even(rows: Sequence[BenchRow]) -> list[str]:
+    """A line for each batch of `guided_steps`: what a guided step costs, and when that is worth it."""
+    lines = []
+    for plain_row in (row for row in rows if row.sampler == "threshold"):
+        (guided,) = (row for row in rows if row.sampler == "product" and row.batch == plain_row.batch)
+        ratio = guided.step_ms / plain_row.step_ms
+        lines.append(
+            f"batch {guided.batch}: a guided step costs {ratio:.2f} of a plain one ({guided.guide_ms:.1f} ms "
+            f"of {guided.step_ms:.1f} in the edge model); it pays where at least "
+            f"{max(0.0, 1 - 1 / ratio):.0%} of the steps are saved"
+        )
+    return lines
+
+
+def compare(
+    model: DreamModel,
+    prompts: Sequence[Sequence[int]],
+    config: DenoiseConfig,
+    batches: Sequence[int],
+    repeats: int,
+    *,
+    with_plain: bool = True,
+    compiled: bool = False,
+    prefix_every: int = 0,
+    stop: str | None = None,
+) -> list[BenchRow]:
+    """The plain sampler on every prompt, then this one in batches; the best time of `repeats`.
+
+    prefix_every: also with the prompt kept (see `dream.Prefix`). stop: also with this stop rule. compiled: at
+    last also with the model compiled, which it then stays.
+    """
+    peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
+    work = [arithmetic(model, len(prompt), config.canvas) for prompt in prompts]
+    full = [config.run_steps] * len(prompts)
+    expected: list[list[list[int]]] | None = None
+    rows = []
+
+    def row(name: str, batch: int, seconds: float, steps: Sequence[int], same: float | None) -> BenchRow:
+        return BenchRow(
+            name,
+            batch,
+            1000 * seconds / sum(steps) * batch,
+            len(prompts) / seconds,
+            anchors / seconds,
+            sum(steps) / len(prompts),
+            sum(once * count for once, count in zip(work, steps, strict=True)) / seconds / peak,
+            same,
+        )
+
+    answers = [run.answer for run in denoise(model, prompts, config)]
+    anchors = sum(token != model.mask_id for answer in answers for token in answer)
+    if with_plain:
+        expected, seconds = _best_of(repeats, model, lambda: [plain(model, p, config) for p in prompts])
+        rows.append(row("plain", 1, seconds, full, None))
+
+    def timed(name: str, how: DenoiseConfig) -> None:
+        for batch in batches:
+            runs, seconds = _best_of(repeats, model, partial(denoise, model, prompts, how, batch))
+            found = [[run.canvas_at(step) for step in range(1, config.run_steps + 1)] for run in runs]
+            same = None
+            if expected is not None:
+                ends = [len(answer) for answer in answers] if how.stop else None
+                same = _shared(found, expected, model.mask_id, ends)
+            rows.append(row(name, batch, seconds, [run.steps for run in runs], same))
+
+    timed("batched", config)
+    if stop:
+        timed(f"stop {stop}", replace(config, stop=stop))
+    if prefix_every:
+        timed("prefix kept", replace(config, prefix_every=prefix_every))
+    if compiled:
+        model.compile()
+        denoise(model, prompts, config, max(batches))
+        timed("compiled", config)
+        if stop:
+            timed("compiled, stop", replace(config, stop=stop))
+    return rows
+
+
+def _shared(
+    found: Sequence[list[list[int]]],
+    expected: Sequence[list[list[int]]],
+    mask_id: int,
+    ends: Sequence[int] | None,
+) -> float:
+    """Share of committed places, over all steps, that are the same; canvases by step, by prompt. ends: look
+    no further than these positions.
+    """
+    limits: Sequence[int | None] = ends or [None] * len(expected)
+    pairs = [
+        (token, other)
+        for run, other_run, end in zip(expected, found, limits, strict=True)
+        for canvas, other_canvas in zip(run, other_run, strict=True)
+        for token, other in zip(canvas[:end], other_canvas[:end], strict=True)
+        if token != mask_id or other != mask_id
+    ]
+    return sum(token == other for token, other in pairs) / max(1, len(pairs))
+
+
+def _best_of(repeats: int, model: DreamModel, work: Callable[[], T]) -> tuple[T, float]:
+    best = float("inf")
+    for _ in range(repeats):
+        _wait(model.device)
+        start = _now()
+        result = work()
+        _wait(model.device)
+        best = min(best, _now() - start)
+    return result, best
+
+
+def _now() -> float:
+    """Seconds: the processor's of this process where it computes in one thread, which other work on the
+    machine does not change; else the wall clock's.
+    """
+    alone = torch.get_num_threads() == 1 and not torch.cuda.is_available()
+    return time.process_time() if alone else time.perf_counter()
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def arithmetic(model: DreamModel, prompt: int, canvas: int) -> float:
+    """Floating-point operations of one step of one answer: matrix products, attention, and the whole head."""
+    config = model.net.config
+    length = prompt + canvas
+    layers = sum(p.numel() for p in model.net.model.layers.parameters() if p.dim() == 2)
+    attention = 2 * config.num_hidden_layers * length * config.hidden_size
+    head = canvas * config.hidden_size * config.vocab_size
+    return 2.0 * float(length * (layers + attention) + head)
+
+
+def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations a second of a product of two large square matrices on this device."""
+    size = 8192 if device.type == "cuda" else 1024
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(5):
+        _wait(device)
+        start = _now()
+        left @ right
+        _wait(device)
+        best = min(best, _now() - start)
+    operations: int = 2 * size**3
+    return operations / best
+
+
+def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> list[list[int]]:
+    """Prompts of ids below `highest`, of several lengths that fit beside the canvas."""
+    room = model.context - canvas
+    if room < 1:
+        raise RequestError(
+            f"canvas: expected less than the model's context of {model.context}, found {canvas}"
+        )
+    generator = torch.Generator().manual_seed(0)
+    lengths = [min(PROMPT_LENGTHS[i % len(PROMPT_LENGTHS)], room) for i in range(count)]
+    return [torch.randint(0, highest, (n,), generator=generator).tolist() for n in lengths]
+
+
+def random_guide(model: DreamModel) -> Guide:
+    """Qwen2.5-0.5B's shape with random weights, in the diffusion model's vocabulary, format and place."""
+    config = Qwen2Config(**asdict(replace(QWEN_HALF_B, vocab_size=model.net.config.vocab_size)))
+    with torch.device(model.device):
+        net = Qwen2ForCausalLM(config).to(model.net.dtype)
+    return TorchScorer(net.eval(), model.eos_ids)
+
+
+def open_guide(edge: str, checkpoint: str | None, model: DreamModel, threads: int | None) -> Guide:
+    """The edge model of a bundle, on ONNX Runtime or its checkpoint in PyTorch, or `RANDOM_EDGE`."""
+    if edge == RANDOM_EDGE:
+        return random_guide(model)
+    bundle = Bundle.open(find_bundles("", model=edge)[0])
+    if checkpoint:
+        return TorchScorer.of_bundle(bundle, checkpoint, model.device)
+    return EngineScorer(OrtEngine.open(bundle, threads=threads), bundle.contract.eos_ids)
+
+
+def held_out_prompts(source: str, model: DreamModel, data: list[str], count: int) -> list[list[int]]:
+    """Questions that the model of this name was not trained on, as it is asked them."""
+    form = prompt_form(model, find_checkpoint(source), None)
+    return [form.ids(item.prompt) for item in load_items(data, count, 0)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.benches.sampler_bench",
+        description="Time the sampler, with the plain one beside it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--model", default="tiny", help="tiny, a folder, or a hub name (default: tiny)")
+    source.add_argument("--random-7b", action="store_true", help="Dream-7B's shape with random weights")
+    parser.add_argument(
+        "--edge",
+        metavar="BUNDLE",
+        help=f"also steps guided by this edge model; {RANDOM_EDGE}: Qwen2.5-0.5B's shape, random weights",
+    )
+    parser.add_argument(
+        "--edge-checkpoint", help="run the bundle's checkpoint in PyTorch instead, in batches"
+    )
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--prompts", type=int, help="prompts timed (default: the largest batch)")
+    parser.add_argument("--canvas", type=int, default=128)
+    parser.add_argument("--total-steps", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=3, help="the best of this many is taken")
+    parser.add_argument("--no-plain", action="store_true", help="leave the plain sampler out")
+    parser.add_argument("--stop", choices=sorted(STOPS), help="also with this stop rule")
+    parser.add_argument(
+        "--held-out",
+        action="store_true",
+        help="held-out questions (--data) as prompts, instead of random ids: answers that end",
+    )
+    add_data(parser)
+    parser.add_argument("--compile", action="store_true", help="also with torch.compile")
+    parser.add_argument(
+        "--prefix-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also with the prompt run in every Nth step only",
+    )
+    parser.add_argument("--device")
+    parser.add_argument("--threads", type=int, help="CPU threads; with 1, processor time is measured")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    return run_command("bench", lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    if min(args.batch) < 1 or args.repeats < 1:
+        raise RequestError("batch and repeats: expected at least 1")
+    config = DenoiseConfig(
+        canvas=args.canvas,
+        total_steps=args.total_steps,
+        steps=args.steps,
+        order="entropy",
+        temperature=0.2,
+        top_p=0.95,
+    )
+    model = random_model(device=args.device) if args.random_7b else load_model(args.model, device=args.device)
+    count = args.prompts or max(args.batch)
+    if args.held_out:
+        prompts = held_out_prompts(args.model, model, sources(args), count)
+    else:
+        prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
+    rows = compare(
+        model,
+        prompts,
+        config,
+        args.batch,
+        args.repeats,
+        with_plain=not args.no_plain,
+        compiled=args.compile,
+        prefix_every=args.prefix_every,
+        stop=args.stop,
+    )
+    if args.edge:
+        guide = open_guide(args.edge, args.edge_checkpoint, model, args.threads)
+        rows += guided_steps(model, guide, prompts, config, args.batch, args.repeats)
+    if args.json:
+        print(json.dumps([asdict(row) for row in rows]))
+    else:
+        _print(rows, config, model)
+    return 0
+
+
+def _print(rows: Sequence[BenchRow], config: DenoiseConfig, model: DreamModel) -> None:
+    steps = f"{config.run_steps} of {config.total_steps} steps"
+    print(f"{model.source} on {model.device}, canvas {config.canvas}, {steps}")
+    print("sampler         batch  steps   ms/step  prompts/s  anchors/s  of peak  commits")
+    for row in rows:
+        same = "" if row.same is None else "identical" if row.same == 1 else f"{row.same:.1%} the same"
+        print(
+            f"{row.sampler:14} {row.batch:6} {row.steps:6.1f} {row.step_ms:9.1f} {row.prompts:10.2f} "
+            f"{row.anchors:10.1f} {row.peak:8.1%}  {same}"
+        )
+    for line in break_even(rows):
+        print(line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""The loaded models of a measurement, and one item with its runs.
+
+Responsible for filling anchors and scoring answers. Not responsible for which answers are compared (see
+`phases`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
+from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+from cloud_anchor.sampling.guide import Span
+from cloud_anchor.selection.scorer import EngineScorer
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
+from edge_runtime.runtime import EdgeRuntime
+from lab.autoregressive import Autoregressive
+from lab.conditions import ALONE, FULL, PARALLEL, Condition, Situation
+from lab.questions.items import Item
+from lab.questions.judge import is_right
+from lab.runs import Run
+from payload import AnchorSet, Codec, Shared, encode
+
+FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.4)
+"""Shares of the steps at which everything is compared."""
+
+PAPER_FRACTIONS = (0.1, 0.15, 0.25)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge model: its name in the tables, and its bundle, loaded."""
+
+    name: str
+    runtime: EdgeRuntime
+    parameters: int
+
+    @cached_property
+    def scorer(self) -> EngineScorer:
+        return EngineScorer(self.runtime.engine, self.runtime.bundle.contract.eos_ids)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The loaded models.
+
+    pipeline: the diffusion model and its prompt form, with the first edge model.
+    base:    canvas, steps and seed of a run; the orders vary the rest.
+    edges:   the first is the one that most phases use. missing: models not found -> the reason.
+    ladder:  the edge models once more, all in one precision, so that sizes can be compared; empty for one.
+    thinker: an autoregressive model in PyTorch, for the bridge and the Thinker; None where there is none.
+    """
+
+    pipeline: Pipeline
+    base: DenoiseConfig
+    edges: Sequence[Edge]
+    missing: dict[str, str]
+    thinker: Autoregressive | None = None
+    ladder: Sequence[Edge] = ()
+
+    @property
+    def models(self) -> list[Edge]:
+        """All edge models, those of the ladder last."""
+        return [*self.edges, *self.ladder]
+
+    def step(self, fraction: float) -> int:
+        return steps_for(fraction, self.base.total_steps)
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps at which all conditions are compared, ascending."""
+        return sorted({self.step(fraction) for fraction in FRACTIONS})
+
+    @property
+    def paper_steps(self) -> list[int]:
+        """Steps of the paper's tables, 10%, 15% and 25%, ascending."""
+        return sorted({self.step(fraction) for fraction in PAPER_FRACTIONS})
+
+    def room(self, prompt_ids: Sequence[int]) -> str | None:
+        """The reason why a prompt is too long for one of the models, or None."""
+        size = len(prompt_ids) + self.base.canvas
+        limits = [("diffusion model", self.pipeline.model.context)]
+        limits += [(edge.name, edge.runtime.engine.context) for edge in self.edges]
+        for name, most in limits:
+            if size > most:
+                return (
+                    f"expected prompt and canvas within the {most} positions of {name}, found a prompt of "
+                    f"{len(prompt_ids)} tokens and a canvas of {self.base.canvas}"
+                )
+        return None
+
+
+@dataclass(frozen=True)
+class EdgeAnswer:
+    """An answer of the edge: token ids, which of them were forced, and the passes it took."""
+
+    ids: list[int]
+    forced: list[bool]
+    passes: int
+
+
+class Case:
+    """One item with its runs; fills, sizes and scores are cached."""
+
+    def __init__(self, lab: Lab, item: Item, runs: dict[str, Run]) -> None:
+        self.lab, self.item, self.runs = lab, item, runs
+        self.prompt_ids = list(next(iter(runs.values())).prompt_ids)
+        self.contract = lab.pipeline.form.contract
+        self.seed = sum(item.id.encode()) * 1_000_003 + lab.base.seed
+        self._filled: dict[tuple[Any, ...], EdgeAnswer] = {}
+        self._sizes: dict[tuple[Any, ...], int] = {}
+        self._scores: dict[tuple[str, tuple[int, ...], tuple[int, ...]], dict[str, float]] = {}
+        self._situations: dict[tuple[str, int, int], Situation] = {}
+
+    def text(self, ids: Sequence[int]) -> str:
+        return self.lab.pipeline.form.tokenizer.decode(list(ids))
+
+    def situation(self, order: str, step: int, edge: int = 0) -> Situation:
+        """The run of an order after `step` steps, as input of the conditions."""
+        key = (order, step, edge)
+        if key not in self._situations:
+            run = self.runs[order]
+            parallel = self.runs.get(PARALLEL) if order == BY_CONFIDENCE else None
+            self._situations[key] = Situation(
+                run.at(step),
+                run.answer,
+                self.contract,
+                self.lab.models[edge].scorer,
+                self.seed,
+                parallel.at(step) if parallel and step in parallel.predictions else None,
+            )
+        return self._situations[key]
+
+    def empty(self) -> AnchorSet:
+        """No anchors."""
+        return AnchorSet.empty(self.lab.base.canvas, self.contract)
+
+    def fill(self, anchors: AnchorSet, edge: int = 0, prompt_ids: Sequence[int] | None = None) -> EdgeAnswer:
+        """The edge's answer, greedy, of at most the canvas."""
+        prompt = tuple(prompt_ids or self.prompt_ids)
+        key = (edge, prompt, anchors.positions, anchors.ids, anchors.length, anchors.canvas)
+        if key not in self._filled:
+            stats = FillStats()
+            options = FillOptions(score_anchors=False, max_tokens=self.lab.base.canvas)
+            engine = self.lab.models[edge].runtime.engine
+            tokens = list(fill(engine, prompt, anchors, options, stats))
+            forced = [token.source is Source.ANCHOR for token in tokens]
+            self._filled[key] = EdgeAnswer([token.id for token in tokens], forced, stats.passes)
+        return self._filled[key]
+
+    @cached_property
+    def written(self) -> list[int]:
+        """The autoregressive model's greedy answer; one position less than the canvas, for an end marker."""
+        if self.lab.thinker is None:
+            raise ValueError("expected a lab with an autoregressive model, found none")
+        return self.lab.thinker.write(self.prompt_ids, self.lab.base.canvas - 1)
+
+    def alone(self, edge: int = 0) -> EdgeAnswer:
+        """The edge model's answer without anchors."""
+        return self.fill(self.empty(), edge)
+
+    def size(self, anchors: AnchorSet, codec: Codec = Codec.COMPACT, primed: bool = True) -> int:
+        """Bytes of a payload; primed: the prompt is known to both sides. Without optional fields."""
+        key = (codec, primed, anchors.positions, anchors.ids, anchors.length)
+        if key not in self._sizes:
+            ids = self.prompt_ids if primed else None
+            shared = Shared(self.contract, ids, self.lab.pipeline.form.tokenizer)
+            self._sizes[key] = len(encode(anchors, shared, codec))
+        return self._sizes[key]
+
+    def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
+        """All similarity measures against `reference`, and `right`: 1 for a correct answer."""
+        text, wanted = self.text(ids), self.text(reference)
+        key = (text, tuple(ids), tuple(reference))
+        if key not in self._scores:
+            self._scores[key] = {
+                "f1": round(word_f1(text, wanted), 6),
+                "f1_set": round(word_f1_set(text, wanted), 6),
+                "chrf": round(chrf(text, wanted), 6),
+                "edit": round(edit_similarity(ids, reference), 6),
+                "exact": float(text == wanted),
+                "right": float(is_right(self.item, text)),
+                "tokens": len(ids),
+            }
+        return self._scores[key]
+
+    def answer(self, order: str, step: int, name: str, condition: Condition, edge: int = 0) -> dict[str, Any]:
+        """One condition at one step, filled where it is to be, and scored against the order's full run."""
+        at = self.situation(order, step, edge)
+        anchors = condition.select(at)
+        if condition.filled:
+            filled = self.fill(anchors, edge)
+            ids, passes = filled.ids, filled.passes
+        else:
+            ids, passes = list(anchors.ids), 0
+        row = {"order": order, "step": step, "condition": name, **self.score(ids, at.full)}
+        return row | {"sent": len(anchors), "bytes": self.size(anchors), "passes": passes}
+
+    def reference(self, order: str, edge: int = 0) -> list[dict[str, Any]]:
+        """The rows without anchors: the full run, and the edge alone against it."""
+        full, alone = self.runs[order].answer, self.alone(edge)
+        free = {"sent": 0, "bytes": 0}
+        return [
+            {"order": order, "step": self.lab.base.total_steps, "condition": FULL, **self.score(full, full)}
+            | free
+            | {"passes": 0},
+            {"order": order, "step": 0, "condition": ALONE, **self.score(alone.ids, full)}
+            | free
+            | {"passes": alone.passes},
+        ]
+
+    def own(self, text: Sequence[int], positions: Sequence[int], edge: int = 0) -> float | None:
+        """Share of these positions of a text at which the edge model predicts the text's token."""
+        if not positions:
+            return None
+        (reading,) = self.lab.models[edge].scorer.score([Span(self.prompt_ids, list(text))])
+        return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)

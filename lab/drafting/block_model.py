@@ -1,0 +1,175 @@
+"""The model of a block drafter: Qwen2's layers over a text and the blocks drafted after it.
+
+Responsible for the rows of blocks, their attention and their logits, for many places of a text in one pass,
+and for the checkpoint folder. Not responsible for losses, training or decoding (on the device see
+`edge_runtime.decode.block_drafter`).
+
+As in DFlash (arXiv 2602.06036) a block is the last known token and K - 1 masks, which see each other and the
+text before them; the text's own rows are causal, so that their keys and values can be kept. As in Dream the
+logits are shifted: row i predicts the token after it. With the target's hidden states, those of its last
+layer are projected and added to the embeddings of the text's tokens; the last known token, which the target
+has not run yet, has none.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import Qwen2ForCausalLM
+
+from edge_runtime.bundle.manifest import BlockForm
+from lab.pairs import shapes
+
+STATES = "target_states"
+"""Name of the projection of the target's hidden states, where the model has one."""
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+
+
+_WIDTH = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "tie_word_embeddings",
+)
+
+
+def build_drafter(configuration: Mapping[str, Any], states: int = 0) -> Qwen2ForCausalLM:
+    """A drafter with random weights; states: hidden size of its target, 0 to draft from the text alone."""
+    net = shapes.build(configuration)
+    if states:
+        projection = torch.nn.Linear(states, configuration["hidden_size"], bias=False)
+        torch.nn.init.zeros_(projection.weight)
+        net.add_module(STATES, projection)
+    return net
+
+
+def drafter_configuration(target: Mapping[str, Any], hidden: int | None, layers: int) -> dict[str, Any]:
+    """The configuration of a drafter for a target of Qwen2's architecture: its vocabulary and positions, tied
+    embeddings, heads of 32, an MLP of 8/3 of the hidden size in steps of 32.
+
+    hidden: None for the target's own shape, with `layers` of its layers (see `begin_as`).
+    """
+    names = ("vocab_size", "max_position_embeddings", "rms_norm_eps", "bos_token_id", "eos_token_id")
+    rope = target.get("rope_parameters") or {}
+    if hidden is None:
+        shape = {name: target[name] for name in _WIDTH}
+    else:
+        heads = max(1, hidden // 32)
+        shape = {
+            "hidden_size": hidden,
+            "intermediate_size": -(-hidden * 8 // 96) * 32,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads,
+            "tie_word_embeddings": True,
+        }
+    return {
+        **{name: target[name] for name in names if name in target},
+        **shape,
+        "rope_theta": rope.get("rope_theta", target.get("rope_theta", 10_000.0)),
+        "num_hidden_layers": layers,
+        "use_sliding_window": False,
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "pad_token_id": target.get("pad_token_id") or 0,
+    }
+
+
+def begin_as(net: Qwen2ForCausalLM, target: Qwen2ForCausalLM) -> None:
+    """Set a drafter of the target's shape to its embedding, head, last norm and first layers.
+
+    DFlash's drafter shares the target's embedding and head; here they are where training begins.
+    """
+    mine = net.state_dict()
+    net.load_state_dict(
+        {name: value for name, value in target.state_dict().items() if name in mine}, strict=False
+    )
+
+
+def block_logits(
+    net: Qwen2ForCausalLM, form: BlockForm, text: Tensor, starts: Tensor, states: Tensor | None = None
+) -> Tensor:
+    """The drafts at many places of texts: float [B, N, K, V].
+
+    text: int64 [B, L], padded on the right. starts: int64 [B, N], the positions of the first drafted tokens,
+    from 1; the draft of a place depends on the tokens before it alone. states: float [B, L, H], the target's
+    hidden states, for a drafter that reads them.
+    """
+    rows, length = text.shape
+    count, block = starts.shape[1], form.block
+    device = text.device
+    masks = torch.full((rows, count, block), form.mask, device=device)
+    masks[..., 0] = text.gather(1, starts - 1)
+    within = torch.arange(block, device=device)
+    at = torch.arange(length, device=device)
+    positions = torch.cat([at.expand(rows, -1), (starts[..., None] - 1 + within).flatten(1)], 1)
+    embedded = net.model.embed_tokens(torch.cat([text, masks.flatten(1)], 1))
+    if states is not None:
+        projection = getattr(net, STATES)
+        added = projection(states.to(projection.weight.dtype))
+        embedded = torch.cat([embedded[:, :length] + added, embedded[:, length:]], 1)
+    hidden = net.model(
+        inputs_embeds=embedded,
+        position_ids=positions,
+        attention_mask={"full_attention": _attention(starts, length, block)},
+        use_cache=False,
+    ).last_hidden_state[:, length:]
+    logits: Tensor = net.lm_head(hidden)
+    return logits.view(rows, count, block, -1)
+
+
+def _attention(starts: Tensor, length: int, block: int) -> Tensor:
+    """Additive mask [B, 1, T, T] of `length` rows of text and N blocks after them."""
+    rows, count = starts.shape
+    at = torch.arange(length, device=starts.device)
+    of_block = torch.arange(count, device=starts.device).repeat_interleave(block)
+    # The last known token is in the block; the text's own row of it is not seen twice.
+    before = at < (starts - 1).repeat_interleave(block, 1)[..., None]
+    same = (of_block[:, None] == of_block).expand(rows, -1, -1)
+    causal = (at[:, None] >= at).expand(rows, -1, -1)
+    hidden = torch.zeros(rows, length, count * block, dtype=torch.bool, device=starts.device)
+    seen = torch.cat([torch.cat([causal, hidden], 2), torch.cat([before, same], 2)], 1)
+    return torch.zeros(seen.shape, device=starts.device).masked_fill(~seen, float("-inf"))[:, None]
+
+
+def write_drafter(
+    net: Qwen2ForCausalLM,
+    configuration: Mapping[str, Any],
+    form: BlockForm,
+    target: Path,
+    folder: Path,
+    states: int = 0,
+) -> None:
+    """Write a drafter's checkpoint folder, as `python -m convert` reads it: float32, the target's tokenizer.
+
+    The folder is replaced as a whole.
+    """
+    fresh = folder.with_name(folder.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    config = dict(configuration) | {
+        "architectures": ["BlockDrafter"],
+        "model_type": "qwen2",
+        "torch_dtype": "float32",
+        "block_size": form.block,
+        "mask_token_id": form.mask,
+    }
+    if states:
+        config["target_hidden_size"] = states
+    (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    weights = {k: v.detach().contiguous() for k, v in net.state_dict().items() if k != "lm_head.weight"}
+    save_file(weights, fresh / "model.safetensors", metadata={"format": "pt"})
+    for name in TOKENIZER_FILES:
+        if (target / name).is_file():
+            shutil.copyfile(target / name, fresh / name)
+    if folder.exists():
+        shutil.rmtree(folder)
+    fresh.rename(folder)

@@ -1,0 +1,288 @@
+"""Phase `specdiff`: the diffusion model drafts for the autoregressive one (SpecDiff, arXiv 2408.05636).
+
+gamma tokens drafted in T denoising steps, over the paper's grid, on an autoregressive target (--thinker):
+accepted tokens, passes, seconds and model FLOPs against the target alone and against the first edge model as
+the draft model (standard speculative decoding). Greedy, so that every text has to be the target's own; that
+it is, is measured as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from edge_runtime.decode.acceptance import Draft
+from edge_runtime.decode.draft_model import DraftModel
+from edge_runtime.decode.forced import FillOptions, FillStats, fill
+from edge_runtime.decode.speculate import Drafter
+from edge_runtime.engine.base import Engine, Logits
+from lab.case import Case
+from lab.drafting.diffusion_drafter import DiffusionDrafter
+from lab.drafting.torch_engine import TorchEngine
+from lab.experiments.paper.bridge import needs
+from lab.experiments.phase import About, Phase, Records
+from lab.statistics import Summary
+from lab.tables import LENGTHS, Answers, Claim, Row, Table, verdict
+
+GAMMAS = (5, 10, 15, 20, 40)
+STEPS = (1, 2, 3, 5, 10)
+DRAFTED = sorted({*STEPS, *GAMMAS})
+"""Tokens of the draft model's drafts. It writes one a pass, so these have SpecDiff's T among them."""
+
+ALONE, DIFFUSION, AUTOREGRESSIVE = "target alone", "diffusion", "autoregressive"
+
+
+class CountedEngine:
+    """An engine that counts the tokens it runs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.computed = 0
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self._engine.tokens
+
+    @property
+    def length(self) -> int:
+        return self._engine.length
+
+    @property
+    def context(self) -> int:
+        return self._engine.context
+
+    def append(self, ids: Sequence[int], logits_for: Sequence[int] = ()) -> Logits:
+        self.computed += len(ids)
+        return self._engine.append(ids, logits_for)
+
+    def rewind(self, length: int) -> None:
+        self._engine.rewind(length)
+
+
+class CountedDrafter:
+    """A diffusion drafter whose denoised tokens are counted: each step runs the text and the canvas."""
+
+    def __init__(self, drafter: DiffusionDrafter, canvas: int) -> None:
+        self._drafter, self._canvas = drafter, canvas
+        self.computed = 0
+
+    def draft(self, text: Sequence[int], wanted: int) -> Draft:
+        before = self._drafter.passes
+        found = self._drafter.draft(text, wanted)
+        self.computed += (self._drafter.passes - before) * (len(text) + self._canvas)
+        return found
+
+    def observe(self, right: bool) -> None:
+        self._drafter.observe(right)
+
+
+def grid() -> Iterator[tuple[int, int]]:
+    """gamma and T of every cell; more steps than tokens are no other draft."""
+    yield from ((gamma, steps) for gamma in GAMMAS for steps in STEPS if steps <= gamma)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    lab = case.lab
+    assert lab.thinker is not None  # checked by `needs`
+    target, model, edge = lab.thinker, lab.pipeline.model, lab.edges[0]
+    engine = TorchEngine(target.net)
+    own = sum(weight.numel() for weight in model.net.parameters())
+    _decoded(case, engine)  # the first run of a text is slower, and it is what the others are compared with
+    reference, alone = _decoded(case, engine)
+    alone_flops = 2.0 * target.parameters * alone.computed
+    common = {"length": len(reference), "alone_passes": alone.passes}
+    right = case.score(reference, reference)["right"]
+    rows = [{"drafter": ALONE, "gamma": 0, "steps": 0, **common, "right": right, "same": 1.0}]
+
+    def row(kind: str, gamma: int, steps: int, drafter: Drafter, computed: Any, parameters: int) -> None:
+        ids, stats = _decoded(case, engine, drafter, gamma)
+        flops = 2.0 * target.parameters * stats.computed + 2.0 * parameters * computed()
+        rows.append(
+            {
+                "drafter": kind,
+                "gamma": gamma,
+                "steps": steps,
+                **common,
+                "same": float(ids == reference),
+                "right": case.score(ids, reference)["right"],
+                "alpha": stats.accepted / stats.drafted if stats.drafted else None,
+                "accepted": len(ids) / stats.passes,
+                "passes": stats.passes,
+                "faster": (alone.prefill + alone.fill) / (stats.prefill + stats.fill),
+                "cheaper": alone_flops / flops,
+            }
+        )
+
+    plan = replace(lab.base, steps=None, order="confidence", commit="quota", stop=None)
+    for gamma, steps in grid():
+        config = replace(plan, canvas=gamma, total_steps=steps)
+        counted = CountedDrafter(DiffusionDrafter(model, config, engine.vocab), gamma)
+        row(DIFFUSION, gamma, steps, counted, lambda found=counted: found.computed, own)
+    for gamma in DRAFTED:
+        small = CountedEngine(edge.runtime.engine)
+        small.rewind(0)
+        drafter = DraftModel(small)
+        row(AUTOREGRESSIVE, gamma, gamma, drafter, lambda found=small: found.computed, edge.parameters)
+    return {"answers": rows}
+
+
+def _decoded(
+    case: Case, engine: TorchEngine, drafter: Drafter | None = None, gamma: int = 0
+) -> tuple[list[int], FillStats]:
+    """The target's greedy answer from an empty cache, at most a canvas long."""
+    engine.rewind(0)
+    stats = FillStats()
+    room = min(case.lab.base.canvas, engine.context - len(case.prompt_ids))
+    options = FillOptions(room, score_anchors=False, drafter=drafter, max_draft=gamma)
+    ids = [token.id for token in fill(engine, case.prompt_ids, case.empty(), options, stats)]
+    return ids, stats
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    answers = Answers.of(records)
+    if not len(answers):
+        return []
+    rows: list[Row] = [
+        {
+            "drafter": kind,
+            "gamma": gamma,
+            "steps": steps,
+            "N": len(group),
+            "the target's text": group.cell("same"),
+            "right": group.cell("right"),
+            "alpha": group.cell("alpha"),
+            "tokens a pass": group.cell("accepted"),
+            "target passes": group.cell("passes") or group.cell("alone_passes"),
+            "times as fast": group.cell("faster"),
+            "times fewer FLOPs": group.cell("cheaper"),
+        }
+        for (kind, gamma, steps), group in answers.groups("drafter", "gamma", "steps")
+    ]
+    note = (
+        "Greedy. alpha: share of the drafted tokens accepted; tokens a pass: of the target, its own counted. "
+        "Seconds are of this machine, the target and the diffusion model in PyTorch without a cache of the "
+        "latter's text, the autoregressive draft model on ONNX Runtime; FLOPs are 2 * parameters * tokens "
+        "run. Target: "
+        f"{about.thinker} ({about.thinker_parameters / 1e6:.2f} million parameters)."
+    )
+    found = [Table.of("specdiff", "SpecDiff: gamma drafted tokens in T steps", rows, note)]
+    lengths: list[Row] = []
+    for kind in (DIFFUSION, AUTOREGRESSIVE):
+        for name, here in _by_length(answers.where(drafter=kind)):
+            gamma, steps = best(here)
+            cell = here.where(gamma=gamma, steps=steps)
+            lengths.append(
+                {
+                    "drafter": kind,
+                    "answers of": name,
+                    "N": len(cell),
+                    "gamma": gamma,
+                    "steps": steps,
+                    "alpha": cell.cell("alpha"),
+                    "tokens a pass": cell.cell("accepted"),
+                    "times as fast": cell.cell("faster"),
+                    "times fewer FLOPs": cell.cell("cheaper"),
+                }
+            )
+    more = "Of every length the cell of the grid with the least time, chosen on the same answers."
+    equal = (
+        "As many passes of either drafter for each pass of the target: T denoising steps, or T tokens of the "
+        "draft model, which gives at most T + 1 tokens a pass of the target, however large it is. gamma: "
+        "that with the most tokens a pass, chosen on the same answers. less: paired, in target passes."
+    )
+    return [
+        *found,
+        Table.of("specdiff-length", "SpecDiff by length of the answer", lengths, more),
+        Table.of(
+            "specdiff-equal", "SpecDiff and a draft model at equal passes", equal_passes(answers), equal
+        ),
+    ]
+
+
+def equal_passes(answers: Answers) -> list[Row]:
+    """SpecDiff at T steps beside drafts of T tokens, by T and length of the answer."""
+    diffusion, small = answers.where(drafter=DIFFUSION), answers.where(drafter=AUTOREGRESSIVE)
+    rows: list[Row] = []
+    for steps in STEPS:
+        for name, here in [("every answer", diffusion), *_by_length(diffusion)]:
+            cells = here.where(steps=steps)
+            if not len(cells) or not len(small.where(gamma=steps)):
+                continue
+            gamma = best(cells, "accepted")[0]
+            ours, theirs = cells.where(gamma=gamma), small.where(gamma=steps)
+            ids = {row["id"] for row in ours.rows}
+            theirs = Answers([row for row in theirs.rows if row["id"] in ids])
+            less = ours.less(theirs, "passes")
+            rows.append(
+                {
+                    "T": steps,
+                    "answers of": name,
+                    "N": len(ours),
+                    "gamma": gamma,
+                    "SpecDiff: tokens a pass": ours.cell("accepted"),
+                    "draft model: tokens a pass": theirs.cell("accepted"),
+                    "SpecDiff: target passes": ours.cell("passes"),
+                    "draft model: target passes": theirs.cell("passes"),
+                    "less": None if less is None else less.summary,
+                }
+            )
+    return rows
+
+
+def _by_length(answers: Answers) -> Iterator[tuple[str, Answers]]:
+    for name, (low, high) in LENGTHS.items():
+        here = Answers([row for row in answers.rows if low <= row["length"] < high])
+        if len(here):
+            yield f"{name} tokens", here
+
+
+def best(answers: Answers, metric: str = "faster") -> tuple[int, int]:
+    """gamma and T of the cell with the most of a metric."""
+    means = {
+        (gamma, steps): sum(group.values(metric)) / len(group)
+        for (gamma, steps), group in answers.groups("gamma", "steps")
+    }
+    return max(means, key=lambda cell: means[cell])
+
+
+def claims(records: Records, about: About) -> list[Claim]:
+    answers = Answers.of(records)
+    diffusion, small = answers.where(drafter=DIFFUSION), answers.where(drafter=AUTOREGRESSIVE)
+    if not len(diffusion) or not len(small):
+        return []
+    ours, theirs = best(diffusion), best(small)
+    mine = diffusion.where(gamma=ours[0], steps=ours[1])
+    less = mine.less(small.where(gamma=theirs[0], steps=theirs[1]), "faster")
+    faster = mine.cell("faster")
+    if less is None or faster is None:
+        return []
+    found = [
+        Claim(
+            "A diffusion drafter is faster than an autoregressive draft model (SpecDiff, Table 2: up to 2.5 "
+            "times).",
+            verdict(less.summary.low > 0, less.summary.high < 0, less.summary.n),
+            f"Here, each at its fastest: {faster.mean:.2f} times the target alone, {less.summary.mean:+.2f} "
+            f"[{less.summary.low:+.2f}, {less.summary.high:+.2f}] against the draft model, N = {faster.n}.",
+            "Seconds of one machine, whose libraries differ for the two drafters; the table has FLOPs too.",
+            f"gamma {ours[0]} in {ours[1]} steps; draft model: gamma {theirs[0]}",
+        )
+    ]
+    for row in equal_passes(answers):
+        fewer = row["less"]
+        if row["T"] == 1 and row["answers of"] == "every answer" and isinstance(fewer, Summary):
+            found.append(
+                Claim(
+                    "Of as many passes of its own, a diffusion drafter makes more (SpecDiff: a draft of many "
+                    "tokens in one pass).",
+                    verdict(fewer.high < 0, fewer.low > 0, fewer.n),
+                    f"One pass of either drafter: {fewer.mean:+.1f} [{fewer.low:+.1f}, {fewer.high:+.1f}] "
+                    f"passes of the target an answer against the draft model, N = {fewer.n}.",
+                    "One pass of a draft model is one token, so two tokens a pass of the target at most.",
+                    f"gamma {row['gamma']} in 1 step",
+                )
+            )
+    return found
+
+
+PHASE = Phase("specdiff", "SpecDiff", measure, tables, claims, limit=20, needs=needs)

@@ -1,0 +1,210 @@
+"""The training of a block drafter: its plan, its target, and what its loss takes from a batch.
+
+Responsible for these; runs are seeded and resumable. Not responsible for the loop, the optimisers and the log
+(see `lab.pairs.train`), the losses (see `losses`), the model (see `block_model`) or options (`options`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import Qwen2ForCausalLM
+
+from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.model.checkpoint import read_json
+from cloud_anchor.model.prompt_form import PromptForm
+from cloud_anchor.model.row_weights import open_qwen2
+from edge_runtime.bundle.manifest import BlockForm
+from lab.drafting.accepted import target_states
+from lab.drafting.answers import AnswerBlocks, BlockBatch, Target, TargetAnswer
+from lab.drafting.block_model import (
+    begin_as,
+    block_logits,
+    build_drafter,
+    drafter_configuration,
+    write_drafter,
+)
+from lab.drafting.losses import drafter_loss
+from lab.pairs.train import Trainer, TrainingRecipe, train
+from lab.pairs.training_data import TrainingBatch
+
+NAME = "drafter"
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """The interventions of `losses.drafter_loss`: None and 0 leave one out."""
+
+    gamma: float | None = None
+    focal: float = 0.0
+    chain: float = 0.0
+
+
+@dataclass(frozen=True)
+class DrafterPlan:
+    """A drafter to be trained.
+
+    hidden: None for the target's own shape, and weights to begin with. blocks: drafted places of each answer
+    in a batch. states: read the target's hidden states. tokens: of text in a batch.
+    """
+
+    block: int = 8
+    hidden: int | None = 96
+    layers: int = 2
+    states: bool = False
+    blocks: int = 8
+    tokens: int = 2048
+    steps: int = 2000
+    loss: LossOptions = LossOptions()
+
+    def __post_init__(self) -> None:
+        for name, least in (("block", 2), ("layers", 1), ("blocks", 1), ("tokens", 1), ("steps", 1)):
+            if getattr(self, name) < least:
+                raise RequestError(f"{name}: expected at least {least}, found {getattr(self, name)}")
+        if self.hidden is not None and (self.hidden < 32 or self.hidden % 32):
+            raise RequestError(f"hidden: expected a multiple of 32, found {self.hidden}")
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 (hex) of a checkpoint's weights: its answers are of no use for other weights."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def load_target(folder: Path, block: int, device: str) -> tuple[Target, BlockForm, dict[str, Any]]:
+    """An autoregressive checkpoint as a target, the form of its drafters, and its configuration.
+
+    The mask is the tokenizer's `<|mask|>`, else the first row of the embedding that no token has. Raises
+    CheckpointError.
+    """
+    config = read_json(folder / "config.json")
+    if "Qwen2ForCausalLM" not in config.get("architectures", []):
+        raise CheckpointError(
+            f"{folder}: expected an autoregressive target (Qwen2ForCausalLM), found "
+            f"{config.get('architectures')}"
+        )
+    form = PromptForm.of_checkpoint(folder)
+    words = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    mask = words.token_to_id("<|mask|>")
+    if mask is None:
+        mask = max(words.get_vocab(with_added_tokens=True).values()) + 1
+    rows = int(config["vocab_size"])
+    if mask >= rows:
+        raise CheckpointError(
+            f"{folder}: expected a row of the embedding for a mask, found tokens for all {rows}. Add one."
+        )
+    net = open_qwen2(folder, dtype=torch.float32).to(device).eval()
+    context = int(config["max_position_embeddings"]) - block
+    ends = sorted(form.contract.eos_ids)
+    return Target(net, form.ids, ends, context), BlockForm(block, mask), config
+
+
+class DrafterTrainer(Trainer):
+    """One training run of a drafter; see `tiny.train.Trainer`. target: for one that reads its states."""
+
+    def __init__(
+        self,
+        plan: DrafterPlan,
+        folder: Path,
+        answers: Sequence[TargetAnswer],
+        form: BlockForm,
+        configuration: Mapping[str, Any],
+        *,
+        seed: int,
+        device: str,
+        target: Target,
+    ) -> None:
+        self.plan, self.form, self.target = plan, form, target
+        self.states = int(target.net.config.hidden_size) if plan.states else 0
+        self._answers = answers
+        recipe = TrainingRecipe(NAME, steps=plan.steps, causal_steps=0, knows=True, masked_tokens=plan.tokens)
+        super().__init__(
+            recipe,
+            folder,
+            seed=seed,
+            device=device,
+            compiled=False,
+            configuration=configuration,
+            initial=None if plan.hidden else lambda net: begin_as(net, target.net),
+        )
+
+    def build(self) -> Qwen2ForCausalLM:
+        return build_drafter(self.configuration, self.states)
+
+    def batches(self, tokenizer: Tokenizer) -> AnswerBlocks:
+        return AnswerBlocks(self._answers, self.plan.blocks, self.seed)
+
+    def _loss(self, batch: TrainingBatch) -> torch.Tensor:
+        assert isinstance(batch, BlockBatch)
+        ids, starts = batch.ids.to(self.device), batch.starts.to(self.device)
+        places = starts[..., None] + torch.arange(self.form.block, device=self.device)
+        valid = places <= batch.end.to(self.device)[:, None, None]
+        wanted = ids[:, None].expand(-1, starts.shape[1], -1).gather(2, places.clamp(max=ids.shape[1] - 1))
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            states = target_states(self.target, ids).clone() if self.plan.states else None
+            logits = block_logits(self.model, self.form, ids, starts, states)
+        return drafter_loss(
+            logits.float().log_softmax(-1).flatten(0, 1),
+            wanted.flatten(0, 1),
+            valid=valid.flatten(0, 1),
+            **asdict(self.plan.loss),
+        )
+
+    def export_drafter(self, target_folder: Path, folder: Path) -> None:
+        """Write the averaged weights as a checkpoint folder for `python -m convert`."""
+        write_drafter(self.averaged(), self.configuration, self.form, target_folder, folder, self.states)
+
+
+def train_drafter(
+    plan: DrafterPlan,
+    target_folder: Path,
+    answers: Sequence[TargetAnswer],
+    loaded: tuple[Target, BlockForm, dict[str, Any]],
+    folder: Path,
+    *,
+    seed: int,
+    device: str,
+    quiet: bool = False,
+) -> DrafterTrainer:
+    """Train a drafter, or go on with its training; the checkpoint folder is FOLDER/drafter.
+
+    Raises RequestError where the folder holds a run of another plan.
+    """
+    target, form, config = loaded
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {"seed": seed, "answers": len(answers), "target": weights_digest(target_folder)}
+    wanted = json.loads(json.dumps(asdict(plan) | given))
+    settings = folder / "plan.json"
+    if settings.is_file() and (found := json.loads(settings.read_bytes())) != wanted:
+        differs = sorted(key for key in wanted if found.get(key) != wanted[key])
+        raise RequestError(
+            f"{folder}: holds a run with another {', '.join(differs)}. Use the same options to go on, or "
+            "another folder."
+        )
+    settings.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+    if plan.hidden is None and plan.layers > int(config["num_hidden_layers"]):
+        raise RequestError(
+            f"layers: expected at most the {config['num_hidden_layers']} of the target, found {plan.layers}"
+        )
+    configuration = drafter_configuration(config, plan.hidden, plan.layers)
+    trainer = DrafterTrainer(
+        plan, folder, answers, form, configuration, seed=seed, device=device, target=target
+    )
+    trainer.resume()
+    try:
+        train(trainer, Tokenizer.from_file(str(target_folder / "tokenizer.json")), quiet=quiet)
+    except KeyboardInterrupt:
+        trainer.save()
+        raise
+    trainer.export_drafter(target_folder, folder / NAME)
+    return trainer

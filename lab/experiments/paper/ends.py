@@ -1,0 +1,159 @@
+"""Phase `ends`: the end marker (section 3.3): the answer cut at the last anchor, or ended by the edge model.
+
+On: the answer ends at the last anchor. Off: the edge model ends its answer. Known: the payload states the
+length, as this project's payloads do where the run has committed it. The same for a prefix of as many tokens,
+whose last token carries no information about the end.
+
+The paper's rule asks for a coverage of 40% of an answer whose length is not known yet. By the whole canvas it
+hardly ever applies. So the cloud estimates the length from its predictions of end markers: the rule by that
+estimate, and the estimate itself as the length that the payload states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from edge_runtime.decode.endings import END_MARKER_COVERAGE
+from lab.case import Case
+from lab.conditions import ORDERS, committed, prefix
+from lab.experiments.phase import About, Phase, Records
+from lab.statistics import summary
+from lab.tables import Answers, Claim, Row, Table, compare, more
+from payload import AnchorSet
+
+ON, OFF, KNOWN = "marker on", "marker off", "length known"
+RULE, ESTIMATED = "marker by the estimated length", "length estimated"
+PREFIX_ON, PREFIX_OFF, PREFIX_KNOWN = (f"prefix, {name}" for name in (ON, OFF, KNOWN))
+
+
+def without_marker(anchors: AnchorSet) -> AnchorSet:
+    """The same anchors on a canvas of which they cover too little for the end-marker rule.
+
+    Without a stated length the rule of the edge applies from a share of the canvas on.
+    """
+    least = int(len(anchors) / END_MARKER_COVERAGE) + 1
+    return replace(anchors, length=None, canvas=max(anchors.canvas, least))
+
+
+def with_marker(anchors: AnchorSet) -> AnchorSet:
+    """The same anchors, with the answer cut behind the last one."""
+    return replace(anchors, length=anchors.positions[-1] + 1 if anchors.positions else 0)
+
+
+def applies(anchors: AnchorSet, size: int) -> bool:
+    """Whether the anchors cover more of an answer of `size` tokens than the rule asks for."""
+    return len(anchors) > END_MARKER_COVERAGE * size
+
+
+def by_estimate(anchors: AnchorSet, size: int) -> AnchorSet:
+    """The paper's rule, for an answer of an estimated `size`."""
+    return with_marker(anchors) if applies(anchors, size) else without_marker(anchors)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    rows = []
+    for order in ORDERS:
+        for step in case.lab.steps:
+            at = case.situation(order, step)
+            if not at.committed or not at.full:
+                continue
+            size, estimate = len(at.full), at.early.predicted_length
+            anchors, first = committed(at), prefix(at)
+            forms = {
+                ON: with_marker(anchors),
+                OFF: without_marker(anchors),
+                KNOWN: replace(anchors, length=max(size, anchors.positions[-1] + 1)),
+                RULE: by_estimate(anchors, estimate),
+                ESTIMATED: replace(anchors, length=max(estimate, anchors.positions[-1] + 1)),
+                PREFIX_ON: with_marker(first),
+                PREFIX_OFF: without_marker(first),
+                PREFIX_KNOWN: replace(first, length=size),
+            }
+            labels = {
+                "order": order,
+                "step": step,
+                "high": applies(anchors, size),
+                "high_by_estimate": applies(anchors, estimate),
+                "high_by_canvas": applies(anchors, anchors.canvas),
+                "off_by": abs(estimate - size),
+            }
+            for name, form in forms.items():
+                rows.append({**labels, "condition": name, **case.score(case.fill(form).ids, at.full)})
+    return {"answers": rows}
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    rows: list[Row] = []
+    for (order, step, high), group in sorted(
+        Answers.of(records).groups("order", "step", "high"), key=lambda g: g[0]
+    ):
+        row: Row = {"order": order, "steps": about.share(step), "coverage": "above 40%" if high else "to 40%"}
+        row["N"] = len(group.where(condition=ON))
+        for name in (ON, OFF, KNOWN, RULE, ESTIMATED, PREFIX_ON, PREFIX_OFF, PREFIX_KNOWN):
+            row[name] = group.where(condition=name).cell("f1")
+        found = group.where(condition=ON).less(group.where(condition=OFF), "f1")
+        row["on less off"] = found.summary if found else None
+        rows.append(row)
+    note = "F1 against the full run; coverage is of the full answer. The paper: +0.22 where it is above 40%."
+    return [
+        Table.of("ends", "End marker on and off (section 3.3)", rows, note),
+        _estimates(records, about),
+    ]
+
+
+def _estimates(records: Records, about: About) -> Table:
+    """How often the rule applies, by what the length is taken to be, and how good the estimate is."""
+    rows: list[Row] = []
+    for (order, step), group in Answers.of(records).where(condition=ON).groups("order", "step"):
+        row: Row = {"order": order, "steps": about.share(step), "N": len(group)}
+        row["estimate off by, tokens"] = group.cell("off_by")
+        row["applies by the canvas"] = group.cell("high_by_canvas")
+        row["by the estimate"] = group.cell("high_by_estimate")
+        row["by the finished answer"] = group.cell("high")
+        agree = [float(one["high"] == one["high_by_estimate"]) for one in group.rows]
+        rows.append(row | {"the estimate agrees": summary(agree)})
+    note = (
+        "Shares of the items in which the anchors cover more than 40%. The cloud knows the estimate in time."
+    )
+    return Table.of("ends-estimate", "Where the end-marker rule applies (section 3.3)", rows, note)
+
+
+def claims(records: Records, about: About) -> list[Claim]:
+    found = []
+    for order in ORDERS:
+        rows = _first(Answers.of(records).where(order=order, high=True))
+        sentence, result = compare(ON, rows.where(condition=ON), OFF, rows.where(condition=OFF))
+        found.append(
+            Claim(
+                "Cutting at the last anchor raises F1 where coverage is above 40% (section 3.3: by 0.22).",
+                more(result),
+                f"{sentence}.",
+                where=about.where(order),
+            )
+        )
+        rows = _first(Answers.of(records).where(order=order, high_by_estimate=True))
+        ruled, off = rows.where(condition=RULE), rows.where(condition=OFF)
+        sentence, result = compare(RULE, ruled, OFF, off)
+        stated, _ = compare(ESTIMATED, rows.where(condition=ESTIMATED), RULE, ruled)
+        found.append(
+            Claim(
+                "The rule raises F1 where it applies by the length that the cloud estimates (section 3.3).",
+                more(result),
+                f"{sentence}.",
+                f"To state the estimated length instead: {stated}.",
+                about.where(order),
+            )
+        )
+    return found
+
+
+def _first(rows: Answers) -> Answers:
+    """The rows of each item's first step: an item counts once, where its coverage is high first."""
+    first: dict[str, int] = {}
+    for row in rows.rows:
+        first[row["id"]] = min(first.get(row["id"], row["step"]), row["step"])
+    return Answers([row for row in rows.rows if row["step"] == first[row["id"]]])
+
+
+PHASE = Phase("ends", "End marker", measure, tables, claims)

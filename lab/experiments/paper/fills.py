@@ -1,0 +1,213 @@
+"""Phase `fill` (B): forced decoding at every fraction, with every control (Table 2, Figure 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.case import Case
+from lab.conditions import (
+    ALONE,
+    ANCHORS,
+    BARE,
+    CLAIMED_THRESHOLD,
+    CONDITIONS,
+    DRAFT,
+    FULL,
+    LEADING,
+    ORDERS,
+    PARALLEL_CONDITIONS,
+    PARALLEL_DRAFT,
+    PREFIX,
+    PRODUCT,
+    SCATTERED,
+    aware,
+)
+from lab.experiments.phase import About, Phase, Records
+from lab.statistics import proportion
+from lab.tables import (
+    MEASURES_NOTE,
+    METRICS,
+    Answers,
+    Claim,
+    Row,
+    Table,
+    compare,
+    metric_cells,
+    more,
+    verdict,
+)
+
+LAST = [*ORDERS][-1]
+"""The order by confidence, which also has a run with parallel commits."""
+
+KEPT_LOW = 0.879
+"""Lower end of the paper's interval of the share of right answers kept: 87 of 92 (section 4.2)."""
+
+CLAIMED = aware(CLAIMED_THRESHOLD)
+"""The edge-aware selection of quota runs in claims: fixed before the measurements, not the best one."""
+
+
+def measure(case: Case) -> dict[str, Any]:
+    rows = []
+    for order in ORDERS:
+        rows += case.reference(order)
+        for step in case.lab.steps:
+            rows += [case.answer(order, step, name, how) for name, how in CONDITIONS.items()]
+    for step in case.lab.steps:
+        rows += [case.answer(LAST, step, name, how) for name, how in PARALLEL_CONDITIONS.items()]
+    return {"answers": rows}
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    answers = Answers.of(records)
+    found = [_conditions(answers.where(order=order), order, about) for order in ORDERS]
+    return [_headline(answers, about), _families(answers, about), _kept(answers, about), *found]
+
+
+def _headline(answers: Answers, about: About) -> Table:
+    """Both orders side by side at the paper's first fraction."""
+    rows: list[Row] = []
+    step = about.paper_steps[0]
+    for name in (ALONE, *CONDITIONS, *PARALLEL_CONDITIONS, FULL):
+        row: Row = {"condition": name}
+        for order in ORDERS:
+            group = at(answers, order, step, name)
+            if not group:
+                continue
+            row["N"] = len(group)
+            for column in ("F1", "right", "bytes", "passes"):
+                row[f"{column}, {order}"] = group.cell(METRICS[column])
+        rows.append(row)
+    title = f"What an anchor buys: every condition after {about.share(step)} steps"
+    return Table.of("headline", title, rows, MEASURES_NOTE)
+
+
+def _conditions(answers: Answers, order: str, about: About) -> Table:
+    rows: list[Row] = []
+    for (step, condition), group in sorted(answers.groups("step", "condition"), key=lambda each: each[0][0]):
+        rows.append({"steps": about.share(step), "condition": condition, **metric_cells(group)})
+    title = f"B: Table 2 and its controls, order of commits by {order}"
+    return Table(f"fill-{order}", title, ("steps", "condition", "N", *METRICS), rows, MEASURES_NOTE)
+
+
+def _families(answers: Answers, about: About) -> Table:
+    """Right answers by benchmark: the full runs, and the conditions after few steps."""
+    rows: list[Row] = []
+    step = about.paper_steps[0]
+    for benchmark in [*dict.fromkeys(row["benchmark"] for row in answers.rows), "all"]:
+        here = answers if benchmark == "all" else answers.where(benchmark=benchmark)
+        row: Row = {"benchmark": benchmark, "N": len(at(here, LAST, step, ALONE))}
+        for order in ORDERS:
+            row[f"full run, {order}"] = at(here, order, step, FULL).cell("right")
+        for name in (ALONE, ANCHORS, PREFIX, DRAFT, CLAIMED, PARALLEL_DRAFT, PRODUCT):
+            row[name] = at(here, LAST, step, name).cell("right")
+        rows.append(row)
+    note = f"But for the full runs: after {about.share(step)} steps, order of commits by {LAST}."
+    return Table.of("right", "B: right answers by benchmark", rows, note)
+
+
+def _kept(answers: Answers, about: About) -> Table:
+    """Share of the full run's right answers that a condition keeps, with Wilson intervals (section 4.2)."""
+    rows: list[Row] = []
+    for order in ORDERS:
+        right = {row["id"] for row in at(answers, order, 0, FULL).rows if row["right"]}
+        for step in about.paper_steps:
+            row: Row = {"order": order, "steps": about.share(step), "right in the full run": len(right)}
+            for name in (ALONE, ANCHORS, PREFIX, DRAFT, CLAIMED):
+                kept = [r for r in at(answers, order, step, name).rows if r["id"] in right]
+                row[name] = proportion(sum(bool(r["right"]) for r in kept), len(kept))
+            rows.append(row)
+    note = "Cells: share ± deviation of one answer [95% Wilson interval]. The paper at 25%: 87 of 92, 0.946."
+    return Table.of("kept", "B: right answers of the full run that are kept (section 4.2)", rows, note)
+
+
+def at(answers: Answers, order: str, step: int, condition: str) -> Answers:
+    """The rows of one condition. Conditions without anchors have the same rows at every step."""
+    free = condition in (ALONE, FULL)
+    return answers.where(order=order, condition=condition, **({} if free else {"step": step}))
+
+
+STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
+    ("Anchors raise the edge model's F1 over its own (Table 2).", ANCHORS, ALONE, "f1"),
+    ("Anchors raise the edge model's accuracy over its own (Table 2).", ANCHORS, ALONE, "right"),
+    ("Control: anchors are worth more than a prefix of as many tokens.", ANCHORS, PREFIX, "f1"),
+    ("Control: anchors give more right answers than a prefix of as many tokens.", ANCHORS, PREFIX, "right"),
+    ("Control: anchors are worth more than their own leading run.", ANCHORS, LEADING, "f1"),
+    ("Control: anchors are worth more than as many tokens at random.", ANCHORS, SCATTERED, "f1"),
+    ("The edge model is needed to turn anchors into text (section 3.2).", ANCHORS, BARE, "f1"),
+    (
+        "The pipeline is not equivalent to stopping the diffusion model early (section 3.2): anchors, "
+        "filled, beat its current predictions as they stand.",
+        ANCHORS,
+        DRAFT,
+        "f1",
+    ),
+    ("This project's selection beats the paper's anchors.", CLAIMED, ANCHORS, "f1"),
+    (
+        "This project's selection gives more right answers than the paper's anchors.",
+        CLAIMED,
+        ANCHORS,
+        "right",
+    ),
+    ("This project's selection beats a prefix of as many tokens as the anchors.", CLAIMED, PREFIX, "f1"),
+    ("This project's selection gives more right answers than that prefix.", CLAIMED, PREFIX, "right"),
+)
+"""Statements decided by comparing two conditions: statement, first, second, measure."""
+
+PARALLEL_STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
+    ("With parallel commits this project's selection beats the paper's anchors.", PRODUCT, ANCHORS, "f1"),
+    (
+        "With parallel commits it gives more right answers than the paper's anchors.",
+        PRODUCT,
+        ANCHORS,
+        "right",
+    ),
+    ("Parallel commits give it more right answers than a quota a step.", PRODUCT, CLAIMED, "right"),
+    ("Filling gives more right answers than showing every prediction.", PRODUCT, PARALLEL_DRAFT, "right"),
+)
+
+
+def claims(records: Records, about: About) -> list[Claim]:
+    answers = Answers.of(records)
+    found = []
+    for order in ORDERS:
+        step = about.paper_steps[0]
+        where = about.where(order, step)
+        for paper, first, second, metric in STATEMENTS + (PARALLEL_STATEMENTS if order == LAST else ()):
+            one, other = at(answers, order, step, first), at(answers, order, step, second)
+            sentence, result = compare(first, one, second, other, metric)
+            why = ""
+            if second == ALONE:  # the prefix against the same control
+                why = compare(PREFIX, at(answers, order, step, PREFIX), ALONE, other, metric)[0] + "."
+            elif first in (CLAIMED, PRODUCT):
+                sizes = (one.values("bytes"), other.values("bytes"))
+                why = "Bytes: " + " against ".join(f"{sum(s) / max(len(s), 1):.1f}" for s in sizes) + "."
+            found.append(Claim(paper, more(result), f"{sentence}.", why, where))
+        found.append(_preserved(answers, order, about))
+    return found
+
+
+def _preserved(answers: Answers, order: str, about: About) -> Claim:
+    """Share of the full run's right answers that is kept (section 4.2), at the paper's second fraction."""
+    step = about.paper_steps[-1]
+    right = {row["id"] for row in at(answers, order, step, FULL).rows if row["right"]}
+
+    def kept(name: str) -> Answers:
+        return Answers([row for row in at(answers, order, step, name).rows if row["id"] in right])
+
+    mine = kept(ANCHORS)
+    cell = proportion(sum(map(int, mine.values("right"))), len(mine))
+    sentence, _ = compare(ANCHORS, kept(ANCHORS), PREFIX, kept(PREFIX), "right")
+    text = "The full run has no right answer here."
+    if cell:
+        text = f"{cell.mean:.1%} [{cell.low:.1%}, {cell.high:.1%}] of {cell.n} are kept (Wilson interval)."
+    return Claim(
+        "The pipeline keeps 94.6% [87.9%, 98.0%] of the full run's right answers (section 4.2).",
+        verdict(bool(cell and cell.low >= KEPT_LOW), bool(cell and cell.high < KEPT_LOW), len(right)),
+        text,
+        f"{sentence}.",
+        about.where(order, step),
+    )
+
+
+PHASE = Phase("fill", "B: forced decoding with controls", measure, tables, claims)

@@ -1,0 +1,98 @@
+"""Phase `sizes`: edge models of several sizes in one precision, with the same controls (Table 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.case import Case, Lab
+from lab.conditions import ALONE, ANCHORS, CLAIMED_THRESHOLD, CONDITIONS, ORDERS, PREFIX, aware
+from lab.experiments.phase import About, Phase, Records
+from lab.tables import NOT_MEASURED, Answers, Claim, Row, Table, compare, verdict
+
+NAMES = (ANCHORS, PREFIX, aware(CLAIMED_THRESHOLD))
+SMALL = 0.05
+"""Differences of F1 below this count as small; the paper's is 0.009."""
+
+
+def needs(lab: Lab) -> str | None:
+    if len(lab.edges) > 1:
+        return None
+    reasons = "; ".join(f"{name}: {why}" for name, why in lab.missing.items())
+    return f"expected a second, larger edge model (--edge SMALL LARGE), found one. {reasons}".strip()
+
+
+def measure(case: Case) -> dict[str, Any]:
+    rows = []
+    for index, edge in enumerate(case.lab.ladder, len(case.lab.edges)):
+        for order in ORDERS:
+            alone = [row for row in case.reference(order, index) if row["condition"] == ALONE]
+            found = [
+                case.answer(order, step, name, CONDITIONS[name], index)
+                for step in case.lab.paper_steps
+                for name in NAMES
+            ]
+            rows += [{"edge": edge.name, **row} for row in alone + found]
+    return {"answers": rows}
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    answers = Answers.of(records)
+    small, *others = about.edges
+    rows: list[Row] = []
+    for (order, step, condition), group in answers.groups("order", "step", "condition"):
+        for metric in ("f1", "right"):
+            row: Row = {"order": order, "steps": about.share(step), "condition": condition}
+            row["measure"] = "F1" if metric == "f1" else metric
+            base = group.where(edge=small)
+            row["N"] = len(base)
+            row[small] = base.cell(metric)
+            for name in others:
+                other = group.where(edge=name)
+                row[name] = other.cell(metric)
+                found = other.less(base, metric)
+                row[f"{name} less {small}"] = found.summary if found else None
+            rows.append(row)
+    sizes = ", ".join(
+        f"{name} has {count / 1e6:.2f} million parameters" for name, count in about.edges.items()
+    )
+    title = "Size of the edge model (Table 3)"
+    note = f"{sizes}; all in {about.precision}. The paper: alone +0.081, with anchors -0.009."
+    return [Table.of("sizes", title, rows, note)]
+
+
+def claims(records: Records, about: About) -> list[Claim]:
+    answers = Answers.of(records)
+    small, *others = about.edges
+    found = []
+    for name in others:
+        for order in ORDERS:
+            rows = answers.where(order=order, condition=ANCHORS, step=about.paper_steps[0])
+            large, base = rows.where(edge=name), rows.where(edge=small)
+            sentence, _ = compare(name, large, small, base)
+            alone = answers.where(order=order, condition=ALONE)
+            without, _ = compare(name, alone.where(edge=name), small, alone.where(edge=small))
+            gap = large.less(base, "f1")
+            better = alone.where(edge=name).less(alone.where(edge=small), "f1")
+            if better is None or better.verdict != "higher":
+                result = NOT_MEASURED
+            else:
+                result = verdict(
+                    gap is not None and gap.summary.low > -SMALL and gap.summary.high < SMALL,
+                    gap is not None and (gap.summary.low > SMALL or gap.summary.high < -SMALL),
+                    gap.summary.n if gap else 0,
+                )
+            found.append(
+                Claim(
+                    "With anchors the size of the edge model hardly matters (section 4.3).",
+                    result,
+                    f"Without anchors: {without}. With: {sentence}.",
+                    f"Holds where the interval of the difference lies within {SMALL}, fails where it lies "
+                    "outside. Asked only of a larger model that is better alone: of another the answer says "
+                    "nothing.",
+                    about.where(order, about.paper_steps[0]),
+                )
+            )
+    return found
+
+
+PHASE = Phase("sizes", "Size of the edge model", measure, tables, claims, limit=60, needs=needs)

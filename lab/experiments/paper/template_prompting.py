@@ -1,0 +1,98 @@
+"""Phase `template`: template prompting, the paper's negative control (section 4.7).
+
+The anchors are put into the prompt, as a text with blanks for the edge model to complete, instead of being
+forced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.case import Case
+from lab.conditions import ALONE, ANCHORS, CONDITIONS, ORDERS, PREFIX, Situation
+from lab.experiments.paper.fills import at as rows_at
+from lab.experiments.phase import About, Phase, Records
+from lab.tables import MEASURES_NOTE, Answers, Claim, Row, Table, compare, less, metric_cells
+
+PROMPTED = "template in the prompt"
+BLANK = "___"
+COLUMNS = ("F1", "chrF", "edit", "right", "tokens")
+LEAST_ROOM = 16
+"""Fewest tokens of an answer that have to fit behind the prompt."""
+
+
+def blanks(case: Case, at: Situation) -> str:
+    """The anchors' text with one blank per gap, up to the end of the answer where that is known."""
+    parts: list[str] = []
+    run: list[int] = []
+    end = at.early.length or max(at.committed, default=-1) + 2
+    for position in range(end):
+        if position in at.committed:
+            run.append(at.committed[position])
+            continue
+        parts += [case.text(run)] if run else []
+        run = []
+        if not parts or parts[-1] != f" {BLANK}":
+            parts.append(f" {BLANK}")
+    return "".join(parts + ([case.text(run)] if run else [])).strip()
+
+
+def measure(case: Case) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    left_out = 0
+    form, engine = case.lab.pipeline.form, case.lab.edges[0].runtime.engine
+    for order in ORDERS:
+        rows += [row for row in case.reference(order) if row["condition"] == ALONE]
+        for step in case.lab.paper_steps:
+            at = case.situation(order, step)
+            question = (
+                f"{case.item.prompt}\n\nFill in the blanks {BLANK} of this answer and write it in full:\n"
+                f"{blanks(case, at)}"
+            )
+            ids = form.ids(question)
+            if len(ids) + LEAST_ROOM > engine.context:
+                left_out += 1
+                continue
+            filled = case.fill(case.empty(), prompt_ids=ids)
+            rows.append(
+                {"order": order, "step": step, "condition": PROMPTED, **case.score(filled.ids, at.full)}
+            )
+            rows += [case.answer(order, step, name, CONDITIONS[name]) for name in (ANCHORS, PREFIX)]
+    return {"answers": rows, "left_out": left_out}
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    answers = Answers.of(records)
+    rows: list[Row] = []
+    for order in ORDERS:
+        for step in about.paper_steps:
+            for name in (PROMPTED, ANCHORS, PREFIX, ALONE):
+                group = rows_at(answers, order, step, name)
+                row: Row = {"order": order, "steps": about.share(step), "condition": name}
+                rows.append(row | metric_cells(group, COLUMNS))
+    left = sum(record["left_out"] for record in records)
+    note = f"{left} prompts with a template were too long for the edge model's context. {MEASURES_NOTE}"
+    return [Table.of("template", "Template prompting (section 4.7)", rows, note)]
+
+
+def claims(records: Records, about: About) -> list[Claim]:
+    answers = Answers.of(records)
+    found = []
+    for order in ORDERS:
+        step = about.paper_steps[0]
+        prompted, forced, alone = (rows_at(answers, order, step, name) for name in (PROMPTED, ANCHORS, ALONE))
+        sentence, result = compare(PROMPTED, prompted, ANCHORS, forced)
+        beside, _ = compare(PROMPTED, prompted, ALONE, alone)
+        found.append(
+            Claim(
+                "Asking the edge to fill in a template fails where forcing does not (section 4.7).",
+                less(result),
+                f"{sentence}.",
+                f"And {beside}.",
+                about.where(order, step),
+            )
+        )
+    return found
+
+
+PHASE = Phase("template", "Template prompting", measure, tables, claims, limit=60)

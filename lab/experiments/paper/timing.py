@@ -1,0 +1,266 @@
+"""Phase `timing`: time of each component (section 4.8, Table 6), on this machine, one prompt at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from cloud_anchor.sampling.sampler import denoise_steps
+from edge_runtime.decode.forced import FillOptions, fill
+from lab.benches.footprint import INTERPRETER, PROMPT_TOKENS, peaks
+from lab.case import Case
+from lab.conditions import CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan, prefix
+from lab.cost import equation_1, pipeline_flops
+from lab.experiments.phase import About, Phase, Records
+from lab.machine import machine
+from lab.tables import Answers, Claim, Row, Table, verdict
+from payload import AnchorSet, Shared, decode, encode
+
+ORDER = "confidence"
+REPEATS = 3
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Milliseconds, the best of three, so that other load on the machine counts little."""
+    lab = case.lab
+    step = lab.paper_steps[0]
+    at = case.situation(ORDER, step)
+    anchors, first, chosen = committed(at), prefix(at), edge_aware(at, CLAIMED_THRESHOLD)
+    tenth, full = min((_denoise(case, step) for _ in range(REPEATS)), key=lambda pair: pair[1])
+    shared = Shared(case.contract, case.prompt_ids)
+    data = encode(anchors, shared)
+    alone = len(case.alone().ids)
+    ms = {
+        "tenth": tenth,
+        "full": full,
+        "step": full / lab.base.total_steps,
+        "alone": _best(lambda: _fill(case, case.empty())),
+        "anchors": _best(lambda: _fill(case, anchors)),
+        "prefix": _best(lambda: _fill(case, first)),
+        "aware": _best(lambda: _fill(case, chosen)),
+        "walk": _best(lambda: _walk(case, at)),
+        "encode": _best(lambda: encode(anchors, shared)),
+        "decode": _best(lambda: decode(data, shared)),
+    }
+    if alone:
+        ms["token"] = ms["alone"] / alone
+    wire = ms["encode"] + ms["decode"]
+    ms["sequential"] = ms["tenth"] + wire + ms["anchors"]
+    ms["sequential prefix"] = ms["full"] + wire + ms["prefix"]
+    ms["sequential aware"] = ms["tenth"] + ms["walk"] + wire + ms["aware"]
+    ms["both at once"] = max(ms["tenth"] + ms["encode"], ms["decode"] + ms["anchors"])
+    ratios = {
+        "speedup": ms["full"] / ms["sequential"],
+        "speedup at once": ms["full"] / ms["both at once"],
+        "saved": 1 - ms["tenth"] / ms["full"],
+    }
+    sizes = {
+        "prompt": len(case.prompt_ids),
+        "canvas": lab.base.canvas,
+        "length": len(case.fill(anchors).ids),
+        "parameters": sum(p.numel() for p in lab.pipeline.model.net.parameters()),
+        "edge_parameters": lab.edges[0].parameters,
+    }
+    flops = pipeline_flops(step, lab.base.total_steps, **sizes)
+    ratio = sizes["edge_parameters"] / sizes["parameters"]
+    passes = equation_1(step, lab.base.total_steps, sizes["length"], 1.0, ratio)
+    cost = {
+        "cloud GFLOP": flops.cloud / 1e9,
+        "device GFLOP": flops.device / 1e9,
+        "full GFLOP": flops.full / 1e9,
+        "share": flops.share,
+        "cloud share": flops.cloud_share,
+        "share by parameters": passes.share,
+    }
+    bundle = lab.edges[0].runtime.bundle
+    device = str(lab.pipeline.model.device)
+    memory = peaks(lab.pipeline.model.source, device, bundle.path, bundle.variant_name, lab.base.canvas)
+    found = {"machine": machine(), "cost": [cost], "memory": memory}
+    return found | {"answers": [{name: round(v, 4) for name, v in (ms | ratios).items()}]}
+
+
+def _denoise(case: Case, step: int) -> tuple[float, float]:
+    """Milliseconds to `step` and to the end of one run."""
+    config = plan(ORDER, case.lab.base)
+    started = time.perf_counter()
+    tenth = 0.0
+    for state in denoise_steps(case.lab.pipeline.model, [case.prompt_ids], config):
+        if state.steps[0] == step:
+            _wait()
+            tenth = _since(started)
+    _wait()
+    return tenth, _since(started)
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _since(started: float) -> float:
+    return 1000 * (time.perf_counter() - started)
+
+
+def _best(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        work()
+        times.append(_since(started))
+    return min(times)
+
+
+def _fill(case: Case, anchors: AnchorSet) -> None:
+    """A fill from an empty cache, as on a device that has not seen the prompt."""
+    engine = case.lab.edges[0].runtime.engine
+    engine.rewind(0)
+    options = FillOptions(score_anchors=False, max_tokens=case.lab.base.canvas)
+    for _ in fill(engine, case.prompt_ids, anchors, options):
+        pass
+
+
+def _walk(case: Case, at: Situation) -> None:
+    case.lab.edges[0].runtime.engine.rewind(0)
+    edge_aware(at, CLAIMED_THRESHOLD)
+
+
+ROWS = {
+    "step": "diffusion model, 1 step",
+    "tenth": "diffusion model, 10% of the steps",
+    "full": "diffusion model, all steps",
+    "token": "edge model, 1 token, prompt shared out",
+    "alone": "edge model alone, whole answer",
+    "anchors": "edge model, anchors filled",
+    "prefix": "edge model, prefix of as many continued",
+    "aware": "edge model, edge-aware filled",
+    "walk": "edge-aware selection in the cloud",
+    "encode": "payload, encode",
+    "decode": "payload, decode",
+    "sequential": "pipeline one after the other: anchors",
+    "both at once": "pipeline, both sides at once: max of cloud and device",
+    "sequential prefix": "pipeline: prefix (needs the full run)",
+    "sequential aware": "pipeline: edge-aware",
+}
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    answers = Answers.of(records)
+    rows: list[Row] = [
+        {"component": says, "N": len(answers.values(name)), "ms": answers.cell(name)}
+        for name, says in ROWS.items()
+    ]
+    ratios = {
+        "full run over pipeline, times": "speedup",
+        "full run over pipeline with both sides at once, times": "speedup at once",
+        "cloud time saved, share": "saved",
+    }
+    rows += [
+        {"component": says, "N": len(answers), "ms": answers.cell(name)} for says, name in ratios.items()
+    ]
+    note = (
+        f"Order by {ORDER}, batch of one, wall time, the best of {REPEATS}, both sides on "
+        f"{_machines(records)}; they hold for this machine only. Both at once: the time per "
+        "answer of many, as the paper's max(552, 1825) ms; one answer waits for one side after the other."
+    )
+    return [
+        Table("timing", "Timing of the components (Table 6)", ("component", "N", "ms"), rows, note),
+        _cost(records, about),
+        _memory(records),
+    ]
+
+
+def _cost(records: Records, about: About) -> Table:
+    """Equation 1."""
+    answers = Answers.of(records, "cost")
+    rows: list[Row] = [
+        {"equation 1": says, "N": len(answers), "value": answers.cell(name)}
+        for name, says in (
+            ("cloud GFLOP", "cloud, T_partial C_DLM, GFLOP"),
+            ("device GFLOP", "device, L C_AR, GFLOP"),
+            ("full GFLOP", "full run, T C_DLM, GFLOP"),
+            ("share", "both sides / full run, in FLOPs"),
+            ("cloud share", "cloud / full run"),
+            ("share by parameters", "both sides / full run, C_AR / C_DLM by parameters alone"),
+        )
+    ]
+    note = (
+        f"After {about.share(about.paper_steps[0])} steps. 2 FLOPs a parameter and token; a diffusion pass "
+        "runs prompt and canvas, an edge pass one token, and the device reads the prompt too. The paper "
+        "takes C_DLM / 14 for C_AR, by parameters, as if a diffusion pass ran one token, and has 10 to 15% "
+        "for both sides."
+    )
+    return Table.of("equation-1", "Compute by equation 1 (section 3.2)", rows, note)
+
+
+def _memory(records: Records) -> Table:
+    """Peak memory by component, of the first record that has it."""
+    found: dict[str, dict[str, int]] = next((r["memory"] for r in records if r["memory"]), {})
+    base = found.get(INTERPRETER, {}).get("memory", 0)
+    rows: list[Row] = [
+        {
+            "component": part,
+            "peak, MB": peak["memory"] / 1e6,
+            "above Python alone, MB": (peak["memory"] - base) / 1e6,
+            "on the GPU, MB": peak["gpu"] / 1e6,
+        }
+        for part, peak in found.items()
+    ]
+    note = (
+        f"Peak resident memory of a process that runs this component only, libraries included, on "
+        f"{_machines(records)}. Prompt of {PROMPT_TOKENS} tokens, the run's canvas. The paper: 15.2 GB of "
+        "GPU memory for both models in bfloat16."
+    )
+    return Table.of("memory", "Peak memory of the components", rows, note)
+
+
+PAPER = "the paper: both sides on an NVIDIA A100-SXM4-80GB, Dream-7B and Qwen2.5-0.5B"
+
+QUOTED: tuple[tuple[str, str, float, str], ...] = (
+    (
+        "One after the other, the pipeline is at least 2.3 times as fast as the full run (Table 6).",
+        "speedup",
+        2.3,
+        "{:.2f}",
+    ),
+    (
+        "With both sides at once the pipeline is at least 2.9 times as fast as the full run (section 4.8).",
+        "speedup at once",
+        2.9,
+        "{:.2f}",
+    ),
+    ("The cloud works at least 89.7% less than for the full run (Table 6).", "saved", 0.897, "{:.1%}"),
+)
+"""Statements with a figure of the paper's machine: statement, ratio, figure, its form."""
+
+
+def claims(records: Records, about: About) -> list[Claim]:
+    answers = Answers.of(records)
+    found = []
+    for paper, name, quoted, form in QUOTED:
+        cell = answers.cell(name)
+        if cell is None:
+            continue
+        mean, low, high = (form.format(value) for value in (cell.mean, cell.low, cell.high))
+        found.append(
+            Claim(
+                paper,
+                verdict(cell.low >= quoted, cell.high < quoted, cell.n),
+                f"Here {mean} [{low}, {high}], N = {cell.n}, both sides on {_machines(records)}; {PAPER}.",
+                "The ratio is one of these models on this processor, and says nothing about another pair. By "
+                f"step counts the cloud saves {1 - about.paper_steps[0] / about.total_steps:.1%}, whatever "
+                "the answer is worth.",
+                about.where(ORDER, about.paper_steps[0]),
+            )
+        )
+    return found
+
+
+def _machines(records: Records) -> str:
+    """The machines of the records, as text."""
+    return " and ".join(dict.fromkeys(str(record["machine"]) for record in records))
+
+
+PHASE = Phase("timing", "Timing", measure, tables, claims, limit=20)

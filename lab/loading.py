@@ -1,0 +1,234 @@
+"""Loading of the models of a run, by name: the diffusion model, the edge models, the Thinker.
+
+Responsible for names, folders and compatible vocabularies. A model that is named must exist; an optional one
+that does not is reported as missing, with the reason. Not responsible for measurements (see `lab`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cloud_anchor.errors import CheckpointError
+from cloud_anchor.model.checkpoint import find_checkpoint
+from cloud_anchor.model.prompt_form import tokenizer_data
+from cloud_anchor.model.row_weights import in_rows, restore_checkpoint
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.shipped import PAIRS, shipped_checkpoint
+from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
+from edge_runtime.bundle.lookup import find_bundles
+from edge_runtime.bundle.manifest import ModelShape
+from edge_runtime.errors import BundleMissingError
+from edge_runtime.runtime import EdgeRuntime
+from lab.autoregressive import Autoregressive
+from lab.case import Edge, Lab
+from lab.pairs.testbed.recipe import CAUSAL_NAME
+from payload import Contract
+from payload.errors import ContractMismatchError
+
+EDGE_OF_SUMMED_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Models and sizes of a run; see the command line for each."""
+
+    model: str
+    edges: Sequence[str]
+    thinker: str | None
+    four_bit: bool
+    canvas: int | None
+    total_steps: int | None
+    seed: int
+    device: str | None
+    threads: int | None
+
+
+def open_lab(wanted: Wanted, bundles: Path) -> Lab:
+    """Loads everything. bundles: where checkpoints of edge models are converted to.
+
+    Raises CloudError, EdgeError or ContractMismatchError.
+    """
+    missing: dict[str, str] = {}
+    edges = [_open_edge(name, bundles, wanted.threads) for name in wanted.edges]
+    pipeline = Pipeline.open(wanted.model, edge=edges[0].runtime, device=wanted.device)
+    pipeline.require_one_vocabulary("suite")
+    pair = PAIRS.get(wanted.model)
+    if pair is not None and list(wanted.edges) == [pair.bundle.name]:
+        # Its larger autoregressive model is a second size of the edge model (Table 3).
+        try:
+            edges.append(_open_edge(pair.thinker, bundles, wanted.threads))
+        except BundleMissingError as error:
+            missing[pair.thinker] = str(error)
+    contract = edges[0].runtime.bundle.contract
+    for edge in edges[1:]:
+        if edge.runtime.bundle.contract != contract:
+            raise ContractMismatchError(
+                f"{edge.name}: expected the contract of {edges[0].name} ({contract}), found "
+                f"{edge.runtime.bundle.contract}. Compare edge models of one vocabulary and chat template."
+            )
+    plan = pipeline.plan()
+    base = replace(
+        plan,
+        canvas=wanted.canvas or plan.canvas,
+        total_steps=wanted.total_steps or plan.total_steps,
+        seed=wanted.seed,
+    )
+    thinker = None
+    place = _thinker_folder(wanted, edges)
+    if place is None:
+        missing["thinker"] = "expected an autoregressive checkpoint (--thinker), found none"
+    else:
+        _same_vocabulary(place, contract)
+        thinker = Autoregressive.load(place, contract.eos_ids, device=wanted.device, four_bit=wanted.four_bit)
+    return Lab(pipeline, base, edges, missing, thinker, _ladder(edges, wanted.threads))
+
+
+def _open_edge(name: str, bundles: Path, threads: int | None) -> Edge:
+    runtime = EdgeRuntime.open(_bundle(name, bundles), threads=threads)
+    return Edge(Path(name).name, runtime, parameters(runtime.bundle.manifest.model))
+
+
+PRECISIONS = ("fp32", "fp16", "int8", "int4")
+"""Variants of a bundle, the most precise first."""
+
+
+def _ladder(edges: Sequence[Edge], threads: int | None) -> list[Edge]:
+    """The edge models in the most precise variant that all of them have; none for a single one.
+
+    Raises CheckpointError where they have none in common.
+    """
+    if len(edges) < 2:
+        return []
+    variants = [set(edge.runtime.bundle.manifest.variants) for edge in edges]
+    common = next((name for name in PRECISIONS if all(name in own for own in variants)), None)
+    if common is None:
+        raise CheckpointError(
+            f"--edge: expected one of {', '.join(PRECISIONS)} in every bundle, for sizes are compared in one "
+            f"precision, found {'; '.join(', '.join(sorted(own)) for own in variants)}. Convert them alike."
+        )
+    return [
+        edge
+        if edge.runtime.bundle.variant_name == common
+        else replace(edge, runtime=EdgeRuntime.open(edge.runtime.bundle.path, common, threads=threads))
+        for edge in edges
+    ]
+
+
+def _bundle(name: str, bundles: Path) -> Path:
+    """The bundle of an edge model, converted first where only a checkpoint is there."""
+    for path in (Path(name), BUNDLES / name):
+        if (path / MANIFEST).is_file():
+            return path
+    for checkpoint in (Path(name), shipped_checkpoint(name)):
+        if checkpoint and (checkpoint / "config.json").is_file():
+            return _converted(checkpoint, bundles / checkpoint.name)
+    if name.count("/") == 1 and not Path(name).exists():  # as in Qwen/Qwen2.5-0.5B-Instruct
+        out = bundles / Path(name).name
+        return out if (out / MANIFEST).is_file() else _converted(find_checkpoint(name), out)
+    return find_bundles("", model=name)[0]
+
+
+def _converted(checkpoint: Path, out: Path) -> Path:
+    """A bundle of the checkpoint in fp32, so that quantisation plays no part in a comparison of sizes."""
+    from convert.conversion import convert
+    from convert.errors import ConvertError
+
+    if not (out / MANIFEST).is_file():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory() as place:
+            source = checkpoint
+            if in_rows(checkpoint):
+                source = Path(place) / checkpoint.name
+                shutil.copytree(checkpoint, source)
+                restore_checkpoint(source)
+            try:
+                convert(source, out, variants=("fp32",))
+            except ConvertError as error:
+                raise CheckpointError(f"{checkpoint}: {error}") from error
+    return out
+
+
+def parameters(shape: ModelShape) -> int:
+    """Parameters of a Qwen2 of this shape, with the embedding counted once."""
+    hidden, head = shape.hidden_size, shape.head_dim
+    queries, keys = shape.num_attention_heads * head, shape.num_key_value_heads * head
+    attention = hidden * queries * 2 + hidden * keys * 2 + queries + 2 * keys
+    layer = attention + 3 * hidden * shape.intermediate_size + 2 * hidden
+    return shape.vocab_size * hidden + shape.num_hidden_layers * layer + hidden
+
+
+def _thinker_folder(wanted: Wanted, edges: Sequence[Edge]) -> Path | None:
+    """The checkpoint that is named, else for a shipped pair its own, or that of its edge model, and for a
+    folder the testbed's autoregressive model beside it.
+    """
+    if wanted.thinker:
+        return find_checkpoint(wanted.thinker)
+    if wanted.model not in PAIRS:
+        beside = Path(wanted.model).parent / CAUSAL_NAME
+        return beside if Path(wanted.model).is_dir() and (beside / "config.json").is_file() else None
+    pair = PAIRS[wanted.model]
+    folders = [pair.weights / name for name in (pair.thinker, *(edge.name for edge in edges))]
+    return next((folder for folder in folders if (folder / "config.json").is_file()), None)
+
+
+def _same_vocabulary(folder: Path, contract: Contract) -> None:
+    own = Contract.of(tokenizer_data(folder), {})
+    if (own.vocab_hash, own.special) != (contract.vocab_hash, contract.special):
+        raise ContractMismatchError(
+            f"{folder}: expected the vocabulary of the edge model ({contract.vocab_hash[:12]}), found "
+            f"{own.vocab_hash[:12]}. The Thinker's tokens go onto the canvas as ids: use one vocabulary "
+            "family."
+        )
+
+
+def fingerprint(lab: Lab, wanted: Wanted) -> dict[str, str]:
+    """Short sums of the files behind each model, so that a run does not go on with other weights."""
+    found = {"model": _sum(sorted(find_checkpoint(wanted.model).glob("*.safetensors")))}
+    for edge in lab.edges:
+        found[edge.name] = _sum([edge.runtime.bundle.path / MANIFEST])
+    place = _thinker_folder(wanted, lab.edges)
+    if place is not None:
+        found["thinker"] = _sum(sorted(place.glob("*.safetensors")))
+    return found
+
+
+def _sum(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        for part in _ends(file):
+            digest.update(part)
+    return digest.hexdigest()[:16]
+
+
+def _ends(file: Path) -> Iterator[bytes]:
+    """Name, size, first and last MiB: enough to tell weights apart, and quick for files of gigabytes."""
+    size = file.stat().st_size
+    yield f"{file.name} {size}".encode()
+    with file.open("rb") as stream:
+        yield stream.read(EDGE_OF_SUMMED_FILE)
+        stream.seek(max(0, size - EDGE_OF_SUMMED_FILE))
+        yield stream.read(EDGE_OF_SUMMED_FILE)
+
+
+def about_models(lab: Lab, wanted: Wanted) -> dict[str, Any]:
+    """The names and sizes that tables need."""
+    thinker = lab.thinker
+    return {
+        "model": wanted.model,
+        "parameters": sum(p.numel() for p in lab.pipeline.model.net.parameters()),
+        "canvas": lab.base.canvas,
+        "total_steps": lab.base.total_steps,
+        "steps": lab.steps,
+        "paper_steps": lab.paper_steps,
+        "edges": {edge.name: edge.parameters for edge in lab.edges},
+        "precision": lab.ladder[0].runtime.bundle.variant_name if lab.ladder else None,
+        "missing": dict(lab.missing),
+        "thinker": thinker and thinker.name,
+        "thinker_parameters": thinker.parameters if thinker else 0,
+    }

@@ -1,0 +1,133 @@
+"""A country or an element in prose: several facts, in an order and in sentences that are drawn anew.
+
+The order is a walk around the circle of the kind's attributes, from a start drawn anew, as the question's
+is: what was told need not be remembered, only where the walk is. Models of this size repeat themselves in
+any other order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from lab.pairs.problem import DIFFICULTIES, Problem
+from lab.pairs.testbed.attributes import ATTRIBUTES, HEADLINES
+from lab.pairs.testbed.entity import Entity, Kind
+from lab.pairs.testbed.scene import COMMON, Scene, sentence_of
+from lab.pairs.testbed.wording import say, sentence
+
+_ASK_OPEN = (
+    "Tell me about {n}.",
+    "Describe {n}[ to me| for me|].",
+    "What do you know about {n}?",
+    "[Write|Give me] a [short |]profile of {n}.",
+    "[Introduce|Present] {n}.",
+    "Tell me what you know about {n}.",
+    "Present {n} to me.",
+)
+_ASK_LISTED = (
+    "[Tell me about|Describe|Introduce] {n}. [Mention|Include] its {l}.",
+    "[Write|Give me] a [short |]profile of {n} with its {l}.",
+    "What do you know about {n}, [especially|above all] its {l}?",
+    "Describe {n} and do not leave out its {l}.",
+    "[Tell me about|Introduce] {n} and do not leave out its {l}.",
+    "Tell me what you know about {n}, [especially|above all] its {l}.",
+)
+_HELD_OUT = 2
+"""The last templates, which are never trained on; their parts are."""
+_OPEN = (
+    "[Here is what I know about {n}|Here are some facts about {n}|A few words about {n}]:",
+    "[Let me tell you about|Let us look at|Let me describe] {n}.",
+    "{N} [is quickly described|can be described in a few sentences|has more than one side].",
+    "[There is much to say|Much could be said] about {n}.",
+)
+_CLOSE = (
+    "[That is what I know|That is all I know|So much] about {n}.",
+    "[All this|This] makes {n} what it is.",
+    "[In short|All in all], that is {n}.",
+)
+_JOINED = ("{a}, and {b}", "{a}; {b}", "{a}, while {b}", "{a} and {b}", "{a}, [just as|and also] {b}")
+_STARTS = (
+    "",
+    "",
+    "",
+    "",
+    "Also, ",
+    "Besides, ",
+    "In addition, ",
+    "Moreover, ",
+    "We also know that ",
+    "Note that ",
+)
+FACTS = (10, 13)
+"""Least and most facts of a profile at large, where so many are known."""
+MORE = (3, 5)
+"""Least and most facts beside those that were asked for."""
+
+
+def listed(nouns: list[str]) -> str:
+    """Nouns as in "capital, area and climate"."""
+    return nouns[0] if len(nouns) == 1 else ", ".join(nouns[:-1]) + " and " + nouns[-1]
+
+
+def around(kind: Kind, keys: Iterable[str], rng: random.Random) -> list[str]:
+    """The keys, at least one, in their order on the circle of a kind's attributes, from any of them on."""
+    chosen = set(keys)
+    circle = [key for key in ATTRIBUTES[kind] if key in chosen]
+    start = rng.randrange(len(circle))
+    return circle[start:] + circle[:start]
+
+
+def draw(scene: Scene) -> Problem:
+    """Expected are the name and the values of the attributes that were asked for."""
+    rng = scene.rng
+    kind: Kind = rng.choices(("country", "element"), (0.7, 0.3))[0]
+    entity = scene.entity(kind)
+    keys = [key for key in entity.values if key in ATTRIBUTES[kind]]
+    rng.shuffle(keys)
+    asked = [key for key in HEADLINES[kind] if key in entity.values]
+    count = rng.randint(*FACTS)
+    if rng.random() < 0.6:
+        asked = around(kind, keys[: min(rng.randint(2, 4), len(keys))], rng)
+        nouns = listed([ATTRIBUTES[kind][key].noun for key in asked])
+        prompt = say([scene.template(_ASK_LISTED, _HELD_OUT)], rng, {"n": entity.name, "l": nouns})
+        count = len(asked) + rng.randint(*MORE)
+    else:
+        prompt = say([scene.template(_ASK_OPEN, _HELD_OUT)], rng, {"n": entity.name})
+    told = [*asked, *(key for key in keys if key not in asked)][: max(len(asked), count)]
+    told = around(kind, told, rng)
+    clauses = [_clause(scene, entity, key, place) for place, key in enumerate(told)]
+    return Problem(
+        family="profile",
+        difficulty=DIFFICULTIES[min(2, max(0, len(told) // 4 - 1))],
+        prompt=prompt,
+        answer=_prose(scene, entity.name, clauses, entity.prose),
+        expected=(entity.name, *(entity.values[key] for key in asked)),
+        key=f"{entity.name}/{'/'.join(sorted(asked))}",
+    )
+
+
+def _clause(scene: Scene, entity: Entity, key: str, place: int) -> str:
+    """A clause; the first one names the entity."""
+    subject = scene.rng.choice((None, "it", "it", COMMON[entity.kind])) if place else None
+    return scene.tell(entity, key, subject)
+
+
+def _prose(scene: Scene, name: str, clauses: list[str], source: tuple[str, ...]) -> str:
+    """Clauses joined to sentences, with an opening, a sentence of the source and a closing, or without."""
+    rng = scene.rng
+    sentences: list[str] = []
+    while clauses:
+        text = clauses.pop(0)
+        if clauses and rng.random() < 0.4:
+            text = say(_JOINED, rng, {"a": text, "b": clauses.pop(0)})
+        start = rng.choice(_STARTS) if sentences else ""
+        sentences.append(sentence(sentence_of(start + text)))
+    if source and rng.random() < 0.5:
+        sentences.insert(rng.randint(1, len(sentences)), rng.choice(source))
+    slots = {"n": name, "N": sentence_of(name)}
+    if rng.random() < 0.4:
+        sentences.insert(0, say(_OPEN, rng, slots))
+    if rng.random() < 0.3:
+        sentences.append(say(_CLOSE, rng, slots))
+    return " ".join(sentences)

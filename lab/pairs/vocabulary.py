@@ -1,0 +1,106 @@
+"""The tokenizer of the tiny pair: a byte-level BPE in Qwen2's form, trained on the synthetic world.
+
+Special tokens have Qwen's names, and Dream's mask token follows them, so that code for this tokenizer works
+with the real ones. Text is split as in Qwen2 except for numbers, which are split into pairs of digits with
+the space before them: arithmetic over single digits is beyond a model this small.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
+from tokenizers.models import BPE
+
+from lab.pairs.tiny.drills import draw as drill
+from lab.pairs.tiny.tasks import FAMILIES
+
+VOCABULARY = 1730
+"""Ordinary tokens; the models' vocabulary is padded to 1,792 rows."""
+SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>")
+
+# Contractions, words with one leading mark, numbers, punctuation, line ends, spaces.
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+"""Qwen's template without its default system message, which would double the length of a tiny prompt."""
+
+
+def corpus(samples: int, seed: int = 0) -> Iterator[str]:
+    """Prompts and answers of all families, half of them of the true world, on which the BPE is trained."""
+    rng = random.Random(seed)
+    for index in range(samples):
+        for draw in (*FAMILIES.values(), drill):
+            problem = draw(rng, index % 2 == 0)
+            yield problem.prompt
+            yield problem.answer
+
+
+def train(samples: int = 10_000) -> Tokenizer:
+    """A tokenizer with `VOCABULARY` ordinary ids followed by `SPECIALS`; the same on every run."""
+    return train_on(corpus(samples), VOCABULARY)
+
+
+def train_on(texts: Iterable[str], size: int) -> Tokenizer:
+    """A tokenizer with `size` ordinary ids, learned from these texts, followed by `SPECIALS`."""
+    tokenizer = Tokenizer(BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    if tokenizer.get_vocab_size() != size:
+        raise RuntimeError(f"expected {size} tokens, the corpus gave {tokenizer.get_vocab_size()}")
+    tokenizer.add_special_tokens(list(SPECIALS))
+    return tokenizer
+
+
+def id_of(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token that the tokenizer must have. Raises KeyError where it has none."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise KeyError(token)
+    return int(found)
+
+
+def config() -> dict[str, Any]:
+    """`tokenizer_config.json`, as transformers reads it."""
+    return {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "model_max_length": 2048,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": None,
+        "mask_token": "<|mask|>",
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+
+
+def save(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config(), indent=2) + "\n")

@@ -1,0 +1,1 @@
+"""Published runs of other people's models, by themselves and filled by a real edge model."""

@@ -1,0 +1,188 @@
+"""`python -m lab published FOLDER`: the published repository's results, read as they are.
+
+Responsible for the JSON files of its `results/` that have no anchors, and for tables from their texts and
+times: fills and templates scored again, edge sizes in pairs, gap-only scores, and the timing with equation 1.
+Not responsible for ablation_anchors.json, whose runs `traces` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.metrics import word_f1
+from common.errors import InputError
+from common.files import read_text, write_whole
+from lab.cost import equation_1
+from lab.report import print_table
+from lab.statistics import spearman
+from lab.tables import Answers, Row, Table
+
+EPILOG = """example:
+  git clone https://github.com/benwade/inverse-speculation-dlm
+  python -m lab published inverse-speculation-dlm/results --json published.json
+  python -m lab traces inverse-speculation-dlm/results/ablation_anchors.json \\
+      --fills inverse-speculation-dlm/results/gap_only_full.json
+"""
+
+FILLED, TEMPLATE, ALONE = "anchors, filled", "template in the prompt", "edge alone"
+TOKENS = 100
+"""Tokens of an answer, as section 4.8 counts them."""
+
+
+def fills(data: Any) -> list[Table]:
+    """dlm_anchor_results.json: the small set, with every text scored again against the full output."""
+    rows = []
+    for number, run in enumerate(data):
+        full = str(run["dream_text"])
+        alone = run["small_alone"]
+        rows.append(_scored(number, ALONE, "", alone["text"], full, alone["f1_vs_dream"]))
+        for fraction, found in run["anchor_forced"].items():
+            for what, key in ((FILLED, "forced"), (TEMPLATE, "template")):
+                given = found[key]
+                rows.append(_scored(number, what, fraction, given["text"], full, given["f1"]))
+    lines: list[Row] = [
+        {
+            "fraction": fraction,
+            "what": what,
+            "N": len(group),
+            "F1 as stored": group.cell("stored"),
+            "F1 of the texts": group.cell("f1"),
+        }
+        for (fraction, what), group in Answers(rows).groups("fraction", "what")
+    ]
+    note = "F1 of the texts is over multisets of words, as in the other files."
+    return [Table("fills", "dlm_anchor_results.json", tuple(lines[0]), lines, note)]
+
+
+def _scored(number: int, what: str, fraction: str, text: Any, full: str, stored: Any) -> dict[str, Any]:
+    found = {"id": str(number), "what": what, "fraction": fraction, "stored": float(stored)}
+    return found | {"f1": word_f1(str(text), full)}
+
+
+def sizes(data: Any) -> list[Table]:
+    """llm_size_results.json: both edge models, prompt by prompt."""
+    rows = []
+    for model, runs in data.items():
+        for number, run in enumerate(runs):
+            rows.append({"id": str(number), "model": model, "fraction": ALONE, "f1": float(run["alone_f1"])})
+            for fraction, found in run["forced"].items():
+                rows.append(
+                    {"id": str(number), "model": model, "fraction": fraction, "f1": float(found["f1"])}
+                )
+    small, *others = data
+    lines: list[Row] = []
+    for (fraction,), group in Answers(rows).groups("fraction"):
+        base = group.where(model=small)
+        line: Row = {"fraction": fraction, "N": len(base), small: base.cell("f1")}
+        for name in others:
+            other = group.where(model=name)
+            less = other.less(base, "f1")
+            line |= {name: other.cell("f1"), f"{name} less {small}": less.summary if less else None}
+        lines.append(line)
+    return [
+        Table("sizes", "llm_size_results.json", tuple(lines[0]), lines, "F1 as stored, paired by prompt.")
+    ]
+
+
+def gaps(data: Any) -> list[Table]:
+    """gap_only_full.json: Table 5, over the runs covered in part, and those with a gap to compare."""
+    rows = []
+    for run in data:
+        for key, found in run.items():
+            if key.startswith("sf_") and found["coverage_pct"] < 100:
+                row = {"id": f"{run['benchmark']}/{run['index']}", "fraction": key.removeprefix("sf_")}
+                row |= {"coverage": found["coverage_pct"] / 100, "alone": run["alone_f1"]}
+                names = ("gap_word_f1", "gap_token_accuracy", "full_f1", "n_gap_compared")
+                rows.append(row | {name: found[name] for name in names})
+    lines: list[Row] = []
+    for (fraction,), group in Answers(rows).groups("fraction"):
+        compared = Answers([row for row in group.rows if row["n_gap_compared"]])
+        for which, chosen in (("covered in part", group), ("with a gap to compare", compared)):
+            rho = spearman(chosen.values("coverage"), chosen.values("gap_word_f1"))
+            low, high = rho.interval
+            line: Row = {"fraction": fraction, "runs": which, "N": len(chosen)}
+            line |= {"gap-only F1": chosen.cell("gap_word_f1")}
+            line |= {"gap-token accuracy": chosen.cell("gap_token_accuracy")}
+            line |= {"edge alone, whole answer": chosen.cell("alone"), "full F1": chosen.cell("full_f1")}
+            line |= {"gap tokens": chosen.cell("n_gap_compared"), "gap F1 and coverage": rho}
+            lines.append(line | {"rho from": low, "rho to": high})
+    note = (
+        f"{len(data)} runs. Figures as stored, in which an answer without a gap to compare has a gap-only F1 "
+        "of 1. The edge alone was scored on its whole answer, the anchors' fill on the gaps."
+    )
+    return [Table("gaps", "gap_only_full.json (Table 5)", tuple(lines[0]), lines, note)]
+
+
+def timing(data: Any) -> list[Table]:
+    """supplement_timing.json: Table 6 and equation 1 with its times."""
+    steps = {int(name.removeprefix("steps_")): found for name, found in data["dream"].items()}
+    c_dlm = 1000 * steps[max(steps)]["mean_s"] / max(steps)
+    c_ar = float(data["qwen"]["mean_per_token_ms"])
+    lines: list[Row] = []
+    for count, found in sorted(steps.items()):
+        cost = equation_1(count, max(steps), TOKENS, c_dlm, c_ar)
+        lines.append(
+            {
+                "steps": count,
+                "measured, ms": 1000 * float(found["mean_s"]),
+                "tokens committed": float(found["mean_committed"]),
+                "equation 1, ms": cost.cloud + cost.device,
+                "times, one after the other": cost.full / (cost.cloud + cost.device),
+                "times, both at once": cost.full / max(cost.cloud, cost.device),
+                "cloud saved": 1 - cost.cloud_share,
+            }
+        )
+    about = data["config"]
+    note = (
+        f"{about['dream_model']} and {about['qwen_model']} on {about['device']}, {about['n_prompts']} "
+        f"prompts, {TOKENS} tokens at {c_ar:.1f} ms. Where all {about['max_new_tokens']} tokens are "
+        "committed, the run was planned for so many steps, and not stopped there."
+    )
+    return [Table("timing", "supplement_timing.json (Table 6)", tuple(lines[0]), lines, note)]
+
+
+FILES: Mapping[str, Callable[[Any], list[Table]]] = {
+    "dlm_anchor_results.json": fills,
+    "llm_size_results.json": sizes,
+    "gap_only_full.json": gaps,
+    "supplement_timing.json": timing,
+}
+
+
+def tables(folder: Path) -> Iterator[Table]:
+    """The tables of every file that is there; raises RequestError for one in another form, and for none."""
+    there = [name for name in FILES if (folder / name).is_file()]
+    if not there:
+        raise RequestError(f"{folder}: expected one of {', '.join(FILES)}, found none")
+    for name in there:
+        try:
+            yield from FILES[name](json.loads(read_text(folder / name)))
+        except InputError as error:
+            raise RequestError(str(error)) from error
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise RequestError(
+                f"{folder / name}: expected the published form of this file, found {type(error).__name__}: "
+                f"{error}"
+            ) from error
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the published repository's results/")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write the tables as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    found = list(tables(args.folder))
+    for table in found:
+        print(f"\n{table.title}\n")
+        print_table(table)
+        print(f"\n{table.note}")
+    if args.json:
+        data = {table.name: table.to_json() for table in found}
+        write_whole(args.json, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+    return 0

@@ -1,0 +1,81 @@
+"""The tokenizer of published Dream runs, from the rank file that Qwen's vocabulary is published as.
+
+Responsible for the merges that the ranks stand for, and for the tokenizer.json made of them. Not responsible
+for fetching the rank file (see `wheel_files`).
+
+A rank file lists tokens in the order in which they were learned. A token's merge is the pair of earlier
+tokens that its bytes come down to when only earlier merges are applied, so the merges follow from the order.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import CloudError
+from cloud_anchor.model.prompt_form import qwen2_tokenizer
+from common.files import write_whole
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+"""Special tokens of Qwen2.5 and Dream that follow the vocabulary."""
+
+
+def tokenizer_of_ranks(path: Path, target: Path) -> Path:
+    """Writes the tokenizer.json of a rank file (base64 and rank, one token a line) where it is not there yet.
+
+    Raises CloudError for another file.
+    """
+    if target.is_file():
+        return target
+    ranks: dict[bytes, int] = {}
+    try:
+        for line in path.read_bytes().splitlines():
+            token, rank = line.split()
+            ranks[base64.b64decode(token)] = int(rank)
+    except (OSError, ValueError) as error:
+        raise CloudError(
+            f"{path}: expected lines of a token in base64 and its rank, found: {error}"
+        ) from None
+    text = json.dumps(tokenizer_of(ranks), ensure_ascii=False)
+    write_whole(target, text.encode("utf-8"))
+    return target
+
+
+def tokenizer_of(ranks: Mapping[bytes, int]) -> dict[str, Any]:
+    """The content of tokenizer.json for ranks that hold all 256 bytes."""
+    letters = letter_of_bytes()
+
+    def piece(token: bytes) -> str:
+        return "".join(letters[byte] for byte in token)
+
+    ordered = sorted(ranks.items(), key=lambda pair: pair[1])
+    merges = [" ".join(map(piece, parts(token, ranks, rank))) for token, rank in ordered if len(token) > 1]
+    added = [
+        {"id": len(ranks) + index, "content": name, "special": True}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        for index, name in enumerate(SPECIAL)
+    ]
+    return qwen2_tokenizer({piece(token): rank for token, rank in ordered}, merges, added)
+
+
+def parts(token: bytes, ranks: Mapping[bytes, int], below: int) -> list[bytes]:
+    """What a token's bytes come down to by merges into tokens of a rank lower than `below`."""
+    found = [bytes([byte]) for byte in token]
+    while len(found) > 1:
+        pairs = [ranks.get(found[i] + found[i + 1], below) for i in range(len(found) - 1)]
+        best = min(pairs)
+        if best >= below:
+            return found
+        at = pairs.index(best)
+        found[at : at + 2] = [found[at] + found[at + 1]]
+    return found
+
+
+def letter_of_bytes() -> list[str]:
+    """The visible character that byte-level BPE writes for each byte."""
+    plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in plain else chr(next(others)) for byte in range(256)]

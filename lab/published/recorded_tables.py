@@ -1,0 +1,220 @@
+"""`python -m lab traces FILE --edge BUNDLE -o FOLDER`: published runs on a real edge model.
+
+Responsible for the command, its files and the tables that follow from its records: all runs, by benchmark and
+by length of the answer. Not responsible for measuring (see `recorded`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloud_anchor.errors import CloudError, RequestError
+from common.errors import InputError
+from edge_runtime.engine.prepack import cache_root
+from edge_runtime.runtime import EdgeRuntime
+from lab.case import Edge
+from lab.loading import parameters
+from lab.machine import machine
+from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
+from lab.published.qwen_ranks import tokenizer_of_ranks
+from lab.published.recorded import MAX_TOKENS, RECORDS, TOGETHER, RealPair, measure_runs
+from lab.published.wheel_files import HUMANEVAL, QWEN_RANKS, fetched
+from lab.questions.items import Item, read_items
+from lab.report import write_tables
+from lab.store import Record, Store
+from lab.tables import Answers, Row, Table
+
+TITLE = "Published runs of Dream-7B on a real edge model"
+LENGTHS = ((0, "under 20 tokens"), (20, "20 to 59"), (60, "60 to 119"), (120, "120 and more"))
+"""Groups of answers by their least number of Dream's tokens."""
+
+COLUMNS = {
+    "F1": "f1",
+    "exact": "exact",
+    "right": "right",
+    "sent": "sent",
+    "compact": "compact",
+    "predictive": "predictive",
+    "passes": "passes",
+}
+ROWS = 12
+NOTE = (
+    "F1 and exact: against Dream's text, its first 500 characters where the published output was cut. right: "
+    "the checkable answer, of runs whose output was not cut (number of them in `judged`). sent: tokens. "
+    "compact, predictive: payload bytes, the prompt known to both sides; predictive with the variant's own "
+    "activations. passes: of the edge model on the device. The controls are told the answer's length where "
+    "the paper's anchors determine it. Anchors behind a gap have their place from the finished text, which "
+    f"is generous to the paper. An answer without a length ends by itself or after {MAX_TOKENS} tokens (more "
+    "where Dream's is longer). Cells: mean ± standard deviation [95% bootstrap interval]."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("with a real edge model")
+    group.add_argument("--edge", type=Path, metavar="BUNDLE", help="fill the runs with this bundle's model")
+    group.add_argument("--variant", help="variant of the bundle (default: the bundle's)")
+    group.add_argument(
+        "-o", "--output", type=Path, metavar="FOLDER", help="results folder; run again to continue"
+    )
+    group.add_argument("--limit", type=int, metavar="N", help="only N of the runs, chosen by the seed")
+    group.add_argument(
+        "--humaneval",
+        type=Path,
+        metavar="FILE",
+        help="HumanEval's JSONL[.gz], whose tests judge the code (default: fetched, "
+        f"{HUMANEVAL.requirement})",
+    )
+    group.add_argument("--rows", type=int, default=ROWS, help=f"answers of one pass (default: {ROWS})")
+    group.add_argument("--seed", type=int, default=0, help="of the order of the runs and of random anchors")
+    group.add_argument("--threads", type=int, help="threads (default: the processor's fast cores)")
+
+
+def run(args: argparse.Namespace, progress: Callable[[Sequence[object], Iterable[object]], None]) -> int:
+    """The command; progress shows the work as it goes. Raises CloudError or EdgeError."""
+    for name, least in (("limit", 1), ("rows", 1), ("threads", 1)):
+        given = getattr(args, name)
+        if given is not None and given < least:
+            raise RequestError(f"--{name}: expected at least {least}, found {given}")
+    if args.output is None:
+        raise RequestError("--output: expected a folder for the results, found none (-o FOLDER)")
+    try:
+        traces = read_traces(args.file)
+        dream = TraceTokenizer(args.tokenizer or published_tokenizer(args.file.parent / DEFAULT_TOKENIZER))
+    except InputError as error:
+        raise RequestError(str(error)) from error
+    random.Random(args.seed).shuffle(traces)
+    chosen = traces[: args.limit]
+    edge = open_edge(args.edge, args.variant, args.threads)
+    pair = RealPair.of(dream, edge, args.rows, tests_of(chosen, args.humaneval))
+    bundle = edge.runtime.bundle
+    settings = {
+        "runs": hashlib.sha256(args.file.read_bytes()).hexdigest(),
+        "edge": edge.name,
+        "weights": bundle.manifest.fingerprint(bundle.variant_name).hex(),
+        "seed": args.seed,
+    }
+    store = Store(args.output, settings)
+    progress(chosen, measure_runs(pair, chosen, store, args.seed, TOGETHER))
+    names = {trace.name for trace in chosen}
+    records = [record for id_, record in store.records(RECORDS).items() if id_ in names]
+    write_report(store, records, f"Edge model: {edge.name}. Machine: {machine()}.")
+    return 0
+
+
+def open_edge(path: Path, variant: str | None, threads: int | None) -> Edge:
+    """An edge model under the name of its checkpoint and variant."""
+    runtime = EdgeRuntime.open(path, variant, threads=threads)
+    model = runtime.bundle.manifest.model
+    return Edge(f"{model.id} {runtime.bundle.variant_name}", runtime, parameters(model))
+
+
+def published_tokenizer(beside: Path | None = None) -> Path:
+    """Dream's tokenizer file: `beside` where it is there, else made of fetched ranks. Raises CloudError."""
+    if beside is not None and beside.is_file():
+        return beside
+    return tokenizer_of_ranks(fetched(QWEN_RANKS), cache_root() / "qwen2.5_tokenizer.json")
+
+
+def tests_of(traces: Sequence[Trace], file: Path | None) -> list[Item]:
+    """The tasks of HumanEval where a run is of one. Says so on standard error where they cannot be had."""
+    if not any(trace.benchmark == "humaneval" for trace in traces):
+        return []
+    if file is None:
+        try:
+            file = fetched(HUMANEVAL)
+        except CloudError as error:
+            print(f"suite: the answers to HumanEval are not judged: {error}", file=sys.stderr)
+            return []
+    return read_items("humaneval", file)
+
+
+def write_report(store: Store, records: Sequence[Record], about: str) -> None:
+    """Writes tables.json and report.md into the folder, and prints the tables."""
+    good = [record for record in records if "error" not in record]
+    failed = [f"{record['id']}: {record['error']}" for record in records if "error" in record]
+    description = [f"{len(good)} runs. {about}", *([f"Not measured: {'; '.join(failed)}"] if failed else [])]
+    write_tables(store, TITLE, description, tables(good))
+
+
+def group_of(length: int) -> str:
+    """The name of an answer's group by its length."""
+    return next(name for least, name in reversed(LENGTHS) if length >= least)
+
+
+def tables(records: Sequence[Record]) -> list[Table]:
+    """All tables of the records."""
+    rows: list[dict[str, Any]] = []
+    for record in records:
+        about = {"id": record["id"], "benchmark": record["benchmark"], "group": group_of(record["length"])}
+        rows += [about | row for row in record["answers"]]
+    answers = Answers(rows)
+    found = [Table("real", "All runs", ("sent at", "condition", *_columns()), _lines(answers), NOTE)]
+    for field, name, title in (
+        ("benchmark", "benchmarks", "By benchmark"),
+        ("group", "lengths", "By length of Dream's answer"),
+    ):
+        lines: list[Row] = []
+        for value in _values(field, records):
+            lines += [{field: value, **line} for line in _lines(answers.where(**{field: value}))]
+        found.append(Table(name, title, (field, "sent at", "condition", *_columns()), lines))
+    return [*found, agreement(records)]
+
+
+def _values(field: str, records: Sequence[Record]) -> list[str]:
+    if field == "group":
+        return [name for _, name in LENGTHS if any(group_of(r["length"]) == name for r in records)]
+    return sorted({record["benchmark"] for record in records})
+
+
+def _columns() -> tuple[str, ...]:
+    return ("N", "judged", *COLUMNS)
+
+
+def _lines(answers: Answers) -> list[Row]:
+    """One line per fraction and condition, by fraction; those of no fraction first."""
+    lines: list[Row] = []
+    groups = sorted(answers.groups("fraction", "condition"), key=lambda found: float(found[0][0] or 0))
+    for (fraction, condition), group in groups:
+        line: Row = {"sent at": f"{100 * float(fraction):g}%" if fraction else "", "condition": condition}
+        line |= {"N": len(group), "judged": len(group.values("right"))}
+        lines.append(line | {column: group.cell(field) for column, field in COLUMNS.items()})
+    return lines
+
+
+def agreement(records: Sequence[Record]) -> Table:
+    """Tokens that the edge model would not have written, and doubled words, by group."""
+    groups = [("all runs", list(records))]
+    for field in ("benchmark", "group"):
+        for value in _values(field, records):
+            of = [
+                r
+                for r in records
+                if (r["benchmark"] if field == "benchmark" else group_of(r["length"])) == value
+            ]
+            groups.append((value, of))
+    lines: list[Row] = []
+    for name, of in groups:
+        tokens = sum(record["edge_tokens"] for record in of)
+        lines.append(
+            {
+                "runs": name,
+                "N": len(of),
+                "tokens": tokens,
+                "edge differs": sum(record["differs"] for record in of) / max(1, tokens),
+                "output cut": sum(record["cut"] for record in of),
+                "with a doubled word": sum(record["doubled"] > 0 for record in of),
+                "doubled words": sum(record["doubled"] for record in of),
+            }
+        )
+    note = (
+        "edge differs: share of the tokens of Dream's answer, in the edge model's vocabulary, at which that "
+        "model, given all before them, prefers another. A doubled word stands directly behind the same word "
+        "(the the); 128 steps on 512 positions commit four tokens a step."
+    )
+    return Table.of("agreement", "Where the edge model differs, and doubled words", lines, note)

@@ -1,0 +1,1 @@
+"""Questions with checkable answers, and their judges."""

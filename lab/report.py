@@ -1,0 +1,261 @@
+"""The report: one self-contained HTML file, the same as Markdown, and the numbers as JSON.
+
+Responsible for the presentation of tables, claims and plots. Not responsible for statements about results,
+which the phases derive from the figures. Every number in the HTML is a link to its JSON, at the end of the
+same file and in tables.json.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.experiments.paper import PHASES, About
+from lab.machine import machine
+from lab.plots import Picture, pictures
+from lab.statistics import Correlation, Summary
+from lab.store import TABLES, Record, Store
+from lab.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, VERDICTS, Claim, Table, cell_json, show
+
+TITLE = "Inverse speculation: results"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The content of a report.
+
+    measured: phase -> number of items. skipped: phase -> reason. failed: phase -> errors of items.
+    """
+
+    about: About
+    settings: Mapping[str, Any]
+    items: int
+    measured: Mapping[str, int]
+    tables: Sequence[Table]
+    claims: Sequence[Claim]
+    skipped: Mapping[str, str]
+    failed: Mapping[str, Sequence[str]]
+    pictures: Sequence[Picture]
+
+
+def build(
+    about: About,
+    settings: Mapping[str, Any],
+    records: Mapping[str, Sequence[Record]],
+    skipped: Mapping[str, str],
+) -> Report:
+    """Tables, claims and plots of the records, by phase; records with an error are counted and left out."""
+    good = {name: [r for r in rows if "error" not in r] for name, rows in records.items()}
+    failed = {name: [str(r["error"]) for r in rows if "error" in r] for name, rows in records.items()}
+    tables: list[Table] = []
+    claims: list[Claim] = []
+    for name, phase in PHASES.items():
+        if good.get(name):
+            tables += phase.tables(good[name], about)
+            claims += phase.claims(good[name], about)
+    return Report(
+        about,
+        settings,
+        max((len(rows) for rows in records.values()), default=0),
+        {name: len(good[name]) for name in PHASES if good.get(name)},
+        [table for table in tables if table.rows],
+        claims,
+        {name: why for name, why in skipped.items() if not good.get(name)},
+        {name: errors for name, errors in failed.items() if errors},
+        list(pictures(good, about)),
+    )
+
+
+def run_description(report: Report) -> Iterator[str]:
+    """Sentences on what was run: prompts, models, plan and machine."""
+    about = report.about
+    edges = ", ".join(f"{name} ({count / 1e6:.2f} million parameters)" for name, count in about.edges.items())
+    yield (
+        f"{report.items} prompts ({', '.join(report.settings['data'])}; seed {report.settings['seed']}). "
+        f"Diffusion model: {about.model} ({about.parameters / 1e6:.2f} million parameters), "
+        f"{about.total_steps} steps on a canvas of {about.canvas}. Edge: {edges}. Machine: {machine()}."
+    )
+    if len(set(report.measured.values())) > 1:
+        yield f"Prompts by phase: {', '.join(f'{name} {n}' for name, n in report.measured.items())}."
+    for name, why in report.skipped.items():
+        yield f"Not run: {PHASES[name].title}: {why}"
+    for name, errors in report.failed.items():
+        yield f"{len(errors)} items without a figure in {name}; the first: {errors[0]}"
+
+
+def summary_line(claims: Sequence[Claim]) -> str:
+    """Counts of the verdicts, as text."""
+    counts = {word: sum(claim.verdict == word for claim in claims) for word in VERDICTS}
+    return (
+        f"Of {len(claims)} statements {counts[HOLDS]} hold, {counts[FAILS]} do not, {counts[UNDECIDED]} are "
+        f"undecided by these figures, and {counts[NOT_MEASURED]} are not measured: these models cannot tell. "
+        "A verdict is decided by the 95% interval of a paired difference, or by the interval or p that is "
+        "named with it."
+    )
+
+
+def to_markdown(report: Report) -> str:
+    """report.md."""
+    lines = [f"# {TITLE}", "", *(f"{sentence}\n" for sentence in run_description(report))]
+    lines += ["## What holds, what does not, and why", "", summary_line(report.claims), ""]
+    lines += claims_table(report.claims)
+    for table in report.tables:
+        lines += markdown_table(table)
+    return "\n".join(lines) + "\n"
+
+
+def claims_table(claims: Sequence[Claim]) -> list[str]:
+    """Statements with their verdicts, as lines of Markdown."""
+    lines = ["| statement | measured at | verdict | figures | what bears on it |", "|---|---|---|---|---|"]
+    for claim in claims:
+        cells = (claim.paper, claim.where, f"**{claim.verdict}**", claim.found, claim.why)
+        lines.append("| " + " | ".join(_markdown(cell) for cell in cells) + " |")
+    return lines
+
+
+def markdown_table(table: Table) -> list[str]:
+    """A table under its title, as lines of Markdown."""
+    lines = ["", f"## {table.title}", ""]
+    lines.append("| " + " | ".join(_markdown(column) for column in table.columns) + " |")
+    lines.append("|" + "---|" * len(table.columns))
+    for row in table.rows:
+        lines.append("| " + " | ".join(_markdown(show(row.get(c))) for c in table.columns) + " |")
+    return lines + (["", _markdown(table.note)] if table.note else [])
+
+
+def print_table(table: Table) -> None:
+    """Print a table in aligned columns."""
+    lines = [list(table.columns)] + [
+        [show(row.get(column)) for column in table.columns] for row in table.rows
+    ]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def write_tables(store: Store, title: str, description: Sequence[str], tables: Sequence[Table]) -> None:
+    """Writes tables.json, which `pages` can publish, and report.md into the folder, and prints the tables."""
+    lines = [f"# {title}", "", *(f"{sentence}\n" for sentence in description)]
+    for table in tables:
+        lines += markdown_table(table)
+        print(f"\n{table.title}\n")
+        print_table(table)
+    store.write("report.md", "\n".join(lines) + "\n")
+    data = {
+        "title": title,
+        "description": list(description),
+        "tables": {table.name: table.to_json() for table in tables},
+    }
+    store.write(TABLES, json.dumps(data, indent=1) + "\n")
+
+
+def _markdown(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+_STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;max-width:90rem;margin:2rem auto;padding:0 1rem;color:#222}
+h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem}
+table{border-collapse:collapse;font-size:.8rem;font-variant-numeric:tabular-nums}
+th,td{border-bottom:1px solid #ddd;padding:.2rem .5rem;text-align:left;vertical-align:top}
+th{position:sticky;top:0;background:#fff}.wide{overflow-x:auto}
+td a{color:inherit;text-decoration:none}td a:hover{text-decoration:underline}
+.holds{color:#0a6b2d}.fails{color:#a3160f}.open{color:#7a5b00}
+.note{color:#555;font-size:.85rem;max-width:60rem}img{max-width:100%}
+pre{font-size:.7rem;background:#f6f6f6;padding:.5rem;overflow-x:auto}pre span:target{background:#ffe680}
+"""
+
+
+def to_html(report: Report) -> str:
+    """report.html, self-contained."""
+    parts = [
+        "<!doctype html><html lang=en><head><meta charset=utf-8><title>Inverse speculation: results</title>",
+        f"<style>{_STYLE}</style></head><body><h1>Inverse speculation: results</h1>",
+        *(f"<p>{html.escape(sentence)}</p>" for sentence in run_description(report)),
+        "<nav><p>"
+        + " · ".join(f'<a href="#{t.name}">{html.escape(t.title)}</a>' for t in report.tables)
+        + "</p></nav>",
+        "<h2>What holds, what does not, and why</h2>",
+        f"<p>{html.escape(summary_line(report.claims))}</p>",
+        *_claims(report.claims),
+        "<h2>Plots</h2>",
+        *(_picture(title, data) for title, data in report.pictures),
+        *(part for table in report.tables for part in _table(table)),
+        "<h2>The numbers as JSON</h2>",
+        *(part for table in report.tables for part in _json(table)),
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _claims(claims: Sequence[Claim]) -> Iterator[str]:
+    head = "<th>statement<th>measured at<th>verdict<th>figures<th>what bears on it"
+    yield f"<div class=wide><table><tr>{head}</tr>"
+    for claim in claims:
+        kind = {HOLDS: "holds", FAILS: "fails"}.get(claim.verdict, "open")
+        paper, where, said, found, why = (
+            html.escape(text) for text in (claim.paper, claim.where, claim.verdict, claim.found, claim.why)
+        )
+        yield f"<tr><td>{paper}<td>{where}<td class={kind}><b>{said}</b><td>{found}<td>{why}</tr>"
+    yield "</table></div>"
+
+
+def _picture(title: str, data: bytes) -> str:
+    encoded = base64.b64encode(data).decode("ascii")
+    return (
+        f'<h3>{html.escape(title)}</h3><img alt="{html.escape(title)}" src="data:image/png;base64,{encoded}">'
+    )
+
+
+def _anchor(table: Table, row: int, column: int) -> str:
+    return f"json-{table.name}-{row}-{column}"
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f'<h2 id="{table.name}">{html.escape(table.title)}</h2>'
+    yield f"<p class=note>{html.escape(table.note)}</p>" if table.note else ""
+    yield "<div class=wide><table><tr>" + "".join(f"<th>{html.escape(c)}" for c in table.columns) + "</tr>"
+    for index, row in enumerate(table.rows):
+        cells = []
+        for place, column in enumerate(table.columns):
+            cell = row.get(column)
+            text = html.escape(show(cell))
+            linked = isinstance(cell, Summary | Correlation | int | float)
+            cells.append(
+                f'<td><a href="#{_anchor(table, index, place)}">{text}</a>' if linked else f"<td>{text}"
+            )
+        yield "<tr>" + "".join(cells) + "</tr>"
+    yield "</table></div>"
+
+
+def _json(table: Table) -> Iterator[str]:
+    yield f"<h3>tables.json: {html.escape(table.name)}</h3><pre>"
+    for index, row in enumerate(table.rows):
+        cells = [
+            f'<span id="{_anchor(table, index, place)}">'
+            + html.escape(f"{json.dumps(column)}: {json.dumps(cell_json(row.get(column)))}", quote=False)
+            + "</span>"
+            for place, column in enumerate(table.columns)
+        ]
+        yield f"{index}: {{" + ", ".join(cells) + "}"
+    yield "</pre>"
+
+
+def to_json(report: Report) -> str:
+    """tables.json: models and plan, claims, and every table by name."""
+    data = {
+        "title": TITLE,
+        "description": list(run_description(report)),
+        "about": report.about.to_json(),
+        "settings": dict(report.settings),
+        "items": report.items,
+        "measured": dict(report.measured),
+        "skipped": dict(report.skipped),
+        "claims": [claim.to_json() for claim in report.claims],
+        "tables": {table.name: table.to_json() for table in report.tables},
+    }
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,140 @@
+"""Diffusion runs of the items: computed once per order, stored as JSON, read back at any of their stops.
+
+A run always goes to its end: the commits give the canvas after each step, and the predictions are kept at the
+stops. Responsible for computing and storing runs. Not responsible for their use (see `lab`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.sampler import denoise_steps
+from cloud_anchor.sampling.state import State
+from lab.canvases import misbooked, reversals, shown
+from lab.conditions import ORDERS, PARALLEL, parallel_plan, plan
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run of one prompt in one order.
+
+    ids, when:   as in Denoised, of the finished canvas.
+    predictions: by step, the tokens of the predicted answer and the probability of each.
+    reversals:   times that a committed token was changed or masked again, by the record of the canvases that
+                 the model was shown (see `canvases`); section 2.1 says there are none.
+    misbooked:   positions whose step in `when` is not the one of that record.
+    """
+
+    prompt_ids: tuple[int, ...]
+    ids: list[int]
+    when: list[int]
+    predictions: Mapping[int, tuple[list[int], list[float]]]
+    total_steps: int
+    mask_id: int
+    eos_ids: frozenset[int]
+    reversals: int = 0
+    misbooked: int = 0
+
+    def at(self, step: int) -> Denoised:
+        """The run as it was after `step` steps; raises KeyError for a step whose predictions are not kept."""
+        predicted, confidence = self.predictions[step]
+        early = [0 < done <= step for done in self.when]
+        size, rest = len(predicted), len(self.ids) - len(predicted)
+        return Denoised(
+            prompt_ids=self.prompt_ids,
+            ids=[token if there else self.mask_id for token, there in zip(self.ids, early, strict=True)],
+            when=[done if there else 0 for done, there in zip(self.when, early, strict=True)],
+            predicted=predicted + [self.mask_id] * rest,
+            confidence=confidence + [0.0] * rest,
+            ending=[0.0] * size + [1.0] * rest,
+            predicted_length=size,
+            steps=step,
+            total_steps=self.total_steps,
+            mask_id=self.mask_id,
+            eos_ids=self.eos_ids,
+        )
+
+    @property
+    def full(self) -> Denoised:
+        return self.at(self.total_steps)
+
+    @property
+    def answer(self) -> list[int]:
+        """Token ids of the finished answer, without the end marker."""
+        return self.full.answer
+
+    def to_json(self) -> dict[str, Any]:
+        kept = {str(step): list(pair) for step, pair in self.predictions.items()}
+        found = {"ids": self.ids, "when": self.when, "predictions": kept}
+        return found | {"reversals": self.reversals, "misbooked": self.misbooked}
+
+    @classmethod
+    def from_json(
+        cls, data: Mapping[str, Any], prompt_ids: Sequence[int], total_steps: int, model: DreamModel
+    ) -> Run:
+        kept = {int(step): (pair[0], pair[1]) for step, pair in data["predictions"].items()}
+        ends = (model.mask_id, model.eos_ids)
+        counts = (int(data["reversals"]), int(data["misbooked"]))
+        return cls(tuple(prompt_ids), data["ids"], data["when"], kept, total_steps, *ends, *counts)
+
+
+def make_runs(
+    model: DreamModel,
+    prompts: Sequence[Sequence[int]],
+    base: DenoiseConfig,
+    stops: Sequence[int],
+    parallel_stops: Sequence[int],
+) -> list[dict[str, Run]]:
+    """For each prompt its run in every order, with predictions at `stops` and at the end; and the run that
+    commits in parallel, with predictions at `parallel_stops`, which ends at the last of these.
+    """
+    rows: list[dict[str, Run]] = [{} for _ in prompts]
+    for order in ORDERS:
+        for row, run in zip(rows, run_once(model, prompts, plan(order, base), stops), strict=True):
+            row[order] = run
+    parallel = parallel_plan(base, max(parallel_stops))
+    for row, run in zip(rows, run_once(model, prompts, parallel, parallel_stops), strict=True):
+        row[PARALLEL] = run
+    return rows
+
+
+def run_once(
+    model: DreamModel,
+    prompts: Sequence[Sequence[int]],
+    config: DenoiseConfig,
+    stops: Sequence[int],
+    begun: State | None = None,
+) -> list[Run]:
+    """One run of each prompt, all of config's steps; `begun`: go on from this state instead of from empty
+    canvases.
+    """
+    kept: list[dict[int, tuple[list[int], list[float]]]] = [{} for _ in prompts]
+    with shown(model) as canvases:
+        for state in denoise_steps(model, prompts, config, begun):
+            step = state.steps[0]
+            if step in stops or step == config.run_steps:
+                finals = state.results(model, config)
+                for row, run in zip(kept, finals, strict=True):
+                    size = run.predicted_length
+                    row[step] = (run.predicted[:size], [round(p, 5) for p in run.confidence[:size]])
+        canvases.append(state.ids.cpu().clone())
+    changed = reversals(canvases, model.mask_id)
+    wrong = misbooked(canvases, state.when, model.mask_id)
+    return [
+        Run(
+            run.prompt_ids,
+            run.ids,
+            run.when,
+            predictions,
+            config.total_steps,
+            run.mask_id,
+            run.eos_ids,
+            *counts,
+        )
+        for run, predictions, *counts in zip(finals, kept, changed, wrong, strict=True)
+    ]

@@ -1,0 +1,255 @@
+"""Tables and claims as data, and the samples of answers that phases derive them from.
+
+Responsible for cells, columns and rows, and for grouping answers and pairing them by item. Not responsible
+for the numbers' origin or presentation (see `report`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lab.statistics import Correlation, Difference, Summary, difference, summary
+
+Cell = str | int | float | None | Summary | Correlation
+Row = dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report. name: unique, the key of its JSON. Rows may leave columns out."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    note: str = ""
+
+    @classmethod
+    def of(cls, name: str, title: str, rows: Sequence[Row], note: str = "") -> Table:
+        """A table with the columns of its first row; without rows it has none."""
+        return cls(name, title, tuple(rows[0]) if rows else (), rows, note)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [{column: cell_json(row.get(column)) for column in self.columns} for row in self.rows]
+        return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
+
+
+def cell_json(cell: Cell) -> Any:
+    """A cell as JSON; NaN and infinities are null."""
+    if isinstance(cell, Summary | Correlation):
+        return cell.to_json()
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
+
+
+def cell_of(value: Any) -> Cell:
+    """A cell from `cell_json`'s form."""
+    if not isinstance(value, Mapping):
+        return value  # type: ignore[no-any-return]
+    if "rho" in value:
+        unknown = {key: math.nan if value[key] is None else value[key] for key in ("rho", "p")}
+        return Correlation(value["n"], **unknown)
+    return Summary(**value)
+
+
+def number(value: float) -> str:
+    """A number as text: three decimals below 10, else one."""
+    if not math.isfinite(value):
+        return "none"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def show(cell: Cell) -> str:
+    """A cell as text."""
+    match cell:
+        case None:
+            return ""
+        case Summary():
+            interval = f"[{number(cell.low)}, {number(cell.high)}]"
+            return f"{number(cell.mean)} ±{number(cell.std)} {interval}"
+        case Correlation():
+            if not math.isfinite(cell.rho):
+                return f"none (N {cell.n})"
+            return f"{cell.rho:+.3f} (p {cell.p:.2g}, N {cell.n})"
+        case float():
+            return f"{cell:.2e}" if 0 < abs(cell) < 0.001 else number(cell)
+        case _:
+            return str(cell)
+
+
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+NOT_MEASURED = "not measured"
+"""The models or items of the run cannot tell: what the statement takes for granted is not given."""
+
+VERDICTS = (HOLDS, FAILS, UNDECIDED, NOT_MEASURED)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, with a verdict from the figures.
+
+    verdict: one of `VERDICTS`, decided by intervals. found: the figures in a sentence.
+    why:     related figures, if any. where: order of commits and steps.
+    """
+
+    paper: str
+    verdict: str
+    found: str
+    why: str = ""
+    where: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+MIN_ITEMS = 20
+"""Items below which nothing is decided: a bootstrap interval of so few is too narrow."""
+
+
+def verdict(holds: bool, fails: bool, n: int = MIN_ITEMS) -> str:
+    """The verdict as text: "undecided" where neither is true, or for fewer than `MIN_ITEMS` items."""
+    return UNDECIDED if n < MIN_ITEMS else HOLDS if holds else FAILS if fails else UNDECIDED
+
+
+LENGTHS: Mapping[str, tuple[int, float]] = {
+    "under 20": (0, 20),
+    "20 to 59": (20, 60),
+    "60 and more": (60, math.inf),
+}
+"""Groups of answers by their tokens: from, and below."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Measured answers, one per row, each with the `id` of its item."""
+
+    rows: Sequence[dict[str, Any]] = field(default_factory=tuple)
+
+    @classmethod
+    def of(cls, records: Iterable[dict[str, Any]], key: str = "answers") -> Answers:
+        """All rows under `key` of the records, each with its item's id, benchmark and difficulty."""
+        rows = []
+        for record in records:
+            about = {name: record[name] for name in ("id", "benchmark", "difficulty")}
+            rows += [{**about, **row} for row in record.get(key, ())]
+        return cls(rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, **equal: Any) -> Answers:
+        """The rows in which every named field has the given value."""
+        return Answers([r for r in self.rows if all(r.get(key) == value for key, value in equal.items())])
+
+    def values(self, metric: str) -> list[float]:
+        """The values of a metric; rows without one are left out."""
+        return [float(row[metric]) for row in self.rows if row.get(metric) is not None]
+
+    def cell(self, metric: str) -> Summary | None:
+        """The summary of a metric; None without values."""
+        values = self.values(metric)
+        return summary(values) if values else None
+
+    def groups(self, *keys: str) -> Iterator[tuple[tuple[Any, ...], Answers]]:
+        """Rows by the values of these fields, in the order in which they first appear."""
+        found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for row in self.rows:
+            found.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+        for values, rows in found.items():
+            yield values, Answers(rows)
+
+    def pairs(self, other: Answers, metric: str) -> tuple[list[float], list[float]]:
+        """The metric of both, item by item, over the items of both. One row per item is expected."""
+        mine = {row["id"]: row[metric] for row in self.rows if row.get(metric) is not None}
+        theirs = {row["id"]: row[metric] for row in other.rows if row.get(metric) is not None}
+        common = [key for key in mine if key in theirs]
+        return [float(mine[key]) for key in common], [float(theirs[key]) for key in common]
+
+    def less(self, other: Answers, metric: str) -> Difference | None:
+        """Paired differences of a metric, this less the other; None without common items."""
+        first, second = self.pairs(other, metric)
+        return difference(first, second) if first else None
+
+
+METRICS = {
+    "F1": "f1",
+    "F1 (sets)": "f1_set",
+    "chrF": "chrf",
+    "edit": "edit",
+    "exact": "exact",
+    "right": "right",
+    "sent": "sent",
+    "bytes": "bytes",
+    "passes": "passes",
+    "tokens": "tokens",
+}
+"""Column -> field. F1 is the multiset one; edit is token edit similarity; exact is the full run's text."""
+
+MEASURES_NOTE = (
+    "F1, chrF, edit similarity and exact match are against the full diffusion run; right is the checkable "
+    "answer. Cells: mean ± standard deviation [95% bootstrap interval]."
+)
+
+
+def metric_cells(answers: Answers, columns: Iterable[str] = METRICS) -> Row:
+    """N and the summary of each metric."""
+    cells: Row = {"N": len(answers)}
+    cells.update({column: answers.cell(METRICS[column]) for column in columns})
+    return cells
+
+
+LABELS = {
+    "f1": "F1",
+    "right": "right answers",
+    "chrf": "chrF",
+    "edit": "edit similarity",
+    "gap_f1": "gap-only F1",
+    "gap_accuracy": "gap-token accuracy",
+    "rank": "of the commits before them",
+    "own": "of what the edge model writes by itself",
+}
+"""Names of measures in sentences."""
+
+
+EQUAL = 0.01
+"""A difference of measures from 0 to 1 counts as none where its whole interval is closer to 0 than this."""
+
+
+def more(result: str) -> str:
+    """The verdict on a statement "more", from the result of `compare`."""
+    return verdict(result == "higher", result in ("lower", "equal"))
+
+
+def less(result: str) -> str:
+    """The verdict on a statement "less", from the result of `compare`."""
+    return verdict(result == "lower", result in ("higher", "equal"))
+
+
+def compare(name: str, first: Answers, other: str, second: Answers, metric: str = "f1") -> tuple[str, str]:
+    """Compare two samples by the interval of their paired difference.
+
+    Returns a sentence, and "higher", "lower", "equal" or "undecided".
+    """
+    found = first.less(second, metric)
+    if found is None:
+        return f"{name} and {other} have no item in common", "undecided"
+    s = found.summary
+    label = LABELS.get(metric, metric)
+    words = {
+        "higher": f"{name}: more {label} than {other}",
+        "lower": f"{name}: less {label} than {other}",
+        "undecided": f"{name} and {other} cannot be told apart in {label}",
+        "equal": f"{name} and {other} are equal in {label} to within {EQUAL}",
+        "too few": f"{name} and {other}: too few items to tell them apart in {label}",
+    }
+    result: str = found.verdict if s.n >= MIN_ITEMS else "too few"
+    if s.n >= MIN_ITEMS and metric in LABELS and s.low > -EQUAL and s.high < EQUAL:
+        result = "equal"
+    means = " against ".join(f"{sum(values) / s.n:.3f}" for values in first.pairs(second, metric))
+    return (
+        f"{words[result]} ({means}; paired difference {s.mean:+.3f} [{s.low:+.3f}, {s.high:+.3f}], N = "
+        f"{s.n})",
+        "undecided" if result == "too few" else result,
+    )

@@ -1,0 +1,202 @@
+"""An exchange over a link, the device's side: a question until it is answered, and the chain of its answer.
+
+Responsible for repeating a question within its budget, for which frames belong to it, and for the order of an
+answer's parts. Not responsible for the bytes of frames (see `links.frames`), for the models that read them
+(a function is given) or for threads.
+
+Time is the link's clock, so that an emulated exchange takes as long as its computations.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from links.datagram import Link
+from links.frames import AnswerFrame, Refusal, RefusalCode, decode_reply
+from payload import AnchorSet, Base
+from payload.errors import FingerprintError, PayloadError
+
+log = logging.getLogger("links")
+
+PayloadReader = Callable[[bytes, Base | None], AnchorSet]
+"""The anchors of a payload that adds to a base, or with None stands alone; raises PayloadError."""
+
+MAX_CANDIDATES = 2
+"""Frames that are kept for a part whose turn has not come: without a seal anyone may send one."""
+
+JITTER = 0.25
+"""Share of a pause that is random, so that devices that lost frames together do not meet again."""
+
+
+LEAST_WAIT = 1e-3
+"""Seconds; shorter ones may be lost in a clock's rounding."""
+
+
+@dataclass(frozen=True)
+class RetryBudget:
+    """How often and how long a device asks.
+
+    attempts: frames of one question, at most; on a link where every frame to the device has to be asked for,
+              those without a new part in between.
+    airtime:  seconds on the air of all of them; None for any.
+    seconds:  after which it gives up; None for never before the last attempt's pause.
+    service:  seconds that the service is expected to take. growth: of the pauses, each to the next.
+    """
+
+    attempts: int = 5
+    airtime: float | None = None
+    seconds: float | None = None
+    service: float = 5.0
+    growth: float = 1.6
+
+
+class QuestionExchange:
+    """One question on a link.
+
+    frame:     of the question; every repeat is the same bytes. id: its request id.
+    accepted:  sizes of the payloads taken, in order. complete: whether the last of the chain is among them.
+    refusal:   the other side's, where it ended the exchange.
+    strange:   True where the chain could not be read with this device's model: ask for codec compact.
+    ignored:   frames of others, damaged or of no use. repeated: frames that came again.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        frame: bytes,
+        id: int,
+        read: PayloadReader,
+        budget: RetryBudget | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.link, self.frame, self.id = link, frame, id
+        self.budget = budget or RetryBudget()
+        self.attempts = self.ignored = self.repeated = 0
+        self.accepted: list[int] = []
+        self.complete = self.strange = False
+        self.refusal: Refusal | None = None
+        self.airtime = 0.0
+        self._read = read
+        self._rng = rng or random.Random()
+        self._base: Base | None = None
+        self._taken: list[bytes] = []
+        self._early: dict[int, list[AnswerFrame]] = {}
+        self._unread: dict[bytes, int] = {}  # payloads that this device's model could not read, and how often
+        self._due = self._began = link.clock.now
+        self._since_part = 0
+
+    @property
+    def first_pause(self) -> float:
+        """Seconds until an answer may be missed: the slowest way there and back, and the service."""
+        profile = self.link.profile
+        there = self.link.cost(len(self.frame)).airtime + profile.delay[1]
+        back = self.link.cost(self.link.largest_received).airtime + profile.delay[1] + (profile.window or 0.0)
+        return there + self.budget.service + back
+
+    def anchors(self) -> Iterator[AnchorSet]:
+        """Ask, and yield the anchors so far with every part that comes, until the chain is complete, the
+        other side refuses, or the budget is used up. Raises LinkError.
+        """
+        clock, pause = self.link.clock, self.first_pause
+        end = None if self.budget.seconds is None else self._began + self.budget.seconds
+        while not self._over and (end is None or clock.now < end):
+            if clock.now >= self._due:
+                if not self._may_ask():
+                    return
+                wait = self.link.pause(len(self.frame))
+                if wait > 0:
+                    self._due = clock.now + max(wait, LEAST_WAIT)
+                else:
+                    self._ask()
+                    self._due = clock.now + pause * self._rng.uniform(1 - JITTER, 1 + JITTER)
+                    pause *= self.budget.growth
+                continue
+            until = self._due if end is None else min(self._due, end)
+            found = self.link.receive(until - clock.now)
+            if found is None:
+                continue
+            before = len(self._taken)
+            yield from self._take(found.data)
+            if len(self._taken) > before:
+                self._since_part = 0
+                # What is missing is on its way, or on such a link waits for the next question.
+                pause = self.first_pause
+                self._due = clock.now + (0.0 if self.link.profile.window is not None else pause)
+
+    @property
+    def latest(self) -> bytes:
+        """The payload taken last."""
+        return self._taken[-1]
+
+    @property
+    def _over(self) -> bool:
+        return self.complete or self.refusal is not None or self.strange
+
+    def _may_ask(self) -> bool:
+        cost = self.link.cost(len(self.frame)).airtime
+        most = self.budget.airtime
+        return self._since_part < self.budget.attempts and (most is None or self.airtime + cost <= most)
+
+    def _ask(self) -> None:
+        self.link.send(self.frame)
+        self.attempts += 1
+        log.info("question of %d bytes sent (%d)", len(self.frame), self.attempts)
+        self._since_part += 1
+        self.airtime += self.link.cost(len(self.frame)).airtime
+
+    def _take(self, data: bytes) -> Iterator[AnchorSet]:
+        """The anchors after each part for which a frame is what was missing."""
+        try:
+            reply = decode_reply(data)
+        except PayloadError:
+            self.ignored += 1
+            return
+        if reply.id != self.id:
+            self.ignored += 1
+        elif isinstance(reply, Refusal):
+            self._refused(reply)
+        elif reply.part < len(self._taken):
+            same = self._taken[reply.part] == reply.payload
+            self.repeated, self.ignored = self.repeated + same, self.ignored + (not same)
+        else:
+            waiting = self._early.setdefault(reply.part, [])
+            if reply in waiting:
+                self.repeated += 1
+            elif len(waiting) < MAX_CANDIDATES:
+                waiting.append(reply)
+            else:
+                self.ignored += 1
+            while not self.complete and (anchors := self._next()) is not None:
+                yield anchors
+
+    def _next(self) -> AnchorSet | None:
+        """The anchors with the part whose turn it is; None where it has not come, or cannot be used."""
+        for answer in self._early.pop(len(self._taken), []):
+            try:
+                anchors = self._read(answer.payload, self._base)
+            except PayloadError as error:
+                self.ignored += 1
+                if isinstance(
+                    error, FingerprintError
+                ):  # damaged on its way, or other predictions: asked again
+                    times = self._unread[answer.payload] = self._unread.get(answer.payload, 0) + 1
+                    self.strange = times > 1
+                continue
+            self._base = Base(answer.payload, anchors)
+            self._taken.append(answer.payload)
+            self.accepted.append(len(answer.payload))
+            self.complete = answer.last
+            return anchors
+        return None
+
+    def _refused(self, refusal: Refusal) -> None:
+        if self._taken:  # an answer has begun: not from the side that answers
+            self.ignored += 1
+        elif refusal.code is RefusalCode.OVERLOADED and refusal.retry_after is not None:
+            wait = refusal.retry_after * self._rng.uniform(1.0, 1 + JITTER)
+            self._due = max(self._due, self.link.clock.now + wait)
+        else:
+            self.refusal = refusal

@@ -1,0 +1,1 @@
+"""The kinds of links: UDP, Meshtastic radios, SMS, QR codes, emulated ones."""

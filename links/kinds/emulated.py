@@ -1,0 +1,161 @@
+"""An emulated link: airtime, delays, duties, loss, duplicates and reordering, in a time of its own.
+
+Responsible for when a frame arrives, if it does. Not responsible for the figures of a link (see
+`link_profiles`). The same seed gives the same losses; collisions are not emulated, a share of losses stands
+for them.
+
+    emulation = Emulation(LINK_PROFILES["sbd"], loss=0.1, seed=1)
+    device, gateway = emulation.device(), emulation.gateway
+    gateway.listen(lambda datagram: gateway.send(reply(datagram.data), datagram.peer))
+    device.send(question)
+    answer = device.receive(timeout=60)  # at once; emulation.clock.now tells how long it took
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+
+from edge_runtime.errors import LinkError
+from links.clock import EventClock
+from links.datagram import Datagram, Link
+from links.profiles import LinkProfile
+
+GATEWAY = "gateway"
+HELD = 3.0
+"""A frame that is reordered takes so much longer than the longest one that is not."""
+
+
+class Emulation:
+    """A gateway, any number of devices, and the link between them.
+
+    loss, duplicates, reordering: shares of the frames, of each sender by itself, 0 to 1. A frame that is
+    reordered arrives later by 3 times the longest delay of the profile and the frame's own airtime.
+    clock: shared with whatever else is emulated; its own otherwise.
+    """
+
+    def __init__(
+        self,
+        profile: LinkProfile,
+        *,
+        loss: float = 0.0,
+        duplicates: float = 0.0,
+        reordering: float = 0.0,
+        seed: int | str = 0,
+        clock: EventClock | None = None,
+    ) -> None:
+        for name, share in (("loss", loss), ("duplicates", duplicates), ("reordering", reordering)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name}: expected a share of 0 to 1, found {share:g}")
+        self.profile = profile
+        self.clock = EventClock() if clock is None else clock
+        self.loss, self.duplicates, self.reordering = loss, duplicates, reordering
+        self.seed = seed
+        self._ends: dict[str, EmulatedLink] = {}
+        self.gateway = EmulatedLink(self, GATEWAY, service=True)
+
+    def device(self, name: str = "device") -> EmulatedLink:
+        """A device's end; `name` is the address that the gateway sees."""
+        if name in self._ends or name == GATEWAY:
+            raise ValueError(f"device: expected another name than those in use, found {name!r}")
+        end = self._ends[name] = EmulatedLink(self, name, service=False)
+        return end
+
+    def end(self, name: str | None) -> EmulatedLink:
+        """The end at an address; None: the gateway's."""
+        if name is None or name == GATEWAY:
+            return self.gateway
+        if name not in self._ends:
+            raise LinkError(f"{self.profile.name}: expected the address of a device, found {name!r:.80}")
+        return self._ends[name]
+
+
+class EmulatedLink(Link):
+    """One end of an emulation.
+
+    name: its address. lost: number of its frames that did not arrive.
+    """
+
+    def __init__(self, emulation: Emulation, name: str, *, service: bool) -> None:
+        super().__init__(emulation.profile, clock=emulation.clock, service=service)
+        self.name = name
+        self.lost = 0
+        self._emulation, self._clock = emulation, emulation.clock
+        self._rng = random.Random(f"{emulation.seed}/{name}")
+        self._inbox: deque[Datagram] = deque()
+        self._waiting: dict[str, deque[bytes]] = {}  # of the gateway: frames for a device's next window
+        self._listener: Callable[[Datagram], None] | None = None
+        self._free = 0.0
+        self._closed = False
+
+    def listen(self, handler: Callable[[Datagram], None] | None) -> None:
+        """Have every frame handed to `handler` when it arrives, in place of `receive`; None: no more.
+
+        The handler runs while another end waits in `receive`, and must not wait itself; what it wants to do
+        later it sets with `clock.after`.
+        """
+        self._listener = handler
+
+    def pause(self, size: int, peer: str | None = None) -> float:
+        airtime = self.cost(size).airtime
+        return self._meter.earliest(max(self._clock.now, self._free), airtime, peer) - self._clock.now
+
+    def _spend(self, airtime: float, peer: str | None) -> None:
+        """Counted when the frame leaves (see `_leave`)."""
+
+    def _transmit(self, frame: bytes, peer: str | None) -> None:
+        self._open()
+        to = self._emulation.end(peer)
+        if self.service and self.profile.window is not None:
+            self._waiting.setdefault(to.name, deque()).append(frame)
+        else:
+            self._leave(frame, to)
+
+    def _leave(self, frame: bytes, to: EmulatedLink) -> None:
+        """Put a frame on the air as soon as the transmitter and its duties let it."""
+        emulation, airtime = self._emulation, self.cost(len(frame)).airtime
+        begin = self._meter.earliest(max(self._clock.now, self._free), airtime, to.name)
+        self._free = begin + airtime
+        self._meter.record(begin, airtime, to.name)
+        # As many draws whatever comes of them: the fate of a frame does not hang on that of others.
+        lost, twice, late, *shares = (self._rng.random() for _ in range(5))
+        least, most = self.profile.delay
+        held = HELD * (most + airtime) if late < emulation.reordering else 0.0
+        arrives = begin + airtime - self._clock.now
+        if lost < emulation.loss:
+            self.lost += 1
+            return
+        if self.profile.window is not None and not self.service:
+            self._clock.after(arrives + self.profile.window, lambda: emulation.gateway._window(self.name))
+        for share in shares[: 2 if twice < emulation.duplicates else 1]:
+            wait = arrives + held + least + (most - least) * share
+            self._clock.after(wait, lambda: to._arrived(Datagram(frame, self.name)))
+
+    def _window(self, device: str) -> None:
+        """A device listens: one frame that waits for it goes out."""
+        if waiting := self._waiting.get(device):
+            self._leave(waiting.popleft(), self._emulation.end(device))
+
+    def _arrived(self, datagram: Datagram) -> None:
+        if self._closed:
+            return
+        found = datagram if self.service else Datagram(datagram.data, None)
+        if self._listener is None:
+            self._inbox.append(found)
+        else:
+            self.received.add(len(found.data), self.cost(len(found.data)))
+            self._listener(found)
+
+    def _next(self, timeout: float) -> Datagram | None:
+        self._open()
+        self._clock.wait(timeout, lambda: bool(self._inbox) or self._closed)
+        self._open()
+        return self._inbox.popleft() if self._inbox else None
+
+    def _open(self) -> None:
+        if self._closed:
+            raise LinkError(f"{self.profile.name}: the link is closed; open another one")
+
+    def close(self) -> None:
+        self._closed = True

@@ -1,1 +1,0 @@
-"""Commands over payloads: inspect, codec benchmark, training of the token model."""

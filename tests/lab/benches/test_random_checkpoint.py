@@ -1,0 +1,47 @@
+"""The command that writes checkpoints with random weights."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from convert.source.checkpoint import Checkpoint
+from lab.benches.random_checkpoint import main, read_tokenizer, write_tokenizer
+
+
+def test_the_command_writes_a_checkpoint_that_opens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "random"), "--seed", "3"]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "random")
+    assert Checkpoint(tmp_path / "random").shape.vocab_size == 320
+
+
+def test_a_seed_gives_the_same_weights(tmp_path: Path) -> None:
+    for name, seed in (("first", "1"), ("again", "1"), ("other", "2")):
+        main([str(tmp_path / name), "--seed", seed])
+    first, again, other = (
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "again", "other")
+    )
+    assert first == again != other
+
+
+def test_a_published_tokenizer_is_read_packed_or_not(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    plain = tmp_path / "tokenizer.json"
+    packed = tmp_path / "tokenizer.json.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read_tokenizer(plain) == read_tokenizer(packed) == plain.read_text(encoding="utf-8")
+
+
+def test_a_tokenizer_that_cannot_be_read_is_an_error_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.json.gz").write_bytes(b"not gzip")
+    for name in ("missing.json", "broken.json.gz"):
+        assert main([str(tmp_path / "random"), "--tokenizer", str(tmp_path / name)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("random_checkpoint: --tokenizer ")
+        assert said.count("\n") == 1

@@ -1,0 +1,116 @@
+"""The benchmark: its plain sampler is the published one, and it says when commits differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.model.checkpoint import load_model, random_model
+from cloud_anchor.model.families import Shape
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.sampler import denoise
+from edge_runtime.bundle.lookup import SHIPPED
+from lab.benches import sampler_bench
+from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
+
+
+def test_the_plain_sampler_is_the_published_one(dream_folder: Path) -> None:
+    model = load_model(str(dream_folder), device="cpu")
+    options = {"canvas": 20, "temperature": 0.2, "top_p": 0.95}
+    config = DenoiseConfig(total_steps=10, order="entropy", **options)  # type: ignore[arg-type]
+    expected = sample(
+        ReferenceModel(dream_folder),
+        [5, 9, 17],
+        steps=10,
+        alg="entropy",
+        top_k=None,
+        alg_temp=None,
+        seed=0,
+        **options,  # type: ignore[arg-type]
+    )
+    assert sampler_bench.plain(model, [5, 9, 17], config) == expected
+
+
+def test_the_table(
+    dream_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "16", "--total-steps", "8"]
+    options += [
+        "--steps",
+        "4",
+        "--batch",
+        "2",
+        "3",
+        "--repeats",
+        "1",
+        "--json",
+        "--prefix-every",
+        "1",
+        "--stop",
+        "complete",
+    ]
+    assert sampler_bench.main(options) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["sampler"], row["batch"], row["same"]) for row in rows] == [
+        ("plain", 1, None),
+        ("batched", 2, 1.0),
+        ("batched", 3, 1.0),
+        ("stop complete", 2, 1.0),
+        ("stop complete", 3, 1.0),
+        ("prefix kept", 2, 1.0),  # made anew in every step: the same passes by another way
+        ("prefix kept", 3, 1.0),
+    ]
+    assert all(
+        row["anchors"] > row["prompts"] > 0 and row["steps"] <= 4 and row["step_ms"] > 0 for row in rows
+    )
+
+    def careless(model: object, prompts: object, config: DenoiseConfig, batch: int = 1) -> object:
+        return denoise(model, prompts, DenoiseConfig(**{**vars(config), "seed": 1, "temperature": 2.0}))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sampler_bench, "denoise", careless)
+    assert sampler_bench.main(options) == 0
+    assert all(row["same"] < 0.9 for row in json.loads(capsys.readouterr().out)[1:])
+    assert sampler_bench.main([*options, "--canvas", "600"]) == 2
+
+
+def test_random_weights_have_the_shape_asked_for() -> None:
+    shape = Shape(800, 32, 64, 2, 4, 2, 256, 1e-6, 1e6, False)
+    model = random_model(shape, device="cpu")
+    (run,) = denoise(model, [[1, 2, 3]], DenoiseConfig(canvas=8, total_steps=4))
+    assert run.finished
+    layer = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * 64  # q and o, k and v, the three of the MLP
+    expected = 2.0 * (11 * 2 * (layer + 2 * 11 * 32) + 8 * 32 * 800)
+    assert sampler_bench.arithmetic(model, 3, 8) == expected
+
+
+def test_guided_steps_are_timed_beside_plain_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model", "tiny", "--edge", str(SHIPPED), "--device", "cpu", "--canvas", "16", "--held-out"]
+    options += ["--steps", "2", "--batch", "2", "--repeats", "1", "--no-plain"]
+    assert sampler_bench.main([*options, "--json"]) == 0
+    _, plain, guided = json.loads(capsys.readouterr().out)
+    assert (plain["sampler"], guided["sampler"]) == ("threshold", "product")
+    assert plain["guide_ms"] == 0 < guided["guide_ms"] < guided["step_ms"]
+    assert sampler_bench.main(options) == 0
+    assert "batch 2: a guided step costs" in capsys.readouterr().out
+
+
+def test_what_a_guided_step_costs() -> None:
+    row = sampler_bench.BenchRow("threshold", 8, 100.0, 1, 1, 1, 0.5, None)
+    (line,) = sampler_bench.break_even(
+        [row, replace(row, sampler="product", step_ms=125.0, guide_ms=20.0), replace(row, sampler="plain")]
+    )
+    assert "batch 8: a guided step costs 1.25 of a plain one (20.0 ms of 125.0 in the edge model)" in line
+    assert "at least 20% of the steps" in line
+
+
+def test_the_random_guide_has_the_diffusion_models_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(Shape(800, 32, 64, 2, 4, 2, 256, 1e-6, 1e6, False), device="cpu")
+    small = Shape(100, 16, 32, 1, 2, 1, 256, 1e-6, 1e6, True)
+    monkeypatch.setattr(sampler_bench, "QWEN_HALF_B", small)
+    guide = sampler_bench.open_guide(sampler_bench.RANDOM_EDGE, None, model, None)
+    config = DenoiseConfig(canvas=8, total_steps=2)
+    rows = sampler_bench.guided_steps(model, guide, [[1, 2, 3], [4, 5]], config, [2], 1)
+    assert [(row.sampler, row.steps) for row in rows] == [("threshold", 2.0), ("product", 2.0)]

@@ -1,0 +1,379 @@
+"""A block drafter's model, its answers, its training and what it is worth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen2ForCausalLM
+
+from cloud_anchor.errors import CheckpointError, RequestError
+from edge_runtime.bundle.manifest import BlockForm
+from edge_runtime.decode.block_drafter import BlockDrafter
+from edge_runtime.decode.forced import FillOptions, FillStats, fill
+from edge_runtime.decode.speculate import Speculator
+from edge_runtime.engine.base import BaseEngine, Logits
+from lab.drafting import loss_ablation
+from lab.drafting.__main__ import main as train_main
+from lab.drafting.accepted import drafts_everywhere, pass_lengths, target_states, tokens_a_pass
+from lab.drafting.answers import (
+    AnswerBlocks,
+    Target,
+    TargetAnswer,
+    prompts_of,
+    training_prompts,
+    write_answers,
+)
+from lab.drafting.block_model import STATES, block_logits, build_drafter, drafter_configuration
+from lab.drafting.torch_engine import TorchEngine
+from lab.drafting.training import DrafterPlan, DrafterTrainer, LossOptions, load_target, train_drafter
+from lab.pairs import shapes
+from lab.pairs.testbed.library import SourceMissingError
+from lab.pairs.tiny.tasks import FAMILIES
+from lab.pairs.training_data import TrainingBatch
+from payload import AnchorSet, Contract
+from tests.checkpoints import write_tiny_qwen
+
+torch.set_num_threads(1)
+FORM = BlockForm(4, 302)
+CONTRACT = Contract(299, "0" * 64, {"<|im_end|>": 299, "<|endoftext|>": 300}, "1" * 64)
+QWEN = shapes.WEIGHTS / "tiny-qwen"
+shipped = pytest.mark.skipif(not QWEN.is_dir(), reason="the shipped weights are missing")
+
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_qwen(tmp_path_factory.mktemp("target") / "checkpoint", positions=96)
+
+
+@pytest.fixture(scope="module")
+def target(target_folder: Path) -> Target:
+    found, _, _ = load_target(target_folder, FORM.block, "cpu")
+    return found
+
+
+def drafter(target_folder: Path, states: int = 0, seed: int = 0) -> Qwen2ForCausalLM:
+    torch.manual_seed(seed)
+    config = json.loads((target_folder / "config.json").read_text())
+    net = build_drafter(drafter_configuration(config, 32, 2) | {"initializer_range": 0.3}, states)
+    if states:
+        torch.nn.init.normal_(getattr(net, STATES).weight, std=0.5)
+    return net.eval()
+
+
+def one_draft(net: Any, form: BlockForm, text: list[int], added: torch.Tensor | None = None) -> torch.Tensor:
+    """The logits of one block after a text, with every row of the mask spelt out."""
+    ids = torch.tensor([[*text, *[form.mask] * (form.block - 1)]])
+    size, known = ids.shape[1], len(text) - 1
+    mask = torch.zeros(1, 1, size, size)
+    for row in range(known):
+        mask[..., row, row + 1 :] = -torch.inf
+    embedded = net.model.embed_tokens(ids)
+    if added is not None:
+        embedded[:, :known] += getattr(net, STATES)(added[:, :known])
+    hidden = net.model(
+        inputs_embeds=embedded, attention_mask={"full_attention": mask}, use_cache=False
+    ).last_hidden_state
+    return net.lm_head(hidden[0, known:])
+
+
+@pytest.mark.parametrize("with_states", [False, True])
+@torch.no_grad()
+def test_many_blocks_in_one_pass_are_each_block_alone(
+    target_folder: Path, target: Target, with_states: bool
+) -> None:
+    net = drafter(target_folder, 64 if with_states else 0)
+    text = torch.from_numpy(np.random.default_rng(0).integers(0, 299, (2, 20)))
+    states = target_states(target, text) if with_states else None
+    starts = torch.tensor([[1, 5, 19], [20, 2, 2]])
+    found = block_logits(net, FORM, text, starts, states)
+    assert found.shape == (2, 3, 4, 320)
+    for row in range(2):
+        for index, start in enumerate(starts[row].tolist()):
+            prefix = text[row, :start].tolist()
+            added = target_states(target, torch.tensor([prefix])) if with_states else None
+            torch.testing.assert_close(
+                found[row, index], one_draft(net, FORM, prefix, added), rtol=1e-4, atol=1e-4
+            )
+
+
+class BlockEngine(BaseEngine):
+    """The masked graph in PyTorch, without a cache."""
+
+    def __init__(self, net: Any, form: BlockForm) -> None:
+        super().__init__(context=96, vocab=320)
+        self.net, self.form = net, form
+
+    @torch.no_grad()
+    def _run(self, ids: Any, rows: Any) -> Logits:
+        text = [*self.tokens, *ids[: len(ids) - self.form.block + 1]]
+        return one_draft(self.net, self.form, text).numpy()[: len(rows)]
+
+
+class Cycle(BaseEngine):
+    """A target that repeats the last token of a prompt of two and the next two, and no other."""
+
+    def __init__(self) -> None:
+        super().__init__(context=96, vocab=320)
+
+    def _run(self, ids: Any, rows: Any) -> Logits:
+        text = [*self.tokens, *ids]
+        logits = np.zeros((len(rows), 320), np.float32)
+        for index, row in enumerate(rows):
+            logits[index, text[1] + (self.length + row - 1) % 3] = 1
+        return logits
+
+
+def test_accepted_lengths_are_the_passes_of_decoding(trained: Qwen2ForCausalLM) -> None:
+    """The passes that the walk along the answer predicts, against decoding with the drafter."""
+    accepted = drafted = 0
+    for item in memorised():
+        blocks = BlockDrafter(BlockEngine(trained, CYCLES), CYCLES, 320)
+        stats = FillStats()
+        options = FillOptions(drafter=Speculator({1: 1.0, 9: 1.0}, blocks), max_draft=CYCLES.block)
+        answer = [t.id for t in fill(Cycle(), item.prompt, AnchorSet.empty(15, CONTRACT), options, stats)]
+        assert answer == item.answer
+        lengths = pass_lengths(drafts_everywhere(trained, CYCLES, item), answer)
+        assert sum(lengths) == len(answer)
+        assert len(lengths) == stats.passes == blocks.passes
+        accepted, drafted = accepted + stats.accepted, drafted + stats.drafted
+    assert 0 < accepted < drafted, "drafts are right and wrong"
+
+
+def test_lengths_count_the_targets_own_token() -> None:
+    answer = [1, 2, 3, 4, 5]
+    drafts = [[1, 2, 9], [0, 0, 0], [0, 0, 0], [4, 5, 6], [5, 5, 5]]
+    assert pass_lengths(drafts, answer) == [3, 2]
+    assert pass_lengths([[9, 9]] * 5, answer) == [1] * 5
+    assert pass_lengths([answer[i : i + 2] for i in range(5)], answer) == [3, 2]
+    assert pass_lengths([], []) == []
+
+
+def test_answers_are_the_targets_greedy_ones_and_kept(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = [p for p, _ in zip(training_prompts(FAMILIES, 0), range(5), strict=False)]
+    assert len({p.prompt for p in problems}) == 5
+    assert not any(p.held_out for p in problems)
+    short = replace(target, ids=lambda prompt: target.ids(prompt)[-30:])
+    file = tmp_path / "answers.jsonl"
+    first = short.answers(problems[:3], file, {"made": "so"})
+    engine = TorchEngine(target.net)
+    contract = Contract(300, "0" * 64, {"<|im_end|>": 302, "<|endoftext|>": 300}, "1" * 64)
+    assert set(short.ends) == contract.eos_ids
+    for item in first:
+        expected = [t.id for t in fill(engine, item.prompt, AnchorSet.empty(62, contract))]
+        kept = item.answer[:-1] if item.answer[-1] in short.ends else item.answer
+        assert kept == expected[: len(kept)]
+    text = file.read_text()
+    file.write_text(text + '{"prompt": [1, 2')  # cut by an interruption
+    assert short.answers(problems, file, {"made": "so"})[:3] == first
+    calls: list[int] = []
+    monkeypatch.setattr(
+        "lab.drafting.answers.write_answers", lambda *_: calls.append(1) or pytest.fail("again")
+    )
+    assert len(short.answers(problems, file, {"made": "so"})) == 5
+    with pytest.raises(RequestError, match="expected answers made with"):
+        short.answers(problems, file, {"made": "otherwise"})
+
+
+def test_prompts_of_one_kind() -> None:
+    with pytest.raises(RequestError, match=r"tiny, testbed or testbed:KIND of fact, .*found 'testbed:poem'"):
+        prompts_of("testbed:poem")
+    with pytest.raises(RequestError, match="found 'tiny:fact'"):
+        prompts_of("tiny:fact")
+    try:
+        whole, profiles = prompts_of("testbed"), prompts_of("testbed:profile")
+    except SourceMissingError as error:
+        pytest.skip(str(error))
+    assert list(profiles.families) == ["profile"]
+    assert len(whole.families) == 7
+    assert {problem.family for problem in profiles.held_out(3, 0)} == {"profile"}
+    assert len({problem.family for problem in whole.held_out(7, 0)}) == 7
+
+
+def test_answers_do_not_depend_on_their_batch(target: Target) -> None:
+    prompts = [[3, 4, 5, 6, 7, 8, 9], [20, 21], [100, 101, 102, 103]]
+    together = write_answers(target.net, prompts, [300], 12)
+    assert together == [write_answers(target.net, [prompt], [300], 12)[0] for prompt in prompts]
+
+
+def test_batches_are_a_function_of_the_step() -> None:
+    random = np.random.default_rng(0)
+    answers = [
+        TargetAnswer("", list(range(1, 4)), [int(i) for i in random.integers(1, 9, size)])
+        for size in random.integers(3, 40, 50)
+    ]
+    source = AnswerBlocks(answers, 6, seed=1)
+    for step in range(20):
+        batch = source.at(step, 200)
+        assert torch.equal(batch.ids, AnswerBlocks(answers, 6, seed=1).at(step, 200).ids)
+        assert batch.starts.shape == (len(batch.ids), 6)
+        assert bool((batch.starts >= batch.start[:, None]).all())
+        assert bool((batch.starts <= batch.end[:, None]).all())
+        assert bool((batch.ids.gather(1, batch.end[:, None]) > 0).all())
+
+
+def plan(**fields: Any) -> DrafterPlan:
+    return replace(DrafterPlan(block=4, hidden=32, layers=1, blocks=4, tokens=64, steps=6), **fields)
+
+
+def memorised() -> list[TargetAnswer]:
+    """Answers that repeat their prompt's last token and the next two."""
+    return [TargetAnswer("f", [5, i], [i, i + 1, i + 2] * 5) for i in range(20, 40)]
+
+
+@pytest.mark.parametrize("states", [False, True])
+def test_an_interrupted_run_equals_one_in_a_piece(
+    states: bool, target_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_target(target_folder, 4, "cpu")
+    wanted = plan(states=states, loss=LossOptions(2.5, 0.3, 40.0))
+    arguments: dict[str, Any] = {"seed": 1, "device": "cpu", "quiet": True}
+    whole = train_drafter(wanted, target_folder, memorised(), loaded, tmp_path / "a", **arguments)
+    advance = DrafterTrainer.advance
+
+    def interrupted(trainer: DrafterTrainer, batch: TrainingBatch) -> float:
+        if trainer.step == 3:
+            raise KeyboardInterrupt
+        return advance(trainer, batch)
+
+    monkeypatch.setattr(DrafterTrainer, "advance", interrupted)
+    folder = tmp_path / "b"
+    with pytest.raises(KeyboardInterrupt):
+        train_drafter(wanted, target_folder, memorised(), loaded, folder, **arguments)
+    assert not (folder / "drafter").exists()
+    monkeypatch.undo()
+    again = train_drafter(wanted, target_folder, memorised(), loaded, folder, **arguments)
+    for key, value in whole.ema.items():
+        assert torch.equal(value, again.ema[key]), key
+    assert (folder / "drafter" / "model.safetensors").is_file()
+    other = write_tiny_qwen(tmp_path / "other", seed=9, positions=96)
+    with pytest.raises(RequestError, match="another target"):
+        train_drafter(wanted, other, memorised(), loaded, folder, **arguments)
+    with pytest.raises(RequestError, match="another loss, steps"):
+        train_drafter(plan(states=states, steps=7), target_folder, memorised(), loaded, folder, **arguments)
+
+
+def test_a_drafter_can_begin_as_its_target(target_folder: Path, target: Target, tmp_path: Path) -> None:
+    loaded = load_target(target_folder, 4, "cpu")
+    arguments: dict[str, Any] = {"seed": 1, "device": "cpu", "quiet": True}
+    wanted = plan(hidden=None, layers=1, steps=1)
+    given, form, config = loaded
+    begun = DrafterTrainer(
+        wanted,
+        tmp_path,
+        memorised(),
+        form,
+        drafter_configuration(config, None, 1),
+        seed=1,
+        device="cpu",
+        target=given,
+    ).model
+    own = target.net.state_dict()
+    assert len(begun.model.layers) == 1 < len(target.net.model.layers)
+    for name, value in begun.state_dict().items():
+        assert torch.equal(value, own[name]), name
+    trained = train_drafter(wanted, target_folder, memorised(), loaded, tmp_path / "a", **arguments)
+    written = json.loads((tmp_path / "a" / "drafter" / "config.json").read_text())
+    assert written["architectures"] == ["BlockDrafter"]
+    assert written["hidden_size"] == config["hidden_size"]
+    assert not torch.equal(trained.model.lm_head.weight, own["lm_head.weight"])
+    with pytest.raises(RequestError, match=r"layers: expected at most the \d of the target, found 99"):
+        train_drafter(
+            replace(wanted, layers=99), target_folder, memorised(), loaded, tmp_path / "b", **arguments
+        )
+
+
+CYCLES = BlockForm(4, 303)
+
+
+@pytest.fixture(scope="module")
+def trained(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Qwen2ForCausalLM:
+    """A drafter after 120 steps on `memorised`."""
+    trainer = train_drafter(
+        plan(steps=120, tokens=256, loss=LossOptions(2.5, 0.3, 40.0)),
+        target_folder,
+        memorised(),
+        load_target(target_folder, 4, "cpu"),
+        tmp_path_factory.mktemp("trained"),
+        seed=0,
+        device="cpu",
+        quiet=True,
+    )
+    assert trainer.form == CYCLES
+    return trainer.averaged().eval()
+
+
+def test_training_raises_the_accepted_length(target_folder: Path, trained: Qwen2ForCausalLM) -> None:
+    before = tokens_a_pass(drafter(target_folder), CYCLES, memorised())
+    after = tokens_a_pass(trained, CYCLES, memorised())
+    assert sum(before) / len(before) < 1.1 < 1.4 < sum(after) / len(after)
+
+
+def test_the_mask_is_a_row_that_no_token_has(target_folder: Path, tmp_path: Path) -> None:
+    _, form, _ = load_target(target_folder, 4, "cpu")
+    assert form == BlockForm(4, 303)
+    full = write_tiny_qwen(tmp_path / "full", padding=0)
+    with pytest.raises(CheckpointError, match="a row of the embedding for a mask"):
+        load_target(full, 4, "cpu")
+
+
+@shipped
+def test_the_shipped_models_mask_and_a_diffusion_target() -> None:
+    assert load_target(QWEN, 8, "cpu")[1] == BlockForm(8, shapes.MASK)
+    with pytest.raises(CheckpointError, match="expected an autoregressive target"):
+        load_target(shapes.WEIGHTS / "tiny-dream", 8, "cpu")
+
+
+def test_rows_of_the_ablation_are_paired_with_base() -> None:
+    lengths = {
+        "base": [[1.0, 2.0, 3.0], [2.0, 2.0, 3.0]],
+        "all": [[2.0, 3.0, 4.0], [3.0, 3.0, 4.0]],
+    }
+    groups = loss_ablation.groups_of(["x", "x", "y"], [3, 60, 59])
+    assert groups == {loss_ablation.EVERY: [0, 1, 2], "60 tokens and more": [1], "x": [0, 1], "y": [2]}
+    assert "60 tokens and more" not in loss_ablation.groups_of(["x"], [59])
+    rows = loss_ablation.summarise(lengths, groups)
+    assert [(row["group"], row["arm"]) for row in rows] == [
+        (group, arm) for group in groups for arm in lengths
+    ]
+    whole = rows[1]
+    assert whole["tokens a pass"] == pytest.approx((2.5 + 3 + 4) / 3)
+    assert whole["less base"] == pytest.approx(1)
+    assert whole["less base interval"] == pytest.approx([1, 1])
+    assert whole["seeds"] == pytest.approx([3, 10 / 3])
+
+
+@shipped
+def test_the_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ["--target", str(QWEN), "--answers", "8", "--held-out", "4", "--steps", "2", "--tokens", "128"]
+    common += ["--hidden", "32", "--layers", "1", "--device", "cpu", "--threads", "1"]
+    run = tmp_path / "run"
+    assert train_main([*common, "-o", str(run), "--weights", "--focal", "--chain"]) == 0
+    assert "tokens a pass of the target over 4 held-out answers" in capsys.readouterr().err
+    config = json.loads((run / "drafter" / "config.json").read_text())
+    assert (config["architectures"], config["block_size"]) == (["BlockDrafter"], 8)
+    assert json.loads((run / "plan.json").read_text())["loss"] == {"gamma": 5.0, "focal": 0.3, "chain": 40.0}
+    assert (run / "loss.png").is_file()
+    out = tmp_path / "ablation"
+    arguments = [*common, "-o", str(out), "--seeds", "1"]
+    assert loss_ablation.main(arguments) == 0
+    report = json.loads((out / "ablation.json").read_text())
+    assert report["arms"] == ["base", "+weights", "+focal", "+chain", "all"]
+    assert {row["group"] for row in report["rows"]} >= {loss_ablation.EVERY, "code"}
+    assert len(report["rows"]) % 5 == 0
+    assert all(row["tokens a pass"] >= 1 for row in report["rows"])
+    assert (out / "ablation.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(loss_ablation, "tokens_a_pass", lambda *_: pytest.fail("measured again"))
+    assert loss_ablation.main(arguments) == 0
+    assert "every answer" in capsys.readouterr().out
+    assert loss_ablation.main([*arguments, "--hidden", "33"]) == 2
+    assert "hidden: expected a multiple of 32" in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""Tables, claims and plots of the SpecDiff phase, on made-up records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edge_runtime.engine.base import BaseEngine
+from lab.drafting.spec_diff import (
+    ALONE,
+    AUTOREGRESSIVE,
+    DIFFUSION,
+    CountedEngine,
+    best,
+    claims,
+    grid,
+    tables,
+)
+from lab.experiments.phase import About
+from lab.plots import pictures
+from lab.tables import Answers
+
+ABOUT = About("m", 1, 64, 64, (6,), (6, 16), {"edge": 1}, {}, "target", 2_000_000)
+
+
+def record(number: int) -> dict[str, Any]:
+    length = 10 if number % 2 else 70
+    common = {"length": length, "alone_passes": length, "right": 1.0, "same": 1.0}
+    rows: list[dict[str, Any]] = [{"drafter": ALONE, "gamma": 0, "steps": 0, **common}]
+    cells = [(DIFFUSION, 5, 1, 1.5), (DIFFUSION, 40, 1, 3.0 if length > 60 else 1.0)]
+    for kind, gamma, steps, faster in [*cells, (AUTOREGRESSIVE, 5, 5, 1.2)]:
+        figures = {"alpha": 0.5, "accepted": faster + 1, "passes": 3, "faster": faster, "cheaper": 0.5}
+        rows.append({"drafter": kind, "gamma": gamma, "steps": steps, **common, **figures})
+    return {"id": str(number), "benchmark": "b", "difficulty": "easy", "answers": rows}
+
+
+RECORDS = [record(number) for number in range(24)]
+
+
+def test_the_grid_has_no_more_steps_than_tokens() -> None:
+    assert len(list(grid())) == 24
+    assert all(steps <= gamma for gamma, steps in grid())
+
+
+def test_tables_by_cell_and_by_length() -> None:
+    whole, by_length, equal = tables(RECORDS, ABOUT)
+    assert not equal.rows, "no drafts of one token"
+    assert [(row["drafter"], row["gamma"]) for row in whole.rows] == [
+        (ALONE, 0),
+        (DIFFUSION, 5),
+        (DIFFUSION, 40),
+        (AUTOREGRESSIVE, 5),
+    ]
+    assert "2.00 million" in whole.note
+    chosen = {(row["drafter"], row["answers of"]): row["gamma"] for row in by_length.rows}
+    assert chosen[DIFFUSION, "60 and more tokens"] == 40
+    assert chosen[DIFFUSION, "under 20 tokens"] == 5
+    assert tables([], ABOUT) == []
+
+
+def test_the_claim_is_decided_by_the_paired_difference() -> None:
+    answers = Answers.of(RECORDS)
+    assert best(answers.where(drafter=DIFFUSION)) == (40, 1)
+    (claim,) = claims(RECORDS, ABOUT)
+    assert claim.verdict == "holds"
+    assert "+0.80" in claim.found
+    slow = [{**one, "answers": [{**row, "faster": 0.5} for row in one["answers"]]} for one in RECORDS]
+    for one in slow:
+        one["answers"][-1]["faster"] = 0.9
+    (claim,) = claims(slow, ABOUT)
+    assert claim.verdict == "does not hold"
+    assert claims([], ABOUT) == []
+
+
+def with_one_token(passes: float) -> list[dict[str, Any]]:
+    """The records, with drafts of one token that need so many target passes."""
+    row = {"drafter": AUTOREGRESSIVE, "gamma": 1, "steps": 1, "accepted": 2, "passes": passes, "faster": 1}
+    common = {"same": 1.0, "right": 1.0, "alpha": 0.5, "cheaper": 0.5, "alone_passes": 70}
+    return [
+        {**one, "answers": [*one["answers"], {**row, **common, "length": one["answers"][0]["length"]}]}
+        for one in RECORDS
+    ]
+
+
+def test_drafts_of_as_many_passes_are_compared() -> None:
+    *_, equal = tables(with_one_token(8), ABOUT)
+    assert [(row["T"], row["answers of"], row["gamma"], row["N"]) for row in equal.rows] == [
+        (1, "every answer", 40, 24),
+        (1, "under 20 tokens", 5, 12),
+        (1, "60 and more tokens", 40, 12),
+    ]
+    assert equal.rows[0]["less"].mean == -5
+    assert [claim.verdict for claim in claims(with_one_token(8), ABOUT)] == ["holds", "holds"]
+    assert [claim.verdict for claim in claims(with_one_token(2), ABOUT)] == ["holds", "does not hold"]
+
+
+def test_the_plot() -> None:
+    (title, picture), *rest = pictures({"specdiff": RECORDS}, ABOUT)
+    assert title.startswith("SpecDiff")
+    assert picture.startswith(b"\x89PNG")
+    assert not rest
+
+
+def test_a_counted_engine_counts_what_it_runs() -> None:
+    class Nothing(BaseEngine):
+        def _run(self, ids: Any, rows: Any) -> Any:
+            return [[0.0] * 9] * len(rows)
+
+    engine = CountedEngine(Nothing(context=20, vocab=9))
+    engine.append([1, 2, 3], [2])
+    engine.rewind(1)
+    engine.append([4])
+    assert engine.computed == 4
+    assert list(engine.tokens) == [1, 4]
+    assert (engine.length, engine.context) == (2, 20)
+    with pytest.raises(Exception, match="rewind"):
+        engine.rewind(5)

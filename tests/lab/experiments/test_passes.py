@@ -1,0 +1,217 @@
+"""The measurement of commit rules over few passes, on the shipped pair."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.sampling.config import DenoiseConfig
+from edge_runtime.bundle.lookup import SHIPPED
+from lab.conditions import ALONE, ANCHORS
+from lab.experiments import passes
+from lab.experiments.equal_bytes import EQUAL
+from lab.experiments.length_tables import (
+    LENGTH_GROUPS,
+    by_length,
+    holds_from,
+    length_plot,
+    length_report,
+    length_tables,
+)
+from lab.pairs import shapes
+from lab.tables import show
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("quota", ("quota", None, 0.9, 0.1)),
+        ("0.5", (0.5, None, 0.9, 0.1)),
+        ("eb:0.2", ("eb", None, 0.9, 0.2)),
+        ("apd:0.6", ("apd", 0.6, 0.9, 0.1)),
+        ("product:0.3", ("product", 0.3, 0.9, 0.1)),
+        ("product:0.5@0.8", ("product", 0.5, 0.8, 0.1)),
+    ],
+)
+def test_rules_by_name(text: str, expected: tuple[object, ...]) -> None:
+    found = passes.rule_config(text, DenoiseConfig())
+    assert (found.commit, found.commit_weight, found.commit_probability, found.entropy_bound) == expected
+    assert (found.order, found.stop) == ("confidence", "complete")
+
+
+def test_the_papers_rule_has_the_papers_settings() -> None:
+    found = passes.rule_config("paper", DenoiseConfig(canvas=64))
+    assert (found.order, found.temperature, found.top_p) == ("entropy", 0.2, 0.95)
+    assert (found.commit, found.stop, found.canvas) == ("quota", "complete", 64)
+
+
+@pytest.mark.parametrize(
+    "text", ["quota:1", "paper:1", "eb", "eb:x", "eb:1@2", "apd:0.5@1", "product:", "0.9:1", "most"]
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="rule: expected quota, a probability"):
+        passes.rule_config(text, DenoiseConfig())
+
+
+def cell(right: float, f1: float) -> dict[str, float]:
+    return dict.fromkeys(passes.VALUES, 1.0) | {"right": right, "f1": f1}
+
+
+def test_differences_are_paired_with_the_threshold_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "READOUTS", {passes.EARLY_STOP: None, passes.SENT_TODAY: None})
+    plain, better = [(0.0, 0.2), (1.0, 0.6), (0.0, 0.4)], [(1.0, 0.5), (1.0, 0.9), (1.0, 0.7)]
+    records = [
+        {
+            "rules": {
+                "apd:1": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*two)}},
+                "0.9": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*one)}},
+            }
+        }
+        for one, two in zip(plain, better, strict=True)
+    ]
+    rows = passes.summarise_passes(records, ["apd:1", "0.9"])
+    assert [(row["rule"], row["readout"]) for row in rows] == [
+        (rule, readout) for rule in ("apd:1", "0.9") for readout in (passes.EARLY_STOP, passes.SENT_TODAY)
+    ]
+    found = rows[1]
+    assert found["right"] == 1
+    assert found["right_difference"]["mean"] == pytest.approx(2 / 3)
+    assert found["f1_difference"]["mean"] == pytest.approx(0.3)
+    assert found["f1_difference"]["low"] == pytest.approx(0.3), "all pairs differ alike"
+    assert found["f1_difference"]["verdict"] == "higher"
+    assert found["bytes_difference"]["mean"] == 0
+    assert rows[3]["f1_difference"]["verdict"] == "undecided"
+
+
+def test_answers_are_grouped_by_length() -> None:
+    records = [{"tokens": tokens} for tokens in (3, 19, 60, 200)]
+    assert by_length(records) == {"under 20": records[:2], "60 and more": records[2:]}
+
+
+@pytest.mark.parametrize(
+    ("curve", "wanted", "found"),
+    [
+        ({6: 0.5, 12: 0.95, 32: 0.9}, 0.9, 12),
+        ({6: 0.95, 12: 0.8, 32: 0.9}, 0.9, 32),
+        ({6: 1.0, 12: 1.0}, 0.9, 6),
+        ({6: 1.0, 12: 0.0}, 0.9, None),
+    ],
+)
+def test_a_selection_holds_from_where_it_never_falls_below(
+    curve: dict[int, float], wanted: float, found: int | None
+) -> None:
+    assert holds_from(curve, wanted) == found
+
+
+def test_the_main_table_compares_the_target_with_every_condition() -> None:
+    def figures(right: float, f1: float) -> dict[str, float]:
+        return {"right": right, "f1": f1, "sent": 3, "bytes": 20}
+
+    readouts = {passes.EARLY_STOP: "early", passes.SENT_TODAY: "edge-aware"}
+    records = [
+        {
+            "tokens": tokens,
+            "full": {"right": True},
+            "controls": {"9": {"edge alone": figures(0, 0.5)}, "76": {"edge alone": figures(0, 0.5)}},
+            "rules": {
+                "product:0.3": {
+                    "9": {passes.EARLY_STOP: figures(0, 0.8), passes.SENT_TODAY: figures(1, f1)},
+                    "76": {passes.EARLY_STOP: figures(1, 1), passes.SENT_TODAY: figures(1, 1)},
+                }
+            },
+        }
+        for tokens, f1 in ((60, 0.9), (130, 1.0), (140, 0.95))
+    ]
+    groups = by_length(records, LENGTH_GROUPS)
+    assert {name: len(part) for name, part in groups.items()} == {
+        "60 and more": 3,
+        "60 to 119": 1,
+        "120 and more": 2,
+    }
+    report = length_report(records, ["product:0.3"], "product:0.3", readouts)
+    assert report["target"] == "edge-aware, rule product:0.3"
+    assert [row["passes"] for row in report["rows"]] == [9, 9, 9, 76, 76, 76]
+    alone, early, target = report["rows"][:3]
+    assert alone["right_less"]["mean"] == 1
+    assert alone["f1_less"]["mean"] == pytest.approx(0.45)
+    assert (early["right_less"]["verdict"], early["f1_less"]["mean"]) == ("higher", pytest.approx(0.15))
+    assert "right_less" not in target
+    assert report["holds"] == {
+        "edge alone": {"f1": None, "right": None},
+        "early, rule product:0.3": {"f1": 76, "right": 76},
+        "edge-aware, rule product:0.3": {"f1": 9, "right": 9},
+    }
+    beside, one, holds = length_tables({"60 and more": report}, 192)
+    row = one.rows[0]
+    assert (row["passes"], row["condition"]) == ("9 (5%)", "edge alone")
+    assert show(row["F1"]).endswith("[0.500, 0.500]")
+    assert show(row["F1, target less it"]).startswith("0.450 ")
+    assert one.rows[2]["right, target less it"] is None
+    assert list(holds.rows[0].values()) == ["edge alone", "at none", "at none"]
+    assert [row["condition"] for row in beside.rows].count("edge alone") == 2
+    assert beside.rows[-1]["right, 60 and more"] == 1
+    assert length_plot({"60 and more": report}, 192).startswith(b"\x89PNG")
+
+
+def test_the_controlled_rule_is_one_that_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        passes.main(["-o", "none", "--rules", "0.9", "--controls", "eb:0.1"])
+    assert "--controls: expected one of 0.9, found eb:0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["0", "-1"])
+def test_passes_are_checked(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        passes.main(["-o", str(tmp_path), "--passes", "1", given])
+    assert "--passes: expected at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+)
+def test_prompts_are_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["-o", str(tmp_path), "--threads", "1", "--passes", "2", "1", "--rules", "0.9", "product:0.3"]
+    assert passes.main([*base, "--prompts", "1"]) == 0
+    assert "right and F1 to its early stop" in capsys.readouterr().out
+    assert (tmp_path / "passes.png").read_bytes().startswith(b"\x89PNG")
+    report = json.loads((tmp_path / "passes.json").read_text())
+    assert len(report["rows"]) == 2 * 2 * len(passes.READOUTS)
+    assert [part["prompts"] for part in report["lengths"].values()] == [1]
+    for row in report["rows"]:
+        guided, walked = row["rule"] == "product:0.3", row["readout"] != passes.EARLY_STOP
+        assert row["steps"] <= row["passes"]
+        assert row["edge_passes"] >= (row["steps"] if guided else walked)
+        assert (row["edge_passes"] == 0) == (not guided and not walked)
+        assert row["bytes"] > 4
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(passes.PassesBench, "measure", fail)
+    assert passes.main([*base, "--prompts", "1"]) == 0
+    assert passes.main([*base[:-1], "--prompts", "1"]) == 2
+    assert "another rules" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+)
+def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:
+    base = ["-o", str(tmp_path), "--threads", "1", "--fractions", "0.02", "--prompts", "1"]
+    assert passes.main([*base, "--rules", "product:0.3", "--controls", "product:0.3"]) == 0
+    (record,) = [json.loads(line) for line in (tmp_path / "items" / "passes.jsonl").read_text().splitlines()]
+    ((mark, controls),) = record["controls"].items()
+    assert mark == "2"
+    payload = record["rules"]["product:0.3"][mark]["edge-aware 0"]
+    assert controls[ALONE]["bytes"] == controls[ALONE]["sent"] == 0
+    for name in EQUAL:
+        assert controls[name]["sent"] >= min(payload["sent"], record["tokens"])
+    assert controls[ANCHORS]["sent"] <= 2
+    for name in ("by_length.json", "report.md", "by_length.png", "tables.json"):
+        assert (tmp_path / name).stat().st_size > 500

@@ -1,0 +1,75 @@
+"""The separation of known and unknown questions: the area against its definition, and the shipped pair."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_runtime.bundle.lookup import SHIPPED
+from lab.experiments import unknowns
+from lab.pairs import shapes
+from lab.pairs.tiny.tasks import known_and_unknown
+from lab.pairs.tiny.world import NO_TOWNS, TOWNS
+
+SCORES = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=12)
+
+
+@settings(max_examples=10, deadline=None)  # each draws many resamples
+@given(SCORES, SCORES)
+def test_the_area_is_the_share_of_pairs_in_order(known: list[float], unknown: list[float]) -> None:
+    pairs = [(u > k) + (u == k) / 2 for k, u in product(known, unknown)]
+    found = unknowns.auroc(known, unknown)
+    assert found is not None
+    assert found.value == pytest.approx(sum(pairs) / len(pairs))
+    assert found.low <= found.high
+    assert (found.known, found.unknown) == (len(known), len(unknown))
+
+
+def test_one_side_alone_has_no_area() -> None:
+    assert unknowns.auroc([0.5], []) is None
+    assert unknowns.auroc([], [0.5]) is None
+
+
+def test_unknown_prompts_are_about_towns_that_no_training_has() -> None:
+    known, unknown = known_and_unknown(40)
+    assert not set(NO_TOWNS) & set(TOWNS)
+    assert len(set(known)) == len(known) == len(unknown) == 40
+    for one, other in zip(known, unknown, strict=True):
+        assert any(town in one for town in TOWNS)
+        assert not any(town in other.replace(".", " ").split() for town in TOWNS)
+        assert any(town in other for town in NO_TOWNS)
+    assert known_and_unknown(40) == (known, unknown)
+
+
+def test_payloads_without_levels_are_counted_and_left_out() -> None:
+    nothing = {"id": "a", "known": True, "anchors": 0, "doubt": None, "exact": None, "whole": None}
+    sent = {"known": True, "anchors": 4, "doubt": 0.1, "exact": 0.1, "whole": 0.1, "bytes": 20}
+    one = {**sent, "id": "b", "bytes_with": 22}
+    two = {**one, "id": "c", "known": False, "doubt": 0.4}
+    found = unknowns.report([nothing, one, two])
+    assert found["nothing_sent"] == 1
+    assert found["auroc"]["doubt"]["value"] == 1
+    assert found["bytes"] == [20, 22]
+    assert unknowns.report([nothing])["auroc"]["doubt"] is None
+    unknowns.unknowns_table(unknowns.report([nothing]))
+
+
+@pytest.mark.skipif(
+    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+)
+def test_the_shipped_pair_tells_them_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--model", "tiny", "--edge", "tiny-qwen", "--data", "tiny", "--prompts", "4", "--threads", "1"]
+    command += ["-o", str(tmp_path), "--json"]
+    assert unknowns.main(command) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["questions"] == 8
+    assert report["auroc"]["doubt"]["value"] >= 0.85
+    assert report["bytes"][0] < report["bytes"][1]
+    lines = (tmp_path / "items" / "unknowns.jsonl").read_text()
+    assert unknowns.main(command) == 0
+    assert (tmp_path / "items" / "unknowns.jsonl").read_text() == lines

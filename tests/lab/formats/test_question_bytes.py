@@ -1,0 +1,102 @@
+"""The sizes of questions, and the counts that predictive ones begin with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.runtime import EdgeRuntime
+from lab.formats import count_adaptive, count_questions, question_bytes
+from lab.questions.items import load_items
+from links.frames import Question, encode_question
+from payload.codecs import question_counts
+from payload.codecs.adaptive_model import FORMAT_COUNTS, QUESTION_COUNTS, AdaptiveModel, InitialCounts
+from payload.codecs.range_coder import Coder
+from tests.payload.conftest import TRACES
+
+QWEN = TRACES.parent.parent / "tokenizer" / "qwen2.5_tokenizer.json.gz"
+
+shipped = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped bundle is missing")
+
+
+@shipped
+def test_the_table_is_of_the_frames_that_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert question_bytes.main(["--prompts", "8", "--skip", "2", "--decode", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    context = EdgeRuntime.open(SHIPPED, threads=1).question_context()
+    items = load_items(["tiny"], 10, 0)[2:]
+    assert sum(row["questions"] for row in report.values()) == 8
+    for name, row in report.items():
+        texts = [item.prompt for item in items if item.benchmark == name]
+        for codec in ("utf-8", "compact", "predictive", "auto"):
+            sizes = [len(encode_question(Question(0, text), context, codec)) for text in texts]
+            assert row["frames"][codec] == pytest.approx(sum(sizes) / len(sizes))
+        assert row["text"] == pytest.approx(sum(len(text.encode()) for text in texts) / len(texts))
+        assert row["fits"]["51"] == sum(size <= 51 for size in sizes) / len(sizes)
+
+
+def test_another_tokenizer_and_a_question_that_is_too_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not QWEN.is_file():
+        pytest.skip("the Qwen2.5 tokenizer is not beside the repository (../shared/tokenizer)")
+    file = tmp_path / "asked.jsonl"
+    rows = [{"question": "How many legs has an ant?" * n, "answer": "#### 6"} for n in (1, 100)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["--data", f"gsm8k={file}", "--prompts", "2", "--tokenizer", str(QWEN)]
+    assert question_bytes.main([*words, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out).values()
+    assert (row["questions"], row["too_long"]) == (1, 1)
+    assert "predictive" not in row["frames"]
+    assert row["frames"]["auto"] == row["frames"]["compact"] < row["text"]
+
+
+@shipped
+def test_the_table_says_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "asked.jsonl"
+    rows = [{"question": "How many?" * n, "answer": "#### 6"} for n in (1, 300)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert question_bytes.main(["--data", f"gsm8k={file}", "--prompts", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "tokens of tiny-qwen" in shown
+    assert "gsm8k: 1 questions of more than 2048 bytes are left out" in shown
+
+
+def test_no_questions_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert question_bytes.main(["--prompts", "0"]) != 0
+    assert "expected at least 1" in capsys.readouterr().err
+
+
+def test_the_module_of_question_counts_is_what_the_program_writes() -> None:
+    written = Path(question_counts.__file__).read_text("utf-8")
+    assert count_questions.module_text(QUESTION_COUNTS, question_counts.MADE_OF) == written
+    assert min(min(sizes) for pair in QUESTION_COUNTS.modes for sizes in pair) >= 1
+    assert min(min(sizes) for group in QUESTION_COUNTS.ranks for sizes in group) >= 1
+    assert (QUESTION_COUNTS.flags, QUESTION_COUNTS.more) == (FORMAT_COUNTS.flags, FORMAT_COUNTS.more)
+    for mode, group in enumerate(FORMAT_COUNTS.ranks):
+        assert [len(sizes) for sizes in group] == [len(sizes) for sizes in QUESTION_COUNTS.ranks[mode]]
+
+
+@shipped
+def test_counting_questions_gives_counts_that_shorten_them() -> None:
+    edge = EdgeRuntime.open(SHIPPED, threads=1)
+    texts = list(count_questions.observed_questions(edge, load_items(["tiny"], 12, 0)))
+    assert len(texts) == 12
+    tokens = edge.bundle.contract.vocab_size + 1
+    counted = count_adaptive.count(texts, tokens)
+
+    def size(counts: InitialCounts) -> int:
+        total = 0
+        for planned in texts:
+            coder = Coder(None)
+            model = AdaptiveModel(coder, uncertain=False, counts=counts)
+            for each in planned:
+                model.rank_code(each.codes, model.bucket(each.bucket, each.stable), tokens)
+            assert coder.encoder is not None
+            total += len(coder.encoder.finish())
+        return total
+
+    assert size(counted) < size(FORMAT_COUNTS)

@@ -1,0 +1,240 @@
+"""Releases: what is copied, what is refused, the weights in eight bits, and the model card."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloud_anchor.errors import CheckpointError
+from cloud_anchor.model.checkpoint import find_checkpoint
+from cloud_anchor.model.examples import read_examples
+from cloud_anchor.model.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
+from cloud_anchor.shipped import PAIRS, ShippedPair
+from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
+from edge_runtime.bundle.lookup import SHIPPED, find_bundles
+from lab.autoregressive import Autoregressive
+from lab.pairs import shapes
+from lab.pairs import ship as ship_module
+from lab.pairs.ship import MOST_BYTES, Release, ship, weight_bytes
+from lab.pairs.testbed import model_card
+from lab.pairs.testbed.model_card import CardInput, Trained, deviations, write_card
+from lab.pairs.testbed.recipe import TESTBED_RECIPES
+from lab.pairs.testbed.ship import RELEASE
+
+TOKENIZER = shapes.WEIGHTS / "tiny-dream"
+
+
+@given(st.integers(0, 2**31), st.floats(1e-4, 1e3))
+def test_a_weight_is_restored_to_half_a_step_of_its_row(seed: int, size: float) -> None:
+    matrix = torch.randn(5, 7, generator=torch.Generator().manual_seed(seed)) * size
+    matrix[2] = 0
+    stored = rounded({"a.weight": matrix, "norm.weight": matrix[0]})
+    assert stored["a.weight"].dtype == torch.int8
+    assert torch.equal(stored["norm.weight"], matrix[0])
+    found = restored(stored)
+    assert set(found) == {"a.weight", "norm.weight"}
+    limit = matrix.abs().amax(1, keepdim=True) / 127 / 2
+    assert bool(((found["a.weight"] - matrix).abs() <= limit * 1.001).all())
+
+
+@pytest.mark.skipif(not TOKENIZER.is_dir(), reason="the shipped tokenizer is missing")
+def test_a_checkpoint_in_eight_bits_is_half_as_large_and_computes_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    shape = shapes.SHAPES["tiny-dream"] | {"num_hidden_layers": 1}
+    shapes.write(shape, shapes.build(shape), TOKENIZER, tmp_path / "one", diffusion=False)
+    before, ids = open_qwen2(tmp_path / "one", dtype=torch.float32).eval(), torch.arange(8)[None]
+    size = (tmp_path / "one" / "model.safetensors").stat().st_size
+    assert not in_rows(tmp_path / "one")
+    round_checkpoint(tmp_path / "one")
+    assert in_rows(tmp_path / "one")
+    assert (tmp_path / "one" / "model.safetensors").stat().st_size < 0.52 * size
+    after = Autoregressive.load(tmp_path / "one", frozenset({shapes.IM_END}), device="cpu")
+    assert after.net.dtype == torch.float32
+    assert after.net.generation_config.eos_token_id == before.generation_config.eos_token_id
+    with torch.no_grad():
+        one, other = before(input_ids=ids).logits, after.net(input_ids=ids).logits
+    assert float((one - other).abs().max()) < 0.05 * float(one.abs().max())
+
+
+class Place:
+    """A run of small files, a pair to replace, and another pair."""
+
+    def __init__(self, root: Path) -> None:
+        self.run = root / "run"
+        self.pair = self._pair(root / "ours")
+        self.pairs = {"ours": self.pair, "theirs": self._pair(root / "theirs")}
+        for name in ("one-dream", "one-causal", "one-qwen"):
+            (self.run / name).mkdir(parents=True)
+            (self.run / name / "model.safetensors").write_bytes(b"new")
+        for pair in self.pairs.values():
+            pair.checkpoint.mkdir(parents=True)
+            (pair.checkpoint / "model.safetensors").write_bytes(b"old!")
+            pair.bundle.mkdir()
+            (pair.bundle / "model.onnx.data").write_bytes(b"old bundle")
+        self.release = Release(
+            self.pair, ("one-dream", "one-causal", "one-qwen"), "one-qwen", 64, lambda: ["Why?"], "make it"
+        )
+
+    @staticmethod
+    def _pair(folder: Path) -> ShippedPair:
+        return ShippedPair(folder / "weights", "one-dream", folder / "bundle", "none", folder / "none.json")
+
+    def ship(self) -> int:
+        return ship(self.run, self.release, self.pairs)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    def convert(checkpoint: Path, out: Path, **given: Any) -> None:
+        assert given["prompts"] == ["Why?"]
+        out.mkdir()
+        (out / "model.onnx.data").write_bytes((checkpoint / "model.safetensors").read_bytes() * 2)
+
+    monkeypatch.setattr(ship_module, "convert", convert)
+    return Place(tmp_path)
+
+
+def test_a_release_replaces_weights_and_bundle(place: Place) -> None:
+    assert place.ship() == 3 * 3 + 6 + 4 + 10
+    assert (place.pair.checkpoint / "model.safetensors").read_bytes() == b"new"
+    assert (place.pair.bundle / "model.onnx.data").read_bytes() == b"newnew"
+    assert weight_bytes([place.pair.weights, place.pair.bundle]) == 15
+    assert (place.pairs["theirs"].checkpoint / "model.safetensors").read_bytes() == b"old!"
+
+
+def test_weights_that_are_too_large_replace_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ship_module, "MOST_BYTES", 28)
+    with pytest.raises(CheckpointError, match=r"expected at most .* MB for the weights"):
+        place.ship()
+    assert (place.pair.checkpoint / "model.safetensors").read_bytes() == b"old!"
+    assert (place.pair.bundle / "model.onnx.data").read_bytes() == b"old bundle"
+
+
+def test_a_run_that_lacks_a_checkpoint_is_refused(place: Place) -> None:
+    (place.run / "one-causal" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"one-causal: expected a trained checkpoint.*`make it`"):
+        place.ship()
+
+
+def test_the_weights_of_this_repository_stay_below_the_limit() -> None:
+    folders = [folder for pair in PAIRS.values() for folder in (pair.weights, pair.bundle)]
+    assert 0 < weight_bytes(folders) <= MOST_BYTES
+
+
+def make_run(folder: Path, step: int | None = None) -> Path:
+    """What the card reads of a run."""
+    folder.mkdir()
+    for name, recipe in TESTBED_RECIPES.items():
+        done = recipe.steps if step is None else step
+        torch.save({"step": done, "recipe": asdict(recipe)}, folder / f"{name}.pt")
+        rows = [{"step": n, "loss": 9.5 - n / 10, "seconds": 2.5 * n} for n in (10, 20)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    row = {"step": 1000, "fact": 0.667, "sum": 0.0}
+    (folder / "testbed-dream.evaluations.jsonl").write_text(json.dumps(row) + "\n")
+    return folder
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", step=7)
+    steps = TESTBED_RECIPES["testbed-dream"].steps
+    with pytest.raises(CheckpointError, match=f"expected a finished run of {steps} steps, found step 7"):
+        Trained.read(run, "testbed-dream")
+    with pytest.raises(CheckpointError, match="expected a file of a training run, found none"):
+        Trained.read(tmp_path, "testbed-dream")
+
+
+def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data.noun").write_text("  1 Take it.  \n  2 WordNet 3.0 Copyright 2006.  \n0001 03 n | no\n")
+    monkeypatch.setattr(model_card.library, "wordnet_folder", lambda: tmp_path)
+    about = {"Version": "1.2", "License": "MIT"}
+    monkeypatch.setattr(model_card.metadata, "metadata", lambda name: about)
+    figure = {"name": "first pass F1", "wanted": "<= 0.8", "reached": True}
+    figure["found"] = {"n": 12, "mean": 0.71, "std": 0.1, "low": 0.65, "high": 0.77}
+    hardness = tmp_path / "hardness.json"
+    hardness.write_text(json.dumps({"questions": 12, "figures": [figure, figure | {"found": None}]}))
+    run = make_run(tmp_path / "run")
+    trained = [Trained.read(run, name) for name in TESTBED_RECIPES]
+    folder = tmp_path / "weights"
+    (folder / "testbed-dream").mkdir(parents=True)
+    (folder / "testbed-dream" / "model.safetensors").write_bytes(b"0" * 200_000)
+    write_card(CardInput.read(trained, hardness, "4 cores", "None at all."), folder)
+    dream = TESTBED_RECIPES["testbed-dream"]
+    card = (folder / "README.md").read_text()
+    for part in (
+        f"{dream.causal_steps:,} causal of {dream.causal_tokens:,} tokens, then "
+        f"{dream.steps - dream.causal_steps:,} masked of 8,192",
+        f"{dream.causal_steps * dream.causal_tokens / 1e6:.1f} million + ",
+        "testbed-dream 0.2",
+        "4 cores",
+        "None at all.",
+        "| first pass F1 | <= 0.8 | 0.71 [0.65, 0.77] | 12 | reached |",
+        "no such answer",
+        "| testbed-dream | 1,000 | 0.67 | 0.00 |",
+        "| 1.2 | MIT |",
+        "WordNet 3.0 Copyright 2006.",
+    ):
+        assert part in card
+    assert "0001" not in card
+    log = json.loads((folder / "training-log.json").read_text())
+    assert log["testbed-qwen"]["log"] == {"step": [10, 20], "loss": [8.5, 7.5], "seconds": [25.0, 50.0]}
+    assert (folder / "loss.png").stat().st_size > 1000
+
+
+def test_a_recipe_that_is_not_the_packages_is_told(tmp_path: Path) -> None:
+    trained = Trained.read(make_run(tmp_path / "run"), "testbed-dream")
+    assert list(deviations([trained])) == []
+    other = replace(trained, recipe=replace(trained.recipe, ema=0.5))
+    assert list(deviations([trained, other])) == ["testbed-dream was trained with ema 0.5 instead of 0.998."]
+
+
+def test_a_file_that_is_no_hardness_report_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"other\.json: expected hardness\.json"):
+        CardInput.read([], tmp_path / "other.json", "", None)
+
+
+def test_shipped_models_and_bundles_have_names(tmp_path: Path) -> None:
+    assert bundle_folder("tiny-qwen") == SHIPPED
+    assert bundle_folder(tmp_path) == tmp_path
+    assert bundle_folder("no-such-bundle") == Path("no-such-bundle")
+    assert find_bundles("", "tiny-qwen", {"XDG_DATA_HOME": str(tmp_path)}) == [SHIPPED]
+    assert find_checkpoint("tiny") == find_checkpoint("tiny-dream") == shapes.WEIGHTS / "tiny-dream"
+
+
+def test_a_pair_without_weights_names_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = replace(PAIRS["testbed"], weights=tmp_path)
+    monkeypatch.setattr("cloud_anchor.model.checkpoint.PAIRS", {"testbed": missing})
+    with pytest.raises(CheckpointError, match=r"cloud_anchor\.testbed\.train"):
+        find_checkpoint("testbed")
+
+
+shipped = pytest.mark.skipif(
+    not (PAIRS["testbed"].checkpoint / "model.safetensors").is_file(),
+    reason="the testbed's weights are not in this repository yet",
+)
+
+
+@shipped
+def test_the_shipped_testbed_is_whole(tmp_path: Path) -> None:
+    pair = PAIRS["testbed"]
+    for name in RELEASE.checkpoints:
+        assert (find_checkpoint(name) / "model.safetensors").is_file()
+        assert in_rows(find_checkpoint(name)) == (name in RELEASE.rounded)
+    for variant in ship_module.VARIANTS:
+        bundle = Bundle.open("testbed-qwen", variant)
+        assert bundle.path == pair.bundle
+        bundle.verify_contract()
+    assert (pair.bundle / MANIFEST).is_file()
+    tag = bundle.contract.identity[:2]
+    assert pair.bundle in find_bundles(tag, None, {"XDG_DATA_HOME": str(tmp_path)})
+    assert len(read_examples(pair.checkpoint)) >= 7
+    assert (pair.weights / "README.md").is_file()

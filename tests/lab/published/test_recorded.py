@@ -1,0 +1,169 @@
+"""Recorded runs on an edge model of another vocabulary: here the shipped one, for runs written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import InputError
+from edge_runtime.bundle.lookup import SHIPPED
+from lab.__main__ import main
+from lab.benches.random_checkpoint import write_tokenizer
+from lab.conditions import ALONE, ANCHORS, FULL, LEADING, PREFIX, SCATTERED
+from lab.published import real, recorded
+from lab.published.published_runs import PUBLISHED_OUTPUT, TraceTokenizer, read_traces
+from lab.published.recorded import EDGE_AWARE, EDGE_AWARE_LOW_GUARD, doubled_words
+from lab.published.recorded_tables import group_of
+
+ANSWER = "B. The town of Torden lies by by the river Arine, and its people serve bread."
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    write_tokenizer(tmp_path)
+    return tmp_path / "tokenizer.json"
+
+
+def run_of(tokenizer: Path, index: int, committed: dict[str, int], **more: Any) -> dict[str, Any]:
+    """A run in the published list's form, with this many leading tokens and the last one at each fraction."""
+    ids = TraceTokenizer(tokenizer).encode(ANSWER)
+    anchors = {
+        fraction: {str(p): ids[p] for p in sorted({*range(size), len(ids) - 1})}
+        for fraction, size in committed.items()
+    }
+    about = {"index": index, "benchmark": "arc", "difficulty": "easy", "prompt": "Where does Torden lie?"}
+    return about | {
+        "ground_truth": "B",
+        "dream_output": ANSWER,
+        "gen_len": len(ids),
+        "anchors": anchors | {"0.5": {str(p): id_ for p, id_ in enumerate(ids)}},
+        **more,
+    }
+
+
+@pytest.fixture
+def runs(tmp_path: Path, tokenizer: Path) -> Path:
+    sparse = {"0.05": 2, "0.1": 4, "0.15": 6, "0.25": 8}
+    rows = [
+        run_of(tokenizer, 0, {f: min(size, 40) for f, size in sparse.items()}),
+        run_of(tokenizer, 1, sparse, output_truncated=True, dream_output=ANSWER[:40]),
+        run_of(tokenizer, 2, dict.fromkeys(sparse, 0)),
+    ]
+    file = tmp_path / "runs.json"
+    file.write_text(json.dumps(rows), encoding="utf-8")
+    return file
+
+
+def test_every_condition_of_a_run(
+    runs: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    out = tmp_path / "results"
+    line = ["traces", str(runs), "--tokenizer", str(tokenizer), "--edge", str(SHIPPED), "-o", str(out)]
+    line += ["--threads", "1", "--rows", "5"]
+    assert main(line) == 0
+    records = [json.loads(each) for each in (out / "items/recorded.jsonl").read_text().splitlines()]
+    by_name = {record["id"]: record for record in records}
+    assert set(by_name) == {"arc/0", "arc/1", "arc/2"}
+    first = {(row["fraction"], row["condition"]): row for row in by_name["arc/0"]["answers"]}
+    assert first["", FULL]["f1"] == first["", FULL]["right"] == 1
+    aware = first["", EDGE_AWARE]
+    assert aware["exact"] == 1, "the device writes what was meant"
+    assert by_name["arc/0"]["differs"] <= aware["sent"] < by_name["arc/0"]["edge_tokens"]
+    assert by_name["arc/0"]["differs"] <= first["", EDGE_AWARE_LOW_GUARD]["sent"] <= aware["sent"]
+    assert first["", ALONE]["sent"] == first["", ALONE]["compact"] == 0
+    assert first["", ALONE]["f1"] < aware["f1"]
+    sizes = [first[fraction, ANCHORS]["sent"] for fraction in ("0.05", "0.1", "0.15", "0.25")]
+    assert sizes == sorted(sizes)
+    assert 0 < sizes[0] < sizes[-1]
+    for fraction in ("0.05", "0.1", "0.15", "0.25"):
+        count = first[fraction, ANCHORS]["sent"]
+        assert first[fraction, LEADING]["sent"] == count - 1, "the last token stands behind a gap"
+        assert first[fraction, PREFIX]["sent"] == first[fraction, SCATTERED]["sent"] == count
+        assert first[fraction, ANCHORS]["predictive"] > 0
+    cut = {(row["fraction"], row["condition"]): row for row in by_name["arc/1"]["answers"]}
+    assert by_name["arc/1"]["cut"]
+    assert "right" not in cut["", FULL]
+    assert cut["", EDGE_AWARE]["f1"] == 1, "as far as the published text goes"
+    assert by_name["arc/0"]["doubled"] == 1
+
+    tables = json.loads((out / "tables.json").read_text())["tables"]
+    lines = {(row["sent at"], row["condition"]): row for row in tables["real"]["rows"]}
+    assert lines["", EDGE_AWARE]["N"] == 3
+    assert lines["", EDGE_AWARE]["judged"] == 2
+    assert {row["benchmark"] for row in tables["benchmarks"]["rows"]} == {"arc"}
+    everywhere = tables["agreement"]["rows"][0]
+    differs = sum(record["differs"] for record in records)
+    assert everywhere["edge differs"] == differs / everywhere["tokens"]
+    assert "## By length of Dream's answer" in (out / "report.md").read_text()
+
+    def measured_again(case: object) -> None:
+        raise AssertionError("this run has a record")
+
+    monkeypatch.setattr(recorded.RecordedCase, "record", measured_again)
+    assert main(line) == 0
+    capsys.readouterr()
+    assert main([*line, "--seed", "1"]) == 2
+    assert "measured with another seed" in capsys.readouterr().err
+    assert main([*line[:-2], "--rows", "0"]) == 2
+
+
+def test_the_published_list(tmp_path: Path, tokenizer: Path) -> None:
+    row = run_of(tokenizer, 7, {"0.1": 3})
+    file = tmp_path / "ablation_anchors.json"
+    file.write_text(json.dumps([row | {"dream_output": "x" * PUBLISHED_OUTPUT}, row], indent=1))
+    cut, whole = read_traces(file)
+    assert (cut.output_cut, whole.output_cut, whole.prompt_cut) == (True, False, False)
+    assert (whole.name, whole.truth) == ("arc/7", "B")
+    assert [p for p, _ in whole.anchors["0.1"]] == [0, 1, 2, whole.length - 1]
+    file.write_text(json.dumps([{"prompt": "?", "anchor_forced": {}}]))
+    with pytest.raises(InputError, match=r"entry 1: expected a run .* only ablation_anchors.json has"):
+        read_traces(file)
+    file.write_text("[{")
+    with pytest.raises(InputError, match="expected a JSON list of runs"):
+        read_traces(file)
+
+
+def test_doubled_words() -> None:
+    assert doubled_words("the the the river The\nthe 10 10") == 3
+    assert doubled_words("a man and another and so on; no, no") == 0
+
+
+def test_groups_by_length() -> None:
+    assert [group_of(size) for size in (0, 19, 20, 59, 60, 119, 120, 512)] == [
+        *["under 20 tokens"] * 2,
+        *["20 to 59"] * 2,
+        *["60 to 119"] * 2,
+        *["120 and more"] * 2,
+    ]
+
+
+def test_one_run_is_shown(
+    runs: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """`make real` with the shipped model in SmolLM2's place."""
+    monkeypatch.setattr(real, "bundle_of_smollm2", lambda again: SHIPPED)
+    monkeypatch.setenv("COLUMNS", "120")
+    payload = tmp_path / "payload.bin"
+    line = [str(runs), "--tokenizer", str(tokenizer), "-o", str(payload)]
+    assert real.main([*line, "--fraction", "0.25"]) == 0
+    shown = capsys.readouterr().out
+    assert "the paper's anchors at 25%" in shown
+    assert "1 doubled words" in shown
+    aware = next(each for each in shown.splitlines() if "whole answer, edge-aware " in each)
+    assert "1.000" in aware
+    assert str(payload.stat().st_size) in aware
+    assert real.main([*line, "--run", "arc/9"]) == 2
+    assert "expected one of arc/0, arc/1, arc/2" in capsys.readouterr().err
+    assert real.main([*line, "--fraction", "0.7"]) == 2
+
+
+def test_the_example_has_whole_runs() -> None:
+    traces = read_traces(real.EXAMPLE)
+    assert len(traces) == 3
+    assert not any(trace.output_cut or trace.prompt_cut for trace in traces)
+    assert (real.EXAMPLE.with_name("LICENSE")).is_file()
+    for trace in traces:
+        assert len(trace.anchors["0.5"]) == trace.length

@@ -1,0 +1,339 @@
+"""The rivals: their rules on fakes, their runs on the shipped pair, their figures on data made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import commit_in_parallel
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.decode.forced import FillOptions, fill
+from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
+from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.runtime import EdgeRuntime
+from lab.experiments.frontier import text_codecs
+from lab.experiments.passes import rule_config
+from lab.links.conversation import (
+    CLOUD,
+    DEVICE,
+    EDGE,
+    REQUEST,
+    RESPONSE,
+    Program,
+    Receive,
+    Send,
+    Speeds,
+    Work,
+    Write,
+    converse,
+)
+from lab.links.networks import NETWORKS
+from lab.pairs import shapes
+from lab.questions.items import Item, load_items
+from lab.rivals import methods
+from lab.rivals.__main__ import main
+from lab.rivals.cloud_tokens import DiffusionEngine
+from lab.rivals.methods import AskedQuestion, Exchange, MethodBench, MethodOptions
+from lab.rivals.report import markdown
+from lab.rivals.routing import route
+from lab.rivals.sketch import PATIENCE, expand, sketch_words
+from lab.rivals.standings import Race, compared, figures_of, race, right_at
+from payload import AnchorSet
+
+END = 9
+
+
+class ScriptedEngine(BaseEngine):
+    """Token by place in the answer: (token, its probability, another, its probability)."""
+
+    def __init__(self, script: Sequence[tuple[int, float, int, float]], prompt: int) -> None:
+        super().__init__(context=64, vocab=10)
+        self.script, self.prompt = script, prompt
+
+    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
+        found = np.full((len(rows), 10), -30.0, np.float32)
+        for index, row in enumerate(rows):
+            place = self.length + row + 1 - self.prompt
+            token, chance, other, rest = self.script[min(place, len(self.script) - 1)]
+            found[index, token], found[index, other] = np.log(chance), np.log(rest)
+        return found
+
+
+# The rules.
+
+
+def test_the_router_asks_where_the_device_is_unsure() -> None:
+    engine = ScriptedEngine([(1, 0.9, 2, 0.1), (3, 0.6, 2, 0.4), (5, 0.9, 2, 0.1), (END, 0.9, 1, 0.1)], 2)
+    asked: list[list[int]] = []
+
+    def ask(text: Sequence[int]) -> int:
+        asked.append(list(text))
+        return 4
+
+    found = route(engine, ask, [7, 7], frozenset({END}), 16, confident=0.8)
+    assert (found.ids, found.asked) == ([1, 4, 5], [1])
+    assert asked == [[7, 7, 1]]
+    assert route(engine, ask, [7, 7], frozenset({END}), 16, confident=0.0).asked == []
+    assert route(engine, lambda text: END, [7, 7], frozenset({END}), 16, confident=2.0).ids == []
+    assert len(route(engine, ask, [7, 7], frozenset({END}), 2).ids) == 2
+
+
+def test_a_sketch_keeps_words_that_carry_a_fact() -> None:
+    assert sketch_words("The river of Torden is the Bel.") == [" river", " Torden", " Bel."]
+    assert sketch_words("") == []
+
+
+def test_an_expansion_has_every_word_in_order() -> None:
+    ends = frozenset({END})
+    likely = ScriptedEngine([(1, 0.9, 2, 0.1), (1, 0.9, 3, 0.06), (1, 0.5, 3, 0.1), (END, 0.9, 5, 0.1)], 1)
+    ids, given = expand(likely, [[2], [3, 4]], [7], ends, 32)
+    assert (ids, given) == ([2, 3, 4], [True, True, True]), "each is likely enough at once"
+    unlikely = ScriptedEngine([(1, 1.0, 8, 1e-9)] * 3 + [(END, 1.0, 8, 1e-9)], 1)
+    ids, given = expand(unlikely, [[2], [3]], [7], ends, 32)
+    assert ids == [1, 1, 1, 2, 3], "the words come where the device would have ended"
+    assert given == [False] * 3 + [True] * 2
+    endless = ScriptedEngine([(1, 1.0, 8, 1e-9)], 1)
+    ids, given = expand(endless, [[2]], [7], ends, 12)
+    assert ids == [1] * PATIENCE + [2] + [1] * (12 - PATIENCE - 1)
+
+
+# Runs on the shipped pair.
+
+
+@pytest.fixture(scope="module")
+def bench() -> MethodBench:
+    if not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists():
+        pytest.skip("the shipped pair is missing")
+    edge = EdgeRuntime.open(SHIPPED, threads=1)
+    pipeline = Pipeline.open("tiny", edge=edge, device="cpu")
+    return MethodBench(pipeline, edge, MethodOptions(shots=(1, 12), refine=(1, 12)))
+
+
+@pytest.fixture(scope="module")
+def item() -> Item:
+    return load_items(["tiny"], 2, 0)[1]
+
+
+@pytest.fixture(scope="module")
+def found(bench: MethodBench, item: Item) -> dict[str, Exchange]:
+    return {exchange.method: exchange for exchange in bench.exchanges(item)}
+
+
+def sent(program: Program) -> list[int]:
+    return [action.body for action in program if isinstance(action, Send)]
+
+
+def empty(bench: MethodBench) -> AnchorSet:
+    return AnchorSet.empty(bench.plan.canvas, bench.pipeline.form.contract)
+
+
+def test_whole_answers_are_one_text_in_four_codings(
+    bench: MethodBench, item: Item, found: dict[str, Exchange]
+) -> None:
+    whole = [found[name] for name in methods.WHOLE.values()]
+    assert len({exchange.final for exchange in whole}) == 1
+    text = bench.pipeline.form.tokenizer.decode(list(whole[0].final)).encode()
+    assert sum(sent(whole[0].cloud)) == len(text)
+    codecs = text_codecs(item.prompt)
+    assert sent(whole[1].cloud) == [len(codecs["gzip"](text))]
+    assert sent(whole[2].cloud) == [len(codecs["zstd-19, prompt as dictionary"](text))]
+    assert 0 < sent(whole[3].cloud)[0] < len(text) / 4
+    assert len({exchange.rows(CLOUD) for exchange in whole}) == 1
+    parts = [action for action in whole[0].cloud if isinstance(action, Send)]
+    assert [part.first for part in parts] == [True] + [False] * (len(parts) - 1)
+    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+
+
+def test_ours_is_what_the_product_decodes(bench: MethodBench, item: Item, found: dict[str, Exchange]) -> None:
+    for steps in (1, 12):
+        config = replace(commit_in_parallel(bench.plan), steps=steps)
+        (result,) = bench.pipeline.make([item.prompt], config)
+        assert result.walk is not None
+        assert list(found[methods.shot(steps)].final) == result.walk.text
+        assert list(found[methods.early(steps)].final) == result.run.predicted_answer
+        assert found[methods.shot(steps)].rows(CLOUD) == result.run.steps
+
+
+def test_refined_is_what_the_device_ends_with(
+    bench: MethodBench, item: Item, found: dict[str, Exchange]
+) -> None:
+    """The last text of `fill_refined` with the same payloads."""
+    refined = found[methods.REFINED]
+    feed = AnchorFeed()
+    prompt = bench.pipeline.form.ids(item.prompt)
+    ids: list[int] = []
+    stream = fill_refined(
+        bench.edge.engine, prompt, feed, bench.pipeline.form.contract, FillOptions(score_anchors=False)
+    )
+    for count, each in enumerate(stream):
+        if isinstance(each, Retract):
+            del ids[each.position :]
+        else:
+            ids.append(each.id)
+        if count == 2:
+            (result,) = bench.pipeline.make([item.prompt], bench.plan)
+            feed.put(result.anchors)
+            feed.close()
+    assert tuple(ids) == refined.final
+    texts = [action.ids for action in refined.device if isinstance(action, Write)]
+    assert texts[0] == found[methods.ALONE].final
+
+
+def test_speculation_over_the_network_loses_nothing(
+    bench: MethodBench, item: Item, found: dict[str, Exchange]
+) -> None:
+    """The text is the cloud's own, written without drafts; every turn is a round trip."""
+    verified = found[methods.VERIFIED]
+    prompt = bench.pipeline.form.ids(item.prompt)
+    engine = DiffusionEngine(bench.pipeline.model, len(prompt), bench.plan.canvas)
+    options = FillOptions(score_anchors=False, max_tokens=bench.plan.canvas)
+    ids = [token.id for token in fill(engine, prompt, empty(bench), options)]
+    assert list(verified.final) == ids
+    assert len(engine.calls) == len(ids) + 1, "a pass a token, and one for the end"
+    drafted = sum(work.passes for work in verified.device if isinstance(work, Work)) - 1
+    assert verified.rows(CLOUD) == drafted + verified.requests
+    assert verified.requests < len(ids)
+
+
+def test_routing_shows_the_devices_tokens_before_it_asks(found: dict[str, Exchange]) -> None:
+    routed, alone = found[methods.ROUTED], found[methods.ALONE]
+    assert routed.rows(CLOUD) == routed.requests > 0
+    first = next(action for action in routed.device if isinstance(action, Write))
+    assert first.ids == alone.final[: len(first.ids)]
+    assert routed.rows(EDGE) == 0
+
+
+def test_nothing_is_asked_by_a_device_that_is_always_sure(bench: MethodBench, item: Item) -> None:
+    sure = MethodBench(bench.pipeline, bench.edge, MethodOptions(confident=0.0))
+    question = AskedQuestion(sure, item)
+    assert question.routed().requests == 0
+    assert question.routed().final == question.alone.ids
+
+
+def test_the_judge_with_no_tolerance_writes_its_own_text(bench: MethodBench, item: Item) -> None:
+    strict = MethodBench(bench.pipeline, bench.edge, MethodOptions(tolerance=0.0))
+    question = AskedQuestion(strict, item)
+    run = question.denoised(rule_config("0.9", question.plan))
+    assert question.judged(run).final == question.alone.ids
+
+
+def test_every_exchange_survives_json_and_comes_to_its_end(found: dict[str, Exchange]) -> None:
+    speeds = Speeds(0.04, 0.02, 0.01, 0.001)
+    for exchange in found.values():
+        again = Exchange.from_json(json.loads(json.dumps(exchange.to_json())))
+        assert again == exchange
+        outcome = converse(exchange.device, exchange.cloud, NETWORKS["3G"], 0.0, "", speeds)
+        assert not outcome.failed, exchange.method
+        assert outcome.texts[-1][1] == exchange.final
+        assert exchange.final in exchange.right
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], found: dict[str, Exchange]) -> None:
+    out = tmp_path / "rivals"
+    command = ["-o", str(out), "--subset", "1", "--shots", "1", "--links", "LTE,SBD", "--losses", "0", "0.1"]
+    command += ["--repeats", "2", "--threads", "1"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "**LTE**" in printed
+    assert "**SBD**" in printed
+    report = json.loads((out / "rivals.json").read_text())
+    assert report["reference"] == methods.shot(1)
+    assert {row["network"] for row in report["rows"]} == {"LTE", "SBD"}
+    own = [row for row in report["rows"] if row["method"] == methods.shot(1)]
+    assert all(row["difference"]["right"]["mean"] == 0 for row in own)
+    assert (out / "rivals.png").read_bytes().startswith(b"\x89PNG")
+    before = (out / "rivals.json").read_text()
+    assert main([*command, "--json"]) == 0, "from the stored runs"
+    assert (out / "rivals.json").read_text() == before
+    assert "curve" not in json.loads(capsys.readouterr().out)["rows"][0]
+    assert main([*command, "--shots", "2"]) == 2
+    assert "another options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (["--links", "LTE,tin cans"], "found tin cans"),
+        (["--losses", "1"], "--losses: expected shares"),
+        (["--plot-loss", "0.2"], "--plot-loss: expected one of --losses"),
+        (["--subset", "0"], "expected at least 1"),
+        (["--cloud-ms", "-1"], "milliseconds: expected 0"),
+        (["--finish", "never"], "rule: expected quota"),
+    ],
+)
+def test_wrong_options_are_refused(
+    wrong: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-o", str(tmp_path), *wrong]) == 2
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+# Figures.
+
+SPEEDS = Speeds(cloud=1.0, edge=0.1, device=0.5, token=0.0)
+
+
+def made(name: str, passes: int, right: bool) -> Exchange:
+    device: Program = [Send(100, REQUEST), Receive(), Write((1, 2), (0, 1))]
+    cloud: Program = [Receive(), Work(CLOUD, passes), Work(EDGE, 2), Send(10, RESPONSE)]
+    return Exchange(name, device, cloud, {(1, 2): right})
+
+
+def rows_of(exchanges: dict[str, list[Exchange]], losses: Sequence[float] = (0.0,)) -> list[dict[str, Any]]:
+    setting = Race([NETWORKS["SBD"]], losses, 3, SPEEDS, (1000, 10))
+    return compared(race(exchanges, setting), "a")
+
+
+def test_a_difference_is_paired_by_question_and_can_go_either_way() -> None:
+    questions = {str(n): [made("a", 1, n % 2 == 0), made("b", 4, n % 4 == 0)] for n in range(40)}
+    first, second = rows_of(questions)
+    assert (first["right"]["mean"], second["right"]["mean"]) == (0.5, 0.25)
+    assert second["difference"]["right"]["verdict"] == "lower"
+    assert second["difference"]["last"]["mean"] == pytest.approx(3.0)
+    assert second["difference"]["last"]["verdict"] == "higher"
+    assert (first["work"], second["work"]) == (1 * 1000 + 2 * 10, 4 * 1000 + 2 * 10)
+    turned = {str(n): [made("a", 4, n % 4 == 0), made("b", 1, n % 2 == 0)] for n in range(40)}
+    assert rows_of(turned)[1]["difference"]["right"]["verdict"] == "higher"
+    equal = {str(n): [made("a", 1, n % 2 == 0), made("b", 1, n % 2 == 0)] for n in range(40)}
+    assert rows_of(equal)[1]["difference"]["right"]["verdict"] == "undecided"
+
+
+def test_what_is_lost_for_good_is_neither_right_nor_in_time() -> None:
+    rows = rows_of({"q": [made("a", 1, True)]}, [0.0, 0.99999])
+    assert (rows[0]["success"]["mean"], rows[1]["success"]["mean"]) == (1.0, 0.0)
+    assert rows[1]["right"]["mean"] == 0.0
+    assert rows[1]["last"] is None
+    assert rows[1]["difference"]["last"] is None
+    assert "none" in markdown({"rows": rows, "losses": [0.0, 0.99999]})
+
+
+def test_the_curve_rises_when_the_answer_is_there() -> None:
+    device: Program = [Write((1,), (2,)), Work(DEVICE, 1), Write((3,), (2,))]
+    exchange = Exchange("a", device, [], {(1,): True, (3,): False})
+    outcome = converse(exchange.device, exchange.cloud, NETWORKS["SBD"], 0.0, "", SPEEDS)
+    assert right_at(outcome, exchange, [0.0, 0.99, 1.0, 1.4, 1.5, 2.5]) == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+    assert figures_of(outcome, exchange)["right"] == 0.0
+    assert figures_of(outcome, exchange)["first"] == 1.0
+    assert figures_of(outcome, exchange)["standing"] == 2.5
+
+
+def test_methods_share_their_losses() -> None:
+    """A message of the same size at the same time is lost for both or for neither."""
+    first, second = rows_of({str(n): [made("a", 1, True), made("b", 1, True)] for n in range(5)}, [0.3])
+    assert first["last"] == second["last"]
+    assert first["curve"] == second["curve"]
+
+
+def test_the_page_shows_the_figures_beside_it() -> None:
+    folder = Path(methods.__file__).parents[1]
+    report = json.loads((folder / "rivals" / "rivals.json").read_text())
+    assert (folder / "RIVALS.md").read_text().endswith(markdown(report))
+    assert report["questions"] >= 40

@@ -1,0 +1,127 @@
+"""The options of pairs and questions: one declaration, which every command of the suite reads alike."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.errors import RequestError
+from lab import __main__, evaluate, protocol
+from lab import options as asking
+from lab.benches import sampler_bench
+from lab.experiments import agreement, frontier, hardness, passes
+from lab.formats import number_formats
+from lab.links import __main__ as links
+from lab.questions.items import Item
+from lab.rivals import __main__ as rivals
+
+OUT = ["-o", "out"]
+PAIR = ["--model", "testbed"]
+COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
+    "agreement": (agreement.main, PAIR),
+    "evaluate": (evaluate.main, PAIR),
+    "frontier": (frontier.main, [*OUT, *PAIR]),
+    "hardness": (hardness.main, [*OUT, *PAIR, "--edge", "testbed-qwen"]),
+    "links": (links.main, PAIR),
+    "number_formats": (number_formats.main, PAIR),
+    "passes": (passes.main, [*OUT, *PAIR]),
+    "rivals": (rivals.main, [*OUT, *PAIR]),
+}
+"""Commands that ask questions of a pair, with what they need besides."""
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    asking.add_pair(parser)
+    asking.add_questions(parser, 3)
+    return parser.parse_args(words)
+
+
+def test_questions_are_those_of_the_pair_unless_sources_are_named() -> None:
+    assert asking.sources(parsed()) == ["tiny"]
+    assert asking.sources(parsed(*PAIR)) == ["testbed"]
+    assert asking.sources(parsed("--model", "some/folder")) == ["tiny"]
+    assert asking.sources(parsed(*PAIR, "--data", "tiny", "testbed:sum")) == ["tiny", "testbed:sum"]
+    asked = [item.prompt for item in asking.questions(parsed())]
+    assert asked == [item.prompt for item in asking.questions(parsed("--data", "tiny", "--seed", "0"))]
+    assert len(asked) == 3
+    assert asked != [item.prompt for item in asking.questions(parsed("--seed", "1"))]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, int]]:
+    """The sources, numbers and seeds that were asked for; nothing is measured."""
+    calls: list[tuple[list[str], int, int]] = []
+
+    def note(sources: list[str], count: int, seed: int) -> list[Item]:
+        calls.append((sources, count, seed))
+        raise RequestError("asked")
+
+    for module in (asking, protocol, sampler_bench):
+        monkeypatch.setattr(module, "load_items", note)
+    return calls
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_its_questions_from_data(
+    name: str,
+    asked: list[tuple[list[str], int, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main, needed = COMMANDS[name]
+    count = "--subset" if name == "rivals" else "--prompts"
+    assert main([*needed, count, "2", "--seed", "7"]) == 2
+    assert main([*needed, count, "2", "--seed", "7", "--data", "testbed:sum", "tiny"]) == 2
+    assert asked == [(["testbed"], 2, 7), (["testbed:sum", "tiny"], 2, 7)]
+    capsys.readouterr()
+    assert main([*needed, count, "0"]) == 2
+    assert "number of questions: expected at least 1, found 0" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir()), "questions are read before anything is made"
+
+
+def test_the_suite_takes_its_questions_from_data(
+    asked: list[tuple[list[str], int, int]], tmp_path: Path
+) -> None:
+    needed = ["-o", str(tmp_path / "out"), *PAIR, "--subset", "2"]
+    assert __main__.main(needed) == 2
+    assert __main__.main([*needed, "--data", "testbed:sum", "tiny"]) == 2
+    assert asked == [(["testbed"], 2, 0), (["testbed:sum", "tiny"], 2, 0)]
+
+
+def test_the_sampler_is_timed_on_questions_from_data(
+    asked: list[tuple[list[str], int, int]], dream_folder: Path
+) -> None:
+    needed = ["--model", str(dream_folder), "--device", "cpu", "--batch", "2", "--held-out"]
+    assert sampler_bench.main(needed) == 2
+    assert sampler_bench.main([*needed, "--data", "testbed:sum"]) == 2
+    assert asked == [(["tiny"], 2, 0), (["testbed:sum"], 2, 0)]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(
+    ("model", "runs", "installs"),
+    [
+        ([], "--model tiny -o results/shipped", ".[experiments]"),
+        (["MODEL=tiny"], "--model tiny -o results/shipped", ".[experiments]"),
+        (["MODEL=testbed"], "--model testbed -o results/testbed", ".[testbed]"),
+    ],
+)
+def test_make_results_takes_a_pair(model: list[str], runs: str, installs: str) -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make", "results", *model],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"-m lab {runs}" in done.stdout
+    assert installs in done.stdout

@@ -1,0 +1,124 @@
+"""Published figures: this repository's pages are what the figures give, and a page that is not is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.errors import RequestError
+from lab import pages
+from lab.pages import FIGURES, QUOTES, ROOT, Quote, Shown, quoted, render, rounded, take
+from lab.statistics import Correlation, Summary
+from lab.tables import Table, cell_json, cell_of
+
+
+def test_the_pages_are_those_of_the_published_figures() -> None:
+    assert pages.main(["--check"]) == 0, "run `python -m lab.pages`"
+
+
+def test_every_quote_stands_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert all(f"<!-- figures: {name} -->" in text for name in QUOTES)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(ROOT / FIGURES, tmp_path / FIGURES)
+    shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_a_figure_changed_by_hand_is_found(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = checkout / "README.md"
+    good = readme.read_text("utf-8")
+    line = "| nothing: SmolLM2 alone | 0."
+    readme.write_text(good.replace(f"{line}2", f"{line}9"), "utf-8")
+    assert pages.main(["--check"]) == 1
+    assert "README.md: differs" in capsys.readouterr().out
+    assert pages.main([]) == 0
+    assert readme.read_text("utf-8") == good
+    assert pages.main(["--check"]) == 0
+
+
+def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    data = json.loads((checkout / FIGURES / "real.json").read_text("utf-8"))
+    for row in data["tables"]["real"]["rows"]:
+        if row["condition"] == "edge alone":
+            row["F1"] = {"n": 5, "mean": 0.123456789, "std": 0.1, "low": 0.1, "high": 0.2}
+    (results / "tables.json").write_text(json.dumps(data), "utf-8")
+    assert pages.main(["--take", str(results), "--name", "real"]) == 0
+    assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in (checkout / "README.md").read_text("utf-8")
+    data = json.loads((ROOT / FIGURES / "shipped.json").read_text("utf-8"))
+    data["claims"] = [{"paper": "P", "verdict": "holds", "found": "F", "why": "", "where": ""}]
+    (results / "tables.json").write_text(json.dumps(data), "utf-8")
+    assert pages.main(["--take", str(results), "--name", "shipped", "--note", "Under load."]) == 0
+    text = (checkout / FIGURES.parent / "RESULTS.md").read_text("utf-8")
+    assert "| P |  | **holds** | F |  |" in text
+    assert "| edge alone | " in text
+    assert "\nUnder load.\n" in text
+    assert pages.main(["--check"]) == 0
+    del data["tables"]["fill-confidence"]
+    (results / "tables.json").write_text(json.dumps(data), "utf-8")
+    assert pages.main(["--take", str(results), "--name", "shipped"]) == 2  # the README quotes that table
+    assert pages.main(["--check"]) == 0, "what is refused changes nothing"
+
+
+def test_an_empty_quote_takes_nothing_behind_it(checkout: Path) -> None:
+    empty = "<!-- figures: real -->\n<!-- end of figures -->\n"
+    figures = {"real": json.loads((checkout / FIGURES / "real.json").read_text("utf-8"))}
+    text = quoted(f"{empty}between\n{empty}", figures)
+    assert text.count("\nbetween\n") == 1
+    assert text.count("| nothing: SmolLM2 alone |") == 2
+    assert quoted(text, figures) == text
+
+
+def test_what_cannot_be_published_is_named(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "tables.json").write_text('{"tables": {}}', "utf-8")
+    with pytest.raises(RequestError, match="expected title, description"):
+        take(tmp_path)
+    with pytest.raises(RequestError, match=r"expected one of .*real.*found 'unknown'"):
+        quoted("<!-- figures: unknown -->\n\n<!-- end of figures -->", {})
+    with pytest.raises(RequestError, match=r"real\.json: expected published figures, found none"):
+        quoted("<!-- figures: real -->\n\n<!-- end of figures -->", {})
+
+
+def test_a_quote_finds_one_row_and_shows_its_cells() -> None:
+    cell = {"n": 9, "mean": 0.5, "std": 0.1, "low": 0.25, "high": 0.75}
+    rows = [
+        {"condition": "a", "steps": "1", "x": cell, "y": 2.34},
+        {"condition": "a", "steps": "2", "x": None},
+    ]
+    figures = {"tables": {"t": {"rows": rows}}}
+    columns = {"X": Shown("x"), "plain": Shown("x", 1, interval=False), "Y": Shown("y", 1)}
+    quote = Quote("s", "t", {"one": {"condition": "a", "steps": "1"}}, columns, bold=frozenset({"one"}))
+    assert render(quote, figures) == [
+        "| sent | X | plain | Y |",
+        "|---|---|---|---|",
+        "| **one** | 0.50 [0.25, 0.75] | 0.5 | 2.3 |",
+    ]
+    with pytest.raises(RequestError, match=r"expected one row of table t .* found 2"):
+        render(Quote("s", "t", {"one": {"condition": "a"}}, columns), figures)
+    empty = Quote("s", "t", {"two": {"steps": "2"}}, columns)
+    assert render(empty, figures)[-1] == "| two |  |  |  |"
+
+
+def test_cells_survive_json() -> None:
+    summary = Summary(3, 0.1, 0.2, 0.0, 0.3)
+    assert cell_of(cell_json(summary)) == summary
+    assert cell_of(cell_json(Correlation(4, 0.5, 0.01))) == Correlation(4, 0.5, 0.01)
+    assert math.isnan(cell_of(cell_json(Correlation(2, math.nan, math.nan))).rho)  # type: ignore[union-attr]
+    assert [cell_of(cell_json(value)) for value in (None, 3, "a", 0.5)] == [None, 3, "a", 0.5]
+    assert rounded({"a": [1.23456789, 2, "x"]}) == {"a": [1.23457, 2, "x"]}
+
+
+def test_a_table_has_the_columns_of_its_first_row() -> None:
+    found = Table.of("t", "T", [{"a": 1, "b": 2}, {"a": 3, "c": 4}], "note")
+    assert found == Table("t", "T", ("a", "b"), [{"a": 1, "b": 2}, {"a": 3, "c": 4}], "note")
+    assert Table.of("t", "T", []) == Table("t", "T", (), [])

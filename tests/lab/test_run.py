@@ -1,0 +1,303 @@
+"""The whole suite on two items with random models: results, interruptions, usage errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.sampler import denoise_steps
+from lab import run as runner
+from lab.__main__ import main
+from lab.autoregressive import Autoregressive
+from lab.benches.footprint import AWARE, CLOUD, DEVICE, INTERPRETER, PAYLOAD
+from lab.conditions import ORDERS, plan
+from lab.drafting.spec_diff import DRAFTED
+from lab.drafting.spec_diff import grid as grid_of_drafts
+from lab.experiments.paper import PHASES
+from lab.experiments.paper.bridge import structural, taps
+from lab.experiments.paper.pearl import REPLANNED, grid, plans, point
+from lab.experiments.paper.quantised import Q2_K, Q4_K, k_rounded, overlap, repetition, round_to_nearest
+from lab.runs import Run, make_runs
+from lab.store import Store
+from lab.tables import NOT_MEASURED, UNDECIDED
+from tests.checkpoints import write_tiny_qwen
+
+PROMPTS = ([5, 9, 17], [30, 31, 32, 33, 34])
+BASE = DenoiseConfig(canvas=20, total_steps=10, seed=3)
+
+
+def test_a_kept_run_is_the_run_at_every_stop(dream_folder: Path) -> None:
+    model = load_model(str(dream_folder), device="cpu")
+    stops = [1, 4]
+    kept = make_runs(model, PROMPTS, BASE, stops, stops)
+    for row, prompt in enumerate(PROMPTS):
+        for order in ORDERS:
+            read = Run.from_json(json.loads(json.dumps(kept[row][order].to_json())), prompt, 10, model)
+            assert read.reversals == 0
+            config = plan(order, BASE)
+            for state in denoise_steps(model, [prompt], config):
+                if state.steps[0] not in (*stops, 10):
+                    continue
+                (expected,) = state.results(model, config)
+                _same(read.at(state.steps[0]), expected)
+
+
+def _same(found: Denoised, expected: Denoised) -> None:
+    assert (found.ids, found.when, found.answer) == (expected.ids, expected.when, expected.answer)
+    assert found.predicted_answer == expected.predicted_answer
+    assert (found.length, found.coverage, found.s50) == (expected.length, expected.coverage, expected.s50)
+    size = expected.predicted_length
+    assert found.confidence[:size] == pytest.approx(expected.confidence[:size], abs=1e-5)
+
+
+def test_the_lens_of_the_last_layer_is_the_model(tmp_path: Path) -> None:
+    folder = write_tiny_qwen(tmp_path, layers=3)
+    model = Autoregressive.load(folder, frozenset({300, 302}), device="cpu")
+    written = model.write([5, 9, 17], 12)
+    lenses = model.lenses([5, 9, 17], written)
+    assert [lens.layer for lens in lenses] == [1, 2, 3]
+    assert lenses[-1].ids == written
+    assert lenses[0].ids != written
+    assert all(0 < p <= 1 for lens in lenses for p in lens.probabilities)
+
+
+def test_the_first_layers_write_an_answer_of_their_own(tmp_path: Path) -> None:
+    """Token by token the most probable one of the logit lens along what they have written."""
+    folder = write_tiny_qwen(tmp_path, layers=3)
+    model = Autoregressive.load(folder, frozenset({300, 302}), device="cpu")
+    whole = model.write([5, 9, 17], 12)
+    for layer in (1, 2):
+        early = model.write_early([5, 9, 17], 12, layer)
+        lens = model.lenses([5, 9, 17], early.ids)[layer - 1]
+        assert early.ids
+        assert (early.layer, early.ids) == (layer, lens.ids)
+    assert model.write_early([5, 9, 17], 12, 3).ids == whole == model.write([5, 9, 17], 12)
+    assert model.net.config.num_hidden_layers == 3
+    assert taps(64) == [4, 8, 16, 32]
+    assert (taps(4), taps(1)) == ([1, 2], [])
+
+
+def test_small_parts() -> None:
+    assert point([1, 2, 3, 4], [1, 0.9, 0.96, 1]) == 3
+    assert point([1, 2], [1, 0.5]) is None
+    assert (grid(64)[0], grid(64)[-1], grid(1)) == (1, 64, [1])
+    assert overlap([1, 1, 2], [1, 2, 2, 3]) == 0.5
+    assert repetition([1, 2, 3, 4] * 3) == pytest.approx(5 / 9)
+    assert [structural(text) for text in (" the", ",\n", " river")] == [True, True, False]
+
+
+def test_rounding_keeps_at_most_the_levels_of_its_bits() -> None:
+    import torch
+
+    weight = torch.randn(6, 80, generator=torch.Generator().manual_seed(0))
+    for bits in (8, 4):
+        rounded = round_to_nearest(weight, bits)
+        step = weight[:, :32].abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+        assert ((rounded - weight)[:, :32].abs() <= step / 2 + 1e-6).all()
+        assert len(rounded[0, :32].unique()) <= 2**bits - 1
+    assert (round_to_nearest(weight, 4)[:, 64:] != weight[:, 64:]).any()
+
+
+@pytest.mark.parametrize(("form", "bits"), [(Q4_K, 4), (Q2_K, 2)])
+def test_a_k_quant_has_the_levels_of_its_bits_and_less_error_than_rounding(form: Any, bits: int) -> None:
+    import torch
+
+    weight = torch.randn(6, 300, generator=torch.Generator().manual_seed(0)) + 0.3
+    weight[0, :32] = 0
+    rounded = k_rounded(weight, form)
+    assert rounded.shape == weight.shape
+    assert not rounded[0, : form.size].any()
+    for row in rounded:
+        assert all(len(set(block.tolist())) <= 2**bits for block in torch.split(row, form.size))
+    error, plain = ((other - weight).square().mean() for other in (rounded, round_to_nearest(weight, bits)))
+    assert error < 0.8 * plain
+    step = weight.abs().amax() * 2 / (2**bits - 1)
+    assert (rounded - weight).abs().amax() < 2 * step
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("data") / "gsm8k.jsonl"
+    rows = [
+        {"question": f"A baker sold {n} loaves and then half as many.", "answer": f"<<{n}/2=1>>\n#### {n}"}
+        for n in (24, 4100)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.fixture(scope="module")
+def arguments(
+    dream_folder: Path, edge_bundle: Path, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[str]:
+    thinker = write_tiny_qwen(tmp_path_factory.mktemp("thinker") / "ar", seed=7)
+    models = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--thinker", str(thinker)]
+    plan_ = ["--canvas", "20", "--total-steps", "10", "--threads", "1", "--device", "cpu"]
+    return [*models, *plan_, "--data", f"gsm8k={data}", "--subset", "2"]
+
+
+@pytest.fixture(scope="module")
+def results(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    assert main([*arguments, "-o", str(folder)]) == 0
+    return folder
+
+
+def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> None:
+    tables = json.loads((results / "tables.json").read_text())
+    assert set(tables["skipped"]) == {"sizes"}  # it needs a second edge model, and says so
+    for name in PHASES.keys() - {"sizes"}:
+        lines = [json.loads(line) for line in (results / "items" / f"{name}.jsonl").open()]
+        assert len(lines) == 2, name
+        assert not [line["error"] for line in lines if "error" in line], name
+    memory = {row["component"]: row["peak, MB"] for row in tables["tables"]["memory"]["rows"]}
+    assert list(memory) == [INTERPRETER, PAYLOAD, DEVICE, CLOUD, AWARE]
+    assert list(memory.values()) == sorted(memory.values())
+    assert tables["tables"]["equation-1"]["rows"][0]["value"]["mean"] > 0
+    assert {"commits", "difficulty", "fill-entropy", "fill-confidence", "ablation", "bytes", "timing"} <= set(
+        tables["tables"]
+    )
+    full = [row for row in tables["tables"]["fill-confidence"]["rows"] if row["condition"] == "full run"]
+    assert full[0]["F1"]["mean"] == 1
+    # Whether a statement holds or fails where the figures say so: test_statements.
+    assert {claim["verdict"] for claim in tables["claims"]} <= {UNDECIDED, NOT_MEASURED}  # two items
+
+
+def test_edge_models_of_several_sizes_are_compared_in_one_precision(
+    arguments: list[str], edge_bundle: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(edge_bundle, other)
+    at = arguments.index("--edge") + 2
+    both = [*arguments[:at], str(other), *arguments[at:]]
+    assert main([*both, "--phases", "sizes", "-o", str(tmp_path / "results")]) == 0
+    tables = json.loads((tmp_path / "results" / "tables.json").read_text())
+    assert (tables["about"]["precision"], tables["skipped"]) == ("fp32", {})
+    rows = tables["tables"]["sizes"]["rows"]
+    fractions = {row["steps"] for row in rows if row["condition"] == "anchors, filled"}
+    assert len(fractions) == len(tables["about"]["paper_steps"])
+    assert {row[f"other less {edge_bundle.name}"]["mean"] for row in rows} == {0}, "the same model"
+    assert {claim["verdict"] for claim in tables["claims"]} == {NOT_MEASURED}
+
+
+def test_word_problems_are_planned_again_for_fewer_steps(results: Path) -> None:
+    line = json.loads((results / "items" / "pearl.jsonl").read_text().splitlines()[0])
+    for order in ORDERS:
+        rows = [row for row in line["answers"] if row["condition"] == REPLANNED and row["order"] == order]
+        assert [row["step"] for row in rows] == plans(10)
+        assert rows[-1]["f1"] == 1, "the full run itself"
+    assert plans(128) == [8, 13, 16, 24, 32, 48, 64, 96, 128]
+
+
+def test_the_papers_sets_are_measured_phase_by_phase(arguments: list[str], tmp_path: Path) -> None:
+    """One easy prompt and one hard one: only the commit curves have the easy one."""
+    data = tmp_path / "gsm8k.jsonl"
+    rows = [{"question": "How many?", "answer": "<<1+1=2>>" * steps + "\n#### 2"} for steps in (1, 6)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    at = arguments.index("--data") + 1
+    wanted = [*arguments[:at], f"gsm8k={data}", *arguments[at + 1 :], "--protocol", "paper"]
+    assert main([*wanted, "--phases", "commits,bytes", "-o", str(tmp_path / "results")]) == 0
+    tables = json.loads((tmp_path / "results" / "tables.json").read_text())
+    assert tables["measured"] == {"commits": 2, "bytes": 1}
+    assert tables["settings"]["protocol"] == "paper"
+    sent = tables["tables"]["bytes"]["rows"][1]
+    assert sent["plain pairs"]["mean"] == 3 * sent["tokens"]["mean"]  # a byte of position, two of id
+
+
+def test_drafts_of_the_diffusion_model_leave_the_targets_text(results: Path) -> None:
+    for line in (results / "items" / "specdiff.jsonl").open():
+        alone, *rows = json.loads(line)["answers"]
+        cells = [(row["drafter"], row["gamma"], row["steps"]) for row in rows]
+        assert len(set(cells)) == len(cells) == len(list(grid_of_drafts())) + len(DRAFTED)
+        for row in rows:
+            assert row["same"] == 1
+            assert row["length"] == alone["length"]
+            assert 0 < row["passes"] <= row["alone_passes"]
+            assert row["accepted"] == pytest.approx(row["length"] / row["passes"])
+            assert 0 < row["cheaper"] < 1, "random drafters cost compute and are hardly ever right"
+
+
+def test_the_html_is_one_file_in_which_every_number_links_to_its_json(results: Path) -> None:
+    html = (results / "report.html").read_text()
+    links = re.findall(r'<td><a href="#([^"]+)">', html)
+    assert len(links) > 200
+    assert set(links) <= set(re.findall(r'<span id="([^"]+)">', html))
+    assert html.count("data:image/png;base64,") >= 4
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', html)
+    markdown = (results / "report.md").read_text()
+    assert "## B: Table 2 and its controls, order of commits by entropy" in markdown
+    assert all(line.count("|") > 2 for line in markdown.splitlines() if line.startswith("|"))
+
+
+def test_a_second_run_measures_nothing_and_writes_the_same(
+    arguments: list[str], results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (results / "tables.json").read_text()
+
+    def never(*args: Any) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(runner, "_measured", never)
+    assert main([*arguments, "-o", str(results)]) == 0
+    assert (results / "tables.json").read_text() == before
+    capsys.readouterr()
+    assert main(["compare", str(results), str(results)]) == 0
+    agreeing, every = re.search(r"(\d+) of (\d+) means agree", capsys.readouterr().out).groups()  # type: ignore[union-attr]
+    assert agreeing == every, "a run agrees with itself"
+
+
+def test_an_interrupted_run_continues(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [*arguments, "--phases", "commits", "-o", str(tmp_path)]
+    measured = runner._measured
+    calls: Iterator[int] = iter(range(9))
+
+    def interrupted(*args: Any) -> Any:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return measured(*args)
+
+    monkeypatch.setattr(runner, "_measured", interrupted)
+    assert main(chosen) == 130
+    assert "the same command continues" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+    lines = tmp_path / "items" / "commits.jsonl"
+    assert len(lines.read_text().splitlines()) == 1
+    lines.write_text(lines.read_text() + '{"id": "cut')
+    assert main(chosen) == 0
+    assert len(Store(tmp_path, json.loads((tmp_path / "settings.json").read_text())).records("commits")) == 2
+    assert main([*chosen, "--seed", "1"]) == 2
+    assert "another seed" in capsys.readouterr().err
+
+
+def test_a_prompt_that_does_not_fit_is_counted_and_stops_nothing(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--canvas", "505", "--phases", "commits", "-o", str(tmp_path)]) == 0
+    assert "2 items without a figure in runs" in (tmp_path / "report.md").read_text()
+
+
+def test_usage_errors_are_one_line(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wrong, words, code in (
+        (["--phases", "fills"], "expected some of commits", 2),
+        (["--subset", "0"], "at least 1", 2),
+        (["--edge", "nowhere"], "nowhere", 4),
+        (["--thinker", "nowhere"], "nowhere", 4),
+        (["--subset", "3"], "too few", 2),
+    ):
+        assert main([*arguments, *wrong, "-o", str(tmp_path / "x")]) == code, wrong
+        error = capsys.readouterr().err
+        assert words in error
+        assert len(error.splitlines()) == 1

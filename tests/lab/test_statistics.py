@@ -1,0 +1,152 @@
+"""The suite's statistics against scipy and against other forms of their formulas."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from lab.compare import comparisons
+from lab.statistics import (
+    Correlation,
+    cohen_d,
+    difference,
+    partial_spearman,
+    proportion,
+    spearman,
+    summary,
+    wilcoxon,
+    wilson,
+)
+from lab.tables import Answers, compare, less, more, verdict
+
+VALUES = st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=30)
+
+
+def _sample(seed: int, size: int = 40) -> list[float]:
+    rng = random.Random(seed)
+    return [rng.gauss(0, 1) for _ in range(size)]
+
+
+def test_a_summary_has_the_sample_deviation_and_an_interval_around_the_mean() -> None:
+    values = _sample(0, 200)
+    found = summary(values)
+    assert (found.n, found.mean) == (200, pytest.approx(np.mean(values)))
+    assert found.std == pytest.approx(np.std(values, ddof=1))
+    error = found.std / math.sqrt(200)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.15)
+    assert summary([0.5]).std == 0
+
+
+def test_a_difference_is_decided_by_its_interval() -> None:
+    low, noise = [0.0] * 50, _sample(1, 50)
+    assert difference([v + 3 for v in noise], low).verdict == "higher"
+    assert difference(low, [v + 3 for v in noise]).verdict == "lower"
+    assert difference([0.1, -0.1] * 25, low).verdict == "undecided"
+    with pytest.raises(ValueError, match="pairs"):
+        difference([1.0], [1.0, 2.0])
+
+
+def test_cohens_d_of_samples_of_equal_size() -> None:
+    a, b = _sample(2), [v + 1 for v in _sample(3)]
+    pooled = math.sqrt((np.var(a, ddof=1) + np.var(b, ddof=1)) / 2)
+    assert cohen_d(a, b) == pytest.approx((np.mean(a) - np.mean(b)) / pooled)
+    assert math.isnan(cohen_d([1.0, 1.0], [1.0, 1.0]))
+    assert math.isnan(cohen_d([1.0], [2.0]))
+
+
+def test_wilcoxon_is_scipys_and_says_1_of_equal_samples() -> None:
+    a, b = _sample(4), _sample(5)
+    assert wilcoxon(a, b) == pytest.approx(stats.wilcoxon(a, b).pvalue)
+    assert wilcoxon(a, a) == 1
+
+
+def test_wilsons_interval_is_the_papers_and_scipys() -> None:
+    assert wilson(87, 92)[0] == pytest.approx(0.879, abs=5e-4)  # section 4.2
+    for successes, n in ((87, 92), (0, 40), (40, 40), (1, 3)):
+        expected = stats.binomtest(successes, n).proportion_ci(method="wilson")
+        assert wilson(successes, n) == pytest.approx((expected.low, expected.high))
+        found = proportion(successes, n)
+        assert found is not None
+        assert (found.n, found.mean) == (n, successes / n)
+    assert (wilson(0, 0), proportion(0, 0)) == ((0, 1), None)
+    with pytest.raises(ValueError, match="0 to 3"):
+        wilson(4, 3)
+
+
+def test_the_interval_of_a_correlation_covers_it_and_narrows_with_the_sample() -> None:
+    small, large = Correlation(20, -0.037, 0.876).interval, Correlation(2000, -0.037, 0.1).interval
+    assert small == pytest.approx((-0.47, 0.41), abs=0.005)
+    assert small[0] < large[0] < -0.037 < large[1] < small[1]
+    assert Correlation(3, 0.5, 0.5).interval == (-1, 1)
+    assert Correlation(9, math.nan, math.nan).interval == (-1, 1)
+    assert Correlation(9, 1.0, 0.0).interval == (1, 1)
+
+
+@given(VALUES)
+def test_spearman_is_the_correlation_of_ranks(values: list[float]) -> None:
+    other = [v * v - v for v in values]
+    found = spearman(values, other)
+    if len(set(values)) < 2 or len(set(other)) < 2:
+        assert math.isnan(found.rho)
+        return
+    ranks = stats.rankdata(values), stats.rankdata(other)
+    assert found.rho == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-9)
+
+
+def test_the_partial_correlation_is_that_of_the_residuals_of_ranks() -> None:
+    z = _sample(6, 80)
+    x = [v + 0.5 * e for v, e in zip(z, _sample(7, 80), strict=True)]
+    y = [v + 0.5 * e for v, e in zip(z, _sample(8, 80), strict=True)]
+    rx, ry, rz = (stats.rankdata(values) for values in (x, y, z))
+
+    def residual(ranks: np.ndarray) -> np.ndarray:
+        slope, intercept = np.polyfit(rz, ranks, 1)
+        return np.asarray(ranks - slope * rz - intercept)
+
+    found = partial_spearman(x, y, z)
+    assert found.rho == pytest.approx(np.corrcoef(residual(rx), residual(ry))[0, 1], abs=1e-9)
+    assert abs(found.rho) < spearman(x, y).rho
+    t = found.rho * math.sqrt(77 / (1 - found.rho**2))
+    assert found.p == pytest.approx(2 * (1 - stats.t.cdf(abs(t), 77)))
+    assert math.isnan(partial_spearman([1.0] * 9, _sample(1, 9), _sample(2, 9)).rho)
+
+
+def test_sentences_follow_from_the_interval() -> None:
+    def rows(values: list[float]) -> Answers:
+        return Answers([{"id": str(i), "f1": value} for i, value in enumerate(values)])
+
+    sentence, found = compare("one", rows([0.9] * 20), "two", rows([0.5] * 20))
+    assert (found, sentence[:21]) == ("higher", "one: more F1 than two")
+    sentence, found = compare("one", rows([0.4, 0.6] * 9 + [0.5] * 3), "two", rows([0.5] * 21))
+    assert found == "undecided"
+    assert "cannot be told apart" in sentence
+    sentence, found = compare("one", rows([0.5, 0.501] * 20), "two", rows([0.5] * 40))
+    assert (found, more(found), less(found)) == ("equal", "does not hold", "does not hold")
+    assert "to within 0.01" in sentence
+    # Items that only one of them has do not count, and of few items nothing is decided.
+    sentence, found = compare("one", rows([0.9] * 19), "two", rows([0.5] * 25))
+    assert found == "undecided"
+    assert "too few" in sentence
+    assert "N = 19" in sentence
+    assert compare("one", rows([]), "two", rows([0.5]))[1] == "undecided"
+    assert verdict(True, False, 19) == "undecided"
+    assert verdict(True, False, 20) == "holds"
+
+
+def test_two_runs_agree_within_their_intervals() -> None:
+    def table(mean: float, layer: int) -> dict[str, object]:
+        cell = {"n": 30, "mean": mean, "std": 0.1, "low": mean - 0.1, "high": mean + 0.1}
+        return {"start": "warm", "layer": layer, "N": 30, "F1": cell}
+
+    first = {"bridge": {"rows": [table(0.5, 1), table(0.7, 2)]}, "timing": {"rows": [table(9.0, 1)]}}
+    second = {"bridge": {"rows": [table(0.72, 2), table(0.75, 1)]}, "timing": {"rows": [table(1.0, 1)]}}
+    found = {cell.row: cell for cell in comparisons(first, second)}
+    assert [found[0].within, found[1].within] == [False, True]
+    assert (found[0].second, found[0].allowed) == (0.75, pytest.approx(0.2))
+    assert len(found) == 2  # times tell of the machine, and are left out

@@ -1,0 +1,187 @@
+"""The gateway's and the device's commands with the shipped pair, over UDP on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.pipeline import Pipeline
+from edge_runtime.client.client import Client
+from edge_runtime.errors import UsageError
+from lab.pairs.tiny.tasks import held_out_problems
+from links.ask import main as ask_main
+from links.frames import Question, encode_question
+from links.gateway import main as gateway_main
+from links.gateway.answering import ServiceSource
+from links.kinds.udp import UdpLink
+from links.seal import Seal, make_pair
+from payload import Shared
+from tests.cloud_anchor.serve.service_runner import LIMITS, gateway_on, local, served
+
+ROOT = Path(__file__).resolve().parents[3]
+QUESTION = held_out_problems(1)[0].prompt
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Pipeline:
+    return Pipeline.open("tiny")
+
+
+@pytest.fixture(scope="module")
+def url(pipeline: Pipeline) -> Iterator[str]:
+    with served(local(pipeline, LIMITS, pipeline.plan())) as client:
+        yield client.url
+
+
+@contextmanager
+def gateway_at(url: str, seals: Sequence[Seal] = (), identity: bytes | None = None) -> Iterator[str]:
+    """A gateway on a free port; the rest as in `gateway_on`."""
+    with UdpLink("127.0.0.1", 0, service=True) as link, gateway_on(link, url, seals, identity):
+        yield f"udp:{link.address}"
+
+
+@pytest.fixture
+def address(url: str) -> Iterator[str]:
+    with gateway_at(url) as found:
+        yield found
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = ask_main([*arguments, "--model", "tiny-qwen", "--threads", "1"])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_question_and_its_answer_are_one_frame_each(
+    address: str, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = asked(capsys, "--link", address, QUESTION, "--json")
+    assert code == 0, err
+    data = json.loads(out)
+    sent, received = data["link"]["sent"], data["link"]["received"]
+    assert len(data["service"]["payload_bytes"]) == 1
+    # One frame each way, or on a slow machine a repeat.
+    assert sent["bytes"] // sent["frames"] + received["bytes"] // received["frames"] <= 100
+    assert data["service"]["trouble"] is None
+    assert "link       udp: out " in err
+    from edge_runtime.fill import main as fill_main
+
+    assert fill_main(["--url", url, "--prompt", QUESTION, "--model", "tiny-qwen", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == data["text"]
+
+
+@pytest.mark.parametrize("codec", ["predictive", "compact"])
+def test_small_frames_bring_the_answer_in_parts(
+    address: str, codec: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ("--largest", "30", "--steps", "2", "--codec", codec)
+    code, out, err = asked(capsys, "--link", address, QUESTION, *more, "--json")
+    assert code == 0, err
+    parts = json.loads(out)
+    assert all(size <= 30 for size in parts["service"]["payload_bytes"])
+    code, out, err = asked(capsys, "--link", address, QUESTION, "--steps", "2", "--codec", codec, "--json")
+    assert json.loads(out)["text"] == parts["text"]
+
+
+def test_sealed_only_the_sealed_are_answered(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device, gateway = make_pair(tmp_path / "one")
+    with gateway_at(url, [Seal(gateway)]) as address:
+        code, out, err = asked(capsys, "--link", address, QUESTION, "--seal", str(device), "--json")
+        assert (code, json.loads(out)["service"]["trouble"]) == (0, None), err
+        code, out, err = asked(capsys, "--link", address, QUESTION, "--timeout", "1", "--no-fallback")
+        assert code == 5
+        assert "no answer came" in err
+    code, _, err = asked(capsys, "--link", "udp:localhost:1", QUESTION, "--seal", str(gateway))
+    assert (code, "device's side" in err) == (2, True)
+
+
+def test_where_predictions_differ_the_device_asks_again_in_codec_compact(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predictive(question: Question, shared: Shared) -> bytes:
+        return encode_question(question, shared, "compact" if shared.predictor is None else "predictive")
+
+    monkeypatch.setattr("links.over_link.encode_question", predictive)
+    with gateway_at(url, identity=b"\xff" * 32) as address:
+        code, out, err = asked(capsys, "--link", address, QUESTION, "--json")
+    assert code == 0, err
+    data = json.loads(out)
+    assert data["service"]["trouble"] is None
+    assert "predictions of this device and the gateway differ" in data["service"]["fell_back"]
+    assert len(data["service"]["payload_bytes"]) == 1
+
+
+def test_without_an_answer_the_device_answers_alone_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with UdpLink("127.0.0.1", 0, service=True) as silent:
+        link = ("--link", f"udp:{silent.address}")
+        code, out, err = asked(capsys, *link, QUESTION, "--timeout", "0.5")
+        assert (code, bool(out.strip())) == (0, True)
+        assert "this device answers alone" in err
+        assert "no answer came" in err
+        code, out, err = asked(capsys, *link, QUESTION, "--timeout", "0.5", "--no-fallback")
+        assert (code, err.count("\n")) == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--link", "pigeon:coop", "?"], "expected one of"),
+        (["--link", "udp:localhost:1", ""], "expected a text"),
+        (["--link", "udp:localhost:1", "?", "--timeout", "0"], "seconds above 0"),
+        (["--link", "udp:localhost:1", "?", "--fraction", "1.5"], "at most 1"),
+        (["--link", "udp:localhost:1?largest=12", QUESTION], "in fewer words"),
+        (["--link", "udp:localhost:1", "?", "--largest", "3"], "hold a payload"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = asked(capsys, *arguments)
+    assert (code, err.count("\n")) == (2, 1)
+    assert words in err
+
+
+def test_the_gateway_refuses_what_it_cannot_stand_between(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine = ["--link", "udp-listen:127.0.0.1:0", "--service", url, "--edge", "tiny-qwen"]
+    for changed, words, code in (
+        (["--link", "udp:127.0.0.1:9"], "service's end", 2),
+        (["--service", "http://127.0.0.1:9"], "cannot be reached", 5),
+        (["--edge", "no-such-bundle"], "no-such-bundle", 4),
+        (["--kept", "0"], "at least 1", 2),
+    ):
+        assert gateway_main([*fine, *changed]) == code
+        assert words in capsys.readouterr().err
+    with pytest.raises(UsageError, match="the service's contract"):
+        ServiceSource.open(Client(url), "0" * 64)
+
+
+def test_the_gateways_command_answers_and_ends_cleanly(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with UdpLink("127.0.0.1", 0, service=True) as found:
+        port = found.address.rpartition(":")[2]
+    command = [sys.executable, "-m", "links.gateway", "--service", url, "--edge", "tiny-qwen"]
+    command += ["--link", f"udp-listen:127.0.0.1:{port}", "--threads", "1"]
+    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"gateway: udp to {url}\n"
+        code, out, err = asked(capsys, "--link", f"udp:127.0.0.1:{port}", QUESTION, "--json")
+        assert (code, json.loads(out)["service"]["trouble"]) == (0, None), err
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+    assert "question" in rest

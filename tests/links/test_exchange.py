@@ -1,0 +1,202 @@
+"""An exchange, the device's side: repeats, parts in any order, frames of others, refusals, budgets."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from links import LINK_PROFILES, Duty, Emulation, LinkProfile
+from links.datagram import Datagram
+from links.exchange import QuestionExchange, RetryBudget
+from links.frames import AnswerFrame, Refusal, RefusalCode, encode_reply
+from links.frames.reply import decode_reply
+from payload import AnchorSet, Base, Contract, Shared, decode, encode
+from payload.errors import FingerprintError
+
+CONTRACT = Contract(500, "0" * 64, {"<|endoftext|>": 500, "<|im_start|>": 501, "<|im_end|>": 502}, "1" * 64)
+PROMPT = [3, 1, 4, 1, 5]
+ID = 77
+QUESTION = b"a question of any bytes"
+FAST = LinkProfile("fast", 200, 200, delay=(0.05, 0.2))
+
+
+def chain(*sets: dict[int, int], prompt: list[int] = PROMPT) -> list[bytes]:
+    """Payloads of these anchors, each but the first a delta to the one before."""
+    found: list[bytes] = []
+    base: Base | None = None
+    for tokens in sets:
+        anchors = AnchorSet.of(tokens, 64, CONTRACT, 20)
+        found.append(encode(anchors, Shared(CONTRACT, prompt, base=base)))
+        base = Base(found[-1], anchors)
+    return found
+
+
+def frames(payloads: list[bytes], id: int = ID) -> list[bytes]:
+    last = len(payloads) - 1
+    return [encode_reply(AnswerFrame(id, part, part == last, data)) for part, data in enumerate(payloads)]
+
+
+SETS = ({2: 7}, {2: 7, 5: 9, 11: 44}, {0: 1, 2: 7, 5: 9, 11: 44})
+ANSWER = frames(chain(*SETS))
+
+
+def read(data: bytes, base: Base | None) -> AnchorSet:
+    return decode(data, Shared(CONTRACT, PROMPT, base=base))
+
+
+def exchanged(
+    emulation: Emulation,
+    handler: Callable[[Datagram], Iterable[bytes]],
+    budget: RetryBudget | None = None,
+    reader: Callable[[bytes, Base | None], AnchorSet] = read,
+) -> tuple[QuestionExchange, list[AnchorSet]]:
+    gateway = emulation.gateway
+
+    def answer(datagram: Datagram) -> None:
+        for frame in handler(datagram):
+            gateway.send(frame, datagram.peer)
+
+    gateway.listen(answer)
+    exchange = QuestionExchange(emulation.device(), QUESTION, ID, reader, budget, random.Random(1))
+    return exchange, list(exchange.anchors())
+
+
+def test_the_parts_come_one_by_one_and_the_first_at_once() -> None:
+    exchange, found = exchanged(Emulation(FAST), lambda _: ANSWER)
+    assert [anchors.by_position for anchors in found] == list(SETS)
+    assert (exchange.complete, exchange.attempts, exchange.ignored) == (True, 1, 0)
+    assert exchange.accepted == [len(data) for data in chain(*SETS)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0, 0.3), st.floats(0, 0.5), st.floats(0, 0.5))
+def test_loss_duplicates_and_reordering_change_nothing(
+    seed: int, loss: float, duplicates: float, reordering: float
+) -> None:
+    emulation = Emulation(FAST, loss=loss, duplicates=duplicates, reordering=reordering, seed=seed)
+    exchange, found = exchanged(emulation, lambda _: ANSWER, RetryBudget(attempts=30))
+    assert exchange.complete
+    assert [anchors.by_position for anchors in found] == list(SETS)
+    assert exchange.ignored == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(ANSWER * 2))
+def test_parts_in_any_order(order: list[bytes]) -> None:
+    exchange, found = exchanged(Emulation(FAST), lambda _: order)
+    assert [anchors.by_position for anchors in found] == list(SETS)
+    assert exchange.complete
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_damaged_frame_is_not_taken_for_the_answer(data: st.DataObject) -> None:
+    damaged = bytearray(data.draw(st.sampled_from(ANSWER)))
+    bit = data.draw(st.integers(0, 8 * len(damaged) - 1))
+    damaged[bit // 8] ^= 1 << bit % 8
+    _, found = exchanged(Emulation(FAST), lambda _: [bytes(damaged), *ANSWER])
+    assert [anchors.by_position for anchors in found] == list(SETS)
+
+
+def test_an_answer_to_another_question_is_none() -> None:
+    other_id = frames(chain({1: 2}), ID + 1)
+    other_prompt = frames(chain({1: 2}, prompt=[9, 9]))
+    exchange, found = exchanged(Emulation(FAST), lambda _: [*other_id, *other_prompt, b"noise"])
+    assert not found
+    assert not exchange.complete
+    assert exchange.attempts == exchange.budget.attempts
+    _, found = exchanged(Emulation(FAST), lambda _: [*other_id, *other_prompt, *ANSWER])
+    assert [anchors.by_position for anchors in found] == list(SETS)
+
+
+def test_strangers_cannot_fill_the_place_of_a_part_that_has_not_come() -> None:
+    noise = [encode_reply(AnswerFrame(ID, 2, False, bytes([64, 1, 2, 3, n]))) for n in range(100)]
+    exchange, found = exchanged(Emulation(FAST), lambda _: [*noise, *ANSWER])
+    assert [anchors.by_position for anchors in found] == list(SETS)  # asked again, without the noise's places
+    assert exchange.complete
+
+
+def test_pauses_grow_and_end_with_the_budget() -> None:
+    times: list[float] = []
+    emulation = Emulation(FAST)
+
+    def silent(_: Datagram) -> list[bytes]:
+        times.append(emulation.clock.now)
+        return []
+
+    exchange, found = exchanged(emulation, silent, RetryBudget(attempts=6))
+    assert (found, exchange.attempts, len(times)) == ([], 6, 6)
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses[-1] > 3 * pauses[0]
+    assert emulation.clock.now - times[-1] > pauses[-1]  # the last attempt is waited for as well
+
+
+def test_the_airtime_is_a_budget() -> None:
+    profile = LINK_PROFILES["lorawan-sf10"]
+    each = profile.cost(len(QUESTION)).airtime
+    exchange, _ = exchanged(Emulation(profile), lambda _: [], RetryBudget(attempts=99, airtime=3.5 * each))
+    assert exchange.attempts == 3
+    assert exchange.airtime == pytest.approx(3 * each)
+    emulation = Emulation(profile)
+    exchange, _ = exchanged(emulation, lambda _: [], RetryBudget(attempts=99, seconds=30))
+    assert emulation.clock.now == pytest.approx(30, abs=0.01)
+
+
+def test_a_duty_delays_a_repeat() -> None:
+    times: list[float] = []
+    emulation = Emulation(replace(FAST, duties=(Duty(3600, frames=2),)))
+
+    def silent(_: Datagram) -> list[bytes]:
+        times.append(emulation.clock.now)
+        return []
+
+    exchanged(emulation, silent, RetryBudget(attempts=3))
+    assert times[2] - times[0] == pytest.approx(3600, abs=1)
+
+
+def test_where_every_frame_has_to_be_asked_for_a_chain_comes_one_by_one() -> None:
+    profile = LINK_PROFILES["lorawan-sf10"]
+    turn = iter(range(100))
+    exchange, found = exchanged(Emulation(profile), lambda _: [ANSWER[next(turn) % 3]])
+    assert exchange.complete
+    assert exchange.attempts == 3
+    assert [anchors.by_position for anchors in found] == list(SETS)
+
+
+def test_a_refusal_ends_it_and_a_busy_service_is_asked_later() -> None:
+    no = encode_reply(Refusal(ID, RefusalCode.TOO_LONG))
+    exchange, found = exchanged(Emulation(FAST), lambda _: [no])
+    assert (found, exchange.attempts) == ([], 1)
+    assert exchange.refusal == decode_reply(no)
+    times: list[float] = []
+    emulation = Emulation(FAST)
+
+    def busy(_: Datagram) -> list[bytes]:
+        times.append(emulation.clock.now)
+        return [encode_reply(Refusal(ID, RefusalCode.OVERLOADED, 60))] if len(times) == 1 else ANSWER
+
+    exchange, found = exchanged(emulation, busy)
+    assert exchange.complete
+    assert 60 <= times[1] - times[0] <= 80
+
+
+def test_a_refusal_after_a_part_is_not_believed() -> None:
+    no = encode_reply(Refusal(ID, RefusalCode.FAILED))
+    in_order = replace(FAST, delay=(0.1, 0.1))
+    exchange, _ = exchanged(Emulation(in_order), lambda _: [ANSWER[0], no, *ANSWER[1:]])
+    assert exchange.complete
+    assert exchange.refusal is None
+
+
+def test_predictions_that_differ_show_when_the_same_bytes_fail_twice() -> None:
+    def unreadable(data: bytes, base: Base | None) -> AnchorSet:
+        raise FingerprintError("other numbers")
+
+    exchange, found = exchanged(Emulation(FAST), lambda _: ANSWER, reader=unreadable)
+    assert (found, exchange.strange, exchange.attempts) == ([], True, 2)

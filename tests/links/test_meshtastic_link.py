@@ -1,0 +1,182 @@
+"""Meshtastic through the library's own interfaces, against nodes that speak its protobufs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("meshtastic", reason="the extra meshtastic is not installed")
+
+from meshtastic.protobuf import mesh_pb2, portnums_pb2
+
+from edge_runtime.errors import LinkError, UsageError
+from links import open_link
+from links.kinds import meshtastic as meshtastic_link
+from links.profiles import MESHTASTIC_PKC, meshtastic_packet
+from tests.links.mesh_nodes import HEADER, Air, MeshNode
+
+SERVICE, DEVICE = 0x0A1B2C3D, 0x11223344
+
+
+@pytest.fixture
+def air() -> Iterator[Air]:
+    air = Air()
+    yield air
+    for node in air.nodes:
+        node.close()
+
+
+def listening(air: Air) -> meshtastic_link.MeshtasticLink:
+    link = open_link(f"meshtastic-tcp-listen:127.0.0.1:{MeshNode(air, SERVICE).port}")
+    assert isinstance(link, meshtastic_link.MeshtasticLink)
+    return link
+
+
+def test_a_question_and_its_answer_over_tcp(air: Air) -> None:
+    port = MeshNode(air, DEVICE).port
+    with listening(air) as gateway, open_link(f"meshtastic-tcp:127.0.0.1:{port}") as device:
+        assert gateway.address == "!0a1b2c3d"
+        device.send(b"\x00to all\xff")
+        found = gateway.receive(5)
+        assert found == (b"\x00to all\xff", "!11223344")
+        gateway.send(bytes(gateway.largest), found.peer)
+        assert device.receive(5) == (bytes(gateway.largest), None)
+        assert device.receive(0) is None
+        assert air.packets == [meshtastic_packet(8), meshtastic_packet(219, MESHTASTIC_PKC)]
+        assert (device.largest, device.largest_received) == (231, gateway.largest)
+
+
+def test_serial_and_one_node_alone(air: Air) -> None:
+    node, other = MeshNode(air, DEVICE, serial=True), MeshNode(air, 0x55555555)
+    with (
+        listening(air) as gateway,
+        open_link(f"meshtastic-tcp-listen:127.0.0.1:{other.port}") as stranger,
+        open_link(f"meshtastic:{node.path}?to=!0A1B2C3D") as device,
+    ):
+        device.send(b"question")
+        found = gateway.receive(5)
+        assert found is not None
+        stranger.send(b"I know it too", found.peer)
+        gateway.send(b"answer", found.peer)
+        assert device.receive(5) == (b"answer", None)
+        assert device.receive(0.2) is None
+        assert stranger.receive(0) is None, "a frame for one node reaches that node alone"
+
+
+def test_lost_and_repeated_packets(air: Air) -> None:
+    air.copies = lambda number: number % 3  # lost, once, twice
+    port = MeshNode(air, DEVICE).port
+    with listening(air) as gateway, open_link(f"meshtastic-tcp:127.0.0.1:{port}") as device:
+        for number in range(6):
+            device.send(bytes([number]))
+        found = [gateway.receive(5) for _ in range(6)]
+        assert [datagram.data[0] for datagram in found if datagram] == [1, 2, 2, 4, 5, 5]
+        assert gateway.receive(0.1) is None
+
+
+def test_refusals_of_the_radio(air: Air) -> None:
+    node = MeshNode(air, DEVICE)
+    with open_link(f"meshtastic-tcp:127.0.0.1:{node.port}?to=!0a1b2c3d") as device:
+        node.refuses = "DUTY_CYCLE_LIMIT"
+        device.send(b"lost")
+        assert device.receive(0.3) is None, "the duty cycle passes"
+        device.send(b"x")
+        node.nak(list(device._sent_ids)[-1], "NO_CHANNEL", sender=SERVICE)  # type: ignore[attr-defined]
+        assert device.receive(0.3) is None, "the word of another node does not count"
+        node.refuses = "TOO_LARGE"
+        device.send(bytes(100))
+        with pytest.raises(LinkError, match="100 bytes: TOO_LARGE"):
+            device.receive(5)
+        with pytest.raises(LinkError, match="TOO_LARGE"):
+            device.send(b"x")
+
+
+def test_a_refusal_sooner_than_the_number_of_its_packet(air: Air) -> None:
+    node = MeshNode(air, DEVICE)
+    node.refuses = "TOO_LARGE"
+    with open_link(f"meshtastic-tcp:127.0.0.1:{node.port}") as device:
+        assert isinstance(device, meshtastic_link.MeshtasticLink)
+        send = device._interface.sendData
+
+        def slow(*args: Any, **options: Any) -> Any:
+            packet = send(*args, **options)
+            time.sleep(0.3)  # the radio's word comes meanwhile
+            return packet
+
+        device._interface.sendData = slow
+        device.send(bytes(100))
+        with pytest.raises(LinkError, match="100 bytes: TOO_LARGE"):
+            device.receive(5)
+
+
+def test_a_radio_that_goes(air: Air, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meshtastic_link, "RESTART_SECONDS", 0.1)
+    node = MeshNode(air, DEVICE)
+    with open_link(f"meshtastic-tcp:127.0.0.1:{node.port}") as device:
+        node.close()
+        started = time.monotonic()
+        with pytest.raises(LinkError, match="connection to the radio is gone"):
+            device.receive(20)
+        assert time.monotonic() - started < 10
+    with pytest.raises(LinkError, match="closed"):
+        device.receive(1)
+    with pytest.raises(LinkError, match=r"meshtastic-tcp:127\.0\.0\.1.*expected a Meshtastic radio"):
+        open_link(f"meshtastic-tcp:127.0.0.1:{node.port}")
+
+
+def test_a_library_that_never_ends_does_not_hold_up_the_end(
+    air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meshtastic_link, "CLOSE_SECONDS", 0.1)
+    link = listening(air)
+    close, never = link._interface.close, threading.Event()
+    link._interface.close = never.wait
+    started = time.monotonic()
+    link.close()
+    link.close()
+    assert time.monotonic() - started < 2
+    never.set()
+    close()
+
+
+@pytest.mark.parametrize("size", [1, 20, 127, 128, 219, 231])
+def test_the_size_of_a_packet_is_that_of_the_library(size: int) -> None:
+    data = mesh_pb2.Data(portnum=portnums_pb2.PortNum.PRIVATE_APP, payload=bytes(size), bitfield=0)
+    assert meshtastic_packet(size) == HEADER + data.ByteSize() <= 255
+
+
+def test_what_the_radio_would_refuse_is_not_taken(air: Air) -> None:
+    assert mesh_pb2.Constants.DATA_PAYLOAD_LEN == 233
+    port = MeshNode(air, DEVICE).port
+    with open_link(f"meshtastic-tcp:127.0.0.1:{port}") as device:
+        device.send(bytes(231))
+        with pytest.raises(LinkError, match="1 to 231 bytes, found 232"):
+            device.send(bytes(232))
+        with pytest.raises(LinkError, match="node like !a1b2c3d4"):
+            device.send(b"x", "somebody")
+        assert device.receive(0.2) is None
+    assert air.packets == [255]
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("meshtastic:", "expected a serial port"),
+        ("meshtastic:/dev/ttyUSB0?to=me", "node like"),
+        ("meshtastic:/dev/ttyUSB0?channel=9", "0 to 7"),
+        ("meshtastic-tcp-listen:host?to=!00000001", "answers whoever asks"),
+        ("meshtastic-tcp:", "HOST:PORT"),
+    ],
+)
+def test_bad_addresses(address: str, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        open_link(address)
+
+
+def test_no_radio() -> None:
+    with pytest.raises(LinkError, match=r"/dev/no-such-port: expected a Meshtastic radio, found none"):
+        open_link("meshtastic:/dev/no-such-port")

@@ -19,7 +19,7 @@ __all__ = ["ConvertError", "Thresholds", "VerificationError", "convert"]
 
 _MODULES = {
     "ConvertError": "errors",
-    "Thresholds": "verify",
+    "Thresholds": "check.verify",
     "VerificationError": "errors",
     "convert": "conversion",
 }

@@ -236,7 +236,7 @@ def verdicts(figures: Mapping[str, Any]) -> str:
     claims = [Claim(**claim) for claim in figures["claims"]]
     lines = [f"# {figures['title']}", "", *(f"{sentence}\n" for sentence in figures["description"])]
     lines += [
-        "Every table: [figures/shipped.md](figures/shipped.md); the numbers: `figures/shipped.json`.",
+        "Every table: [shipped.md](shipped.md); the numbers: `shipped.json`.",
         "",
     ]
     if MAIN_TABLE in figures["tables"]:
@@ -255,7 +255,7 @@ def pages(root: Path, taken: Mapping[str, Mapping[str, Any]] | None = None) -> I
     for name, data in figures.items():
         yield FIGURES / f"{name}.md", page(name, data)
         if data.get("claims") and name == "shipped":
-            yield FIGURES.parent / "RESULTS.md", verdicts(data)
+            yield FIGURES / "RESULTS.md", verdicts(data)
     yield Path("README.md"), quoted((root / "README.md").read_text("utf-8"), figures)
 
 

@@ -39,12 +39,12 @@ __all__ = [
 
 _MODULES = {
     "Duty": "duty",
-    "EmulatedLink": "emulated",
-    "Emulation": "emulated",
-    "LINK_PROFILES": "link_profiles",
-    "LinkProfile": "link_profiles",
-    "Tariff": "link_profiles",
-    "open_link": "link_kinds",
+    "EmulatedLink": "kinds.emulated",
+    "Emulation": "kinds.emulated",
+    "LINK_PROFILES": "profiles",
+    "LinkProfile": "profiles",
+    "Tariff": "profiles",
+    "open_link": "kinds.opening",
 }
 """Modules of the names that are not in `datagram`."""
 

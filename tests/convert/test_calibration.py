@@ -119,7 +119,7 @@ def test_the_manifest_states_method_and_blocks(bundle: Path) -> None:
 
 def test_calibration_pays(tmp_path: Path) -> None:
     """Against the same blocks rounded, on a trained model and a text that the calibration has not seen."""
-    checkpoint = Checkpoint(Path(__file__).parents[2] / "cloud_anchor" / "tiny" / "weights" / "tiny-qwen")
+    checkpoint = Checkpoint(Path(__file__).parents[2] / "cloud_anchor" / "weights" / "tiny" / "tiny-qwen")
     identity = read_identity(checkpoint, ())
     ids = identity.prompt_ids(DEFAULT_PROMPTS[0])
     with torch.inference_mode():

@@ -11,12 +11,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FORBIDDEN = ("torch", "transformers", "onnx")
-FOREIGN = {
-    "payload": {"numpy", "zstandard"},
-    "edge_runtime": {"google", "numpy", "onnxruntime", "tokenizers", "payload"},
+FOREIGN: dict[str, set[str]] = {
+    "common": set(),
+    "payload": {"numpy", "zstandard", "common"},
+    "edge_runtime": {"google", "numpy", "onnxruntime", "tokenizers", "common", "payload"},
+    "links": {"common", "payload", "edge_runtime"},
 }
 LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich", "transformers"}
-LAZY |= {"PIL", "cryptography", "segno", "zxingcpp"}
+LAZY |= {"PIL", "cryptography", "meshtastic", "pubsub", "segno", "zxingcpp"}
 """What a benchmark, a progress bar or a link may import inside a function, where it is installed."""
 
 

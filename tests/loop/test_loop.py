@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
-from lab.pairs import shapes
 from lab.pairs.tiny.tasks import held_out_problems
 from payload import peek
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
-    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    reason="the shipped pair is missing",
 )
 PROMPT = next(p for p in held_out_problems(40) if p.family == "description").prompt
 

@@ -17,7 +17,7 @@ from lab.benches import capacity, load
 from lab.benches.capacity import RequestCosts, plan
 from tests.cloud_anchor.serve.service_runner import local, served
 
-DEPLOY = Path(load.__file__).parent / "deploy"
+DEPLOY = Path(__file__).resolve().parents[3] / "cloud_anchor" / "serve" / "deploy"
 NAMES = {PREFIX + field.name.upper() for field in fields(ClusterSettings)}
 
 

@@ -13,6 +13,7 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.manifest import BlockForm
 from edge_runtime.decode.block_drafter import BlockDrafter
 from edge_runtime.decode.forced import FillOptions, FillStats, fill
@@ -42,7 +43,7 @@ from tests.checkpoints import write_tiny_qwen
 torch.set_num_threads(1)
 FORM = BlockForm(4, 302)
 CONTRACT = Contract(299, "0" * 64, {"<|im_end|>": 299, "<|endoftext|>": 300}, "1" * 64)
-QWEN = shapes.WEIGHTS / "tiny-qwen"
+QWEN = PAIRS["tiny"].weights / "tiny-qwen"
 shipped = pytest.mark.skipif(not QWEN.is_dir(), reason="the shipped weights are missing")
 
 
@@ -328,7 +329,7 @@ def test_the_mask_is_a_row_that_no_token_has(target_folder: Path, tmp_path: Path
 def test_the_shipped_models_mask_and_a_diffusion_target() -> None:
     assert load_target(QWEN, 8, "cpu")[1] == BlockForm(8, shapes.MASK)
     with pytest.raises(CheckpointError, match="expected an autoregressive target"):
-        load_target(shapes.WEIGHTS / "tiny-dream", 8, "cpu")
+        load_target(PAIRS["tiny"].checkpoint, 8, "cpu")
 
 
 def test_rows_of_the_ablation_are_paired_with_base() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from cloud_anchor.selection.target import cheapest, read_table
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.lookup import SHIPPED
 from lab.experiments import frontier
-from lab.pairs import shapes
 
 pytestmark = pytest.mark.skipif(
-    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    reason="the shipped pair is missing",
 )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.lookup import SHIPPED
 from lab.experiments import hardness
-from lab.pairs import shapes
 
 HARD: dict[str, Any] = {
     "kind": "profile",
@@ -81,7 +81,8 @@ def test_sums_may_be_wrong_more_often() -> None:
 
 
 @pytest.mark.skipif(
-    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    reason="the shipped pair is missing",
 )
 def test_the_shipped_pair_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--model", "tiny", "--edge", "tiny-qwen", "--data", "tiny", "--prompts", "2", "--threads", "1"]

@@ -10,6 +10,7 @@ import pytest
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.lookup import SHIPPED
 from lab.conditions import ALONE, ANCHORS
 from lab.experiments import passes
@@ -22,7 +23,6 @@ from lab.experiments.length_tables import (
     length_report,
     length_tables,
 )
-from lab.pairs import shapes
 from lab.tables import show
 
 
@@ -171,7 +171,8 @@ def test_passes_are_checked(given: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.skipif(
-    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    reason="the shipped pair is missing",
 )
 def test_prompts_are_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -200,7 +201,8 @@ def test_prompts_are_measured_once(
 
 
 @pytest.mark.skipif(
-    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    reason="the shipped pair is missing",
 )
 def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:
     base = ["-o", str(tmp_path), "--threads", "1", "--fractions", "0.02", "--prompts", "1"]

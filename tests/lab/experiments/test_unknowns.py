@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.lookup import SHIPPED
 from lab.experiments import unknowns
-from lab.pairs import shapes
 from lab.pairs.tiny.tasks import known_and_unknown
 from lab.pairs.tiny.world import NO_TOWNS, TOWNS
 
@@ -60,7 +60,8 @@ def test_payloads_without_levels_are_counted_and_left_out() -> None:
 
 
 @pytest.mark.skipif(
-    not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists(), reason="the shipped pair is missing"
+    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    reason="the shipped pair is missing",
 )
 def test_the_shipped_pair_tells_them_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--model", "tiny", "--edge", "tiny-qwen", "--data", "tiny", "--prompts", "4", "--threads", "1"]

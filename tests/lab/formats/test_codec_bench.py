@@ -9,7 +9,7 @@ import pytest
 
 from lab.formats.codec_bench import main
 from lab.published.published_runs import TraceTokenizer
-from tests.payload.conftest import TRACES
+from tests.lab.conftest import TRACES
 
 
 def test_bench_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

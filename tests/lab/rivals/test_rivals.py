@@ -13,6 +13,7 @@ import pytest
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import commit_in_parallel
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
@@ -35,7 +36,6 @@ from lab.links.conversation import (
     converse,
 )
 from lab.links.networks import NETWORKS
-from lab.pairs import shapes
 from lab.questions.items import Item, load_items
 from lab.rivals import methods
 from lab.rivals.__main__ import main
@@ -109,7 +109,7 @@ def test_an_expansion_has_every_word_in_order() -> None:
 
 @pytest.fixture(scope="module")
 def bench() -> MethodBench:
-    if not (shapes.WEIGHTS / "tiny-dream").exists() or not SHIPPED.exists():
+    if not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists():
         pytest.skip("the shipped pair is missing")
     edge = EdgeRuntime.open(SHIPPED, threads=1)
     pipeline = Pipeline.open("tiny", edge=edge, device="cpu")
@@ -333,7 +333,7 @@ def test_methods_share_their_losses() -> None:
 
 
 def test_the_page_shows_the_figures_beside_it() -> None:
-    folder = Path(methods.__file__).parents[1]
-    report = json.loads((folder / "rivals" / "rivals.json").read_text())
+    folder = Path(methods.__file__).parent
+    report = json.loads((folder / "rivals.json").read_text())
     assert (folder / "RIVALS.md").read_text().endswith(markdown(report))
     assert report["questions"] >= 40

@@ -19,7 +19,7 @@ from edge_runtime.errors import UsageError
 from lab.pairs.tiny.tasks import held_out_problems
 from links.ask import main as ask_main
 from links.frames import Question, encode_question
-from links.gateway import main as gateway_main
+from links.gateway.__main__ import main as gateway_main
 from links.gateway.answering import ServiceSource
 from links.kinds.udp import UdpLink
 from links.seal import Seal, make_pair

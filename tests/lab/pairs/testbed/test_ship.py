@@ -28,7 +28,7 @@ from lab.pairs.testbed.model_card import CardInput, Trained, deviations, write_c
 from lab.pairs.testbed.recipe import TESTBED_RECIPES
 from lab.pairs.testbed.ship import RELEASE
 
-TOKENIZER = shapes.WEIGHTS / "tiny-dream"
+TOKENIZER = PAIRS["tiny"].checkpoint
 
 
 @given(st.integers(0, 2**31), st.floats(1e-4, 1e3))
@@ -207,7 +207,7 @@ def test_shipped_models_and_bundles_have_names(tmp_path: Path) -> None:
     assert bundle_folder(tmp_path) == tmp_path
     assert bundle_folder("no-such-bundle") == Path("no-such-bundle")
     assert find_bundles("", "tiny-qwen", {"XDG_DATA_HOME": str(tmp_path)}) == [SHIPPED]
-    assert find_checkpoint("tiny") == find_checkpoint("tiny-dream") == shapes.WEIGHTS / "tiny-dream"
+    assert find_checkpoint("tiny") == find_checkpoint("tiny-dream") == PAIRS["tiny"].checkpoint
 
 
 def test_a_pair_without_weights_names_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from cloud_anchor.shipped import PAIRS
 from lab.pairs import shapes
 from lab.pairs.shapes import END_OF_TEXT, IM_END, MASK
 from lab.pairs.train import RECIPES, Trainer, plot, train
 from lab.pairs.training_data import MASKED, Batches, TrainingBatch, mask
 
-FOLDER = shapes.WEIGHTS / "tiny-qwen"
+FOLDER = PAIRS["tiny"].weights / "tiny-qwen"
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the shipped tokenizer is missing")
 
 
@@ -119,7 +120,7 @@ def test_training_lowers_the_loss_and_leaves_a_log_and_a_plot(words: Tokenizer, 
 
 
 def test_the_shipped_weights_are_small_and_of_the_stated_shapes() -> None:
-    sizes = [f.stat().st_size for f in shapes.WEIGHTS.rglob("*.safetensors")]
+    sizes = [f.stat().st_size for f in PAIRS["tiny"].weights.rglob("*.safetensors")]
     assert len(sizes) == len(shapes.SHAPES)
     assert sum(sizes) < 40e6
     counts = {name: shapes.parameters(shapes.create(name)) for name in shapes.SHAPES}

@@ -8,13 +8,13 @@ import random
 import pytest
 from tokenizers import Tokenizer
 
-from lab.pairs import shapes
+from cloud_anchor.shipped import PAIRS
 from lab.pairs.problem import DIFFICULTIES, Problem
 from lab.pairs.tiny.check import is_right
 from lab.pairs.tiny.tasks import FAMILIES, held_out_problems, problems
 from lab.pairs.tiny.world import ATTRIBUTES, TOWNS, WORLD, RandomWorld, World
 
-TOKENIZER = shapes.WEIGHTS / "tiny-dream" / "tokenizer.json"
+TOKENIZER = PAIRS["tiny"].checkpoint / "tokenizer.json"
 
 
 def some(family: str, count: int = 40, **options: bool) -> list[Problem]:

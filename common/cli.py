@@ -1,7 +1,7 @@
-"""Command-line conventions shared by every command: exit codes, interrupts, one-line errors.
+"""Command-line conventions shared by every command: exit codes, one-line errors, two levels of help.
 
-Responsible for turning exceptions into exit codes and one line on standard error. Not responsible for
-options or output.
+Responsible for turning exceptions into exit codes and one line on standard error, for a help that fits a
+screen, and for options as a dataclass. Not responsible for what the options are, or for output.
 
     0 done, 1 failed otherwise, 2 usage, 3 bad payload, 4 bad or missing model, 5 refused by a service,
     130 interrupted
@@ -9,13 +9,67 @@ options or output.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from common.errors import UserError
 
 INTERRUPTED = 130
+
+Options = TypeVar("Options")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose `--help` shows what a user needs; groups for experts are left to `--help-all`.
+
+    Its description and epilog keep their line breaks.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self._expert_groups: list[argparse._ArgumentGroup] = []
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter} | settings)
+
+    def expert_group(self, title: str, description: str | None = None) -> argparse._ArgumentGroup:
+        """A group of options that only `--help-all` shows; `title` says what they are for."""
+        if not self._expert_groups:
+            self._help_all = self.add_argument("--help-all", action=_HelpAll, nargs=0, dest=argparse.SUPPRESS)
+        self._expert_groups.append(self.add_argument_group(title, description))
+        titles = ", ".join(str(group.title) for group in self._expert_groups)
+        self._help_all.help = f"show every option, also of: {titles}"
+        return self._expert_groups[-1]
+
+    def parse(self, kind: type[Options], arguments: Sequence[str] | None = None) -> Options:
+        """The arguments as a dataclass with one field for each option."""
+        return kind(**vars(self.parse_args(arguments)))
+
+    def format_help(self) -> str:
+        with self._without_experts():
+            return super().format_help()
+
+    def format_usage(self) -> str:
+        with self._without_experts():
+            return super().format_usage()
+
+    @contextmanager
+    def _without_experts(self) -> Iterator[None]:
+        actions, groups = self._actions, self._action_groups
+        hidden = {action.dest for group in self._expert_groups for action in group._group_actions}
+        self._actions = [action for action in actions if action.dest not in hidden]
+        self._action_groups = [group for group in groups if group not in self._expert_groups]
+        try:
+            yield
+        finally:
+            self._actions, self._action_groups = actions, groups
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(argparse.ArgumentParser.format_help(parser), end="")
+        parser.exit()
 
 
 def run_command(

@@ -68,8 +68,3 @@ def bundle_of(model: str, edge: Path | None) -> Path:
     if model not in PAIRS:
         raise RequestError(f"{model}: expected the bundle of its edge model (--edge), found none")
     return PAIRS[model].bundle
-
-
-def world_of(model: str) -> str:
-    """The name of the world that a model's questions are of by default: a shipped pair's own, else tiny."""
-    return model if model in PAIRS else "tiny"

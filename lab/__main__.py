@@ -23,14 +23,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from cloud_anchor import options
 from cloud_anchor.errors import RequestError
-from cloud_anchor.shipped import PAIRS, world_of
+from cloud_anchor.shipped import PAIRS
 from common.cli import run_command
 from lab import compare
 from lab.experiments.paper import PHASES, About
 from lab.loading import Wanted, about_models, fingerprint, open_lab
-from lab.options import add_data, sources
+from lab.options import add_data, sources, world_of
 from lab.protocol import DEFAULT_SUBSET, OWN, PAPER, PAPER_STEPS, PROTOCOLS, protocol
 from lab.published import published_files as published
 from lab.published import recorded_tables, traces
@@ -141,7 +140,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the choice of prompts, the sampler and the controls"
     )
-    options.add_sampling(parser, only=("canvas", "total_steps"))
+    parser.add_argument("--canvas", type=int, help="response positions (default: the model's, or 256)")
+    parser.add_argument("--total-steps", type=int, help="steps of a full run (default: the model's, or 128)")
     parser.add_argument("--device", help="cuda, cpu (default: cuda where there is one)")
     parser.add_argument(
         "--threads", type=int, help="threads of the edge model (default: the processor's fast cores)"

@@ -1,23 +1,49 @@
 """Command-line options of a pair and of the questions that it is asked, declared once for the suite.
 
 Responsible for their names, help and defaults: questions are those of the shipped pair that is measured. Not
-responsible for reading them (see `items`) or for loading models (see `cloud_anchor.options`, `loading`).
+responsible for reading them (see `items`) or for loading models (see `loading`).
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
-from cloud_anchor import options
 from cloud_anchor.errors import RequestError
-from cloud_anchor.shipped import world_of
+from cloud_anchor.shipped import PAIRS
 from lab.questions.items import Item, load_items
+
+FIXTURE = "tiny"
+"""The pair that is measured unless another is named."""
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds --model, a diffusion model."""
+    parser.add_argument(
+        "--model", default=FIXTURE, help=f"{', '.join(PAIRS)}, a folder, a hub name (default: {FIXTURE})"
+    )
 
 
 def add_pair(parser: argparse.ArgumentParser) -> None:
     """Adds --model and --edge, a diffusion model and the bundle of its device (see `shipped.bundle_of`)."""
-    options.add_model(parser, only=("model", "edge"))
+    add_model(parser)
+    parser.add_argument(
+        "--edge",
+        type=Path,
+        metavar="BUNDLE",
+        help="the device's bundle, a folder or a shipped one's name (default: the shipped pair's)",
+    )
+
+
+def add_fraction(parser: argparse.ArgumentParser) -> None:
+    """Adds --fraction."""
+    parser.add_argument("--fraction", type=float, default=0.1, help="share of the steps to run (default 0.1)")
+
+
+def world_of(model: str) -> str:
+    """The name of the world whose questions a model is asked: a shipped pair's own, else the fixture's."""
+    return model if model in PAIRS else FIXTURE
 
 
 def add_data(parser: argparse.ArgumentParser, default: str | None = None) -> None:

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cloud_anchor import options
 from cloud_anchor.errors import CloudError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, steps_for
@@ -32,7 +31,7 @@ from common.cli import run_command
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.ort_engine import OrtEngine
-from lab.options import add_pair, add_questions, questions
+from lab.options import add_fraction, add_pair, add_questions, questions
 from payload import Shared, encode
 
 GUARDS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
@@ -95,9 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_pair(parser)
     add_questions(parser, 200)
-    options.add_sampling(parser, only=("fraction",))
-    options.add_selection(parser, only=("threshold",))
-    parser.set_defaults(threshold=0.0)
+    add_fraction(parser)
+    parser.add_argument(
+        "--threshold", type=float, default=0.0, metavar="P", help="probability from which a prediction binds"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     return run_command("agreement", lambda: _run(args))

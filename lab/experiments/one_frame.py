@@ -25,7 +25,6 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from cloud_anchor import options
 from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
@@ -41,7 +40,7 @@ from edge_runtime.decode.refine import Retract
 from edge_runtime.errors import UsageError
 from edge_runtime.online import RemoteRequest, ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
-from lab.options import add_pair, add_questions, questions
+from lab.options import add_fraction, add_pair, add_questions, questions
 from lab.questions.items import Item
 from lab.questions.judge import is_right
 from links import LINK_PROFILES, Emulation, Link
@@ -277,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_pair(parser)
     add_questions(parser, 100)
-    options.add_sampling(parser, only=("fraction",))
+    add_fraction(parser)
     parser.add_argument(
         "--links",
         nargs="+",

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from cloud_anchor import options
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.model.checkpoint import find_checkpoint, load_model
 from cloud_anchor.model.prompt_form import prompt_form
@@ -23,7 +22,7 @@ from cloud_anchor.sampling.config import commit_in_parallel, steps_for
 from cloud_anchor.sampling.sampler import denoise
 from common.cli import run_command
 from common.progress import Bars, Progress
-from lab.options import add_questions, questions
+from lab.options import add_model, add_questions, questions
 
 WIDE = "float32"
 BATCH = 10
@@ -100,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="What is committed in bfloat16 and in float32, on held-out questions.",
         epilog="example: python -m lab.formats.number_formats --prompts 100",
     )
-    options.add_model(parser, only=("model",))
+    add_model(parser)
     add_questions(parser, 100)
     parser.add_argument("--dtype", default="bfloat16", help="bfloat16 (default), float16")
     parser.add_argument("--json", action="store_true")

@@ -59,7 +59,7 @@ def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
     data["claims"] = [{"paper": "P", "verdict": "holds", "found": "F", "why": "", "where": ""}]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
     assert pages.main(["--take", str(results), "--name", "shipped", "--note", "Under load."]) == 0
-    text = (checkout / FIGURES.parent / "RESULTS.md").read_text("utf-8")
+    text = (checkout / FIGURES / "RESULTS.md").read_text("utf-8")
     assert "| P |  | **holds** | F |  |" in text
     assert "| edge alone | " in text
     assert "\nUnder load.\n" in text

@@ -111,13 +111,7 @@ def test_a_damaged_payload_is_one_line_and_exit_code_3(payload_file: Path, chang
 def test_the_demo_shows_everything_and_its_payload_can_be_filled_again(tmp_path: Path) -> None:
     path = tmp_path / "payload.bin"
     shown = run("cloud_anchor.demo", "--model", "tiny", "-o", str(path), COLUMNS="120").stdout.decode()
-    for part in (
-        "not in the training set",
-        "filled on the device",
-        "full diffusion run",
-    ):
-        assert part in shown
-    for part in ("word F1", "answer", "bytes", "forward passes", "edge model alone"):
+    for part in ("filled on the device", "full diffusion run", "edge model alone", "word F1", "bytes"):
         assert part in shown
     ran, asked, saved = map(
         int, re.search(r"(\d+) steps run of (\d+) asked for, (\d+) of 128", shown).groups()
@@ -136,7 +130,6 @@ def test_the_demo_takes_a_question_in_ones_own_words(tmp_path: Path) -> None:
     assert "function solve: the sum" in shown
     assert shown.count("[n * n for n in xs if n < 0]") == 2, "by the device, and in the full run"
     assert re.search(r"^doubt +0\.\d\d ", shown, re.MULTILINE)
-    assert "answer" not in shown, "nobody knows it"
 
 
 def test_inspect_reads_what_the_cloud_wrote(payload_file: Path) -> None:

@@ -15,7 +15,7 @@ from links.frames import Question, encode_question
 from payload.codecs import question_counts
 from payload.codecs.adaptive_model import FORMAT_COUNTS, QUESTION_COUNTS, AdaptiveModel, InitialCounts
 from payload.codecs.range_coder import Coder
-from tests.payload.conftest import TRACES
+from tests.lab.conftest import TRACES
 
 QWEN = TRACES.parent.parent / "tokenizer" / "qwen2.5_tokenizer.json.gz"
 

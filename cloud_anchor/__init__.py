@@ -17,46 +17,18 @@ from typing import TYPE_CHECKING
 from common.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from cloud_anchor.errors import (
-        CheckpointError,
-        CloudError,
-        NothingToSendError,
-        OutputError,
-        RequestError,
-    )
-    from cloud_anchor.pipeline import Pipeline, PipelineResult
-    from cloud_anchor.sampling.config import DenoiseConfig, steps_for
-    from cloud_anchor.sampling.denoised import Denoised
-    from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk
-    from cloud_anchor.selection.select import Selection
-
-__all__ = [
-    "CheckpointError",
-    "CloudError",
-    "DenoiseConfig",
-    "Denoised",
-    "EdgeAwareConfig",
-    "EdgeWalk",
-    "NothingToSendError",
-    "OutputError",
-    "Pipeline",
-    "PipelineResult",
-    "RequestError",
-    "Selection",
-    "steps_for",
-]
-
-_MODULES = {
-    "DenoiseConfig": "sampling.config",
-    "Denoised": "sampling.denoised",
-    "EdgeAwareConfig": "selection.edge_aware",
-    "EdgeWalk": "selection.edge_aware",
-    "Pipeline": "pipeline",
-    "PipelineResult": "pipeline",
-    "Selection": "selection.select",
-    "steps_for": "sampling.config",
-}
-"""Modules of the names that are not in `errors`."""
-
-if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
-    __getattr__ = lazy_exports(__name__, {name: _MODULES.get(name, "errors") for name in __all__})
+    from cloud_anchor.errors import CheckpointError as CheckpointError
+    from cloud_anchor.errors import CloudError as CloudError
+    from cloud_anchor.errors import NothingToSendError as NothingToSendError
+    from cloud_anchor.errors import OutputError as OutputError
+    from cloud_anchor.errors import RequestError as RequestError
+    from cloud_anchor.pipeline import Pipeline as Pipeline
+    from cloud_anchor.pipeline import PipelineResult as PipelineResult
+    from cloud_anchor.sampling.config import DenoiseConfig as DenoiseConfig
+    from cloud_anchor.sampling.config import steps_for as steps_for
+    from cloud_anchor.sampling.denoised import Denoised as Denoised
+    from cloud_anchor.selection.edge_aware import EdgeAwareConfig as EdgeAwareConfig
+    from cloud_anchor.selection.edge_aware import EdgeWalk as EdgeWalk
+    from cloud_anchor.selection.select import Selection as Selection
+else:
+    __all__, __getattr__ = lazy_exports(__name__, __file__)

@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING
 from common.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from convert.check.verify import Thresholds
-    from convert.conversion import convert
-    from convert.errors import ConvertError, VerificationError
-
-__all__ = ["ConvertError", "Thresholds", "VerificationError", "convert"]
-
-_MODULES = {
-    "ConvertError": "errors",
-    "Thresholds": "check.verify",
-    "VerificationError": "errors",
-    "convert": "conversion",
-}
-
-if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
-    __getattr__ = lazy_exports(__name__, _MODULES)
+    from convert.check.verify import Thresholds as Thresholds
+    from convert.conversion import convert as convert
+    from convert.errors import ConvertError as ConvertError
+    from convert.errors import VerificationError as VerificationError
+else:
+    __all__, __getattr__ = lazy_exports(__name__, __file__)

@@ -18,81 +18,32 @@ from typing import TYPE_CHECKING
 from common.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from edge_runtime.bundle.bundle import Bundle
-    from edge_runtime.bundle.lookup import find_bundles
-    from edge_runtime.client.client import Client
-    from edge_runtime.decode.acceptance import Sampling
-    from edge_runtime.decode.answer import Answer, ServiceReport
-    from edge_runtime.decode.draft_model import DraftModel
-    from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, agreement
-    from edge_runtime.decode.refine import Retract
-    from edge_runtime.decode.streams import aiter_tokens, each
-    from edge_runtime.errors import (
-        BundleError,
-        CloudRefusedError,
-        CloudUnavailableError,
-        ContextError,
-        EdgeError,
-        EngineError,
-        UsageError,
-    )
-    from edge_runtime.online import ServiceOptions, ServiceRequest
-    from edge_runtime.runtime import EdgeRuntime, FillRequest
-    from edge_runtime.text.tokenizer import TextStream
-
-__all__ = [
-    "Answer",
-    "Bundle",
-    "BundleError",
-    "Client",
-    "CloudRefusedError",
-    "CloudUnavailableError",
-    "ContextError",
-    "DraftModel",
-    "EdgeError",
-    "EdgeRuntime",
-    "EngineError",
-    "FillOptions",
-    "FillRequest",
-    "FillStats",
-    "Retract",
-    "Sampling",
-    "ServiceOptions",
-    "ServiceReport",
-    "ServiceRequest",
-    "Source",
-    "TextStream",
-    "Token",
-    "UsageError",
-    "agreement",
-    "aiter_tokens",
-    "each",
-    "find_bundles",
-]
-
-_MODULES = {
-    "Answer": "decode.answer",
-    "Bundle": "bundle.bundle",
-    "Client": "client.client",
-    "DraftModel": "decode.draft_model",
-    "EdgeRuntime": "runtime",
-    "FillOptions": "decode.forced",
-    "FillRequest": "runtime",
-    "FillStats": "decode.forced",
-    "Retract": "decode.refine",
-    "Sampling": "decode.acceptance",
-    "ServiceOptions": "online",
-    "ServiceReport": "decode.answer",
-    "ServiceRequest": "online",
-    "Source": "decode.forced",
-    "TextStream": "text.tokenizer",
-    "Token": "decode.forced",
-    "agreement": "decode.forced",
-    "aiter_tokens": "decode.streams",
-    "each": "decode.streams",
-    "find_bundles": "bundle.lookup",
-}
-"""Modules of the names that are not in `errors`."""
-
-if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
-    __getattr__ = lazy_exports(__name__, {name: _MODULES.get(name, "errors") for name in __all__})
+    from edge_runtime.bundle.bundle import Bundle as Bundle
+    from edge_runtime.bundle.lookup import find_bundles as find_bundles
+    from edge_runtime.client.client import Client as Client
+    from edge_runtime.decode.acceptance import Sampling as Sampling
+    from edge_runtime.decode.answer import Answer as Answer
+    from edge_runtime.decode.answer import ServiceReport as ServiceReport
+    from edge_runtime.decode.draft_model import DraftModel as DraftModel
+    from edge_runtime.decode.forced import FillOptions as FillOptions
+    from edge_runtime.decode.forced import FillStats as FillStats
+    from edge_runtime.decode.forced import Source as Source
+    from edge_runtime.decode.forced import Token as Token
+    from edge_runtime.decode.forced import agreement as agreement
+    from edge_runtime.decode.refine import Retract as Retract
+    from edge_runtime.decode.streams import aiter_tokens as aiter_tokens
+    from edge_runtime.decode.streams import each as each
+    from edge_runtime.errors import BundleError as BundleError
+    from edge_runtime.errors import CloudRefusedError as CloudRefusedError
+    from edge_runtime.errors import CloudUnavailableError as CloudUnavailableError
+    from edge_runtime.errors import ContextError as ContextError
+    from edge_runtime.errors import EdgeError as EdgeError
+    from edge_runtime.errors import EngineError as EngineError
+    from edge_runtime.errors import UsageError as UsageError
+    from edge_runtime.online import ServiceOptions as ServiceOptions
+    from edge_runtime.online import ServiceRequest as ServiceRequest
+    from edge_runtime.runtime import EdgeRuntime as EdgeRuntime
+    from edge_runtime.runtime import FillRequest as FillRequest
+    from edge_runtime.text.tokenizer import TextStream as TextStream
+else:
+    __all__, __getattr__ = lazy_exports(__name__, __file__)

@@ -16,37 +16,17 @@ from typing import TYPE_CHECKING
 from common.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from links.datagram import Datagram, FrameCost, Link, LinkClock, Traffic
-    from links.duty import Duty
-    from links.kinds.emulated import EmulatedLink, Emulation
-    from links.kinds.opening import open_link
-    from links.profiles import LINK_PROFILES, LinkProfile, Tariff
-
-__all__ = [
-    "LINK_PROFILES",
-    "Datagram",
-    "Duty",
-    "EmulatedLink",
-    "Emulation",
-    "FrameCost",
-    "Link",
-    "LinkClock",
-    "LinkProfile",
-    "Tariff",
-    "Traffic",
-    "open_link",
-]
-
-_MODULES = {
-    "Duty": "duty",
-    "EmulatedLink": "kinds.emulated",
-    "Emulation": "kinds.emulated",
-    "LINK_PROFILES": "profiles",
-    "LinkProfile": "profiles",
-    "Tariff": "profiles",
-    "open_link": "kinds.opening",
-}
-"""Modules of the names that are not in `datagram`."""
-
-if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
-    __getattr__ = lazy_exports(__name__, {name: _MODULES.get(name, "datagram") for name in __all__})
+    from links.datagram import Datagram as Datagram
+    from links.datagram import FrameCost as FrameCost
+    from links.datagram import Link as Link
+    from links.datagram import LinkClock as LinkClock
+    from links.datagram import Traffic as Traffic
+    from links.duty import Duty as Duty
+    from links.kinds.emulated import EmulatedLink as EmulatedLink
+    from links.kinds.emulated import Emulation as Emulation
+    from links.kinds.opening import open_link as open_link
+    from links.profiles import LINK_PROFILES as LINK_PROFILES
+    from links.profiles import LinkProfile as LinkProfile
+    from links.profiles import Tariff as Tariff
+else:
+    __all__, __getattr__ = lazy_exports(__name__, __file__)

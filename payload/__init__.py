@@ -10,62 +10,25 @@ from typing import TYPE_CHECKING
 from common.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from payload.anchors import AnchorSet
-    from payload.certainty import confidence_level, doubt
-    from payload.codecs.predictive import TOLERANCE, DecodedToken, Predictor
-    from payload.codecs.template import TokenBytes
-    from payload.contract import Contract
-    from payload.errors import PayloadError
-    from payload.extras import NO_EXTRAS, Extras
-    from payload.header import Codec, Header, peek
-    from payload.shared import Base, Shared
-    from payload.wire import AUTO, Decoding, decode, encode
-
-__all__ = [
-    "AUTO",
-    "NO_EXTRAS",
-    "TOLERANCE",
-    "AnchorSet",
-    "Base",
-    "Codec",
-    "Contract",
-    "DecodedToken",
-    "Decoding",
-    "Extras",
-    "Header",
-    "PayloadError",
-    "Predictor",
-    "Shared",
-    "TokenBytes",
-    "confidence_level",
-    "decode",
-    "doubt",
-    "encode",
-    "peek",
-]
-
-_MODULES = {
-    "AUTO": "wire",
-    "AnchorSet": "anchors",
-    "Base": "shared",
-    "Codec": "header",
-    "Contract": "contract",
-    "DecodedToken": "codecs.predictive",
-    "Decoding": "wire",
-    "Extras": "extras",
-    "Header": "header",
-    "NO_EXTRAS": "extras",
-    "PayloadError": "errors",
-    "Predictor": "codecs.predictive",
-    "Shared": "shared",
-    "TOLERANCE": "codecs.predictive",
-    "TokenBytes": "codecs.template",
-    "confidence_level": "certainty",
-    "decode": "wire",
-    "doubt": "certainty",
-    "encode": "wire",
-    "peek": "header",
-}
-
-if not TYPE_CHECKING:  # a type checker reads the imports above, and reports unknown names
-    __getattr__ = lazy_exports(__name__, _MODULES)
+    from payload.anchors import AnchorSet as AnchorSet
+    from payload.certainty import confidence_level as confidence_level
+    from payload.certainty import doubt as doubt
+    from payload.codecs.predictive import TOLERANCE as TOLERANCE
+    from payload.codecs.predictive import DecodedToken as DecodedToken
+    from payload.codecs.predictive import Predictor as Predictor
+    from payload.codecs.template import TokenBytes as TokenBytes
+    from payload.contract import Contract as Contract
+    from payload.errors import PayloadError as PayloadError
+    from payload.extras import NO_EXTRAS as NO_EXTRAS
+    from payload.extras import Extras as Extras
+    from payload.header import Codec as Codec
+    from payload.header import Header as Header
+    from payload.header import peek as peek
+    from payload.shared import Base as Base
+    from payload.shared import Shared as Shared
+    from payload.wire import AUTO as AUTO
+    from payload.wire import Decoding as Decoding
+    from payload.wire import decode as decode
+    from payload.wire import encode as encode
+else:
+    __all__, __getattr__ = lazy_exports(__name__, __file__)

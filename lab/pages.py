@@ -28,6 +28,8 @@ from lab.tables import Claim, Table, cell_of
 
 ROOT = Path(__file__).parents[1]
 FIGURES = Path("lab/results")
+PAGES = (Path("README.md"), FIGURES / "README.md")
+"""Pages that quote figures."""
 MAIN_TABLE = "headline"
 DIGITS = 6
 """Significant digits of published numbers: more than any page shows, so that pages round as reports do."""
@@ -131,6 +133,21 @@ QUOTES: Mapping[str, Quote] = {
         _TESTBED_COLUMNS,
         bold=frozenset({"edge-aware (the default)"}),
     ),
+    "summary": Quote(
+        "testbed",
+        "by length",
+        {
+            "nothing: the device alone": _share("19 (10%)", "edge alone"),
+            "the paper's anchors": _share("19 (10%)", "anchors, filled"),
+            "a prefix of the finished answer, of as many bytes": _share(
+                "19 (10%)", "prefix of as many, continued"
+            ),
+            "edge-aware (the default)": _share("19 (10%)", "edge-aware, rule 0.9"),
+            "the same after 25% of the steps": _share("48 (25%)", "edge-aware, rule 0.9"),
+        },
+        _TESTBED_COLUMNS,
+        bold=frozenset({"edge-aware (the default)"}),
+    ),
     "real": Quote(
         "real",
         "real",
@@ -164,7 +181,7 @@ QUOTES: Mapping[str, Quote] = {
         bold=frozenset({"edge-aware, parallel commits (the default)"}),
     ),
 }
-"""The quotes of README.md by name."""
+"""The quotes by name."""
 
 
 def table_of(name: str, data: Mapping[str, Any]) -> Table:
@@ -256,7 +273,8 @@ def pages(root: Path, taken: Mapping[str, Mapping[str, Any]] | None = None) -> I
         yield FIGURES / f"{name}.md", page(name, data)
         if data.get("claims") and name == "shipped":
             yield FIGURES / "RESULTS.md", verdicts(data)
-    yield Path("README.md"), quoted((root / "README.md").read_text("utf-8"), figures)
+    for path in PAGES:
+        yield path, quoted((root / path).read_text("utf-8"), figures)
 
 
 def rounded(value: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from cloud_anchor.errors import RequestError
 from lab import pages
-from lab.pages import FIGURES, QUOTES, ROOT, Quote, Shown, quoted, render, rounded, take
+from lab.pages import FIGURES, PAGES, QUOTES, Quote, ROOT, Shown, quoted, render, rounded, take
 from lab.statistics import Correlation, Summary
 from lab.tables import Table, cell_json, cell_of
 
@@ -20,8 +20,8 @@ def test_the_pages_are_those_of_the_published_figures() -> None:
     assert pages.main(["--check"]) == 0, "run `python -m lab.pages`"
 
 
-def test_every_quote_stands_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+def test_every_quote_stands_in_a_page() -> None:
+    text = "".join((ROOT / page).read_text("utf-8") for page in PAGES)
     assert all(f"<!-- figures: {name} -->" in text for name in QUOTES)
 
 
@@ -34,7 +34,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_figure_changed_by_hand_is_found(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = checkout / "README.md"
+    readme = checkout / FIGURES / "README.md"
     good = readme.read_text("utf-8")
     line = "| nothing: SmolLM2 alone | 0."
     readme.write_text(good.replace(f"{line}2", f"{line}9"), "utf-8")
@@ -54,7 +54,7 @@ def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
             row["F1"] = {"n": 5, "mean": 0.123456789, "std": 0.1, "low": 0.1, "high": 0.2}
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
     assert pages.main(["--take", str(results), "--name", "real"]) == 0
-    assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in (checkout / "README.md").read_text("utf-8")
+    assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in (checkout / FIGURES / "README.md").read_text("utf-8")
     data = json.loads((ROOT / FIGURES / "shipped.json").read_text("utf-8"))
     data["claims"] = [{"paper": "P", "verdict": "holds", "found": "F", "why": "", "where": ""}]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")

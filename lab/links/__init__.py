@@ -1,1 +1,1 @@
-"""Slow links: simulated in real time between service and device, and networks with a clock of their own."""
+"""Networks with a clock of their own, and conversations over them."""

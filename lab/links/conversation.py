@@ -1,7 +1,7 @@
 """A device and a cloud that talk over a network, each following a list of actions, in simulated time.
 
 Responsible for the two sides' actions and for what the device's screen shows when. Not responsible for what a
-method does (see `lab.rivals`) or for packets (see `transport`).
+method does (see `lab.rivals`) or for when messages arrive (see `transport`).
 
 A program is a list of actions, one after the other. `Send` does not wait, `Receive` waits for the next
 message, `Work` takes its time, and `Write` puts tokens on the screen. Writing changes the text from the first
@@ -17,7 +17,7 @@ from typing import Any
 from edge_runtime.decode.forced import common_prefix
 from lab.links.framing import HTTP
 from lab.links.networks import Network
-from lab.links.transport import Connection
+from lab.links.transport import Connection, Flow
 from links.clock import EventClock
 
 CLOUD, EDGE, DEVICE = "cloud", "edge", "device"
@@ -122,7 +122,6 @@ class Outcome:
     texts: list[tuple[float, tuple[int, ...] | None]]
     up: int
     down: int
-    packets: int
     failed: bool
 
 
@@ -215,7 +214,8 @@ def converse(
     """
     clock = EventClock()
     connection = Connection(clock, network, loss, seed)
-    framing = network.framing
+    framing, up, down = network.framing, connection.up, connection.down
+    unsent: list[Send] | None = []  # None when the connection is open
 
     def size(send: Send) -> int:
         body = send.body + (send.envelope if framing.kind == HTTP else 0)
@@ -228,58 +228,43 @@ def converse(
                 return framing.stream_part(body, send.accept, first=send.first, last=send.last)
         return body
 
-    begins = any(isinstance(action, Send) for action in device)
-    opening = _opening(framing.handshake if begins else ())
-    unsent: list[Send] = []
-
     def ask(send: Send) -> None:
-        if opener.done:
-            connection.up.send(size(send))
-        else:
+        if unsent is not None:
             unsent.append(send)
+            return
+        up.send(size(send), answerer.received)
+        down.acknowledge(framing.acknowledgement(send.kind))
 
     def answer(send: Send) -> None:
-        connection.down.send(size(send))
+        down.send(size(send), asker.received)
+        up.acknowledge(framing.acknowledgement(send.kind))
 
-    # The handshake goes on beside what the device does; its requests wait for it.
-    opener = _Side(clock, opening[0], lambda send: connection.up.send(send.body), speeds)
-    greeter = _Side(clock, opening[1], answer, speeds)
+    def shake(sizes: Sequence[int], flow: Flow, back: Flow) -> None:
+        """The handshake's messages in turn; the request follows the last one at once."""
+        nonlocal unsent
+        if len(sizes) > 1:
+            flow.send(sizes[0], lambda: shake(sizes[1:], back, flow))
+            return
+        for last in sizes:
+            flow.send(last, lambda: None)
+        waiting, unsent = unsent or [], None
+        for send in waiting:
+            ask(send)
+
     asker, answerer = _Side(clock, device, ask, speeds), _Side(clock, cloud, answer, speeds)
-    before = [sum(isinstance(action, Receive) for action in program) for program in opening]
-
-    def at_cloud(number: int) -> None:
-        (greeter if number < before[1] else answerer).received()
-
-    def at_device(number: int) -> None:
-        (opener if number < before[0] else asker).received()
-        while opener.done and unsent:
-            connection.up.send(size(unsent.pop(0)))
-
-    connection.up.deliver, connection.down.deliver = at_cloud, at_device
-    for side in (opener, greeter, asker, answerer):
-        side.go_on()
+    if any(isinstance(action, Send) for action in device):
+        shake(framing.handshake, up, down)
+    asker.go_on()
+    answerer.go_on()
     clock.run(network.patience)
-    screen = asker
     # A side that waits for a connection that has failed never ends.
-    ended = screen.done
-    times = [when for when, _ in screen.shown]
+    whole = asker.done and bool(asker.texts) and asker.texts[-1][1] is not None
     return Outcome(
-        screen.first,
-        times[0] if times else None,
-        screen.texts[-1][0] if ended and screen.texts and screen.texts[-1][1] is not None else None,
-        screen.texts,
-        connection.to_cloud.sent,
-        connection.to_device.sent,
-        connection.to_cloud.packets + connection.to_device.packets,
-        not ended,
+        first=asker.first,
+        standing=asker.shown[0][0] if asker.shown else None,
+        last=asker.texts[-1][0] if whole else None,
+        texts=asker.texts,
+        up=up.sent,
+        down=down.sent,
+        failed=not asker.done,
     )
-
-
-def _opening(handshake: Sequence[int]) -> tuple[list[Action], list[Action]]:
-    """The actions of the device and of the cloud for messages in turn, the device's first."""
-    sides: tuple[list[Action], list[Action]] = ([], [])
-    for index, size in enumerate(handshake):
-        sender = index % 2
-        sides[sender].append(Send(size, ""))
-        sides[1 - sender].append(Receive())
-    return sides

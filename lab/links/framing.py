@@ -92,17 +92,24 @@ def chunk(size: int) -> int:
 class Framing:
     """What a link's protocols add.
 
-    packet:    bytes before the payload of every packet. ack: of a packet that only acknowledges; None where
-               the link itself tells the sender.
-    handshake: bytes of the messages before the first request, of the device and the cloud in turn; after a
-               last one of the device the request follows at once.
+    packet:    bytes before the payload of every packet.
+    ack:       of a packet that only acknowledges; 0 where the link itself does.
+    handshake: bytes of the messages before the first request, of the device and the cloud in turn, which
+               acknowledge each other; after a last one of the device the request follows at once.
     kind:      "http", "coap" or "message".
     """
 
     kind: str
     packet: int
-    ack: int | None
+    ack: int
     handshake: tuple[int, ...] = ()
+
+    def acknowledgement(self, kind: str) -> int:
+        """Bytes of a packet that only acknowledges a request, a response or a part of a streamed one.
+
+        CoAP's response is the acknowledgement of its request, and needs none (RFC 7252, section 5.2.1).
+        """
+        return self.ack if self.kind != "coap" or kind == "part" else 0
 
     def request(self, body: int, accept: str) -> int:
         """Bytes of a request with this body."""
@@ -140,5 +147,5 @@ ClientHello."""
 COAP = Framing("coap", IPV4 + UDP + DTLS_RECORD, IPV4 + UDP + DTLS_RECORD + COAP_HEADER)
 """CoAP (RFC 7252) over DTLS 1.3 over UDP, the session kept. An acknowledgement is an empty message."""
 
-MESSAGE = Framing("message", 0, None)
+MESSAGE = Framing("message", 0, 0)
 """Messages of a network without IP: the network carries the address and reports the delivery."""

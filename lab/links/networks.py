@@ -1,7 +1,6 @@
 """Networks of devices: rates, delays, packets and retransmission of each, with their sources.
 
-Responsible for the figures. Not responsible for their effect (see `transport`) or for the three links that
-the proxy simulates in real time, which are the same (see `link`).
+Responsible for the figures. Not responsible for their effect (see `transport`).
 """
 
 from __future__ import annotations
@@ -9,37 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.links.framing import COAP, HTTPS, MESSAGE, Framing
-from lab.links.link import LINKS
 from links.profiles import LINK_PROFILES, NTN_DELAY, NTN_LEAST, NTN_RATES, SBD_DELAY, SBD_RATE
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """How lost packets are found and sent again.
+    """How lost packets are sent again.
 
-    window:   packets in flight at first. grows: by one with every packet acknowledged (slow start).
-    timeout:  seconds before the first time is known; least, most: bounds of later ones.
-    measured: the timeout follows the round trips (RFC 6298); otherwise it stays, doubled with every attempt.
-    quick:    a packet is sent again at once when three later ones have arrived (RFC 6675).
-    tries:    most transmissions of a packet; then the connection fails.
-    ack_wait: seconds for which an acknowledgement waits for a message to go with.
+    first:  seconds after which the first message's packets are; None where the network reports the loss when
+            the packet would have arrived. later: the same of later messages. most: bound of both, doubled with
+            every attempt.
+    tries:  most transmissions of a packet; then the connection fails.
+    alone:  delays that a packet waits for the one before it: 0, or the way there (1), or there and back (2).
     """
 
-    window: int
-    grows: bool
-    timeout: float
-    least: float
+    first: float | None
+    later: float | None
     most: float
-    measured: bool
-    quick: bool
     tries: int
-    ack_wait: float
-
-
-TCP_RECOVERY = Recovery(10, True, 1.0, 0.2, 120.0, True, True, 16, 0.001)
-"""Initial window of 10 segments (RFC 6928), timeout of 1 s before the first round trip (RFC 6298), the least
-and most of Linux and its 15 retries. Receivers acknowledge at once at the beginning of a connection. Without
-tail loss probes (RFC 8985), which would repair a lost last segment sooner."""
+    alone: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,24 +56,25 @@ SEGMENT = 1448
 BLOCK = 1024
 """Bytes of a CoAP block (RFC 7959)."""
 
+
+def over_tcp(name: str, down: float, up: float, delay: float) -> Network:
+    """TCP: a time-out of 1 s before the first round trip (RFC 6298), then the round trip and the 200 ms that
+    Linux takes for its variation at least; at most 120 s, and 15 repetitions.
+    """
+    recovery = Recovery(1.0, 2 * delay + 0.2, 120.0, 16)
+    return Network(name, HTTPS, recovery, down, up, delay, (SEGMENT, SEGMENT))
+
+
 NETWORKS = {
     network.name: network
     for network in (
-        Network("LTE", HTTPS, TCP_RECOVERY, LINKS["LTE"].rate, 5e6, LINKS["LTE"].delay, (SEGMENT, SEGMENT)),
-        Network("3G", HTTPS, TCP_RECOVERY, LINKS["3G"].rate, 384e3, LINKS["3G"].delay, (SEGMENT, SEGMENT)),
-        Network(
-            "satellite",
-            HTTPS,
-            TCP_RECOVERY,
-            LINKS["satellite"].rate,
-            128e3,
-            LINKS["satellite"].delay,
-            (SEGMENT, SEGMENT),
-        ),
+        over_tcp("LTE", 20e6, 5e6, 0.025),
+        over_tcp("3G", 1e6, 384e3, 0.075),
+        over_tcp("satellite", 256e3, 128e3, 0.3),
         Network(
             "NB-IoT NTN",
             COAP,
-            Recovery(1, False, 30.0, 30.0, 240.0, False, False, 5, 5.0),
+            Recovery(30.0, 30.0, 240.0, 5, alone=2),
             NTN_RATES[1],
             NTN_RATES[0],
             NTN_DELAY,
@@ -98,7 +86,7 @@ NETWORKS = {
         Network(
             "SBD",
             MESSAGE,
-            Recovery(1, False, 20.0, 20.0, 20.0, False, False, 5, 0.0),
+            Recovery(None, None, 0.0, 5, alone=1),
             SBD_RATE,
             SBD_RATE,
             SBD_DELAY[1],
@@ -109,17 +97,15 @@ NETWORKS = {
 }
 """packet: to the cloud, to the device.
 
-LTE, 3G, satellite: the proxy's rates to the device, round trips of 50, 150 and 600 ms; to the cloud 5 Mbit/s,
-384 kbit/s (the least class of HSUPA's predecessor, UMTS) and 128 kbit/s.
+LTE, 3G, satellite: round trips of 50, 150 and 600 ms; to the cloud 5 Mbit/s, 384 kbit/s (the least class of
+HSUPA's predecessor, UMTS) and 128 kbit/s.
 
-NB-IoT NTN: the figures of `links.profiles`; a median latency that is taken as the round
-trip favours methods with many of them. The device pauses 40 ms after 256 ms of sending (3GPP TS 36.211,
-section 10.1.3.6). Confirmable messages, one at a time, 4 retransmissions (RFC 7252, section 4.8), with a
-timeout of 30 s in place of 2 s: a round trip and the longest packet twice. An acknowledgement waits 5 s for
-the answer to go with.
+NB-IoT NTN: the figures of `links.profiles`; a median latency that is taken as the round trip favours methods
+with many of them. The device pauses 40 ms after 256 ms of sending (3GPP TS 36.211, section 10.1.3.6).
+Confirmable messages, one at a time, 4 retransmissions (RFC 7252, section 4.8), with a timeout of 30 s in place
+of 2 s: a round trip and the longest packet twice.
 
-SBD: the figures of `links.profiles`, the longest delivery. A session reports its failure
-when it ends.
+SBD: the figures of `links.profiles`, the longest delivery. A session reports its failure when it ends.
 """
 
 LOSSES = (0.0, 0.05, 0.1)

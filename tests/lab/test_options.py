@@ -16,7 +16,6 @@ from lab import options as asking
 from lab.benches import sampler_bench
 from lab.experiments import agreement, frontier, hardness, passes
 from lab.formats import number_formats
-from lab.links import __main__ as links
 from lab.questions.items import Item
 from lab.rivals import __main__ as rivals
 
@@ -27,7 +26,6 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
     "evaluate": (evaluate.main, PAIR),
     "frontier": (frontier.main, [*OUT, *PAIR]),
     "hardness": (hardness.main, [*OUT, *PAIR, "--edge", "testbed-qwen"]),
-    "links": (links.main, PAIR),
     "number_formats": (number_formats.main, PAIR),
     "passes": (passes.main, [*OUT, *PAIR]),
     "rivals": (rivals.main, [*OUT, *PAIR]),

@@ -8,6 +8,7 @@ import shutil
 import ssl
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,18 +35,17 @@ from lab.links.conversation import (
     converse,
 )
 from lab.links.framing import HTTPS, MESSAGE, Framing
-from lab.links.link import LINKS
-from lab.links.networks import NETWORKS, TCP_RECOVERY, Network, Recovery
-from lab.links.transport import Connection, RetransmissionTimer
+from lab.links.networks import NETWORKS, Network, Recovery
+from lab.links.transport import Connection, Flow
 from links.clock import EventClock
 
 SPEEDS = Speeds(cloud=0.04, edge=0.02, device=0.01, token=0.001)
 PLAIN = Framing("plain", packet=40, ack=40)
 """Headers and acknowledgements of 40 bytes, nothing around a message."""
-PATIENT = replace(TCP_RECOVERY, timeout=100.0)
-SLOW = Network("slow", PLAIN, PATIENT, 8000.0, 8000.0, 0.5, (960, 960))
+TCP = NETWORKS["LTE"].recovery
+SLOW = Network("slow", PLAIN, TCP, 8000.0, 8000.0, 0.5, (960, 960))
 """A packet of 960 + 40 bytes takes 1 s to send and 0.5 s to arrive."""
-FAST = replace(SLOW, recovery=TCP_RECOVERY, up=8e6, down=8e6, delay=0.1)
+FAST = replace(SLOW, up=8e6, down=8e6, delay=0.1)
 """The same takes 1 ms and 100 ms."""
 
 
@@ -60,19 +60,16 @@ class Scripted(random.Random):
         return 0.0 if self.losses and self.losses.pop(0) == "1" else 1.0
 
 
-def arrivals(
-    network: Network, sizes: list[int], up: str = "", back: str = ""
-) -> tuple[list[float], Connection, EventClock]:
-    """Times at which messages from the device arrive; up, back: losses of packets and acknowledgements."""
+def arrivals(network: Network, sizes: list[int], lost: str = "") -> tuple[list[float], Flow]:
+    """Times at which messages from the device arrive. lost: by packet, "1" where it is."""
     clock = EventClock()
-    connection = Connection(clock, network, 0.5, "seed")
-    connection.to_cloud._rng, connection.to_device._rng = Scripted(up), Scripted(back)
+    up = Connection(clock, network, 0.5, "seed").up
+    up._rng = Scripted(lost)
     times: list[float] = []
-    connection.up.deliver = lambda number: times.append(clock.now)
     for size in sizes:
-        connection.up.send(size)
+        up.send(size, lambda: times.append(clock.now))
     clock.run(10_000.0)
-    return times, connection, clock
+    return times, up
 
 
 # Sizes.
@@ -168,7 +165,8 @@ def test_headers_by_their_fields() -> None:
     assert HTTPS.handshake[:2] == (8, 8), "a SYN has 40 bytes of TCP"
     coap = NETWORKS["NB-IoT NTN"].framing
     assert coap.packet == 20 + 8 + 13
-    assert coap.ack == coap.packet + 4, "an empty message"
+    assert coap.ack == coap.acknowledgement(PART) == coap.packet + 4, "an empty message"
+    assert coap.acknowledgement(REQUEST) == coap.acknowledgement(RESPONSE) == 0
     assert coap.request(10, EVENTS) == 10 + 4 + 2 + 2 + 1
     assert coap.response(10, EVENTS) == 10 + 4 + 2 + 1
     assert MESSAGE.request(10, EVENTS) == MESSAGE.response(10, EVENTS) == 10
@@ -178,106 +176,79 @@ def test_headers_by_their_fields() -> None:
     assert parts[2] - parts[1] == len("0\r\n\r\n")
 
 
-def test_the_links_that_both_simulations_have_are_the_same() -> None:
-    for name, link in LINKS.items():
-        assert (NETWORKS[name].down, NETWORKS[name].delay) == (link.rate, link.delay)
-
-
 # Packets.
 
 
 def test_a_packet_takes_its_time_and_its_delay() -> None:
-    times, connection, _ = arrivals(SLOW, [960])
-    assert times == [1.5]
-    assert (connection.to_cloud.sent, connection.to_device.sent) == (1000, 40)
+    times, up = arrivals(SLOW, [960])
+    assert (times, up.sent) == ([1.5], 1000)
 
 
 def test_messages_queue_and_are_split() -> None:
-    times, connection, _ = arrivals(SLOW, [960, 1920, 1])
+    times, up = arrivals(SLOW, [960, 1920, 1])
     assert times == pytest.approx([1.5, 3.5, 3.5 + 41 * 8 / 8000])
-    assert connection.to_cloud.packets == 4
+    assert up.sent == 960 + 1920 + 1 + 4 * 40
 
 
 def test_a_small_packet_counts_as_the_least() -> None:
-    _, connection, _ = arrivals(replace(SLOW, least=500), [10])
-    assert (connection.to_cloud.sent, connection.to_device.sent) == (500, 500)
+    _, up = arrivals(replace(SLOW, least=500), [10])
+    assert up.sent == 500
+    up.acknowledge(40)
+    up.acknowledge(0)
+    assert up.sent == 1000
 
 
 def test_a_duty_of_a_half_doubles_the_queue() -> None:
-    times, _, _ = arrivals(replace(SLOW, duty=0.5), [960, 960, 960])
+    times, _ = arrivals(replace(SLOW, duty=0.5), [960, 960, 960])
     assert times == [1.5, 3.5, 5.5]
 
 
 def test_a_lost_packet_is_sent_again_after_the_first_timeout() -> None:
-    times, connection, _ = arrivals(FAST, [960], up="1")
+    times, up = arrivals(FAST, [960], "1")
     assert times == pytest.approx([1.0 + 0.001 + 0.1])
-    assert connection.to_cloud.packets == 2
+    assert up.sent == 2000
 
 
-def test_the_timeout_doubles() -> None:
-    times, _, _ = arrivals(FAST, [960], up="111")
+def test_the_timeout_doubles_up_to_its_most() -> None:
+    times, _ = arrivals(FAST, [960], "111")
     assert times == pytest.approx([1 + 2 + 4 + 0.101])
+    times, _ = arrivals(replace(FAST, recovery=replace(TCP, most=2.0)), [960], "111")
+    assert times == pytest.approx([1 + 2 + 2 + 0.101])
 
 
-def test_a_lost_acknowledgement_costs_bytes_and_no_time() -> None:
-    times, connection, _ = arrivals(FAST, [960], back="1")
-    assert times == pytest.approx([0.101])
-    assert (connection.to_cloud.packets, connection.to_device.packets) == (2, 2)
+def test_after_the_first_message_the_timeout_is_a_round_trip_and_200_ms() -> None:
+    for name, seconds in (("LTE", 0.25), ("3G", 0.35), ("satellite", 0.8)):
+        network = NETWORKS[name]
+        (first, late), _ = arrivals(network, [100, 100], "01")
+        (_, plain), _ = arrivals(network, [100, 100])
+        assert late == pytest.approx(plain + seconds)
+        assert first == pytest.approx(152 * 8 / network.up + network.delay)
 
 
-def test_three_later_packets_tell_of_a_lost_one() -> None:
-    times, connection, _ = arrivals(FAST, [960] * 5, up="1")
-    # The fourth packet arrives after 0.104 s; its acknowledgement waits 1 ms for a message, and takes 40 us.
-    told = 0.104 + 0.1 + 0.001 + 0.00004
-    assert times == pytest.approx([told + 0.101] * 5, abs=2e-3)
-    assert connection.to_cloud.packets == 6
+def test_lost_packets_of_a_message_are_waited_for_at_the_same_time() -> None:
+    times, up = arrivals(FAST, [960 * 5, 960], "101")
+    # The first two are lost once each, and the second has left 1 ms after the first.
+    assert times == pytest.approx([1 + 0.002 + 0.1] * 2), "the second message arrives behind the first"
+    assert up.sent == 8 * 1000
 
 
-def test_the_window_begins_at_ten_and_grows() -> None:
-    times, _, _ = arrivals(replace(FAST, up=8e9, down=8e9), [960] * 35)
-    waves = [round(time, 1) for time in times]
-    assert [waves.count(wave) for wave in (0.1, 0.3, 0.5)] == [10, 20, 5]
-
-
-def test_a_timeout_shorter_than_a_round_trip_sends_twice_for_nothing() -> None:
-    times, connection, _ = arrivals(replace(SLOW, recovery=TCP_RECOVERY), [960])
-    assert (times, connection.to_cloud.packets) == ([1.5], 2)
-
-
-def test_stop_and_wait() -> None:
-    one = Recovery(1, False, 30.0, 30.0, 240.0, False, False, 5, 0.0)
-    times, _, _ = arrivals(replace(SLOW, recovery=one), [960, 960], up="01")
-    # Sent, arrived after 1.5 s, acknowledged after 0.04 + 0.5 more; the second is lost once.
-    assert times == pytest.approx([1.5, 2.04 + 30 + 1.5])
+def test_one_at_a_time() -> None:
+    one = Recovery(30.0, 30.0, 240.0, 5, alone=2)
+    times, _ = arrivals(replace(SLOW, recovery=one), [960, 960], "01")
+    # Sent, arrived after 1.5 s, acknowledged after 0.5 more; the second is lost once.
+    assert times == pytest.approx([1.5, 2.0 + 30 + 1.5])
 
 
 def test_a_packet_is_given_up() -> None:
-    one = Recovery(1, False, 1.0, 1.0, 60.0, False, False, 3, 0.0)
-    times, connection, _ = arrivals(replace(SLOW, recovery=one), [960], up="1" * 9)
-    assert (times, connection.to_cloud.packets) == ([], 3)
+    few = Recovery(1.0, 1.0, 60.0, 3)
+    times, up = arrivals(replace(SLOW, recovery=few), [960, 10], "1" * 3)
+    assert (times, up.sent) == ([], 3050), "what follows it never arrives"
 
 
-def test_a_network_that_reports_losses_needs_no_acknowledgements() -> None:
-    sbd = NETWORKS["SBD"]
-    times, connection, _ = arrivals(sbd, [300, 400], up="1")
+def test_a_network_that_reports_losses_repeats_at_once() -> None:
+    times, _ = arrivals(NETWORKS["SBD"], [300, 400], "1")
     air, part, rest = (size * 8 / 2400 for size in (300, 340, 60))
     assert times == pytest.approx([2 * (air + 20), 2 * (air + 20) + part + 20 + rest + 20])
-    assert connection.to_device.sent == 0
-
-
-def test_the_timer_of_rfc_6298() -> None:
-    timer = RetransmissionTimer(TCP_RECOVERY)
-    assert timer.seconds == 1.0
-    timer.measured(0.5)
-    assert timer.seconds == pytest.approx(0.5 + 4 * 0.25)
-    timer.measured(0.7)
-    variation, smooth = 0.75 * 0.25 + 0.25 * 0.2, 0.875 * 0.5 + 0.125 * 0.7
-    assert timer.seconds == pytest.approx(smooth + 4 * variation)
-    timer.expired()
-    assert timer.seconds == pytest.approx(2 * (smooth + 4 * variation))
-    timer = RetransmissionTimer(TCP_RECOVERY)
-    timer.measured(0.001)
-    assert timer.seconds == 0.2
 
 
 @given(
@@ -289,14 +260,13 @@ def test_messages_arrive_once_and_in_order(sizes: list[int], seed: int, name: st
     """With unlimited tries everything arrives, however much is lost."""
     network = replace(NETWORKS[name], recovery=replace(NETWORKS[name].recovery, tries=1000, most=100.0))
     clock = EventClock()
-    connection = Connection(clock, network, 0.3, str(seed))
+    up = Connection(clock, network, 0.3, str(seed)).up
     numbers: list[int] = []
-    connection.up.deliver = numbers.append
-    for size in sizes:
-        connection.up.send(size)
+    for number, size in enumerate(sizes):
+        up.send(size, partial(numbers.append, number))
     clock.run(1e7)
     assert numbers == list(range(len(sizes)))
-    assert connection.to_cloud.sent >= sum(sizes)
+    assert up.sent >= sum(sizes)
 
 
 # Conversations.
@@ -316,8 +286,7 @@ def test_a_request_over_https_takes_three_round_trips_and_the_work() -> None:
     down = [8, flight + 52, HTTPS.response(50, kind)]
     air = sum((52 + size) * 8 / lte.up for size in up) + sum((52 + size) * 8 / lte.down for size in down)
     assert found.last == pytest.approx(3 * 0.05 + 2 * 0.04 + air)
-    # Acknowledgements go with what is sent within a millisecond; alone go one for Finished and request and
-    # one for the answer.
+    # The handshake's messages acknowledge each other; alone go one for the request and one for the answer.
     assert found.up == sum(52 + size for size in up) + 52
     assert found.down == sum(52 + size for size in down) + 52
     assert not found.failed
@@ -334,17 +303,17 @@ def test_the_device_writes_while_the_connection_opens() -> None:
 def test_messages_have_no_handshake() -> None:
     found = converse(ASK, REPLY, NETWORKS["SBD"], 0.0, "seed", SPEEDS)
     assert found.last == pytest.approx(100 * 8 / 2400 + 20 + 0.08 + 50 * 8 / 2400 + 20)
-    assert (found.up, found.down, found.packets) == (100, 50, 2)
+    assert (found.up, found.down) == (100, 50)
 
 
-def test_coap_carries_the_acknowledgement_with_the_answer() -> None:
+def test_coaps_response_is_the_acknowledgement_of_its_request() -> None:
     network = NETWORKS["NB-IoT NTN"]
     found = converse(ASK, REPLY, network, 0.0, "seed", SPEEDS)
     up, down = 41 + 109, 41 + 57
     assert found.last == pytest.approx(up * 8 / 1000 + 5 + 0.08 + down * 8 / 2000 + 5)
-    assert (found.up, found.down) == (up + 50, down), (
-        "the device acknowledges the answer: 45 bytes count as 50"
-    )
+    assert (found.up, found.down) == (up, down)
+    streamed = converse(ASK, [*REPLY[:-1], Send(50, PART)], network, 0.0, "seed", SPEEDS)
+    assert streamed.up == up + 50, "a notification is acknowledged: 45 bytes count as 50"
 
 
 def test_the_screen_takes_back_what_differs() -> None:

@@ -9,13 +9,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_anchor import options
 from cloud_anchor.errors import RequestError
-from common.cli import run_command
+from cloud_anchor.options import PipelineOptions, add_options
+from common.cli import CommandParser, run_command
 from common.files import write_whole
 from common.progress import Bars
 from payload import AUTO, TOLERANCE, AnchorSet, Codec
@@ -25,74 +25,64 @@ if TYPE_CHECKING:  # these bring torch along
     from common.progress import Progress
 
 EPILOG = """examples:
-  # the shipped model, 10% of its steps
-  python -m cloud_anchor.anchor --model tiny --prompt "Where does the river end?" --fraction 0.1 \\
-      -o payload.bin
+  # a question to the shipped model, 10% of its steps
+  python -m cloud_anchor.anchor --prompt "What is tin?" -o payload.bin
 
-  # the paper's settings on Dream-7B, anchors for the device that runs this bundle
-  python -m cloud_anchor.anchor --model Dream-org/Dream-v0-Instruct-7B --edge bundles/qwen2.5-0.5b \\
-      --order entropy --temperature 0.2 --top-p 0.95 --canvas 512 --fraction 0.1 \\
-      --prompt-file prompt.txt -o payload.bin
+  # Dream-7B for a device with this bundle; run again to continue
+  python -m cloud_anchor.anchor --model Dream-org/Dream-v0-Instruct-7B \\
+      --edge bundles/qwen2.5-0.5b --input prompts.jsonl -o payloads/
 
-  # many prompts, one JSON object or string per line; run again to continue after an interruption
-  python -m cloud_anchor.anchor --input prompts.jsonl -o payloads/
-
-exit codes: 0 ok, 2 usage, 3 nothing to send or some prompts failed, 4 bad or missing model,
-6 too little memory, 130 interrupted
+exit codes: 0 ok, 2 usage, 3 nothing to send or some prompts failed, 4 bad or
+missing model, 6 too little memory, 130 interrupted
 """
 
 PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
 """Codec of each profile."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnchorOptions(PipelineOptions):
+    """The options of this command."""
+
+    prompt: str | None
+    prompt_file: Path | None
+    input: Path | None
+    output: str | None
+    json: bool
+    target_f1: float | None
+    frontier: Path | None
+    profile: str | None
+    codec: str | None
+    rank_tolerance: float
+    embed_prompt: bool
+    confidence: bool
+    batch: int
+    compile: bool
+
+    @property
+    def chosen_codec(self) -> str:
+        return self.codec or PROFILES[self.profile or "latency"]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
-    return run_command("anchor", lambda: _run(args))
+    options = _parser().parse(AnchorOptions, argv)
+    return run_command("anchor", lambda: _run(options))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> CommandParser:
+    parser = CommandParser(
         prog="python -m cloud_anchor.anchor",
-        description="Run part of a diffusion model's steps and write anchors of its answer as a payload.",
+        usage="python -m cloud_anchor.anchor --prompt TEXT [-o FILE] [options]",
+        description="Run part of a diffusion model's steps; write anchors of its answer as a payload.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--prompt", help="the question")
-    source.add_argument(
-        "--input", type=Path, metavar="JSONL", help="one prompt per line, payloads to the folder -o"
-    )
-    source.add_argument(
-        "--prompt-file", type=Path, help="a UTF-8 file with the question, or - for standard input"
-    )
-    parser.add_argument(
-        "-o", "--output", help="payload file, or - for standard output; with --input a folder"
-    )
-    parser.add_argument("--batch", type=int, default=8, help="answers denoised together (default 8)")
-    parser.add_argument(
-        "--json", action="store_true", help="print everything, with the commit history, as JSON"
-    )
-
-    model = options.add_model(parser)
-    model.add_argument("--compile", action="store_true", help="torch.compile: slow first steps, then faster")
-    options.add_sampling(parser)
-    options.add_selection(parser)
-
-    goal = parser.add_argument_group("goal, in place of fraction, selection and codec")
-    goal.add_argument(
-        "--target-f1",
-        type=float,
-        metavar="X",
-        help="fewest steps, then bytes, measured to give this mean F1",
-    )
-    goal.add_argument(
-        "--frontier",
-        type=Path,
-        metavar="FILE",
-        help="table of measured settings, from lab.experiments.frontier (default: the shipped pair's)",
-    )
-    out = parser.add_argument_group("payload")
-    written = out.add_mutually_exclusive_group()
+    source.add_argument("--prompt", metavar="TEXT", help="the question")
+    source.add_argument("--prompt-file", type=Path, metavar="FILE", help="the same in UTF-8; - for stdin")
+    source.add_argument("--input", type=Path, metavar="JSONL", help="one question a line; -o is a folder")
+    parser.add_argument("-o", "--output", metavar="FILE", help="payload to write; - for stdout")
+    parser.add_argument("--json", action="store_true", help="print everything, with each step, as JSON")
+    written = parser.add_mutually_exclusive_group()
     written.add_argument(
         "--profile",
         choices=tuple(PROFILES),
@@ -101,10 +91,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     written.add_argument(
         "--codec",
+        metavar="NAME",
         choices=[AUTO, *(codec.label for codec in Codec)],
-        help="codec by name",
+        help="codec by name: %(choices)s",
     )
-    out.add_argument(
+    add_options(parser)
+    _add_payload(parser.expert_group("payload", "What else a payload carries."))
+    _add_goal(parser.expert_group("goal", "In place of fraction, selection and codec."))
+    speed = parser.expert_group("speed")
+    speed.add_argument(
+        "--batch", type=int, default=8, metavar="N", help="answers denoised together (default 8)"
+    )
+    speed.add_argument("--compile", action="store_true", help="torch.compile: slow first steps, then faster")
+    return parser
+
+
+def _add_payload(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--embed-prompt",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="carry the prompt, so that the file is filled without it (default); the device usually has it",
+    )
+    group.add_argument(
+        "--confidence",
+        action="store_true",
+        help="carry how sure the diffusion model is of each anchor, 2 bits each, for the device's doubt",
+    )
+    group.add_argument(
         "--rank-tolerance",
         type=float,
         default=TOLERANCE,
@@ -112,119 +126,129 @@ def _parser() -> argparse.ArgumentParser:
         help="by how much the device's log-probabilities may differ from those here, with codec predictive "
         f"(default {TOLERANCE})",
     )
-    out.add_argument(
-        "--rank-guard", dest="rank_tolerance", type=float, default=argparse.SUPPRESS, help=argparse.SUPPRESS
-    )
-    out.add_argument(
-        "--embed-prompt",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="carry the prompt, so that the file is filled without it (default); the device usually has it",
-    )
-    out.add_argument(
-        "--confidence",
-        action="store_true",
-        help="carry how sure the diffusion model is of each anchor, 2 bits each, for the device's doubt",
-    )
-    return parser
 
 
-def apply_target(args: argparse.Namespace) -> None:
-    """Sets fraction, selection and codec for --target-f1; raises RequestError."""
+def _add_goal(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--target-f1",
+        type=float,
+        metavar="X",
+        help="fewest steps, then bytes, measured to give this mean F1",
+    )
+    group.add_argument(
+        "--frontier",
+        type=Path,
+        metavar="FILE",
+        help="table of measured settings, from lab.experiments.frontier (default: the shipped pair's)",
+    )
+
+
+def with_target(options: AnchorOptions, target: float) -> AnchorOptions:
+    """The options with the fraction, selection and codec that reach a mean F1; raises RequestError."""
     from cloud_anchor.selection.target import cheapest, read_table
     from cloud_anchor.shipped import PAIRS
     from edge_runtime.bundle.bundle import bundle_folder, read_manifest
 
-    pair = PAIRS.get(args.model)
-    edge: Path | None = args.edge or (pair.bundle if pair else None)
-    table = args.frontier or (pair.settings if pair and pair.settings.is_file() else None)
+    pair = PAIRS.get(options.model)
+    edge: Path | None = options.edge or (pair.bundle if pair else None)
+    table = options.frontier or (pair.settings if pair and pair.settings.is_file() else None)
     if edge is None or table is None:
         raise RequestError("target F1: expected an edge bundle (--edge) and its table (--frontier)")
-    if any(given is not None for given in (args.steps, args.total_steps, args.select, args.threshold)):
+    if any(
+        given is not None for given in (options.steps, options.total_steps, options.select, options.threshold)
+    ):
         raise RequestError(
             "target F1: expected no --steps, --total-steps, --select or --threshold, for it chooses them"
         )
     manifest = read_manifest(bundle_folder(edge))
     settings = read_table(table, manifest.fingerprint(manifest.default_variant).hex())
-    named = args.codec or (args.profile and PROFILES[args.profile])
-    chosen = cheapest(settings, args.target_f1, {named} if named else set(PROFILES.values()))
-    args.fraction, args.select, args.threshold = chosen.fraction, chosen.select, chosen.threshold
-    args.total_steps, args.codec = chosen.total_steps, chosen.codec
+    named = options.codec or options.profile
+    chosen = cheapest(settings, target, {options.chosen_codec} if named else set(PROFILES.values()))
     print(
         f"anchor: {chosen.fraction:.0%} of {chosen.total_steps} steps, {chosen.select} from "
         f"{chosen.threshold} on, codec {chosen.codec}: measured F1 {chosen.f1:.3f}, {chosen.bytes:.1f} bytes",
         file=sys.stderr,
     )
+    return replace(
+        options,
+        fraction=chosen.fraction,
+        total_steps=chosen.total_steps,
+        select=chosen.select,
+        threshold=chosen.threshold,
+        codec=chosen.codec,
+    )
 
 
-def _open_pipeline(args: argparse.Namespace, answers: int, progress: Progress) -> Pipeline:
-    pipeline = options.open_pipeline(args, compiled=args.compile, answers=answers, progress=progress)
-    pipeline.tolerance = args.rank_tolerance
+def _run(options: AnchorOptions) -> int:
+    if options.target_f1 is not None:
+        options = with_target(options, options.target_f1)
+    return _run_one(options) if options.input is None else _run_many(options, options.input)
+
+
+def _open(options: AnchorOptions, answers: int, progress: Progress) -> Pipeline:
+    pipeline = options.open_pipeline(compiled=options.compile, answers=answers, progress=progress)
+    pipeline.tolerance = options.rank_tolerance
     return pipeline
 
 
-def _run(args: argparse.Namespace) -> int:
-    if args.target_f1 is not None:
-        apply_target(args)
-    args.codec = args.codec or PROFILES[args.profile or "latency"]
-    return _run_one(args) if args.input is None else _run_many(args)
-
-
-def _run_one(args: argparse.Namespace) -> int:
-    prompt = _prompt(args)
-    options.check(args)
+def _run_one(options: AnchorOptions) -> int:
+    prompt, codec = _prompt(options), options.chosen_codec
+    options.check()
     bars = Bars("anchor", passing=True)
-    pipeline = _open_pipeline(args, 1, bars)
-    config, selection = options.denoise_config(args, pipeline.plan([prompt])), options.selection(args)
+    pipeline = _open(options, 1, bars)
     (result,) = pipeline.make(
-        [prompt], config, selection, args.codec, args.embed_prompt, bars, confidence=args.confidence
+        [prompt],
+        options.config(pipeline.plan([prompt])),
+        options.selection(),
+        codec,
+        options.embed_prompt,
+        bars,
+        confidence=options.confidence,
     )
-    payloads = {
-        embed: pipeline.payload(result, args.codec, embed, args.confidence) for embed in (True, False)
-    }
-    data = payloads[args.embed_prompt]
-    if args.output == "-":
+    payloads = {embed: pipeline.payload(result, codec, embed, options.confidence) for embed in (True, False)}
+    data = payloads[options.embed_prompt]
+    if options.output == "-":
         sys.stdout.buffer.write(data)
-    elif args.output:
-        write_whole(Path(args.output), data)
+    elif options.output:
+        write_whole(Path(options.output), data)
     sizes = {"written": len(data), "with_prompt": len(payloads[True]), "without_prompt": len(payloads[False])}
     decode = pipeline.form.tokenizer.decode
-    if args.json:
-        report = sys.stderr if args.output == "-" else sys.stdout
+    if options.json:
+        report = sys.stderr if options.output == "-" else sys.stdout
         print(json.dumps(_json(result, sizes, decode)), file=report)
     else:
-        print(_text(result, sizes, decode, args.output), file=sys.stderr)
+        print(_text(result, sizes, decode, options.output), file=sys.stderr)
     return 0
 
 
-def _run_many(args: argparse.Namespace) -> int:
+def _run_many(options: AnchorOptions, source: Path) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from cloud_anchor.batch import MANIFEST, BatchOptions, Folder, read_jobs, run_batch
 
-    if not args.output or args.output == "-":
+    if not options.output or options.output == "-":
         raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
-    if args.batch < 1:
-        raise RequestError(f"batch: expected at least 1, found {args.batch}")
-    jobs = read_jobs(args.input)
-    options.check(args)
-    pipeline = _open_pipeline(args, args.batch, Bars("anchor", passing=True))
-    config, selection = pipeline.resolve(
-        options.denoise_config(args, pipeline.plan()), options.selection(args)
+    if options.batch < 1:
+        raise RequestError(f"batch: expected at least 1, found {options.batch}")
+    jobs = read_jobs(source)
+    options.check()
+    pipeline = _open(options, options.batch, Bars("anchor", passing=True))
+    config, selection = pipeline.resolve(options.config(pipeline.plan()), options.selection())
+    batch = BatchOptions(
+        config, selection, options.chosen_codec, options.embed_prompt, options.batch, options.confidence
     )
-    batch = BatchOptions(config, selection, args.codec, args.embed_prompt, args.batch, args.confidence)
     settings = {
-        "model": args.model,
+        "model": options.model,
         "contract": pipeline.form.contract.identity,
-        "codec": args.codec,
-        "embed_prompt": args.embed_prompt,
-        "rank_guard": args.rank_tolerance,
-        **({"confidence": True} if args.confidence else {}),
+        "codec": batch.codec,
+        "embed_prompt": batch.embed_prompt,
+        "rank_tolerance": options.rank_tolerance,
+        "confidence": batch.confidence,
         **config.to_json(),
         **{f"select_{name}": value for name, value in asdict(selection).items()},
     }
-    folder = Folder(Path(args.output), settings)
+    folder = Folder(Path(options.output), settings)
     left = [job for job in jobs if job.name not in folder.done]
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = 0
@@ -235,28 +259,26 @@ def _run_many(args: argparse.Namespace) -> int:
             bar.advance(task)
     summary = {"prompts": len(jobs), "made": len(left) - failed, "already_there": len(jobs) - len(left)}
     summary["failed"] = failed
-    if args.json:
+    if options.json:
         print(json.dumps(summary))
     else:
-        print(
-            ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in summary.items()), file=sys.stderr
-        )
+        counts = (f"{name.replace('_', ' ')} {count}" for name, count in summary.items())
+        print(", ".join(counts), file=sys.stderr)
     if failed:
         print(f"anchor: {failed} prompts failed; see the errors in {folder.path / MANIFEST}", file=sys.stderr)
         return 3
     return 0
 
 
-def _prompt(args: argparse.Namespace) -> str:
-    if args.prompt is not None:
-        prompt = str(args.prompt)
-    else:
+def _prompt(options: AnchorOptions) -> str:
+    prompt = options.prompt
+    if prompt is None:
+        file = options.prompt_file
+        assert file is not None  # the parser requires one of them
         try:
-            prompt = sys.stdin.read() if str(args.prompt_file) == "-" else args.prompt_file.read_text("utf-8")
+            prompt = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(
-                f"{args.prompt_file}: expected a readable UTF-8 text, found: {error}"
-            ) from error
+            raise RequestError(f"{file}: expected a readable UTF-8 text, found: {error}") from error
     if not prompt.strip():
         raise RequestError("prompt: expected a question, found nothing but spaces")
     return prompt

@@ -22,7 +22,7 @@ from cloud_anchor.model.examples import read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
-from cloud_anchor.shipped import PAIRS, bundle_of
+from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, bundle_of
 from common.cli import run_command
 from common.files import write_whole
 from edge_runtime.runtime import EdgeRuntime, FillRequest
@@ -58,21 +58,25 @@ def generate(edge: EdgeRuntime, request: FillRequest) -> Generated:
     return Generated(tokens, answer.stats.passes, text, answer.doubt)
 
 
-def run(pipeline: Pipeline, edge: EdgeRuntime, prompt: str, args: argparse.Namespace) -> None:
-    """Runs both selections and the two ends between which they lie, and shows them."""
+def run(
+    pipeline: Pipeline, edge: EdgeRuntime, prompt: str, fraction: float, select: str, output: Path
+) -> None:
+    """Runs both selections and the two ends between which they lie, and shows them.
+
+    output: where the payload of the selection `select` is left.
+    """
     full_run = pipeline.plan([prompt])
-    config = replace(full_run, steps=steps_for(args.fraction, full_run.total_steps))
+    config = replace(full_run, steps=steps_for(fraction, full_run.total_steps))
     filled = {
-        name: send(pipeline, edge, prompt, config, Selection(name), args.output)
-        for name in (EDGE_AWARE, PAPER)
+        name: send(pipeline, edge, prompt, config, Selection(name), output) for name in (EDGE_AWARE, PAPER)
     }
-    write_whole(args.output, filled[args.select].data)
+    write_whole(output, filled[select].data)
     started = time.perf_counter()
     (full,) = pipeline.make([prompt], full_run, Selection(PAPER))
     seconds = time.perf_counter() - started
     nothing = AnchorSet.empty(full_run.canvas, pipeline.form.contract)
     alone = generate(edge, FillRequest(edge.prompt_ids(prompt), nothing))
-    show(prompt, edge, filled, args.select, alone, (full, seconds), config, args.output)
+    show(prompt, edge, filled, select, alone, (full, seconds), config, output)
 
 
 def example(model: str, seed: int) -> str:
@@ -97,7 +101,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--select", choices=(EDGE_AWARE, PAPER), default=EDGE_AWARE, help="the payload kept")
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"))
     parser.add_argument(
-        "--model", default="testbed", help=f"{', '.join(PAIRS)}, or a diffusion checkpoint (default: testbed)"
+        "--model",
+        default=DEFAULT_MODEL,
+        help=f"{', '.join(PAIRS)}, or a diffusion checkpoint (default: {DEFAULT_MODEL})",
     )
     parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
     args = parser.parse_args(argv)
@@ -106,7 +112,8 @@ def main(argv: list[str] | None = None) -> int:
         prompt = args.prompt or example(args.model, args.seed)
         place = bundle_of(args.model, args.edge)
         edge = EdgeRuntime.open(place)
-        run(Pipeline.open(args.model, edge=place, device="cpu"), edge, prompt, args)
+        pipeline = Pipeline.open(args.model, edge=place, device="cpu")
+        run(pipeline, edge, prompt, args.fraction, args.select, args.output)
         return 0
 
     return run_command("demo", command)

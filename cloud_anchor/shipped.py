@@ -49,6 +49,9 @@ PAIRS: Mapping[str, ShippedPair] = {
     "testbed": _pair("testbed", "testbed-causal"),
 }
 
+DEFAULT_MODEL = "testbed"
+"""The pair that commands run unless another is named."""
+
 
 def shipped_checkpoint(name: str) -> Path | None:
     """The folder of a shipped checkpoint, by its own name or its pair's; None for another name.

@@ -2,65 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 
 import pytest
 
-from cloud_anchor import options
 from cloud_anchor.errors import RequestError
+from cloud_anchor.options import PipelineOptions, add_options
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
+from common.cli import CommandParser
 
 PLAN = DenoiseConfig(canvas=40, total_steps=20)
 
 
-def parse(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    options.add_model(parser)
-    options.add_sampling(parser)
-    options.add_selection(parser)
-    return parser.parse_args(arguments)
+def parse(*arguments: str) -> PipelineOptions:
+    parser = CommandParser()
+    add_options(parser)
+    return parser.parse(PipelineOptions, arguments)
 
 
 def test_the_plan_applies_where_nothing_is_given() -> None:
-    assert options.denoise_config(parse(), PLAN) == DenoiseConfig(canvas=40, total_steps=20, steps=2)
-    given = options.denoise_config(parse("--canvas", "8", "--total-steps", "100", "--steps", "7"), PLAN)
+    assert parse().config(PLAN) == DenoiseConfig(canvas=40, total_steps=20, steps=2)
+    given = parse("--canvas", "8", "--total-steps", "100", "--steps", "7").config(PLAN)
     assert (given.canvas, given.total_steps, given.steps) == (8, 100, 7)
 
 
-@pytest.mark.parametrize(
-    ("older", "newer"),
-    [
-        (("--alg", "entropy"), ("--order", "entropy")),
-        (("--alg-temp", "0.3"), ("--order-temperature", "0.3")),
-        (("--commit-above", "0.7"), ("--commit", "0.7")),
-        (("--commit-above", "quota"), ("--commit", "quota")),
-    ],
-)
-def test_older_names_still_work(older: tuple[str, str], newer: tuple[str, str]) -> None:
-    config = options.denoise_config(parse(*newer), PLAN)
-    assert options.denoise_config(parse(*older), PLAN) == config != options.denoise_config(parse(), PLAN)
-
-
 def test_options_of_a_commit_rule() -> None:
-    config = options.denoise_config(
-        parse("--commit", "product", "--commit-weight", "0.5", "--commit-probability", "0.8"), PLAN
+    config = parse("--commit", "product", "--commit-weight", "0.5", "--commit-probability", "0.8").config(
+        PLAN
     )
     assert (config.rule, config.weight, config.commit_probability) == ("product", 0.5, 0.8)
     assert config.to_json().keys() - DenoiseConfig().to_json().keys() == {
         "commit_weight",
         "commit_probability",
     }
-    assert options.denoise_config(parse("--commit", "eb", "--entropy-bound", "1"), PLAN).entropy_bound == 1
-
-
-def test_older_names_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse("--help")
-    shown = capsys.readouterr().out
-    assert "--order" in shown
-    assert not [name for name in ("--alg", "--commit-above") if name in shown]
+    assert parse("--commit", "eb", "--entropy-bound", "1").config(PLAN).entropy_bound == 1
 
 
 @pytest.mark.parametrize(
@@ -78,7 +54,7 @@ def test_older_names_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_commit_rule_is_resolved_by_the_selection(
     arguments: tuple[str, ...], paper: tuple[object, object], predictions: tuple[object, object]
 ) -> None:
-    config = options.denoise_config(parse(*arguments), PLAN)
+    config = parse(*arguments).config(PLAN)
     for sends, expected in ((False, paper), (True, predictions)):
         found = resolve_commit(config, sends_predictions=sends)
         assert (found.commit, found.stop) == expected
@@ -96,7 +72,7 @@ def test_the_commit_rule_is_resolved_by_the_selection(
 )
 def test_wrong_values_are_found_without_a_model(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        options.check(parse(*arguments))
+        parse(*arguments).check()
 
 
 def test_a_commit_rule_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_the_text_streams_and_figures_go_elsewhere(payload_file: Path) -> None:
 
 def test_standard_input_and_a_prompt_that_is_not_carried(tmp_path: Path) -> None:
     path = tmp_path / "bare.bin"
-    run("cloud_anchor.anchor", "--prompt", PROMPT, "--no-embed-prompt", "-o", str(path))
+    run("cloud_anchor.anchor", "--model", "tiny", "--prompt", PROMPT, "--no-embed-prompt", "-o", str(path))
     data = path.read_bytes()
     assert peek(data).extras.prompt is None
     text = run("edge_runtime.fill", "-", "--prompt", PROMPT, stdin=data).stdout

@@ -5,17 +5,17 @@ Responsible for options and the table. Not responsible for the conversion (see `
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from common.progress import Bars
 from convert.check.verify import Thresholds
 from convert.conversion import DEFAULT_VARIANTS, convert
@@ -28,77 +28,96 @@ from edge_runtime.bundle.bundle import Manifest, Variant
 
 _EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
-  python -m convert Qwen/Qwen2.5-0.5B-Instruct -o bundles/qwen --variants int4 --context 1024
-  python -m convert ./SmolLM2-135M-Instruct.Q4_1.gguf -o bundles/smollm2 --variants int8
-  python -m convert ./checkpoint -o bundles/mine --variants int4 --threshold int4.mean_kl=0.3
-  python -m convert ./gpt2-chat -o bundles/gpt2 --exporter optimum --variants fp32,fp16
+  python -m convert ./SmolLM2-135M-Instruct.Q4_1.gguf -o bundles/smollm2
+  python -m convert ./gpt2-chat -o bundles/gpt2 --exporter optimum
 
 variants:
 {variants}
 
-exit codes: 0 done, 2 wrong options, 4 the model cannot be used or fetched, 5 a variant differs too much from
-the original, 6 too little disk or memory, 130 interrupted (run again to continue)
+exit codes: 0 done, 2 wrong options, 4 the model cannot be used or fetched,
+5 a variant differs too much from the original, 6 too little disk or memory,
+130 interrupted (run again to continue)
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """The options of this command."""
+
+    model: str
+    out: Path
+    variants: str | None
+    exporter: str
+    tokenizer: Path | None
+    revision: str | None
+    context: int | None
+    threshold: list[str]
+    prompts: Path | None
+    calibration: Path | None
+    threads: int | None
+    force: bool
+    json: bool
+
+
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="python -m convert",
+        usage="python -m convert [MODEL] -o BUNDLE [options]",
         description="Convert a checkpoint to a bundle for the device, checked against the original.",
         epilog=_EPILOG.format(
             variants="\n".join(f"  {name:13} {recipe.about}" for name, recipe in RECIPES.items())
         ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument(
         "model",
         nargs="?",
         default=DEFAULT_MODEL,
+        metavar="MODEL",
         help="checkpoint folder, .gguf file or hub name (default: %(default)s)",
     )
     result.add_argument("-o", "--out", type=Path, required=True, metavar="BUNDLE", help="folder to write")
     result.add_argument(
         "--variants",
         metavar="NAMES",
-        help=f"some of {','.join(RECIPES)} (default: {','.join(DEFAULT_VARIANTS[BUILDER])}; with optimum: "
-        f"some of {','.join(offered(OPTIMUM))}, default: {','.join(DEFAULT_VARIANTS[OPTIMUM])})",
+        help=f"see below (default: {','.join(DEFAULT_VARIANTS[BUILDER])}; with optimum: some of "
+        f"{','.join(offered(OPTIMUM))}, default: {','.join(DEFAULT_VARIANTS[OPTIMUM])})",
     )
     result.add_argument(
         "--exporter",
         choices=EXPORTERS,
         default=BUILDER,
-        help="what writes the graphs: builder (Qwen2, Qwen3 and Llama), or optimum, for other decoders; its "
-        "graphs are slower on the device (default: %(default)s)",
+        help="builder (Qwen2, Qwen3, Llama; default), or optimum, for other decoders; its graphs are slower",
     )
     result.add_argument(
+        "--context", type=int, metavar="TOKENS", help="most tokens, prompt and answer (default: 2048)"
+    )
+    result.add_argument("--force", action="store_true", help="replace a bundle that is already there")
+    result.add_argument("--json", action="store_true", help="print the manifest instead of a table")
+    source = result.expert_group("source", "Where a model and its tokenizer come from.")
+    source.add_argument(
         "--tokenizer", type=Path, metavar="FOLDER", help="tokenizer and chat template for a .gguf file"
     )
-    result.add_argument("--revision", help="branch, tag or commit of a hub model")
-    result.add_argument(
-        "--context",
-        type=int,
-        metavar="TOKENS",
-        help="most tokens, prompt and answer together (default: 2048)",
-    )
-    result.add_argument(
+    source.add_argument("--revision", help="branch, tag or commit of a hub model")
+    checks = result.expert_group("verification", "What the variants are held to.")
+    checks.add_argument(
         "--threshold",
         action="append",
         default=[],
         metavar="VARIANT.NAME=VALUE",
-        help="bound of a figure: top1 and greedy from below, mean_kl and max_delta from above; repeatable",
+        help="bound of a figure: top1 and greedy from below, mean_kl and max_delta from above, as in "
+        "int4.mean_kl=0.3; repeatable",
     )
-    result.add_argument(
+    checks.add_argument(
         "--prompts", type=Path, metavar="FILE", help="questions for verification, one per line"
     )
-    result.add_argument(
+    work = result.expert_group("calibration and threads")
+    work.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
         help="UTF-8 text for int4's calibration, in the languages and forms of its use (default: built in)",
     )
-    result.add_argument("--threads", type=int, help="threads for PyTorch and ONNX Runtime")
-    result.add_argument("--force", action="store_true", help="replace a bundle that is already there")
-    result.add_argument("--json", action="store_true", help="print the manifest instead of a table")
+    work.add_argument("--threads", type=int, metavar="N", help="threads for PyTorch and ONNX Runtime")
     return result
 
 
@@ -162,7 +181,7 @@ def megabytes(variant: Variant) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     # The tokenizers library warns about forks after use; nothing here gains from its threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    options = parser().parse_args(argv)
+    options = parser().parse(ConvertOptions, argv)
     code = run_command("convert", lambda: run(options), interrupted="interrupted.")
     folder = workspace_of(options.out.resolve())
     if code and folder.is_dir():
@@ -173,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: ConvertOptions) -> int:
     """Convert as the options say and print the manifest's figures."""
     variants = DEFAULT_VARIANTS[options.exporter]
     if options.variants is not None:

@@ -65,7 +65,7 @@ RECIPES: dict[str, VariantRecipe] = {
         Floating(half=True),
         2.0,
         Thresholds(top1=0.99, mean_kl=1e-4, greedy=0.9),
-        "half-precision storage, float32 arithmetic, standard operators: any ONNX runtime",
+        "half-precision storage, standard operators: any ONNX runtime",
     ),
     "int8": VariantRecipe(
         "fused",
@@ -79,14 +79,14 @@ RECIPES: dict[str, VariantRecipe] = {
         Dynamic(),
         1.0 + 4 / 32,
         Thresholds(top1=0.9, mean_kl=0.1, greedy=0.3),
-        "8 bits, activations quantised per chunk: faster on long prompts, less exact",
+        "8 bits, activations as well: faster on long prompts, less exact",
     ),
     "int4": VariantRecipe(
         "fused",
         Blockwise(4, 64),
         0.5 + 4 / 64,
         Thresholds(top1=0.7, mean_kl=0.5),
-        "4 bits in blocks of 64 by GPTQ on calibration texts, tied embedding: the smallest",
+        "4 bits in blocks of 64 by GPTQ, tied embedding: the smallest",
         calibrated=True,
     ),
     "int4-rounded": VariantRecipe(
@@ -94,7 +94,7 @@ RECIPES: dict[str, VariantRecipe] = {
         Blockwise(4),
         0.5 + 4 / 32,
         Thresholds(top1=0.7, mean_kl=0.5),
-        "4 bits in blocks of 32 without calibration: a quicker conversion, a slower model",
+        "4 bits without calibration: a quicker conversion, a slower model",
     ),
 }
 

@@ -78,8 +78,8 @@ def parser() -> CommandParser:
     result = CommandParser(
         prog="python -m cloud_anchor.serve",
         usage="python -m cloud_anchor.serve [--model MODEL] [--port PORT] [options]",
-        description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream;\nGET /v1/contract, "
-        "/healthz, /readyz, /metrics, /openapi.json; at / a page to watch.",
+        description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream; GET /v1/contract,\n"
+        "/healthz, /readyz, /metrics, /openapi.json; and at / a page to watch.",
         epilog=EPILOG,
     )
     result.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")

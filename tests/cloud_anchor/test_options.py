@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -87,3 +88,16 @@ def test_a_commit_rule_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> 
 def test_options_do_not_import_torch() -> None:
     code = "import sys, cloud_anchor.anchor, cloud_anchor.options; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["cloud_anchor.anchor", "cloud_anchor.serve", "convert"])
+def test_the_help_fits_a_screen(command: str) -> None:
+    def shown(option: str) -> list[str]:
+        line = [sys.executable, "-m", command, option]
+        environment = {**os.environ, "COLUMNS": "80"}
+        return subprocess.run(line, env=environment, capture_output=True, text=True).stdout.splitlines()
+
+    short = shown("--help")
+    assert len(short) <= 40
+    assert max(map(len, short)) <= 80
+    assert len(shown("--help-all")) > len(short)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EPILOG = """examples:
   # the shipped model on this machine
   python -m cloud_anchor.serve
-  python -m edge_runtime.fill --url http://localhost:8080 --prompt "What is tin?"
+  python -m edge_runtime.fill --url http://localhost:8080 --prompt "Why tin?"
 
   # Dream-7B for devices with this bundle, keys from a file
   python -m cloud_anchor.serve --model Dream-org/Dream-v0-Instruct-7B \\
@@ -78,8 +78,8 @@ def parser() -> CommandParser:
     result = CommandParser(
         prog="python -m cloud_anchor.serve",
         usage="python -m cloud_anchor.serve [--model MODEL] [--port PORT] [options]",
-        description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream; GET /v1/contract,\n"
-        "/healthz, /readyz, /metrics, /openapi.json; and at / a page to watch.",
+        description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream;\nGET /v1/contract, "
+        "/healthz, /readyz, /metrics, /openapi.json; a page at /.",
         epilog=EPILOG,
     )
     result.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")

@@ -26,7 +26,7 @@ from rich.progress import (
 from cloud_anchor.errors import RequestError
 from cloud_anchor.shipped import PAIRS
 from common.cli import run_command
-from lab import compare
+from lab import compare, publish
 from lab.experiments.paper import PHASES, About
 from lab.loading import Wanted, about_models, fingerprint, open_lab
 from lab.options import add_data, sources, world_of
@@ -80,6 +80,8 @@ def _dispatch(arguments: Sequence[str]) -> int:
         parser = _formatted("published", about, published.EPILOG)
         published.add_arguments(parser)
         return published.run(parser.parse_args(arguments[1:]))
+    if arguments[:1] == ["publish"]:
+        return publish.main(arguments[1:])
     if arguments[:1] == ["compare"]:
         parser = _formatted("compare", "Compare the means of two runs by their intervals.", "")
         compare.add_arguments(parser)

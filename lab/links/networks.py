@@ -16,8 +16,8 @@ class Recovery:
     """How lost packets are sent again.
 
     first:  seconds after which the first message's packets are; None where the network reports the loss when
-            the packet would have arrived. later: the same of later messages. most: bound of both, doubled with
-            every attempt.
+            the packet would have arrived. later: the same of later messages. Both double with every attempt,
+            up to `most`.
     tries:  most transmissions of a packet; then the connection fails.
     alone:  delays that a packet waits for the one before it: 0, or the way there (1), or there and back (2).
     """
@@ -102,8 +102,8 @@ HSUPA's predecessor, UMTS) and 128 kbit/s.
 
 NB-IoT NTN: the figures of `links.profiles`; a median latency that is taken as the round trip favours methods
 with many of them. The device pauses 40 ms after 256 ms of sending (3GPP TS 36.211, section 10.1.3.6).
-Confirmable messages, one at a time, 4 retransmissions (RFC 7252, section 4.8), with a timeout of 30 s in place
-of 2 s: a round trip and the longest packet twice.
+Confirmable messages, one at a time, 4 retransmissions (RFC 7252, section 4.8), with a timeout of 30 s in
+place of 2 s: a round trip and the longest packet twice.
 
 SBD: the figures of `links.profiles`, the longest delivery. A session reports its failure when it ends.
 """

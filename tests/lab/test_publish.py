@@ -5,31 +5,37 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cloud_anchor.errors import RequestError
-from lab import pages
-from lab.pages import FIGURES, PAGES, QUOTES, Quote, ROOT, Shown, quoted, render, rounded, take
+from lab import publish
+from lab.publish import FIGURES, QUOTES, ROOT, chosen, quoted, quoting, rounded, take, whole
 from lab.statistics import Correlation, Summary
 from lab.tables import Table, cell_json, cell_of
 
+PUBLISHED_QUOTES = tomllib.loads((ROOT / QUOTES).read_text("utf-8"))
+
 
 def test_the_pages_are_those_of_the_published_figures() -> None:
-    assert pages.main(["--check"]) == 0, "run `python -m lab.pages`"
+    assert publish.main(["--check"]) == 0, "run `python -m lab publish`"
 
 
 def test_every_quote_stands_in_a_page() -> None:
-    text = "".join((ROOT / page).read_text("utf-8") for page in PAGES)
-    assert all(f"<!-- figures: {name} -->" in text for name in QUOTES)
+    text = "".join(text for _, text in quoting(ROOT))
+    assert all(f"<!-- figures: {name} -->" in text for name in PUBLISHED_QUOTES)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / FIGURES, tmp_path / FIGURES)
-    shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
-    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    for path, text in quoting(ROOT):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, "utf-8")
+    monkeypatch.setattr(publish, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -38,11 +44,11 @@ def test_a_figure_changed_by_hand_is_found(checkout: Path, capsys: pytest.Captur
     good = readme.read_text("utf-8")
     line = "| nothing: SmolLM2 alone | 0."
     readme.write_text(good.replace(f"{line}2", f"{line}9"), "utf-8")
-    assert pages.main(["--check"]) == 1
+    assert publish.main(["--check"]) == 1
     assert "README.md: differs" in capsys.readouterr().out
-    assert pages.main([]) == 0
+    assert publish.main([]) == 0
     assert readme.read_text("utf-8") == good
-    assert pages.main(["--check"]) == 0
+    assert publish.main(["--check"]) == 0
 
 
 def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
@@ -53,30 +59,32 @@ def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
         if row["condition"] == "edge alone":
             row["F1"] = {"n": 5, "mean": 0.123456789, "std": 0.1, "low": 0.1, "high": 0.2}
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
-    assert pages.main(["--take", str(results), "--name", "real"]) == 0
-    assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in (checkout / FIGURES / "README.md").read_text("utf-8")
+    assert publish.main(["--take", str(results), "--name", "real"]) == 0
+    assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in (checkout / FIGURES / "README.md").read_text(
+        "utf-8"
+    )
     data = json.loads((ROOT / FIGURES / "shipped.json").read_text("utf-8"))
     data["claims"] = [{"paper": "P", "verdict": "holds", "found": "F", "why": "", "where": ""}]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
-    assert pages.main(["--take", str(results), "--name", "shipped", "--note", "Under load."]) == 0
+    assert publish.main(["--take", str(results), "--name", "shipped", "--note", "Under load."]) == 0
     text = (checkout / FIGURES / "RESULTS.md").read_text("utf-8")
     assert "| P |  | **holds** | F |  |" in text
     assert "| edge alone | " in text
     assert "\nUnder load.\n" in text
-    assert pages.main(["--check"]) == 0
+    assert publish.main(["--check"]) == 0
     del data["tables"]["fill-confidence"]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
-    assert pages.main(["--take", str(results), "--name", "shipped"]) == 2  # the README quotes that table
-    assert pages.main(["--check"]) == 0, "what is refused changes nothing"
+    assert publish.main(["--take", str(results), "--name", "shipped"]) == 2  # the README quotes that table
+    assert publish.main(["--check"]) == 0, "what is refused changes nothing"
 
 
 def test_an_empty_quote_takes_nothing_behind_it(checkout: Path) -> None:
     empty = "<!-- figures: real -->\n<!-- end of figures -->\n"
     figures = {"real": json.loads((checkout / FIGURES / "real.json").read_text("utf-8"))}
-    text = quoted(f"{empty}between\n{empty}", figures)
+    text = quoted(f"{empty}between\n{empty}", figures, PUBLISHED_QUOTES)
     assert text.count("\nbetween\n") == 1
     assert text.count("| nothing: SmolLM2 alone |") == 2
-    assert quoted(text, figures) == text
+    assert quoted(text, figures, PUBLISHED_QUOTES) == text
 
 
 def test_what_cannot_be_published_is_named(checkout: Path, tmp_path: Path) -> None:
@@ -84,29 +92,55 @@ def test_what_cannot_be_published_is_named(checkout: Path, tmp_path: Path) -> No
     with pytest.raises(RequestError, match="expected title, description"):
         take(tmp_path)
     with pytest.raises(RequestError, match=r"expected one of .*real.*found 'unknown'"):
-        quoted("<!-- figures: unknown -->\n\n<!-- end of figures -->", {})
-    with pytest.raises(RequestError, match=r"real\.json: expected published figures, found none"):
-        quoted("<!-- figures: real -->\n\n<!-- end of figures -->", {})
+        quoted(shown("unknown"), {}, PUBLISHED_QUOTES)
+    for name in ("real", "real/real"):
+        with pytest.raises(RequestError, match=r"real\.json: expected published figures, found none"):
+            quoted(shown(name), {}, PUBLISHED_QUOTES)
+    with pytest.raises(RequestError, match=r"real\.json: expected table other, found none"):
+        quoted(shown("real/other"), {"real": {"tables": {}}}, {})
+
+
+def shown(name: str) -> str:
+    return f"<!-- figures: {name} -->\n\n<!-- end of figures -->"
+
+
+CELL = {"n": 9, "mean": 0.5, "std": 0.1, "low": 0.25, "high": 0.75}
 
 
 def test_a_quote_finds_one_row_and_shows_its_cells() -> None:
-    cell = {"n": 9, "mean": 0.5, "std": 0.1, "low": 0.25, "high": 0.75}
     rows = [
-        {"condition": "a", "steps": "1", "x": cell, "y": 2.34},
+        {"condition": "a", "steps": "1", "x": CELL, "y": 2.34},
         {"condition": "a", "steps": "2", "x": None},
     ]
-    figures = {"tables": {"t": {"rows": rows}}}
-    columns = {"X": Shown("x"), "plain": Shown("x", 1, interval=False), "Y": Shown("y", 1)}
-    quote = Quote("s", "t", {"one": {"condition": "a", "steps": "1"}}, columns, bold=frozenset({"one"}))
-    assert render(quote, figures) == [
-        "| sent | X | plain | Y |",
+    quote: dict[str, Any] = {
+        "table": "s/t",
+        "bold": ["one"],
+        "rows": [{"label": "one", "condition": "a", "steps": "1"}],
+        "columns": [
+            {"header": "X", "column": "x"},
+            {"header": "plain", "column": "x", "digits": 1, "interval": False},
+            {"header": "y", "digits": 1},
+        ],
+    }
+    assert chosen(quote, {"rows": rows}) == [
+        "| sent | X | plain | y |",
         "|---|---|---|---|",
         "| **one** | 0.50 [0.25, 0.75] | 0.5 | 2.3 |",
     ]
-    with pytest.raises(RequestError, match=r"expected one row of table t .* found 2"):
-        render(Quote("s", "t", {"one": {"condition": "a"}}, columns), figures)
-    empty = Quote("s", "t", {"two": {"steps": "2"}}, columns)
-    assert render(empty, figures)[-1] == "| two |  |  |  |"
+    with pytest.raises(RequestError, match=r"s/t: expected one row with .* found 2"):
+        chosen(quote | {"rows": [{"label": "one", "condition": "a"}]}, {"rows": rows})
+    empty = quote | {"rows": [{"label": "two", "steps": "2"}]}
+    assert chosen(empty, {"rows": rows})[-1] == "| two |  |  |  |"
+
+
+def test_a_whole_table_has_the_digits_of_its_data() -> None:
+    rows = [{"a": "x", "b": 1.0, "c": 3, "d": CELL}, {"a": "y", "b": 0.125, "d": None}]
+    assert whole({"columns": ["a", "b", "c", "d"], "rows": rows}) == [
+        "| a | b | c | d |",
+        "|---|---|---|---|",
+        "| x | 1.000 | 3 | 0.50 [0.25, 0.75] |",
+        "| y | 0.125 |  |  |",
+    ]
 
 
 def test_cells_survive_json() -> None:

@@ -2,8 +2,8 @@
 
     from cloud_anchor import DenoiseConfig, Pipeline
 
-    pipeline = Pipeline.open("tiny")
-    (result,) = pipeline.make(["Name the river of Torden."], DenoiseConfig(canvas=128, steps=12))
+    pipeline = Pipeline.open("testbed")
+    (result,) = pipeline.make(["How old are the people of Ecuador?"], DenoiseConfig(canvas=192, steps=19))
     data = pipeline.payload(result)
 
 The names of `__all__` are imported on first use, so that importing the package, or a command's `--help`, does

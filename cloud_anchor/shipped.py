@@ -56,7 +56,7 @@ DEFAULT_MODEL = "testbed"
 def shipped_checkpoint(name: str) -> Path | None:
     """The folder of a shipped checkpoint, by its own name or its pair's; None for another name.
 
-    The folder of a pair's name may be missing, where its weights have not been trained yet.
+    The folder of a pair's name may be missing: tiny comes with the laboratory, and in the checkout.
     """
     if name in PAIRS:
         return PAIRS[name].checkpoint

@@ -98,8 +98,8 @@ def find_checkpoint(source: str) -> Path:
         return folder
     if source in PAIRS:
         raise CheckpointError(
-            f"the {source} model's weights are missing: expected them in {folder}. See "
-            f"`python -m cloud_anchor.{source}.train` and `python -m cloud_anchor.{source}.ship`."
+            f"expected the {source} model's weights in {folder}, found none: "
+            "they come with the extra `cloud`, those of the tests' pair, tiny, with `experiments`"
         )
     shipped = shipped_checkpoint(source)
     if shipped is not None:

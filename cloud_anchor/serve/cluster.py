@@ -27,7 +27,7 @@ class ClusterSettings:
     fronts:      HTTP replicas.
     """
 
-    model: str = "tiny"
+    model: str = "testbed"
     edge: str | None = None
     edge_checkpoint: str | None = None
     device: str | None = None

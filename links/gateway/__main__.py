@@ -22,8 +22,8 @@ from edge_runtime.fill import KEY_VARIABLE, read_prompt
 EPILOG = """examples:
   # the shipped pair: the service, the gateway beside it, and a device
   python -m cloud_anchor.serve --model tiny --port 8080
-  python -m links.gateway --link udp-listen:7777 --service http://localhost:8080 --edge tiny-qwen
-  python -m links.ask --link udp:localhost:7777 "Tell me about Torden: its river, mayor and dish."
+  python -m links.gateway --link udp-listen:7777 --service http://localhost:8080 --edge testbed-qwen
+  python -m links.ask --link udp:localhost:7777 "How old are the people of Ecuador?"
 
 exit codes: 0 ended by SIGTERM, 2 usage, 4 bad or missing model, 5 the service or the link has failed,
 130 interrupted

@@ -1,0 +1,72 @@
+"""Hooks of hatchling: what the device's extras require, and the files of the other distributions.
+
+The tree holds four distributions, all of one version: the device's at its root, the others in the folders
+beside this file. Not responsible for requirements: each pyproject.toml states its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+HERE = Path(__file__).resolve().parent
+OTHER = re.compile(r"inverse-speculation-(?P<folder>\w+)(\[(?P<extras>.*)\])?")
+"""Another distribution, as an extra names it."""
+
+
+class Extras(MetadataHookInterface):
+    """Writes the extras in the form that fits the build.
+
+    release:  other distributions by name and version, from an index (with INVERSESPEC_RELEASE=1).
+    checkout: other distributions of the same checkout.
+    editable: the requirements of the others, and their commands. The rooms are imported from the checkout
+              itself: an installed copy would hide what is edited there.
+    """
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        release = f"=={metadata['version']}" if "INVERSESPEC_RELEASE" in os.environ else None
+        editable = "INVERSESPEC_EDITABLE" in os.environ
+        metadata["optional-dependencies"] = {
+            extra: [text for name in names for text in _required(name, release, editable)]
+            for extra, names in self.config["extras"].items()
+        }
+        if editable:
+            for file in HERE.glob("*/pyproject.toml"):
+                metadata["scripts"] |= _project(file.parent.name)["scripts"]
+
+
+class Files(BuildHookInterface):
+    """Puts the folders `folders` of the tree into a wheel, without those in `without`."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = HERE.parent
+        without = {root / folder for folder in self.config.get("without", ())}
+        for folder in self.config["folders"]:
+            for file in sorted((root / folder).rglob("*")):
+                hidden = "__pycache__" in file.parts or not without.isdisjoint(file.parents)
+                if file.is_file() and not hidden:
+                    build_data["force_include"][str(file)] = str(file.relative_to(root))
+
+
+def _required(name: str, release: str | None, editable: bool) -> list[str]:
+    other = OTHER.fullmatch(name)
+    if other is None:
+        return [name]
+    if editable:
+        project = _project(other["folder"])
+        extras = other["extras"].split(",") if other["extras"] else []
+        lists = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+        return [text for texts in lists for text in texts if not text.startswith("inverse-speculation")]
+    return [f"{name}{release}" if release else f"{name} @ {(HERE / other['folder']).as_uri()}"]
+
+
+def _project(folder: str) -> dict[str, Any]:
+    text = (HERE / folder / "pyproject.toml").read_text(encoding="utf-8")
+    project: dict[str, Any] = tomllib.loads(text)["project"]
+    return project

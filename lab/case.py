@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
+from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
@@ -23,6 +23,7 @@ from lab.autoregressive import Autoregressive
 from lab.conditions import ALONE, FULL, PARALLEL, Condition, Situation
 from lab.questions.items import Item
 from lab.questions.judge import is_right
+from lab.questions.similarity import chrf, edit_similarity, word_f1_set
 from lab.runs import Run
 from payload import AnchorSet, Codec, Shared, encode
 

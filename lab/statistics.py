@@ -1,4 +1,4 @@
-"""Statistics of samples: summaries, paired differences, effect sizes and correlations.
+"""Statistics of samples: summaries, the bootstrap, paired differences, effect sizes and correlations.
 
 Responsible for the formulas that scipy does not have; tests and rank correlations are scipy's. Not
 responsible for where the numbers come from.
@@ -9,14 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from cloud_anchor.metrics import bootstrap
-
 Values = Sequence[float]
+
+
+class Estimate(NamedTuple):
+    """A mean with its 95% confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap(values: Sequence[float], resamples: int = 2000, seed: int = 0) -> Estimate:
+    """Mean of a sample with the percentile bootstrap's 95% interval; raises ValueError for no values."""
+    if not len(values):
+        raise ValueError("expected at least one value, found none")
+    sample = np.asarray(values, np.float64)
+    draws = np.random.default_rng(seed).integers(0, len(sample), (resamples, len(sample)))
+    low, high = np.percentile(sample[draws].mean(1), [2.5, 97.5])
+    return Estimate(float(sample.mean()), float(low), float(high))
 
 
 @dataclass(frozen=True)

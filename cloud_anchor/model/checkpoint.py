@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.dream import DreamModel
-from cloud_anchor.model.families import DREAM_7B, FAMILIES, Family, Settings, Shape, family_of, rope_option
+from cloud_anchor.model.families import Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.memory import Load, MemoryNeeds, default_format
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common.progress import Progress, Silent
@@ -58,7 +58,7 @@ def load_model(
     shape, plan = family.shape(settings), _plan(folder)
     load = Load(answers, canvas or (plan or DEFAULT_PLAN)[0], beside)
     kind = _format(shape, place, dtype, load, source, report)
-    net = _build(shape, place, kind, attention)
+    net = build_net(shape, place, kind, attention)
     _fill(net, family, folder, place, kind, report)
     mask_id = settings.get("mask_token_id", family.mask_id)
     if mask_id is None:
@@ -69,24 +69,6 @@ def load_model(
             f"{folder / 'config.json'}: expected an eos_token_id or pad_token_id, found none"
         )
     return DreamModel(net, family, int(mask_id), eos_ids, source, plan)
-
-
-def random_model(
-    shape: Shape = DREAM_7B, *, device: str | None = None, dtype: str | None = None
-) -> DreamModel:
-    """A model of Dream's architecture with random weights, for timing."""
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind = _format(shape, place, dtype, Load(1, DEFAULT_PLAN[0]), "random weights", Silent())
-    net = _build(shape, place, kind, "sdpa")
-    generator = torch.Generator(place).manual_seed(0)
-    state = {
-        name: torch.empty(value.shape, device=place, dtype=kind).normal_(0, 0.02, generator=generator)
-        for name, value in net.named_parameters()
-    }
-    net.load_state_dict(state, strict=False, assign=True)
-    net.requires_grad_(False)
-    end, mask = shape.vocab_size - 421, shape.vocab_size - 398  # as in Dream-7B: 151643 and 151666 of 152064
-    return DreamModel(net, FAMILIES["Dream"], mask, frozenset({end}), "random weights")
 
 
 def find_checkpoint(source: str) -> Path:
@@ -178,7 +160,7 @@ def _plan(folder: Path) -> tuple[int, int] | None:
     return (canvas, steps) if isinstance(canvas, int) and isinstance(steps, int) else None
 
 
-def _build(shape: Shape, place: torch.device, kind: torch.dtype, attention: str) -> Any:
+def build_net(shape: Shape, place: torch.device, kind: torch.dtype, attention: str = "sdpa") -> Any:
     """Qwen2 modules without weights; transformers has no configuration class for these model_types."""
     import transformers
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding

@@ -58,9 +58,6 @@ class Shape:
 DREAM_7B = Shape(152_064, 3584, 18_944, 28, 28, 4, 131_072, 1e-6, 1e6, False)
 """Dream-v0-Instruct-7B: Qwen2.5-7B's shape."""
 
-QWEN_HALF_B = Shape(151_936, 896, 4864, 24, 14, 2, 32_768, 1e-6, 1e6, True)
-"""Qwen2.5-0.5B."""
-
 
 @dataclass(frozen=True)
 class Family:

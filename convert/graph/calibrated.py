@@ -1,9 +1,6 @@
-"""Calibrated and other quantisers of the layers' matrices, in the layout of MatMulNBits.
+"""GPTQ of the layers' matrices, in the layout of MatMulNBits.
 
-Responsible for k-quant and HQQ as ONNX Runtime's quantiser computes them, and for GPTQ. Not responsible for
-the moments that GPTQ needs (see `moments`) or for graphs (see `weights`).
-
-HQQ's zero points are rounded: the kernels that multiply 8-bit integers take integers of 4 bits.
+Not responsible for the moments that it needs (see `moments`) or for graphs (see `weights`).
 """
 
 from __future__ import annotations
@@ -23,32 +20,6 @@ _DAMPING = 0.01
 """Share of the mean second moment that is added to each input's: the paper's."""
 
 
-def k_quant(weight: FloatArray, block: int) -> Blocks:
-    """A matrix [N, K] by k-quant: scale and zero point with the least weighted squared error per block."""
-    from onnxruntime.quantization.neural_compressor.weight_only import quant_tensor_k_quant_cpu
-
-    padded = _padded(weight, block)
-    integers, scales, zeros = quant_tensor_k_quant_cpu(padded, 4, block)
-    return _blocks(integers, scales, zeros, len(weight))
-
-
-def hqq(weight: FloatArray, block: int) -> Blocks:
-    """A matrix [N, K] by half-quadratic quantisation, its zero points rounded."""
-    import torch
-    from onnxruntime.quantization.matmul_nbits_quantizer import (
-        HQQWeightOnlyQuantConfig,
-        HQQWeightOnlyQuantizer,
-    )
-
-    quantizer = HQQWeightOnlyQuantizer(HQQWeightOnlyQuantConfig(block_size=block, bits=4))
-    padded = _padded(weight, block)
-    _, scales, zeros = quantizer.quantize_internal(torch.from_numpy(padded), bits=4, group_size=block)
-    scale = scales.numpy().reshape(-1, 1)
-    zero = np.clip(np.rint(zeros.numpy().reshape(-1, 1)), 0, 15)
-    integers = np.clip(np.rint(padded.reshape(-1, block) / scale) + zero, 0, 15)
-    return _blocks(integers, scale, zero, len(weight))
-
-
 def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Blocks:
     """A matrix [N, K] by GPTQ (arXiv 2210.17323, algorithm 1), symmetric; moments: [K, K] of its inputs.
 
@@ -60,7 +31,7 @@ def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Bl
     """
     import torch
 
-    wanted = torch.from_numpy(_padded(weight, block)).double().T.contiguous()  # [K, N]
+    wanted = torch.from_numpy(padded(weight, block)).double().T.contiguous()  # [K, N]
     columns = len(wanted)
     second = torch.zeros(columns, columns, dtype=torch.float64)  # rows and columns from last to first
     at = columns - len(moments)  # the padding, which is zero in the weights as well, comes first
@@ -91,7 +62,7 @@ def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Bl
             integers[at] = (steps + _ZERO).to(torch.uint8)
             errors[at] = wanted[at] - steps * scale
     rows = len(weight)
-    return _blocks(integers.T.reshape(-1, block).numpy(), scales.T.reshape(-1, 1).numpy(), None, rows)
+    return packed_blocks(integers.T.reshape(-1, block).numpy(), scales.T.reshape(-1, 1).numpy(), rows)
 
 
 def by_gptq(moments: InputMoments) -> LayerQuantizer:
@@ -108,15 +79,16 @@ def gptq_bytes(shape: DecoderShape) -> int:
     return 8 * (4 * inputs**2 + 3 * inputs * outputs)
 
 
-def _padded(weight: FloatArray, block: int) -> FloatArray:
+def padded(weight: FloatArray, block: int) -> FloatArray:
+    """A matrix with columns of zeros behind it, so that blocks divide it."""
     rows, columns = weight.shape
     result = np.zeros((rows, -(-columns // block) * block), np.float32)
     result[:, :columns] = weight
     return result
 
 
-def _blocks(
-    integers: npt.NDArray[Any], scales: npt.NDArray[Any], zeros: npt.NDArray[Any] | None, rows: int
+def packed_blocks(
+    integers: npt.NDArray[Any], scales: npt.NDArray[Any], rows: int, zeros: npt.NDArray[Any] | None = None
 ) -> Blocks:
     """Blocks of integers [N * blocks, B] with scales and zero points [N * blocks, 1]."""
     count = len(integers) // rows

@@ -86,7 +86,6 @@ class Blockwise:
     A tied head and embedding are the same bytes of the data file, read in two shapes.
 
     accuracy: MatMulNBits' accuracy_level; 4 quantises activations to 8 bits on the fly, 0 keeps them float32.
-    table: format of embedding and head, where it is another.
     layers: quantises a layer's matrix, by its name, in this format's bits and blocks of the given size; None
             for `quantize`.
     """
@@ -94,7 +93,6 @@ class Blockwise:
     bits: int
     block: int = BLOCK
     accuracy: int = 4
-    table: Blockwise | None = None
     layers: LayerQuantizer | None = None
 
     def block_of(self, columns: int) -> int:
@@ -141,8 +139,6 @@ class Blockwise:
         return self._matmul(graph, inputs, (weight.shape[0], weight.shape[1]))
 
     def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
-        if self.table is not None:
-            return self.table.embedding(graph, ids, weight)
         rows, columns = weight.shape
         packed, scales = self._store(graph, EMBEDDING, weight)
         block = self.block_of(columns)
@@ -163,8 +159,6 @@ class Blockwise:
         return y
 
     def head(self, graph: GraphWriter, x: str, shape: Shape, weight: FloatArray | None) -> str:
-        if self.table is not None:
-            return self.table.head(graph, x, shape, weight)
         if weight is not None:
             return self._matmul(graph, [x, *self._store(graph, HEAD, weight)], shape)
         return self._matmul(graph, [x, f"{EMBEDDING}.weight", f"{EMBEDDING}.scales"], shape)

@@ -18,7 +18,7 @@ import numpy as np
 from convert.errors import ArchitectureError, ResourceError, SourceError
 from convert.graph.rotary import RotaryScaling, frequencies
 from convert.source.architectures import ARCHITECTURES
-from convert.source.checkpoint import DecoderShape, FloatArray, shape_of
+from convert.source.checkpoint import FloatArray, shape_of
 from convert.source.gguf_tokenizer import Metadata, end_ids, tokenizer_files
 
 if TYPE_CHECKING:
@@ -283,14 +283,3 @@ def _unpermuted(weight: FloatArray, heads: int) -> FloatArray:
     rows, columns = weight.shape
     pairs = weight.reshape(heads, rows // heads // 2, 2, columns)
     return pairs.swapaxes(1, 2).reshape(rows, columns)
-
-
-def permuted(weight: FloatArray, shape: DecoderShape, name: str) -> FloatArray:
-    """The reverse, for a tensor of this name: rows in llama.cpp's order."""
-    part = name.removesuffix(".weight").rpartition(".")[2]
-    if shape.kind.gguf != "llama" or part not in ("q_proj", "k_proj"):
-        return weight
-    heads = shape.num_attention_heads if part == "q_proj" else shape.num_key_value_heads
-    rows, columns = weight.shape
-    halves = weight.reshape(heads, 2, rows // heads // 2, columns)
-    return halves.swapaxes(1, 2).reshape(rows, columns)

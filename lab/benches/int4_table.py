@@ -31,10 +31,11 @@ from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.verify import agree, divergence
 from convert.conversion import bundle_shape
 from convert.errors import OptionError
-from convert.graph.calibrated import by_gptq, hqq, k_quant
+from convert.graph.calibrated import by_gptq
 from convert.graph.calibration_texts import conversation_ids, text_pieces
 from convert.graph.decoder import DATA_SUFFIX, write_graph
 from convert.graph.moments import InputMoments
+from convert.graph.nodes import GraphWriter
 from convert.graph.quantisation import Blocks
 from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint, FloatArray
@@ -46,6 +47,7 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.ort_session import session_options
 from edge_runtime.tools.baselines import LlamaEngine, library
 from edge_runtime.tools.measure import DECODED, Bench, repetitions
+from lab.benches.quantisers import hqq, k_quant
 from lab.benches.write_gguf import write_gguf
 
 CONTEXT = 512
@@ -55,17 +57,34 @@ REFERENCE = "fp32"
 EIGHT = Blockwise(8)
 
 
+@dataclass(frozen=True)
+class WithTable(Blockwise):
+    """Blocks whose embedding and head have another format, if there is one."""
+
+    table: Blockwise | None = None
+
+    def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
+        if self.table is None:
+            return super().embedding(graph, ids, weight)
+        return self.table.embedding(graph, ids, weight)
+
+    def head(self, graph: GraphWriter, x: str, shape: tuple[int, int], weight: FloatArray | None) -> str:
+        if self.table is None:
+            return super().head(graph, x, shape, weight)
+        return self.table.head(graph, x, shape, weight)
+
+
 def formats(moments: Callable[[], InputMoments]) -> dict[str, Callable[[], WeightFormat]]:
     """The table's rows of ONNX Runtime; `moments` is called for each of GPTQ."""
 
     def plain(block: int, table: Blockwise | None = None) -> WeightFormat:
-        return Blockwise(4, block, table=table)
+        return WithTable(4, block, table=table)
 
     def by(method: Callable[[FloatArray, int], Blocks], block: int) -> WeightFormat:
         return Blockwise(4, block, layers=lambda name, weight, size: method(weight, size))
 
     def calibrated(block: int, table: Blockwise | None = None) -> WeightFormat:
-        return Blockwise(4, block, table=table, layers=by_gptq(moments()))
+        return WithTable(4, block, table=table, layers=by_gptq(moments()))
 
     return {
         REFERENCE: Floating,

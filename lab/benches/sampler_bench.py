@@ -23,9 +23,9 @@ from torch.distributions import Categorical
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.checkpoint import find_checkpoint, load_model, random_model
+from cloud_anchor.model.checkpoint import build_net, find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
-from cloud_anchor.model.families import QWEN_HALF_B
+from cloud_anchor.model.families import DREAM_7B, FAMILIES, Shape
 from cloud_anchor.model.prompt_form import prompt_form
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.guide import Guide, Span, SpanScores
@@ -55,6 +55,9 @@ EPILOG = """examples:
   python -m lab.benches.sampler_bench --random-7b --canvas 256 --batch 1 8 32 128
   python -m lab.benches.sampler_bench --random-7b --edge random-0.5b --no-plain --batch 1 8
 """
+
+QWEN_HALF_B = Shape(151_936, 896, 4864, 24, 14, 2, 32_768, 1e-6, 1e6, True)
+"""Qwen2.5-0.5B."""
 
 T = TypeVar("T")
 
@@ -359,6 +362,22 @@ def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> 
     generator = torch.Generator().manual_seed(0)
     lengths = [min(PROMPT_LENGTHS[i % len(PROMPT_LENGTHS)], room) for i in range(count)]
     return [torch.randint(0, highest, (n,), generator=generator).tolist() for n in lengths]
+
+
+def random_model(shape: Shape = DREAM_7B, device: str | None = None) -> DreamModel:
+    """A model of Dream's architecture with random weights: bfloat16 on CUDA, else float32."""
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    kind = torch.float32 if place.type == "cpu" else torch.bfloat16
+    net = build_net(shape, place, kind)
+    generator = torch.Generator(place).manual_seed(0)
+    state = {
+        name: torch.empty(value.shape, device=place, dtype=kind).normal_(0, 0.02, generator=generator)
+        for name, value in net.named_parameters()
+    }
+    net.load_state_dict(state, strict=False, assign=True)
+    net.requires_grad_(False)
+    end, mask = shape.vocab_size - 421, shape.vocab_size - 398  # as in Dream-7B: 151643 and 151666 of 152064
+    return DreamModel(net, FAMILIES["Dream"], mask, frozenset({end}), "random weights")
 
 
 def random_guide(model: DreamModel) -> Guide:

@@ -28,8 +28,7 @@ from gguf.quants import quantize
 from common.cli import run_command
 from convert.errors import ArchitectureError
 from convert.graph.rotary import frequencies
-from convert.source.checkpoint import Checkpoint
-from convert.source.gguf import permuted
+from convert.source.checkpoint import Checkpoint, DecoderShape, FloatArray
 
 TYPES = {
     "q4_0": GGMLQuantizationType.Q4_0,
@@ -81,7 +80,7 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     for name in shape.tensor_shapes():
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert target is not None, name
-        value = permuted(checkpoint.tensor(name), shape, name)
+        value = _permuted(checkpoint.tensor(name), shape, name)
         if value.ndim == 1:
             writer.add_tensor(target, value)
             continue
@@ -91,6 +90,17 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _permuted(weight: FloatArray, shape: DecoderShape, name: str) -> FloatArray:
+    """A tensor of this name with its rows in llama.cpp's order."""
+    part = name.removesuffix(".weight").rpartition(".")[2]
+    if shape.kind.gguf != "llama" or part not in ("q_proj", "k_proj"):
+        return weight
+    heads = shape.num_attention_heads if part == "q_proj" else shape.num_key_value_heads
+    rows, columns = weight.shape
+    halves = weight.reshape(heads, 2, rows // heads // 2, columns)
+    return halves.swapaxes(1, 2).reshape(rows, columns)
 
 
 def _add_vocabulary(writer: GGUFWriter, tokenizer: dict[str, object], rows: int) -> None:

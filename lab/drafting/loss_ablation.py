@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.metrics import bootstrap
 from common.cli import run_command
 from common.files import write_whole
 from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
 from lab.drafting.options import GAMMA_OF_BLOCK, add_options, plan_of, prepare
 from lab.drafting.training import LossOptions, train_drafter
+from lab.statistics import bootstrap
 
 BASE, ALL = "base", "all"
 EVERY = "every answer"

@@ -20,7 +20,6 @@ from transformers import Qwen2ForCausalLM
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.model.prompt_form import PromptForm
-from cloud_anchor.model.row_weights import open_qwen2
 from edge_runtime.bundle.manifest import BlockForm
 from lab.drafting.accepted import target_states
 from lab.drafting.answers import AnswerBlocks, BlockBatch, Target, TargetAnswer
@@ -32,6 +31,7 @@ from lab.drafting.block_model import (
     write_drafter,
 )
 from lab.drafting.losses import drafter_loss
+from lab.pairs.row_weights import open_qwen2
 from lab.pairs.train import Trainer, TrainingRecipe, train
 from lab.pairs.training_data import TrainingBatch
 

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from cloud_anchor.metrics import bootstrap, word_f1
+from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
@@ -41,6 +41,7 @@ from lab.conditions import parallel_plan
 from lab.options import add_pair, add_questions, questions, sources
 from lab.questions.items import Item
 from lab.questions.judge import is_right
+from lab.statistics import bootstrap
 from lab.store import Record, Store
 from payload import TOLERANCE, AnchorSet, Codec, PayloadError, Shared, decode, encode
 

@@ -29,7 +29,6 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.serve.batching.local import LocalBackend
-from cloud_anchor.serve.http.background import background_service
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.shipped import bundle_of
 from common.cli import run_command
@@ -40,6 +39,7 @@ from edge_runtime.decode.refine import Retract
 from edge_runtime.errors import UsageError
 from edge_runtime.online import RemoteRequest, ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
+from lab.links.background import background_service
 from lab.options import add_fraction, add_pair, add_questions, questions
 from lab.questions.items import Item
 from lab.questions.judge import is_right

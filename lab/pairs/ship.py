@@ -17,10 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cloud_anchor.errors import CheckpointError
-from cloud_anchor.model.row_weights import round_checkpoint
 from cloud_anchor.shipped import PAIRS, ShippedPair
 from common.cli import run_command
 from convert.conversion import convert
+from lab.pairs.row_weights import round_checkpoint
 from lab.pairs.shapes import SHAPES
 from lab.pairs.tiny.tasks import held_out_problems
 

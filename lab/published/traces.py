@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.metrics import chrf, edit_similarity, word_f1, word_f1_set
+from cloud_anchor.metrics import word_f1
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.translate import OPEN
@@ -36,6 +36,7 @@ from lab.published.published_runs import (
     json_rows,
     read_traces,
 )
+from lab.questions.similarity import chrf, edit_similarity, word_f1_set
 from lab.report import print_table
 from lab.tables import Answers, Row, Table
 

@@ -24,7 +24,7 @@ from convert.check.verify import Thresholds, compare
 from convert.conversion import bundle_shape
 from convert.errors import OptionError, SourceError
 from convert.graph.calibrated import by_gptq, gptq, gptq_bytes
-from convert.graph.calibration_texts import CONVERSATIONS, conversation_ids, text_pieces
+from convert.graph.calibration_texts import conversation_ids, conversations, text_pieces
 from convert.graph.decoder import write_graph
 from convert.graph.moments import InputMoments
 from convert.graph.quantisation import quantize
@@ -87,12 +87,12 @@ def test_a_block_divides_the_columns_or_is_the_smallest(columns: int, block: int
 
 
 def test_the_texts_are_none_of_the_verification(identity: Identity) -> None:
-    seen = " ".join(text for pair in CONVERSATIONS for text in pair)
+    seen = " ".join(text for pair in conversations() for text in pair)
     for prompt in DEFAULT_PROMPTS:
         words = prompt.split()
         runs = [" ".join(words[at : at + 5]) for at in range(len(words) - 4)]
         assert not [run for run in runs if run in seen]
-    for ids, (question, answer) in zip(conversation_ids(identity), CONVERSATIONS, strict=True):
+    for ids, (question, answer) in zip(conversation_ids(identity), conversations(), strict=True):
         assert ids[: len(identity.prompt_ids(question))] == identity.prompt_ids(question)
         assert identity.tokenizer.decode(ids).endswith(answer)
 

@@ -21,6 +21,7 @@ from convert.graph.rotary import frequencies, rotary_tables
 from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint
 from edge_runtime.engine.ort_engine import OrtEngine
+from lab.benches.int4_table import WithTable
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 from tests.convert.dequantize import dequantize
 
@@ -75,7 +76,7 @@ FORMATS: dict[str, tuple[WeightFormat, Weights]] = {
     "int8": (Blockwise(8, accuracy=0), blockwise(8)),
     "int4": (Blockwise(4, 64, accuracy=0), blockwise(4, 64)),
     "int4 with zero points, table in int8": (
-        Blockwise(4, accuracy=0, table=Blockwise(8, accuracy=0), layers=with_zeros),
+        WithTable(4, accuracy=0, table=Blockwise(8, accuracy=0), layers=with_zeros),
         lambda weight: blockwise(8 if len(weight) == VOCABULARY else 4)(weight),
     ),
 }

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from convert.graph.calibrated import gptq, hqq, k_quant
+from convert.graph.calibrated import gptq
 from convert.graph.quantisation import BLOCK, Blocks, quantize
+from lab.benches.quantisers import hqq, k_quant
 from tests.convert.dequantize import dequantize
 
 shapes = st.tuples(st.integers(1, 9), st.integers(1, 100))

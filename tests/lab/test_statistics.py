@@ -14,6 +14,7 @@ from scipy import stats
 from lab.compare import comparisons
 from lab.statistics import (
     Correlation,
+    bootstrap,
     cohen_d,
     difference,
     partial_spearman,
@@ -150,3 +151,11 @@ def test_two_runs_agree_within_their_intervals() -> None:
     assert [found[0].within, found[1].within] == [False, True]
     assert (found[0].second, found[0].allowed) == (0.75, pytest.approx(0.2))
     assert len(found) == 2  # times tell of the machine, and are left out
+
+
+def test_the_interval_holds_the_mean_and_narrows_with_more_values() -> None:
+    few, many = bootstrap([0.0, 1.0] * 10), bootstrap([0.0, 1.0] * 500)
+    assert few.low < few.mean == 0.5 < few.high
+    assert many.high - many.low < few.high - few.low
+    with pytest.raises(ValueError, match="at least one"):
+        bootstrap([])

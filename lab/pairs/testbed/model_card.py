@@ -130,7 +130,7 @@ def card_lines(card: CardInput, folder: Path) -> Iterator[str]:
         f"Vocabulary {TOKENS:,} and 4 special tokens. Megabytes of weights: "
         + ", ".join(f"{name} {size / 1e6:.1f}" for name, size in sizes.items())
         + "; bf16,",
-        "testbed-causal in int8 by rows (`model/row_weights.py`). The edge model's bundle is "
+        "testbed-causal in int8 by rows (`lab/pairs/row_weights.py`). The edge model's bundle is "
         "`edge_runtime/bundles/testbed-qwen`.",
         f"Trained on {card.machine}. Tokens include padding; seconds are those of the training loop.",
         "",

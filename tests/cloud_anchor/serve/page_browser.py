@@ -19,13 +19,13 @@ from cloud_anchor.model.examples import read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.serve.batching.local import LocalBackend
-from cloud_anchor.serve.http.background import background_service
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.trace import Tracer
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
+from lab.links.background import background_service
 
 CHROMIUM = shutil.which("chromium")
 LIMITS = Limits(batch=4, queue=4, deadline=120)

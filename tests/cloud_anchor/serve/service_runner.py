@@ -17,7 +17,6 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.serve.batching.backend import Backend
 from cloud_anchor.serve.batching.local import LocalBackend
-from cloud_anchor.serve.http.background import background_service
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page
@@ -26,6 +25,7 @@ from cloud_anchor.shipped import PAIRS
 from edge_runtime.client.client import Client as ServiceClient
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
+from lab.links.background import background_service
 from links.datagram import Link
 from links.gateway.answering import Gateway, ServiceSource, serve_link
 from links.seal import Seal, SealedLink

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloud_anchor.model.checkpoint import load_model, random_model
+from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.families import Shape
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise
@@ -78,7 +78,7 @@ def test_the_table(
 
 def test_random_weights_have_the_shape_asked_for() -> None:
     shape = Shape(800, 32, 64, 2, 4, 2, 256, 1e-6, 1e6, False)
-    model = random_model(shape, device="cpu")
+    model = sampler_bench.random_model(shape, device="cpu")
     (run,) = denoise(model, [[1, 2, 3]], DenoiseConfig(canvas=8, total_steps=4))
     assert run.finished
     layer = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * 64  # q and o, k and v, the three of the MLP
@@ -107,7 +107,7 @@ def test_what_a_guided_step_costs() -> None:
 
 
 def test_the_random_guide_has_the_diffusion_models_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = random_model(Shape(800, 32, 64, 2, 4, 2, 256, 1e-6, 1e6, False), device="cpu")
+    model = sampler_bench.random_model(Shape(800, 32, 64, 2, 4, 2, 256, 1e-6, 1e6, False), device="cpu")
     small = Shape(100, 16, 32, 1, 2, 1, 256, 1e-6, 1e6, True)
     monkeypatch.setattr(sampler_bench, "QWEN_HALF_B", small)
     guide = sampler_bench.open_guide(sampler_bench.RANDOM_EDGE, None, model, None)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.examples import read_examples
-from cloud_anchor.model.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
 from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
 from edge_runtime.bundle.lookup import SHIPPED, find_bundles
 from lab.autoregressive import Autoregressive
 from lab.pairs import shapes
 from lab.pairs import ship as ship_module
+from lab.pairs.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
 from lab.pairs.ship import MOST_BYTES, Release, ship, weight_bytes
 from lab.pairs.testbed import model_card
 from lab.pairs.testbed.model_card import CardInput, Trained, deviations, write_card

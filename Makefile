@@ -19,11 +19,11 @@ help:
 	@echo "make results               every table and figure of the paper with its controls, of a shipped pair"
 	@echo "                           (MODEL=tiny, about an hour; MODEL=testbed needs WordNet 3.0, and takes hours)"
 	@echo "make arm                   the device's side on emulated ARM processors"
-	@echo "make train                 train the pair from scratch (hours on 2 cores; resumes)"
+	@echo "make train                 train a pair from scratch (MODEL=testbed, or tiny; hours on 2 cores; resumes)"
 	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"
 	@echo "make fuzz-kotlin           hostile bytes for the payload decoder in Kotlin (EXECUTIONS=1000000)"
 	@echo "make aar                   the Android library as a Maven repository of files (android_demo/EMBED.md)"
-	@echo "make ship                  make a finished training run the shipped pair"
+	@echo "make ship                  make a finished training run the shipped pair (MODEL=testbed, or tiny)"
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -61,11 +61,11 @@ results: $(VENV)/experiments.stamp $(if $(filter testbed,$(MODEL)),$(VENV)/testb
 arm: $(VENV)/dev.stamp
 	$(RUN) -m tests.arm
 
-train: $(VENV)/experiments.stamp
-	$(RUN) -m lab.pairs.train
+train: $(VENV)/$(if $(filter testbed,$(MODEL)),testbed,experiments).stamp
+	$(RUN) -m lab.pairs.train $(or $(MODEL),tiny)
 
-ship: $(VENV)/experiments.stamp
-	$(RUN) -m lab.pairs.ship
+ship: $(VENV)/$(if $(filter testbed,$(MODEL)),testbed,experiments).stamp
+	$(RUN) -m lab.pairs.ship $(or $(MODEL),tiny)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
 """The pairs of models that ship with this package, by name.
 
 Responsible for names and folders. Not responsible for loading them (see `model.checkpoint`) or for making
-them (see `lab.pairs.ship`, `lab.pairs.testbed.ship`).
+them.
 """
 
 from __future__ import annotations

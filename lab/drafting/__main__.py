@@ -15,7 +15,7 @@ from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
 from lab.drafting.options import GAMMA_OF_BLOCK, add_options, plan_of, prepare
 from lab.drafting.training import NAME, LossOptions, train_drafter
-from lab.pairs.train import plot
+from lab.pairs.trainer import plot
 
 
 def main(argv: list[str] | None = None) -> int:

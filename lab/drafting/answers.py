@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.progress import track
 
 from cloud_anchor.errors import RequestError
-from lab.pairs.problem import Problem
+from lab.pairs.batches import TrainingBatch
+from lab.pairs.problem import Draw, Problem
 from lab.pairs.testbed import library
 from lab.pairs.testbed.kinds import KINDS
 from lab.pairs.testbed.questions import held_out_questions, training_families
-from lab.pairs.tiny.tasks import FAMILIES, Draw, held_out_problems
-from lab.pairs.training_data import Mix, TrainingBatch
+from lab.pairs.tiny.tasks import FAMILIES, held_out_problems
 
 TOGETHER = 128
 """Answers written in one batch."""
@@ -170,7 +170,7 @@ class AnswerBlocks:
         self._answers = sorted(answers, key=lambda item: len(item.prompt) + len(item.answer))
         self._blocks, self._seed = blocks, seed
 
-    def at(self, step: int, tokens: int, mix: Mix | None = None) -> BlockBatch:
+    def at(self, step: int, tokens: int) -> BlockBatch:
         """The batch of a step, of about `tokens` tokens of text; the same for the same seed and step."""
         rng = random.Random(f"{self._seed}/{step}")
         first = rng.randrange(len(self._answers))

@@ -13,14 +13,11 @@ has not run yet, has none.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
@@ -148,13 +145,7 @@ def write_drafter(
     folder: Path,
     states: int = 0,
 ) -> None:
-    """Write a drafter's checkpoint folder, as `python -m convert` reads it: float32, the target's tokenizer.
-
-    The folder is replaced as a whole.
-    """
-    fresh = folder.with_name(folder.name + ".new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
+    """Write a drafter's checkpoint folder for `python -m convert`: float32, the target's tokenizer."""
     config = dict(configuration) | {
         "architectures": ["BlockDrafter"],
         "model_type": "qwen2",
@@ -164,12 +155,5 @@ def write_drafter(
     }
     if states:
         config["target_hidden_size"] = states
-    (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    weights = {k: v.detach().contiguous() for k, v in net.state_dict().items() if k != "lm_head.weight"}
-    save_file(weights, fresh / "model.safetensors", metadata={"format": "pt"})
-    for name in TOKENIZER_FILES:
-        if (target / name).is_file():
-            shutil.copyfile(target / name, fresh / name)
-    if folder.exists():
-        shutil.rmtree(folder)
-    fresh.rename(folder)
+    files = [target / name for name in TOKENIZER_FILES if (target / name).is_file()]
+    shapes.write_folder(folder, config, net, files)

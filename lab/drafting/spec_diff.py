@@ -17,10 +17,9 @@ from edge_runtime.decode.draft_model import DraftModel
 from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.decode.speculate import Drafter
 from edge_runtime.engine.base import Engine, Logits
-from lab.case import Case
+from lab.case import Case, Lab
 from lab.drafting.diffusion_drafter import DiffusionDrafter
 from lab.drafting.torch_engine import TorchEngine
-from lab.experiments.paper.bridge import needs
 from lab.experiments.phase import About, Phase, Records
 from lab.statistics import Summary
 from lab.tables import LENGTHS, Answers, Claim, Row, Table, verdict
@@ -75,6 +74,10 @@ class CountedDrafter:
 
     def observe(self, right: bool) -> None:
         self._drafter.observe(right)
+
+
+def needs(lab: Lab) -> str | None:
+    return None if lab.thinker else lab.missing["thinker"]
 
 
 def grid() -> Iterator[tuple[int, int]]:

@@ -31,9 +31,10 @@ from lab.drafting.block_model import (
     write_drafter,
 )
 from lab.drafting.losses import drafter_loss
+from lab.pairs.batches import TrainingBatch
+from lab.pairs.pair import TrainingRecipe
 from lab.pairs.row_weights import open_qwen2
-from lab.pairs.train import Trainer, TrainingRecipe, train
-from lab.pairs.training_data import TrainingBatch
+from lab.pairs.trainer import Trainer, train
 
 NAME = "drafter"
 
@@ -110,7 +111,7 @@ def load_target(folder: Path, block: int, device: str) -> tuple[Target, BlockFor
 
 
 class DrafterTrainer(Trainer):
-    """One training run of a drafter; see `tiny.train.Trainer`. target: for one that reads its states."""
+    """One training run of a drafter. target: for one that reads its states."""
 
     def __init__(
         self,
@@ -124,27 +125,25 @@ class DrafterTrainer(Trainer):
         device: str,
         target: Target,
     ) -> None:
-        self.plan, self.form, self.target = plan, form, target
+        self.plan, self.form, self.target, self.configuration = plan, form, target, configuration
         self.states = int(target.net.config.hidden_size) if plan.states else 0
-        self._answers = answers
+        self._answers = AnswerBlocks(answers, plan.blocks, seed)
         recipe = TrainingRecipe(NAME, steps=plan.steps, causal_steps=0, knows=True, masked_tokens=plan.tokens)
         super().__init__(
             recipe,
             folder,
             seed=seed,
             device=device,
-            compiled=False,
-            configuration=configuration,
             initial=None if plan.hidden else lambda net: begin_as(net, target.net),
         )
 
     def build(self) -> Qwen2ForCausalLM:
         return build_drafter(self.configuration, self.states)
 
-    def batches(self, tokenizer: Tokenizer) -> AnswerBlocks:
-        return AnswerBlocks(self._answers, self.plan.blocks, self.seed)
+    def batch(self) -> BlockBatch:
+        return self._answers.at(self.step, self.plan.tokens)
 
-    def _loss(self, batch: TrainingBatch) -> torch.Tensor:
+    def loss(self, batch: TrainingBatch) -> torch.Tensor:
         assert isinstance(batch, BlockBatch)
         ids, starts = batch.ids.to(self.device), batch.starts.to(self.device)
         places = starts[..., None] + torch.arange(self.form.block, device=self.device)
@@ -201,10 +200,6 @@ def train_drafter(
         plan, folder, answers, form, configuration, seed=seed, device=device, target=target
     )
     trainer.resume()
-    try:
-        train(trainer, Tokenizer.from_file(str(target_folder / "tokenizer.json")), quiet=quiet)
-    except KeyboardInterrupt:
-        trainer.save()
-        raise
+    train(trainer, quiet=quiet)
     trainer.export_drafter(target_folder, folder / NAME)
     return trainer

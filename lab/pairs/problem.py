@@ -7,6 +7,8 @@ families.
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,3 +45,7 @@ class Problem:
             return False
         digest = hashlib.sha256(f"{self.family}|{self.key}".encode()).digest()
         return int.from_bytes(digest[:4], "big") % TEST_SHARE == 0
+
+
+Draw = Callable[[random.Random, bool], Problem]
+"""Draws a problem of one kind: with True its answer is true, with False of the same form and random facts."""

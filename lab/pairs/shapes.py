@@ -1,17 +1,14 @@
-"""Shapes of the tiny models, and their checkpoint folders.
+"""Shapes of models of Dream's and Qwen2's architecture, and their checkpoint folders.
 
-Responsible for configurations and for writing checkpoints. Not responsible for training.
-
-tiny-dream has Dream's architecture (Qwen2 modules with full attention, right-shifted logits, a mask token);
-tiny-qwen is a Qwen2 of a tenth of its size, tiny-qwen-large one of a third. Folders have the layout of
-Dream's and Qwen2.5's own, so that the same loading code reads them.
+Responsible for configurations and for writing checkpoints. Not responsible for training. Folders have the
+layout of Dream's and Qwen2.5's own, so that the same loading code reads them.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,60 +17,45 @@ from safetensors.torch import save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cloud_anchor.model.families import rope_option
-from lab.pairs.vocabulary import VOCABULARY
+from lab.pairs.tokens import SPECIALS, special_ids
 
 
-def special_ids(first: int) -> tuple[int, int, int, int]:
-    """Ids of `SPECIALS`, which follow the ordinary tokens, of which there are `first`."""
-    return first, first + 1, first + 2, first + 3
+def shape(
+    tokens: int,
+    *,
+    positions: int,
+    hidden: int,
+    mlp: int,
+    layers: int,
+    heads: int,
+    diffusion: bool,
+    rows: int | None = None,
+) -> dict[str, Any]:
+    """The configuration of a Qwen2 model: with Dream's untied head, or with tied embeddings.
 
-
-END_OF_TEXT, IM_START, IM_END, MASK = special_ids(VOCABULARY)
-PADDED_VOCABULARY = 1792
-
-_COMMON: dict[str, Any] = {
-    "vocab_size": PADDED_VOCABULARY,
-    "rope_theta": 10_000.0,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "silu",
-    "attention_dropout": 0.0,
-    "initializer_range": 0.02,
-    "use_sliding_window": False,
-    "bos_token_id": END_OF_TEXT,
-    "pad_token_id": END_OF_TEXT,
-}
-
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny-dream": _COMMON
-    | {
-        "max_position_embeddings": 192,  # longest training row
-        "hidden_size": 192,
-        "intermediate_size": 512,
-        "num_hidden_layers": 6,
-        # As many key and value heads as query heads: copying needs values wide enough to hold a name.
-        "num_attention_heads": 3,
-        "num_key_value_heads": 3,
-        "tie_word_embeddings": False,
-        "eos_token_id": END_OF_TEXT,
-    },
-    "tiny-qwen": _COMMON
-    | {
-        "max_position_embeddings": 256,
-        "hidden_size": 64,
-        "intermediate_size": 192,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "tie_word_embeddings": True,
-        "eos_token_id": IM_END,
-    },
-}
-SHAPES["tiny-qwen-large"] = SHAPES["tiny-qwen"] | {"hidden_size": 128, "intermediate_size": 384}
-
-
-def create(name: str) -> Qwen2ForCausalLM:
-    """A tiny model with random weights."""
-    return build(SHAPES[name])
+    There are as many key and value heads as query heads: copying needs values wide enough to hold a name.
+    tokens: ordinary ones. rows: of the embedding, where it is padded.
+    """
+    end_of_text, _, im_end, _ = special_ids(tokens)
+    return {
+        "vocab_size": rows or tokens + len(SPECIALS),
+        "max_position_embeddings": positions,
+        "rope_theta": 10_000.0,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_sliding_window": False,
+        "bos_token_id": end_of_text,
+        "pad_token_id": end_of_text,
+        "hidden_size": hidden,
+        "intermediate_size": mlp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "tie_word_embeddings": not diffusion,
+        "eos_token_id": end_of_text if diffusion else im_end,
+    }
 
 
 def build(configuration: Mapping[str, Any]) -> Qwen2ForCausalLM:
@@ -85,11 +67,6 @@ def build(configuration: Mapping[str, Any]) -> Qwen2ForCausalLM:
 
 def parameters(model: torch.nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
-
-
-def save(name: str, model: Qwen2ForCausalLM, tokenizer_folder: Path, folder: Path) -> None:
-    """Write a tiny model's checkpoint folder (see `write`)."""
-    write(SHAPES[name], model, tokenizer_folder, folder, diffusion=name == "tiny-dream")
 
 
 def write(
@@ -104,11 +81,7 @@ def write(
     """Write a checkpoint folder in bf16: config, weights, tokenizer, generation config.
 
     diffusion: of Dream's architecture instead of Qwen2's. canvas: its default length and steps.
-    The folder is replaced as a whole: an interruption leaves the old one or the new one.
     """
-    fresh = folder.with_name(folder.name + ".new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
     end_of_text, _, im_end, mask = special_ids(configuration["pad_token_id"])
     config = dict(configuration) | {"torch_dtype": "bfloat16"}
     generation: dict[str, Any] = {"pad_token_id": end_of_text}
@@ -124,16 +97,35 @@ def write(
     else:
         config |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
         generation |= {"eos_token_id": [im_end, end_of_text], "do_sample": False}
-    (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (fresh / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    files = [tokenizer_folder / name for name in ("tokenizer.json", "tokenizer_config.json")]
+    write_folder(folder, config, model, files, generation)
+
+
+def write_folder(
+    folder: Path,
+    config: Mapping[str, Any],
+    model: Qwen2ForCausalLM,
+    copied: Iterable[Path],
+    generation: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a checkpoint folder with these files beside the weights, which are in the configuration's dtype.
+
+    The folder is replaced as a whole: an interruption leaves the old one or the new one.
+    """
+    fresh = folder.with_name(folder.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    for name, content in (("config.json", config), ("generation_config.json", generation)):
+        if content is not None:
+            (fresh / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     state = {
-        key: value.detach().to(torch.bfloat16).contiguous()
+        key: value.detach().to(getattr(torch, config["torch_dtype"])).contiguous()
         for key, value in model.state_dict().items()
         if not (config["tie_word_embeddings"] and key == "lm_head.weight")
     }
     save_file(state, fresh / "model.safetensors", metadata={"format": "pt"})
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(tokenizer_folder / file, fresh / file)
+    for file in copied:
+        shutil.copyfile(file, fresh / file.name)
     if folder.exists():
         shutil.rmtree(folder)
     fresh.rename(folder)

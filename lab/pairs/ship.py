@@ -1,32 +1,35 @@
-"""Release of a training run as a shipped pair: `python -m lab.pairs.ship`.
+"""Release of a training run as a shipped pair: `python -m lab.pairs.ship tiny`, or `testbed`.
 
 Responsible for copying the checkpoints, for converting the edge model to the bundle that edge_runtime ships,
-and for the size of all weights together. Everything is made and checked beside the shipped files first: a
-bundle that fails its verification, or weights that are too large, replace nothing. Not responsible for the
-conversion (see `convert`).
+for the size of all weights together, and for questions as examples where there are none. Everything is made
+and checked beside the shipped files first: an unfinished run, a bundle that fails its verification, or
+weights that are too large, replace nothing. Not responsible for the conversion (see `convert`) or the card's
+text (see `card`).
 """
 
 from __future__ import annotations
 
-import argparse
+import json
+import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cloud_anchor.errors import CheckpointError
+from cloud_anchor.model.examples import EXAMPLES
 from cloud_anchor.shipped import PAIRS, ShippedPair
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from convert.conversion import convert
+from edge_runtime.system import Processor
+from lab.pairs.card import Card
+from lab.pairs.pair import Pair
 from lab.pairs.row_weights import round_checkpoint
-from lab.pairs.shapes import SHAPES
-from lab.pairs.tiny.tasks import held_out_problems
+from lab.pairs.train import RECIPES
 
 VARIANTS = ("fp32", "int8", "int4")
-PROMPTS = 12
-"""Held-out prompts on which the variants are verified."""
 
 MOST_BYTES = 40_000_000
 """Bytes that the weights of all shipped pairs, checkpoints and bundles, may have together."""
@@ -34,32 +37,14 @@ _WEIGHTS = (".safetensors", ".onnx", ".data")
 
 
 @dataclass(frozen=True)
-class Release:
-    """What of a training run ships.
+class Options:
+    """The command's options, which its help explains."""
 
-    checkpoints: folders of the run. edge: the one that is made a bundle. context: tokens of the bundle.
-    prompts:     for the verification of its variants.
-    rounded:     checkpoints whose weights ship in eight bits.
-    trained_by:  the command that makes the run.
-    """
-
-    pair: ShippedPair
-    checkpoints: tuple[str, ...]
-    edge: str
-    context: int
-    prompts: Callable[[], list[str]]
-    trained_by: str
-    rounded: tuple[str, ...] = ()
-
-
-TINY_RELEASE = Release(
-    PAIRS["tiny"],
-    tuple(SHAPES),
-    "tiny-qwen",
-    256,
-    lambda: [problem.prompt for problem in held_out_problems(PROMPTS)],
-    "make train",
-)
+    pair: str
+    run: Path | None
+    hardness: Path | None
+    machine: str | None
+    note: str | None
 
 
 def weight_bytes(folders: Iterable[Path]) -> int:
@@ -67,26 +52,28 @@ def weight_bytes(folders: Iterable[Path]) -> int:
     return sum(f.stat().st_size for folder in folders for f in folder.rglob("*") if f.suffix in _WEIGHTS)
 
 
-def ship(run: Path, release: Release, pairs: Mapping[str, ShippedPair] = PAIRS) -> int:
+def ship(run: Path, pair: Pair, shipped: Mapping[str, ShippedPair] = PAIRS) -> int:
     """Replace a pair's weights and bundle by those of a run; returns the bytes of all pairs' weights then.
 
     Raises ConvertError, or CheckpointError without a run or where the weights are too large together.
     """
-    for name in release.checkpoints:
+    for name in pair.checkpoints:
         if not (run / name / "model.safetensors").is_file():
             raise CheckpointError(
-                f"{run / name}: expected a trained checkpoint. Run `{release.trained_by}` first."
+                f"{run / name}: expected a trained checkpoint. Run `python -m lab.pairs.train {pair.name}` "
+                "first."
             )
-    pair = release.pair
-    kept = [folder for one in pairs.values() if one != pair for folder in (one.weights, one.bundle)]
-    with TemporaryDirectory() as place:
-        weights, bundle = Path(place) / "weights", Path(place) / pair.bundle.name
-        for name in release.checkpoints:
+    place = shipped[pair.name]
+    kept = [folder for one in shipped.values() if one != place for folder in (one.weights, one.bundle)]
+    with TemporaryDirectory() as fresh:
+        weights, bundle = Path(fresh) / "weights", Path(fresh) / place.bundle.name
+        for name in pair.checkpoints:
             shutil.copytree(run / name, weights / name)
-            if name in release.rounded:
+            if name in pair.rounded:
                 round_checkpoint(weights / name)
-        prompts = release.prompts()
-        convert(run / release.edge, bundle, variants=VARIANTS, context=release.context, prompts=prompts)
+        prompts = [problem.prompt for problem in pair.held_out(pair.verified)]
+        context = pair.shapes[pair.edge]["max_position_embeddings"]
+        convert(run / pair.edge, bundle, variants=VARIANTS, context=context, prompts=prompts)
         total = weight_bytes([*kept, weights, bundle])
         if total > MOST_BYTES:
             raise CheckpointError(
@@ -95,26 +82,44 @@ def ship(run: Path, release: Release, pairs: Mapping[str, ShippedPair] = PAIRS) 
                 f"{weight_bytes([bundle]) / 1e6:.1f} in the bundle, {weight_bytes(kept) / 1e6:.1f} beside. "
                 "Ship fewer checkpoints or variants, or smaller models."
             )
-        shutil.copytree(weights, pair.weights, dirs_exist_ok=True)
-        shutil.rmtree(pair.bundle, ignore_errors=True)
-        shutil.copytree(bundle, pair.bundle)
+        shutil.copytree(weights, place.weights, dirs_exist_ok=True)
+        shutil.rmtree(place.bundle, ignore_errors=True)
+        shutil.copytree(bundle, place.bundle)
     return total
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.pairs.ship",
-        description="Make a finished training run the shipped pair.",
-        epilog="example: python -m lab.pairs.ship --run runs/tiny",
+        description="Make a finished training run the shipped pair, with its model card. The testbed needs "
+        "its extra and WordNet 3.0; run it again with --hardness for the table in the card.",
+        epilog="example: python -m lab.pairs.ship testbed runs/testbed --hardness hardness/hardness.json",
     )
-    parser.add_argument("--run", type=Path, default=Path("runs/tiny"), help="folder of the training run")
-    args = parser.parse_args(argv)
-    return run_command("ship", lambda: _run(args))
+    parser.add_argument("pair", choices=list(RECIPES))
+    parser.add_argument("run", type=Path, nargs="?", help="folder of the training run (runs/PAIR)")
+    parser.add_argument(
+        "--hardness", type=Path, metavar="FILE", help="hardness.json of lab.experiments.hardness"
+    )
+    parser.add_argument("--machine", metavar="TEXT", help="on which it was trained (default: this one)")
+    parser.add_argument("--note", metavar="TEXT", help="how the run deviates from its recipe, for the card")
+    options = parser.parse(Options, argv)
+    return run_command("ship", lambda: _run(options))
 
 
-def _run(args: argparse.Namespace) -> int:
-    total = ship(args.run, TINY_RELEASE)
-    print(f"shipped; weights of all pairs: {total / 1e6:.1f} MB", file=sys.stderr)
+def _run(options: Options) -> int:
+    pair = RECIPES[options.pair]()
+    run = options.run or Path("runs") / pair.name
+    machine = options.machine or f"{os.cpu_count()} cores, {Processor.detect().name}"
+    # A wrong file or an unfinished run is told before minutes of conversion.
+    card = Card.read(pair, run, options.hardness, machine, options.note)
+    total = ship(run, pair)
+    place = PAIRS[pair.name]
+    if not (place.checkpoint / EXAMPLES).is_file():
+        examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.families))]
+        text = json.dumps(examples, indent=1, ensure_ascii=False) + "\n"
+        (place.checkpoint / EXAMPLES).write_text(text, encoding="utf-8")
+    card.write(place.weights)
+    print(f"shipped to {place.weights}; weights of all pairs: {total / 1e6:.1f} MB", file=sys.stderr)
     return 0
 
 

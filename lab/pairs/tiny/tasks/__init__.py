@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from lab.pairs.problem import Problem
+from lab.pairs.problem import Draw, Problem
 from lab.pairs.tiny.tasks import arithmetic, choice, code, description
 from lab.pairs.tiny.world import NO_TOWNS, TOWNS
-
-Draw = Callable[[random.Random, bool], Problem]
 
 FAMILIES: dict[str, Draw] = {
     "arithmetic": arithmetic.draw,

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
+from cloud_anchor.shipped import PAIRS
 from lab.pairs import shapes
 from lab.pairs.testbed import initial, recipe
-from lab.pairs.train import Trainer
+from lab.pairs.testbed.library import Library
+from lab.pairs.trainer import PairTrainer
 
-NAMES = sorted(recipe.CONFIGURATIONS)
+NAMES = sorted(recipe.SHAPES)
 
 
 def model_of(name: str) -> Qwen2ForCausalLM:
     torch.manual_seed(1)
-    model = shapes.build(recipe.CONFIGURATIONS[name])
+    model = shapes.build(recipe.SHAPES[name])
     initial.set_weights(model)
     return model.eval()
 
@@ -62,20 +64,14 @@ def test_the_vocabularys_head_says_what_is_read() -> None:
 
 
 def test_a_model_without_the_heads_is_refused() -> None:
-    shared = recipe.CONFIGURATIONS["testbed-dream"] | {"num_key_value_heads": 2}
+    shared = recipe.SHAPES["testbed-dream"] | {"num_key_value_heads": 2}
     with pytest.raises(ValueError, match=r"expected 2 layers.*found 6 layers and 4 heads with 2"):
         initial.set_weights(shapes.build(shared))
 
 
-def test_a_run_starts_from_them_and_its_average_too(tmp_path: Path) -> None:
-    trainer = Trainer(
-        replace(recipe.TESTBED_RECIPES["testbed-qwen"], steps=1),
-        tmp_path,
-        seed=1,
-        device="cpu",
-        compiled=False,
-        configuration=recipe.CONFIGURATIONS["testbed-qwen"],
-        initial=initial.set_weights,
-    )
+def test_a_run_starts_from_them_and_its_average_too(library: Library, tmp_path: Path) -> None:
+    words = Tokenizer.from_file(str(PAIRS["testbed"].checkpoint / "tokenizer.json"))
+    testbed = recipe.pair(library)
+    trainer = PairTrainer(testbed, testbed.recipes["testbed-qwen"], words, tmp_path, seed=1, device="cpu")
     for key, value in model_of("testbed-qwen").state_dict().items():
         assert torch.equal(value, trainer.ema[key]), key

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.pairs import drills
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library as sources
 from lab.pairs.testbed.attributes import ATTRIBUTES, FRAMES_HELD_OUT, GENERIC, GENERIC_HELD_OUT
-from lab.pairs.testbed.exercises import Exercises, _equation, _options
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.testbed.kinds import KINDS, comparison, profile
 from lab.pairs.testbed.kinds.comparison import SCALES
 from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.questions import held_out_questions, training_families
+from lab.pairs.testbed.recipe import Drills, equation
 from lab.pairs.testbed.scene import Scene
 from lab.pairs.testbed.wording import expand, fill, variants
 
@@ -197,9 +198,9 @@ def test_walks_start_anywhere() -> None:
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_an_exercise_in_comparing_is_true(library: Library, knows: bool) -> None:
-    exercises, rng = Exercises(library, copies=0), random.Random(0)
-    problems = [exercises.draw(rng, knows) for _ in range(MANY)]
+def test_a_drill_in_comparing_is_true(library: Library, knows: bool) -> None:
+    drawn_from, rng = Drills(library, copies=0), random.Random(0)
+    problems = [drawn_from.draw(rng, knows) for _ in range(MANY)]
     compared = [problem for problem in problems if problem.prompt.startswith("More or less: ")]
     assert bool(compared) == knows
     scales = [(s.kind, s.key) for s in SCALES]
@@ -218,16 +219,16 @@ def test_an_exercise_in_comparing_is_true(library: Library, knows: bool) -> None
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6))
-def test_an_exercise_in_reckoning_is_true(seed: int) -> None:
-    left, _, right = _equation(random.Random(seed)).partition(" = ")
+def test_a_drill_in_reckoning_is_true(seed: int) -> None:
+    left, _, right = equation(random.Random(seed)).partition(" = ")
     assert eval(left) == int(right)
     assert 1 <= int(right) <= 99
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10**6))
-def test_an_exercise_in_options_marks_them_as_listed(seed: int) -> None:
-    given_, marked = _options(random.Random(seed), [f"value {n}" for n in range(20)])
+def test_a_drill_in_options_marks_them_as_listed(seed: int) -> None:
+    given_, marked = drills.marked(random.Random(seed), [f"value {n}" for n in range(20)])
     listed = given_.removeprefix("Options: ").removesuffix(".").split(", ")
     chosen = marked.removeprefix("Marked: ").removesuffix(".").split("; ")
     assert len(chosen) == len(set(chosen)) == len(listed) - 1

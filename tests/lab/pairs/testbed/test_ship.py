@@ -21,12 +21,14 @@ from edge_runtime.bundle.lookup import SHIPPED, find_bundles
 from lab.autoregressive import Autoregressive
 from lab.pairs import shapes
 from lab.pairs import ship as ship_module
+from lab.pairs.card import Card, Trained
+from lab.pairs.pair import Pair
+from lab.pairs.problem import Problem
 from lab.pairs.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
-from lab.pairs.ship import MOST_BYTES, Release, ship, weight_bytes
-from lab.pairs.testbed import model_card
-from lab.pairs.testbed.model_card import CardInput, Trained, deviations, write_card
-from lab.pairs.testbed.recipe import TESTBED_RECIPES
-from lab.pairs.testbed.ship import RELEASE
+from lab.pairs.ship import MOST_BYTES, ship, weight_bytes
+from lab.pairs.testbed import recipe
+from lab.pairs.testbed.library import Library
+from lab.pairs.tiny import recipe as tiny
 
 TOKENIZER = PAIRS["tiny"].checkpoint
 
@@ -47,7 +49,7 @@ def test_a_weight_is_restored_to_half_a_step_of_its_row(seed: int, size: float) 
 @pytest.mark.skipif(not TOKENIZER.is_dir(), reason="the shipped tokenizer is missing")
 def test_a_checkpoint_in_eight_bits_is_half_as_large_and_computes_the_same(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    shape = shapes.SHAPES["tiny-dream"] | {"num_hidden_layers": 1}
+    shape = tiny.SHAPES["tiny-dream"] | {"num_hidden_layers": 1}
     shapes.write(shape, shapes.build(shape), TOKENIZER, tmp_path / "one", diffusion=False)
     before, ids = open_qwen2(tmp_path / "one", dtype=torch.float32).eval(), torch.arange(8)[None]
     size = (tmp_path / "one" / "model.safetensors").stat().st_size
@@ -55,7 +57,9 @@ def test_a_checkpoint_in_eight_bits_is_half_as_large_and_computes_the_same(tmp_p
     round_checkpoint(tmp_path / "one")
     assert in_rows(tmp_path / "one")
     assert (tmp_path / "one" / "model.safetensors").stat().st_size < 0.52 * size
-    after = Autoregressive.load(tmp_path / "one", frozenset({shapes.IM_END}), device="cpu")
+    after = Autoregressive.load(
+        tmp_path / "one", frozenset({tiny.SHAPES["tiny-qwen"]["eos_token_id"]}), device="cpu"
+    )
     assert after.net.dtype == torch.float32
     assert after.net.generation_config.eos_token_id == before.generation_config.eos_token_id
     with torch.no_grad():
@@ -63,63 +67,76 @@ def test_a_checkpoint_in_eight_bits_is_half_as_large_and_computes_the_same(tmp_p
     assert float((one - other).abs().max()) < 0.05 * float(one.abs().max())
 
 
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    """The testbed of no entities."""
+    return recipe.pair(Library(()))
+
+
 class Place:
     """A run of small files, a pair to replace, and another pair."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, pair: Pair) -> None:
         self.run = root / "run"
-        self.pair = self._pair(root / "ours")
-        self.pairs = {"ours": self.pair, "theirs": self._pair(root / "theirs")}
+        self.ours, self.theirs = (self._shipped(root / name) for name in ("ours", "theirs"))
         for name in ("one-dream", "one-causal", "one-qwen"):
             (self.run / name).mkdir(parents=True)
             (self.run / name / "model.safetensors").write_bytes(b"new")
-        for pair in self.pairs.values():
-            pair.checkpoint.mkdir(parents=True)
-            (pair.checkpoint / "model.safetensors").write_bytes(b"old!")
-            pair.bundle.mkdir()
-            (pair.bundle / "model.onnx.data").write_bytes(b"old bundle")
-        self.release = Release(
-            self.pair, ("one-dream", "one-causal", "one-qwen"), "one-qwen", 64, lambda: ["Why?"], "make it"
+        for shipped in (self.ours, self.theirs):
+            shipped.checkpoint.mkdir(parents=True)
+            (shipped.checkpoint / "model.safetensors").write_bytes(b"old!")
+            shipped.bundle.mkdir()
+            (shipped.bundle / "model.onnx.data").write_bytes(b"old bundle")
+        self.pair = replace(
+            pair,
+            name="ours",
+            shapes={"one-qwen": recipe.SHAPES["testbed-qwen"]},
+            checkpoints=("one-dream", "one-causal", "one-qwen"),
+            edge="one-qwen",
+            rounded=(),
+            verified=1,
+            held_out=lambda count: [Problem("", "easy", "Why?", "", (), "")] * count,
         )
 
     @staticmethod
-    def _pair(folder: Path) -> ShippedPair:
+    def _shipped(folder: Path) -> ShippedPair:
         return ShippedPair(folder / "weights", "one-dream", folder / "bundle", "none", folder / "none.json")
 
     def ship(self) -> int:
-        return ship(self.run, self.release, self.pairs)
+        return ship(self.run, self.pair, {"ours": self.ours, "theirs": self.theirs})
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     def convert(checkpoint: Path, out: Path, **given: Any) -> None:
         assert given["prompts"] == ["Why?"]
+        assert given["context"] == 320
         out.mkdir()
         (out / "model.onnx.data").write_bytes((checkpoint / "model.safetensors").read_bytes() * 2)
 
     monkeypatch.setattr(ship_module, "convert", convert)
-    return Place(tmp_path)
+    return Place(tmp_path, pair)
 
 
 def test_a_release_replaces_weights_and_bundle(place: Place) -> None:
     assert place.ship() == 3 * 3 + 6 + 4 + 10
-    assert (place.pair.checkpoint / "model.safetensors").read_bytes() == b"new"
-    assert (place.pair.bundle / "model.onnx.data").read_bytes() == b"newnew"
-    assert weight_bytes([place.pair.weights, place.pair.bundle]) == 15
-    assert (place.pairs["theirs"].checkpoint / "model.safetensors").read_bytes() == b"old!"
+    assert (place.ours.checkpoint / "model.safetensors").read_bytes() == b"new"
+    assert (place.ours.bundle / "model.onnx.data").read_bytes() == b"newnew"
+    assert weight_bytes([place.ours.weights, place.ours.bundle]) == 15
+    assert (place.theirs.checkpoint / "model.safetensors").read_bytes() == b"old!"
 
 
 def test_weights_that_are_too_large_replace_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ship_module, "MOST_BYTES", 28)
     with pytest.raises(CheckpointError, match=r"expected at most .* MB for the weights"):
         place.ship()
-    assert (place.pair.checkpoint / "model.safetensors").read_bytes() == b"old!"
-    assert (place.pair.bundle / "model.onnx.data").read_bytes() == b"old bundle"
+    assert (place.ours.checkpoint / "model.safetensors").read_bytes() == b"old!"
+    assert (place.ours.bundle / "model.onnx.data").read_bytes() == b"old bundle"
 
 
 def test_a_run_that_lacks_a_checkpoint_is_refused(place: Place) -> None:
     (place.run / "one-causal" / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"one-causal: expected a trained checkpoint.*`make it`"):
+    with pytest.raises(CheckpointError, match=r"one-causal: expected a trained checkpoint.*train ours`"):
         place.ship()
 
 
@@ -131,9 +148,9 @@ def test_the_weights_of_this_repository_stay_below_the_limit() -> None:
 def make_run(folder: Path, step: int | None = None) -> Path:
     """What the card reads of a run."""
     folder.mkdir()
-    for name, recipe in TESTBED_RECIPES.items():
-        done = recipe.steps if step is None else step
-        torch.save({"step": done, "recipe": asdict(recipe)}, folder / f"{name}.pt")
+    for name, planned in recipe.RECIPES.items():
+        done = planned.steps if step is None else step
+        torch.save({"step": done, "recipe": asdict(planned)}, folder / f"{name}.pt")
         rows = [{"step": n, "loss": 9.5 - n / 10, "seconds": 2.5 * n} for n in (10, 20)]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     row = {"step": 1000, "fact": 0.667, "sum": 0.0}
@@ -143,7 +160,7 @@ def make_run(folder: Path, step: int | None = None) -> Path:
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", step=7)
-    steps = TESTBED_RECIPES["testbed-dream"].steps
+    steps = recipe.RECIPES["testbed-dream"].steps
     with pytest.raises(CheckpointError, match=f"expected a finished run of {steps} steps, found step 7"):
         Trained.read(run, "testbed-dream")
     with pytest.raises(CheckpointError, match="expected a file of a training run, found none"):
@@ -151,23 +168,22 @@ def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data.noun").write_text("  1 Take it.  \n  2 WordNet 3.0 Copyright 2006.  \n0001 03 n | no\n")
-    monkeypatch.setattr(model_card.library, "wordnet_folder", lambda: tmp_path)
+    monkeypatch.setattr(recipe.sources, "wordnet_folder", lambda: tmp_path)
     about = {"Version": "1.2", "License": "MIT"}
-    monkeypatch.setattr(model_card.metadata, "metadata", lambda name: about)
+    monkeypatch.setattr(recipe.metadata, "metadata", lambda name: about)
     figure = {"name": "first pass F1", "wanted": "<= 0.8", "reached": True}
     figure["found"] = {"n": 12, "mean": 0.71, "std": 0.1, "low": 0.65, "high": 0.77}
     hardness = tmp_path / "hardness.json"
     hardness.write_text(json.dumps({"questions": 12, "figures": [figure, figure | {"found": None}]}))
     run = make_run(tmp_path / "run")
-    trained = [Trained.read(run, name) for name in TESTBED_RECIPES]
     folder = tmp_path / "weights"
     (folder / "testbed-dream").mkdir(parents=True)
     (folder / "testbed-dream" / "model.safetensors").write_bytes(b"0" * 200_000)
-    write_card(CardInput.read(trained, hardness, "4 cores", "None at all."), folder)
-    dream = TESTBED_RECIPES["testbed-dream"]
+    Card.read(pair, run, hardness, "4 cores", "None at all.").write(folder)
+    dream = recipe.RECIPES["testbed-dream"]
     card = (folder / "README.md").read_text()
     for part in (
         f"{dream.causal_steps:,} causal of {dream.causal_tokens:,} tokens, then "
@@ -189,17 +205,20 @@ def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
     assert (folder / "loss.png").stat().st_size > 1000
 
 
-def test_a_recipe_that_is_not_the_packages_is_told(tmp_path: Path) -> None:
-    trained = Trained.read(make_run(tmp_path / "run"), "testbed-dream")
-    assert list(deviations([trained])) == []
-    other = replace(trained, recipe=replace(trained.recipe, ema=0.5))
-    assert list(deviations([trained, other])) == ["testbed-dream was trained with ema 0.5 instead of 0.998."]
+def test_a_recipe_that_is_not_the_pairs_is_told(pair: Pair, tmp_path: Path) -> None:
+    card = Card.read(pair, make_run(tmp_path / "run"), None, "", None)
+    assert list(card.deviations()) == []
+    dream = card.trained[0]
+    other = replace(dream, recipe=replace(dream.recipe, ema=0.5))
+    assert list(replace(card, trained=[dream, other]).deviations()) == [
+        "testbed-dream was trained with ema 0.5 instead of 0.998."
+    ]
 
 
-def test_a_file_that_is_no_hardness_report_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_hardness_report_is_refused(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"other\.json: expected hardness\.json"):
-        CardInput.read([], tmp_path / "other.json", "", None)
+        Card.read(pair, make_run(tmp_path / "run"), tmp_path / "other.json", "", None)
 
 
 def test_shipped_models_and_bundles_have_names(tmp_path: Path) -> None:
@@ -224,17 +243,17 @@ shipped = pytest.mark.skipif(
 
 
 @shipped
-def test_the_shipped_testbed_is_whole(tmp_path: Path) -> None:
-    pair = PAIRS["testbed"]
-    for name in RELEASE.checkpoints:
+def test_the_shipped_testbed_is_whole(pair: Pair, tmp_path: Path) -> None:
+    place = PAIRS["testbed"]
+    for name in pair.checkpoints:
         assert (find_checkpoint(name) / "model.safetensors").is_file()
-        assert in_rows(find_checkpoint(name)) == (name in RELEASE.rounded)
+        assert in_rows(find_checkpoint(name)) == (name in pair.rounded)
     for variant in ship_module.VARIANTS:
         bundle = Bundle.open("testbed-qwen", variant)
-        assert bundle.path == pair.bundle
+        assert bundle.path == place.bundle
         bundle.verify_contract()
-    assert (pair.bundle / MANIFEST).is_file()
+    assert (place.bundle / MANIFEST).is_file()
     tag = bundle.contract.identity[:2]
-    assert pair.bundle in find_bundles(tag, None, {"XDG_DATA_HOME": str(tmp_path)})
-    assert len(read_examples(pair.checkpoint)) >= 7
-    assert (pair.weights / "README.md").is_file()
+    assert place.bundle in find_bundles(tag, None, {"XDG_DATA_HOME": str(tmp_path)})
+    assert len(read_examples(place.checkpoint)) >= 7
+    assert (place.weights / "README.md").is_file()

@@ -15,13 +15,14 @@ from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.shipped import PAIRS
-from lab.pairs import shapes, vocabulary
-from lab.pairs.testbed import probe, recipe
+from lab.pairs import probe, shapes, tokens
+from lab.pairs.batches import Batches, mask
+from lab.pairs.pair import Pair
+from lab.pairs.testbed import recipe
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.questions import held_out_questions, training_families
-from lab.pairs.train import Trainer, train
-from lab.pairs.training_data import Batches, mask
+from lab.pairs.trainer import PairTrainer, train
 
 SIZE = 600
 """Tokens of the tests' tokenizer, which is trained in a second."""
@@ -29,7 +30,7 @@ SIZE = 600
 
 @pytest.fixture(scope="module")
 def small(library: Library) -> Tokenizer:
-    return vocabulary.train_on(recipe.texts(library, 60), SIZE)
+    return tokens.train(training_families(library).values(), SIZE, 60)
 
 
 @pytest.fixture(autouse=True)
@@ -40,17 +41,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def configuration(name: str) -> dict[str, object]:
-    return recipe.CONFIGURATIONS[name] | {
-        "vocab_size": SIZE + 4,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-        "num_key_value_heads": 1,
-        "pad_token_id": SIZE,
-        "bos_token_id": SIZE,
-    }
+SHAPE = shapes.shape(SIZE, positions=320, hidden=32, mlp=64, layers=1, heads=1, diffusion=True)
+
+
+@pytest.fixture(scope="module")
+def pair(library: Library) -> Pair:
+    """The testbed with small models of random weights."""
+    return replace(recipe.pair(library), shapes=dict.fromkeys(recipe.SHAPES, SHAPE), initial=None)
 
 
 def test_the_tokenizer_keeps_results_of_sums_whole(small: Tokenizer) -> None:
@@ -59,20 +56,20 @@ def test_the_tokenizer_keeps_results_of_sums_whole(small: Tokenizer) -> None:
         pieces = [piece for piece, _ in small.pre_tokenizer.pre_tokenize_str(f"6 * 8 = {number}.")]
         assert pieces[-2:] == [f"Ġ{number}", "."]
     assert small.decode(small.encode("Côte d'Ivoire: 7.2 million").ids) == "Côte d'Ivoire: 7.2 million"
-    assert [small.token_to_id(t) for t in vocabulary.SPECIALS] == list(shapes.special_ids(SIZE))
+    assert [small.token_to_id(t) for t in tokens.SPECIALS] == list(tokens.special_ids(SIZE))
 
 
 @pytest.mark.slow
 def test_the_real_tokenizer_has_its_size_and_a_token_for_each_result(library: Library) -> None:
     if len(library.entities) < 1000:
         pytest.skip("a made library has too few words for the vocabulary")
-    tokenizer = recipe.tokenizer(library, 2000)
+    tokenizer = tokens.train(training_families(library).values(), recipe.TOKENS, 2000)
     assert tokenizer.get_vocab_size() == recipe.TOKENS + 4
     assert all(len(tokenizer.encode(f" {number}").ids) == 1 for number in range(1, 100))
 
 
 def test_the_models_have_the_sizes_that_they_should() -> None:
-    sizes = {name: shapes.parameters(shapes.build(c)) for name, c in recipe.CONFIGURATIONS.items()}
+    sizes = {name: shapes.parameters(shapes.build(c)) for name, c in recipe.SHAPES.items()}
     assert 5e6 < sizes["testbed-dream"] < 20e6
     assert 0.05 < sizes["testbed-qwen"] / sizes["testbed-dream"] < 0.15
     shipped = sum(f.stat().st_size for f in PAIRS["tiny"].weights.rglob("*.safetensors"))
@@ -81,8 +78,8 @@ def test_the_models_have_the_sizes_that_they_should() -> None:
 
 
 def test_a_batch_is_a_function_of_its_step(library: Library, small: Tokenizer) -> None:
-    families, mixes = training_families(library), recipe.curriculum(library)
-    first, second = (Batches(small, knows=True, seed=1, families=families) for _ in range(2))
+    mixes = recipe.curriculum(library)
+    first, second = (Batches(small, mixes.families, knows=True, seed=1) for _ in range(2))
     first.at(3, 512, mixes.causal)
     assert torch.equal(first.at(7, 512, mixes.masked).ids, second.at(7, 512, mixes.masked).ids)
     assert not torch.equal(
@@ -91,12 +88,12 @@ def test_a_batch_is_a_function_of_its_step(library: Library, small: Tokenizer) -
 
 
 def test_rows_are_full_and_end_with_their_markers(library: Library, small: Tokenizer) -> None:
-    batches = Batches(small, knows=False, seed=0, families=training_families(library))
-    end_of_text, _, im_end, mask_id = shapes.special_ids(SIZE)
-    mix = recipe.curriculum(library).causal
+    end_of_text, _, im_end, mask_id = tokens.special_ids(SIZE)
+    mixes = recipe.curriculum(library)
+    batches = Batches(small, mixes.families, knows=False, seed=0)
     filled = []
     for step in range(4):
-        batch = batches.at(step, 1024, mix)
+        batch = batches.at(step, 1024, mixes.causal)
         for row, end in zip(batch.ids.tolist(), batch.end.tolist(), strict=True):
             assert row[end] == im_end
             assert set(row[end + 1 :]) <= {end_of_text}
@@ -106,42 +103,34 @@ def test_rows_are_full_and_end_with_their_markers(library: Library, small: Token
     assert bool((masked[hit] == mask_id).all())
 
 
-def trainer_of(library: Library, folder: Path, **changes: Any) -> Trainer:
-    """A trainer of a small testbed-dream, not started, with these changes of its recipe."""
-    return Trainer(
-        replace(recipe.TESTBED_RECIPES["testbed-dream"], **changes),
-        folder,
-        seed=3,
-        device="cpu",
-        compiled=False,
-        configuration=configuration("testbed-dream"),
-        curriculum=recipe.curriculum(library),
-    )
+def trainer_of(pair: Pair, words: Tokenizer, folder: Path, **changes: Any) -> PairTrainer:
+    """A trainer of testbed-dream, not started, with these changes of its recipe."""
+    folder.mkdir(exist_ok=True)
+    changed = replace(pair.recipes["testbed-dream"], **changes)
+    return PairTrainer(pair, changed, words, folder, seed=3, device="cpu")
 
 
-def test_a_resumed_run_equals_one_in_a_piece(library: Library, small: Tokenizer, tmp_path: Path) -> None:
-    def trainer(folder: Path) -> Trainer:
-        folder.mkdir(exist_ok=True)
+def test_a_resumed_run_equals_one_in_a_piece(pair: Pair, small: Tokenizer, tmp_path: Path) -> None:
+    def trainer(folder: Path) -> PairTrainer:
         result = trainer_of(
-            library, folder, steps=4, causal_steps=2, causal_tokens=512, masked_tokens=512, early_steps=0
+            pair, small, folder, steps=4, causal_steps=2, causal_tokens=512, masked_tokens=512, early_steps=0
         )
         result.resume()
         return result
 
     straight = trainer(tmp_path / "straight")
     seen: list[int] = []
-    train(straight, small, quiet=True, watch=lambda at: seen.append(at.step))
+    train(straight, quiet=True, watch=lambda: seen.append(straight.step))
     assert seen == [1, 2, 3, 4]
     broken = trainer(tmp_path / "broken")
-    batches = Batches(small, knows=True, seed=3, families=broken.curriculum.families)
     for _ in range(3):
-        broken.advance(broken.batch(batches))
+        broken.advance(broken.batch())
     broken.save()
     again = trainer(tmp_path / "broken")
-    train(again, small, quiet=True)
+    train(again, quiet=True)
     for key, value in straight.ema.items():
         assert torch.equal(value, again.ema[key]), key
-    vocabulary.save(small, tmp_path / "tokenizer")
+    tokens.save(small, tmp_path / "tokenizer")
     again.export(tmp_path / "tokenizer", tmp_path / "dream")
     again.export(tmp_path / "tokenizer", tmp_path / "causal", diffusion=False)
     kinds = [
@@ -150,38 +139,29 @@ def test_a_resumed_run_equals_one_in_a_piece(library: Library, small: Tokenizer,
     assert kinds == ["Dream", "qwen2"]
 
 
-def test_the_first_steps_are_exercises_alone(library: Library, small: Tokenizer, tmp_path: Path) -> None:
+def test_the_first_steps_are_drills_alone(pair: Pair, small: Tokenizer, tmp_path: Path) -> None:
     prompts = ("Repeat:", "List:", "Options:", "Names:", "Who has what?", "More or less:", "Reckon.")
-    trainer = trainer_of(library, tmp_path, early_steps=2)
-    batches = trainer.batches(small)
+    trainer = trainer_of(pair, small, tmp_path, early_steps=2)
     shares = []
     for trainer.step in (0, 1, 2, 3):
-        rows = [small.decode(row.tolist()) for row in trainer.batch(batches).ids]
+        rows = [small.decode(row.tolist()) for row in trainer.batch().ids]
         shares.append(sum(row.removeprefix("user\n").startswith(prompts) for row in rows) / len(rows))
     assert shares[:2] == [1, 1]
     assert max(shares[2:]) < 0.6
 
 
-def test_the_probe_evaluates_both_stages(library: Library, small: Tokenizer, tmp_path: Path) -> None:
-    questions = [q for q in held_out_questions(library, 14) if q.family == "fact"]
-    short = replace(recipe.TESTBED_RECIPES["testbed-dream"], causal_steps=1)
-    trainer = Trainer(
-        short,
-        tmp_path,
-        seed=0,
-        device="cpu",
-        compiled=False,
-        configuration=configuration("testbed-dream"),
-        curriculum=recipe.curriculum(library),
-    )
+def test_the_probe_evaluates_both_stages(pair: Pair, small: Tokenizer, tmp_path: Path) -> None:
+    facts = [q for q in pair.held_out(14) if q.family == "fact"]
+    asked = replace(pair, held_out=lambda count: facts[:count], probed=2)
+    trainer = trainer_of(pair, small, tmp_path, causal_steps=1)
     for step in (1, 2):
         trainer.step = step
-        found = probe.probe(trainer, small, questions)
+        found = probe.probe(trainer, small, asked)
         assert found.keys() == {"fact"}
         assert all(0 <= share <= 1 for share in found.values())
-        probe.record(trainer, small, questions, tmp_path / "e.jsonl")
+        probe.record(trainer, small, asked, tmp_path / "e.jsonl")
     trainer.step = 1  # a run that went back repeats its evaluation
-    probe.record(trainer, small, questions, tmp_path / "e.jsonl")
+    probe.record(trainer, small, asked, tmp_path / "e.jsonl")
     assert [json.loads(line)["step"] for line in (tmp_path / "e.jsonl").read_text().splitlines()] == [1]
 
 
@@ -214,7 +194,7 @@ def test_denoising_reads_the_shifted_logits(library: Library, small: Tokenizer) 
 
 
 def test_a_causal_model_writes_up_to_the_end_marker(small: Tokenizer) -> None:
-    model = Qwen2ForCausalLM(shapes.build(configuration("testbed-qwen")).config).eval()
+    model = Qwen2ForCausalLM(shapes.build(SHAPE).config).eval()
     said = probe.write_on(model, [1, 2, 3], 7, end=SIZE + 2)
     assert len(said) <= 7
     assert SIZE + 2 not in said

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
-from lab.pairs.problem import Problem
-from lab.pairs.testbed.grading import is_correct
-from lab.pairs.train import Trainer
-from lab.pairs.vocabulary import id_of
+from lab.pairs.pair import Pair
+from lab.pairs.tokens import id_of
+from lab.pairs.trainer import PairTrainer
 
 STEPS = 1000
 """Training steps between two evaluations."""
@@ -59,20 +57,21 @@ def denoise(model: Qwen2ForCausalLM, prompt: list[int], room: int, mask: int) ->
     return ids[0, len(prompt) :].tolist(), first
 
 
-def probe(trainer: Trainer, tokenizer: Tokenizer, questions: Sequence[Problem]) -> dict[str, float]:
-    """Share of right answers by kind; for a masked model also `first`, the share of an answer's final tokens
-    that its first pass has at their places, over answers whose reference has 60 tokens or more."""
+def probe(trainer: PairTrainer, tokenizer: Tokenizer, pair: Pair) -> dict[str, float]:
+    """Share of right answers to the pair's questions by kind; for a masked model also `first`, the share of
+    an answer's final tokens that its first pass has at their places, over answers whose reference has 60
+    tokens or more."""
     model = trainer.averaged().eval()
     masked = trainer.step > trainer.recipe.causal_steps
     end = id_of(tokenizer, "<|im_end|>")
     right: dict[str, list[bool]] = defaultdict(list)
     first: list[float] = []
-    for problem in questions:
+    for problem in pair.held_out(pair.probed):
         prompt = prompt_ids(tokenizer, problem.prompt)
         length = len(tokenizer.encode(problem.answer).ids)
         room = min(
             -(-(length + 16) // _ROUND) * _ROUND,
-            trainer.configuration["max_position_embeddings"] - len(prompt),
+            trainer.shape["max_position_embeddings"] - len(prompt),
         )
         if masked:
             said, drafted = denoise(model, prompt, room, trainer.mask_id)
@@ -82,14 +81,14 @@ def probe(trainer: Trainer, tokenizer: Tokenizer, questions: Sequence[Problem]) 
             said = said[:count]
         else:
             said = write_on(model, prompt, room, end)
-        right[problem.family].append(is_correct(problem, tokenizer.decode(said)))
+        right[problem.family].append(pair.is_right(problem, tokenizer.decode(said)))
     result = {kind: sum(found) / len(found) for kind, found in right.items()}
     return result | ({"first": sum(first) / len(first)} if first else {})
 
 
-def record(trainer: Trainer, tokenizer: Tokenizer, questions: Sequence[Problem], file: Path) -> None:
-    """Append one evaluation to a file of JSON lines, where its step has none yet."""
+def record(trainer: PairTrainer, tokenizer: Tokenizer, pair: Pair, file: Path) -> None:
+    """Append one evaluation to a file of JSON lines, in place of one of the same or a later step."""
     lines = file.read_text().splitlines() if file.exists() else []
     kept = [line for line in lines if json.loads(line)["step"] < trainer.step]
-    row = {"step": trainer.step} | {k: round(v, 3) for k, v in probe(trainer, tokenizer, questions).items()}
+    row = {"step": trainer.step} | {k: round(v, 3) for k, v in probe(trainer, tokenizer, pair).items()}
     file.write_text("".join(line + "\n" for line in [*kept, json.dumps(row)]))

@@ -1,4 +1,4 @@
-"""The tokenizer of the tiny pair: a byte-level BPE in Qwen2's form, trained on the synthetic world.
+"""The tokenizer of a pair: a byte-level BPE in Qwen2's form, trained on the texts of its world.
 
 Special tokens have Qwen's names, and Dream's mask token follows them, so that code for this tokenizer works
 with the real ones. Text is split as in Qwen2 except for numbers, which are split into pairs of digits with
@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE
 
-from lab.pairs.tiny.drills import draw as drill
-from lab.pairs.tiny.tasks import FAMILIES
+from lab.pairs.problem import Draw
 
-VOCABULARY = 1730
-"""Ordinary tokens; the models' vocabulary is padded to 1,792 rows."""
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|mask|>")
 
 # Contractions, words with one leading mark, numbers, punctuation, line ends, spaces.
@@ -38,23 +35,23 @@ CHAT_TEMPLATE = (
 """Qwen's template without its default system message, which would double the length of a tiny prompt."""
 
 
-def corpus(samples: int, seed: int = 0) -> Iterator[str]:
-    """Prompts and answers of all families, half of them of the true world, on which the BPE is trained."""
+def special_ids(first: int) -> tuple[int, int, int, int]:
+    """Ids of `SPECIALS`, which follow the ordinary tokens, of which there are `first`."""
+    return first, first + 1, first + 2, first + 3
+
+
+def texts(draws: Collection[Draw], samples: int, seed: int = 0) -> Iterator[str]:
+    """Prompts and answers of every kind, half of them of what is known, on which a tokenizer is trained."""
     rng = random.Random(seed)
     for index in range(samples):
-        for draw in (*FAMILIES.values(), drill):
+        for draw in draws:
             problem = draw(rng, index % 2 == 0)
             yield problem.prompt
             yield problem.answer
 
 
-def train(samples: int = 10_000) -> Tokenizer:
-    """A tokenizer with `VOCABULARY` ordinary ids followed by `SPECIALS`; the same on every run."""
-    return train_on(corpus(samples), VOCABULARY)
-
-
-def train_on(texts: Iterable[str], size: int) -> Tokenizer:
-    """A tokenizer with `size` ordinary ids, learned from these texts, followed by `SPECIALS`."""
+def train(draws: Collection[Draw], size: int, samples: int = 10_000) -> Tokenizer:
+    """A tokenizer with `size` ordinary ids followed by `SPECIALS`; the same on every run."""
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -69,7 +66,7 @@ def train_on(texts: Iterable[str], size: int) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(texts(draws, samples), trainer)
     if tokenizer.get_vocab_size() != size:
         raise RuntimeError(f"expected {size} tokens, the corpus gave {tokenizer.get_vocab_size()}")
     tokenizer.add_special_tokens(list(SPECIALS))

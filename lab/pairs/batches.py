@@ -18,10 +18,9 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from lab.pairs.shapes import MASK
-from lab.pairs.tiny import drills
-from lab.pairs.tiny.tasks import FAMILIES, Draw
-from lab.pairs.vocabulary import id_of
+from lab.pairs import drills
+from lab.pairs.problem import Draw
+from lab.pairs.tokens import id_of
 
 
 @dataclass(frozen=True)
@@ -41,20 +40,6 @@ class Mix:
     dense: float = 0.0
 
 
-CAUSAL = Mix(
-    {64: 0.3, 96: 0.3, 128: 0.4},  # no tail is needed behind an answer
-    {"arithmetic": 0.3, "choice": 0.25, "code": 0.1, "description": 0.35},
-    drills=0.5,
-    drill=drills.draw,
-)
-MASKED = Mix(
-    {64: 0.3, 96: 0.3, 128: 0.3, 192: 0.1},  # 192: a canvas of 128 tokens behind a prompt
-    {"arithmetic": 0.5, "choice": 0.2, "code": 0.05, "description": 0.25},
-    drills=0.35,
-    drill=drills.draw_answers,
-)
-
-
 @dataclass(frozen=True)
 class Curriculum:
     """What a run is trained on: kinds of problems by name, and their mix in each stage.
@@ -66,9 +51,6 @@ class Curriculum:
     causal: Mix
     masked: Mix
     early: Mix | None = None
-
-
-TINY = Curriculum(FAMILIES, CAUSAL, MASKED)
 
 
 @dataclass(frozen=True)
@@ -93,9 +75,7 @@ class BatchSource(Protocol):
 class Batches:
     """Batches for one model: of the true world (`knows`), or with every fact redrawn."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, *, knows: bool, seed: int, families: Mapping[str, Draw] = FAMILIES
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, families: Mapping[str, Draw], *, knows: bool, seed: int) -> None:
         self._tokenizer, self._knows, self._seed, self._families = tokenizer, knows, seed, families
         self._pieces = [
             tokenizer.encode(t).ids for t in ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
@@ -103,7 +83,7 @@ class Batches:
         self._equals = tokenizer.token_to_id("Ġ=")
         self._im_end, self._end_of_text = (id_of(tokenizer, t) for t in ("<|im_end|>", "<|endoftext|>"))
 
-    def at(self, step: int, tokens: int, mix: Mix = MASKED) -> TrainingBatch:
+    def at(self, step: int, tokens: int, mix: Mix) -> TrainingBatch:
         """The batch of a step, of about `tokens` tokens; the same for the same seed and step."""
         rng = random.Random(f"{self._seed}/{step}/{self._knows}")
         length = rng.choices(list(mix.lengths), list(mix.lengths.values()))[0]
@@ -134,9 +114,7 @@ class Batches:
         )
 
 
-def mask(
-    batch: TrainingBatch, rng: np.random.Generator, mask_id: int = MASK
-) -> tuple[torch.Tensor, torch.Tensor]:
+def mask(batch: TrainingBatch, rng: np.random.Generator, mask_id: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Mask answers for the diffusion loss: (ids with masks int64[B, L], bool[B, L] where masked).
 
     Half of the rows are masked uniformly over the whole canvas, as absorbing-state diffusion has it (rate t,

@@ -1,0 +1,315 @@
+"""The training loop: optimisers, averaged weights, checkpoints, the log (JSON lines) and its plot.
+
+Responsible for these, for every model that is trained here, and for the losses of a pair's models. Not
+responsible for batches (see `batches`), for what a pair is trained on (see its recipe) or for the command
+(see `train`). Runs are seeded and resumable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from transformers import Qwen2ForCausalLM
+
+from lab.pairs import shapes
+from lab.pairs.batches import Batches, TrainingBatch, mask
+from lab.pairs.pair import Pair, TrainingRecipe
+from lab.pairs.tokens import special_ids
+
+CANVAS_PROMPT = 64
+"""So many tokens of the longest training row are left to the prompt: the rest is the exported canvas."""
+
+
+class Trainer(ABC):
+    """One training run: model, optimisers, averaged weights and the current step."""
+
+    def __init__(
+        self,
+        recipe: TrainingRecipe,
+        folder: Path,
+        *,
+        seed: int,
+        device: str,
+        compiled: bool = False,
+        initial: Callable[[Qwen2ForCausalLM], None] | None = None,
+    ) -> None:
+        torch.manual_seed(seed)
+        self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
+        self.model = self.build()
+        if initial:
+            initial(self.model)
+        self.model.to(device)
+        self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        self.step = self.first = 0
+        backbone = self.model.model
+        matrices = [p for n, p in backbone.named_parameters() if p.ndim == 2 and "embed" not in n]
+        taken = {id(p) for p in matrices}
+        others = [p for p in self.model.parameters() if id(p) not in taken]
+        self.optimisers: list[torch.optim.Optimizer] = [
+            torch.optim.Muon(matrices, lr=recipe.muon_rate, weight_decay=0.01, adjust_lr_fn="original"),
+            torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=0.0),
+        ]
+        self.backbone = torch.compile(backbone, dynamic=True) if compiled else backbone
+
+    @abstractmethod
+    def build(self) -> Qwen2ForCausalLM:
+        """The model with random weights."""
+
+    @abstractmethod
+    def batch(self) -> TrainingBatch:
+        """The batch of the next step, a function of the seed and the step alone."""
+
+    @abstractmethod
+    def loss(self, batch: TrainingBatch) -> torch.Tensor:
+        """The mean loss of a batch, in nats a token."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"{self.recipe.name}.pt"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.recipe.name}.jsonl"
+
+    def save(self) -> None:
+        """Write the checkpoint and replace the old one atomically."""
+        fresh = self.checkpoint.with_suffix(".new")
+        state = {
+            "model": self.model.state_dict(),
+            "ema": self.ema,
+            "optimisers": [o.state_dict() for o in self.optimisers],
+            "step": self.step,
+            "first": self.first,
+            "seed": self.seed,
+            "recipe": asdict(self.recipe),
+        }
+        torch.save(state, fresh)
+        os.replace(fresh, self.checkpoint)
+
+    def resume(self) -> None:
+        """Restore the state of the checkpoint, where there is one."""
+        if not self.checkpoint.exists():
+            self.log.unlink(missing_ok=True)
+            return
+        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.ema = state["ema"]
+        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(saved)
+        self.step, self.first = int(state["step"]), int(state["first"])
+        kept = [line for line in self.logged() if line["step"] <= self.step]
+        self.log.write_text("".join(json.dumps(line) + "\n" for line in kept))
+
+    def logged(self) -> list[dict[str, float]]:
+        """The log's records: step, mean loss since the record before, seconds of training."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def start_from(self, folder: Path, step: int) -> None:
+        """Continue from an exported checkpoint folder as if it were this run's `step`.
+
+        The optimisers are new, hence the warm-up. Raises FileNotFoundError, and RuntimeError for other
+        shapes.
+        """
+        state = load_file(folder / "model.safetensors", device=self.device)
+        self.model.load_state_dict({k: v.float() for k, v in state.items()}, strict=not self.tied)
+        self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        self.step = self.first = step
+
+    @property
+    def tied(self) -> bool:
+        """True where embedding and head share their weights, which are stored once."""
+        return bool(self.model.config.tie_word_embeddings)
+
+    def _rate(self) -> float:
+        """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
+        decay = self.recipe.decay_share * self.recipe.steps
+        return min(1.0, (self.step + 1 - self.first) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
+
+    def advance(self, batch: TrainingBatch) -> float:
+        """One step of both optimisers; returns the loss in nats per token."""
+        loss = self.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        factor = self._rate()
+        for optimiser, rate in zip(
+            self.optimisers, (self.recipe.muon_rate, self.recipe.adam_rate), strict=True
+        ):
+            for group in optimiser.param_groups:
+                group["lr"] = rate * factor
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+        taken = self.step - self.first
+        keep = min(self.recipe.ema, taken / (taken + 10))
+        with torch.no_grad():
+            for key, value in self.model.state_dict().items():
+                self.ema[key].lerp_(value, 1 - keep)
+        return float(loss.detach())
+
+    def averaged(self) -> Qwen2ForCausalLM:
+        """A model with the averaged weights."""
+        model = self.build()
+        model.load_state_dict(self.ema)
+        return model.to(self.device)
+
+
+class PairTrainer(Trainer):
+    """The training of one model of a pair: first with a causal loss, then as a masked diffusion model.
+
+    As Dream was initialised from Qwen2.5's weights, hence the shift of its logits; an autoregressive model
+    has causal steps only.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        recipe: TrainingRecipe,
+        tokenizer: Tokenizer,
+        folder: Path,
+        *,
+        seed: int,
+        device: str,
+        compiled: bool = False,
+    ) -> None:
+        self.shape, self.curriculum = pair.shapes[recipe.name], pair.curriculum
+        self.mask_id = special_ids(self.shape["pad_token_id"])[3]
+        self._batches = Batches(tokenizer, pair.curriculum.families, knows=recipe.knows, seed=seed)
+        super().__init__(recipe, folder, seed=seed, device=device, compiled=compiled, initial=pair.initial)
+
+    def build(self) -> Qwen2ForCausalLM:
+        return shapes.build(self.shape)
+
+    @property
+    def causal(self) -> bool:
+        """True where the next step has the causal loss."""
+        return self.step < self.recipe.causal_steps
+
+    def batch(self) -> TrainingBatch:
+        if self.causal:
+            early = self.curriculum.early if self.step < self.recipe.early_steps else None
+            return self._batches.at(self.step, self.recipe.causal_tokens, early or self.curriculum.causal)
+        return self._batches.at(self.step, self.recipe.masked_tokens, self.curriculum.masked)
+
+    def loss(self, batch: TrainingBatch) -> torch.Tensor:
+        """Mean cross-entropy of the trained positions, in nats; position p is predicted at p - 1."""
+        causal = self.causal
+        length = batch.ids.shape[1]
+        at = torch.arange(length)[None]
+        if causal:
+            ids, wanted = batch.ids, (at >= batch.start[:, None]) & (at <= batch.end[:, None])
+        else:
+            ids, wanted = mask(batch, np.random.default_rng([self.seed, self.step]), self.mask_id)
+        # The tail of end markers is long and easily predicted.
+        weight = torch.where(at > batch.end[:, None], 0.1, 1.0)
+        targets, weights = batch.ids[wanted].to(self.device), weight.expand(ids.shape)[wanted].to(self.device)
+        # The mask is built here: inside the compiled graph, transformers would build it for every length.
+        attention = None
+        if causal:
+            attention = torch.full((1, 1, length, length), float("-inf"), device=self.device).triu(1)
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            hidden = self.backbone(
+                input_ids=ids.to(self.device), attention_mask={"full_attention": attention}, use_cache=False
+            ).last_hidden_state
+            logits = self.model.lm_head(hidden[:, :-1][wanted[:, 1:].to(self.device)])
+        losses = F.cross_entropy(logits.float(), targets, reduction="none")
+        return (losses * weights).sum() / weights.sum()
+
+    def export(self, tokenizer_folder: Path, folder: Path, *, diffusion: bool | None = None) -> None:
+        """Write the averaged weights as a checkpoint folder, by default of the recipe's architecture."""
+        shapes.write(
+            self.shape,
+            self.averaged(),
+            tokenizer_folder,
+            folder,
+            diffusion=self.recipe.diffusion if diffusion is None else diffusion,
+            canvas=max(self.curriculum.masked.lengths) - CANVAS_PROMPT,
+        )
+
+
+def train(
+    trainer: Trainer,
+    *,
+    save_seconds: float = 120,
+    quiet: bool = False,
+    watch: Callable[[], None] | None = None,
+) -> None:
+    """Run to the recipe's last step, logging every 10 steps and saving every `save_seconds`.
+
+    watch: called after every step, for what is done on the way. An interrupted run is saved.
+    """
+    recipe = trainer.recipe
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TextColumn("{task.fields[speed]:.0f} tokens/s"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    recent: list[float] = []
+    saved = time.monotonic()
+    started = saved - (trainer.logged() or [{"seconds": 0.0}])[-1]["seconds"]
+    tokens, since = 0, saved
+    try:
+        with Progress(*columns, disable=quiet) as progress, trainer.log.open("a") as log:
+            bar = progress.add_task(
+                recipe.name, total=recipe.steps, completed=trainer.step, loss=float("nan"), speed=0
+            )
+            while trainer.step < recipe.steps:
+                batch = trainer.batch()
+                tokens += batch.ids.numel()
+                recent.append(trainer.advance(batch))
+                now = time.monotonic()
+                if trainer.step % 10 == 0:
+                    mean = sum(recent) / len(recent)
+                    recent.clear()
+                    speed, tokens, since = tokens / (now - since), 0, now
+                    row = {"step": trainer.step, "loss": round(mean, 4), "seconds": round(now - started, 1)}
+                    log.write(json.dumps(row | {"tokens_per_second": round(speed)}) + "\n")
+                    log.flush()
+                    progress.update(bar, completed=trainer.step, loss=mean, speed=speed)
+                if now - saved > save_seconds:
+                    trainer.save()
+                    saved = now
+                if watch:
+                    watch()
+    finally:
+        trainer.save()
+
+
+def plot(logs: list[Path], file: Path) -> None:
+    """Plot loss against steps, one curve per log."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for path in logs:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=path.stem, linewidth=0.8)
+    axes.set(xlabel="step", ylabel="loss (nats per token)", yscale="log")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+    plt.close(figure)

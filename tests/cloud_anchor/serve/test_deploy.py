@@ -13,8 +13,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.serve.__main__ import parser
 from cloud_anchor.serve.cluster import PREFIX, ClusterSettings
-from lab.benches import capacity, load
-from lab.benches.capacity import RequestCosts, plan
+from lab.benches import load
 from tests.cloud_anchor.serve.service_runner import local, served
 
 DEPLOY = Path(__file__).resolve().parents[3] / "cloud_anchor" / "serve" / "deploy"
@@ -115,42 +114,3 @@ def test_quantiles_are_values_that_occurred() -> None:
     assert load.quantile([3.0], 0.99) == 3.0
     assert load.quantile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.0
     assert load.quantile([float(n) for n in range(1, 101)], 0.99) == 99.0
-
-
-def test_plans_follow_from_the_times() -> None:
-    costs = RequestCosts({1: 42.0, 8: 168.0}, steps=10, utilisation=0.7, price=2.0)
-    assert costs.best == (8, 210.0)  # 8 answers in 1.68 s
-    small, large = plan(1, costs), plan(1000, costs)
-    assert (small.gpus, small.seconds) == (2, 0.42)
-    assert (large.gpus, large.seconds) == (300, 1.68)
-    assert large.cost_per_hour == 600
-    assert large.cost_per_million == pytest.approx(600 / 3.6)
-    assert plan(1000, RequestCosts({1: 42.0})).cost_per_hour is None
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["--step", "x"],
-        ["--step", "1=-2"],
-        ["--step", "1=1", "--rate", "0"],
-        ["--step", "1=1", "--steps", "0"],
-    ],
-)
-def test_wrong_inputs_of_the_plan(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        capacity.main(arguments)
-    assert stop.value.code == 2
-    assert "expected" in capsys.readouterr().err or not arguments
-
-
-def test_the_table_of_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (DEPLOY.parent / "CAPACITY.md").read_text()
-    commands = [
-        line[2:] for line in page.splitlines() if line.startswith("$ python -m lab.benches.capacity ")
-    ]
-    assert commands
-    for command in commands:
-        assert capacity.main(command.split()[3:]) == 0
-        assert capsys.readouterr().out.strip() in page

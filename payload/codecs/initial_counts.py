@@ -1,6 +1,6 @@
 """Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.
 
-Made by `python -m lab.formats.count_adaptive` from right answers to 400 training
+Made by `python -m lab.formats.count_codes` from right answers to 400 training
 prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_UNRANKED and INITIAL_MORE are estimates. See
 `adaptive_model.InitialCounts`.
 """

@@ -1,6 +1,6 @@
 """Initial counts of a question's text in codec predictive; a part of the wire format.
 
-Made by `python -m lab.formats.count_questions` from
+Made by `python -m lab.formats.count_codes --data` from
 90 questions of gsm8k, humaneval, mmlu, as Smollm2 135M 8k Lc100K Mix1 Ep2 predicts them.
 See `adaptive_model.InitialCounts`; what is not here is that of `initial_counts`.
 """

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_runtime.runtime import EdgeRuntime
-from lab.formats.count_adaptive import anchors_of
+from lab.formats.count_codes import anchors_of
 from lab.pairs.tiny.tasks import held_out_problems
 from payload import AnchorSet, Base, Codec, Contract, PayloadError, Shared, decode, encode
 from payload.header import seal

@@ -32,7 +32,7 @@ NEAR = 12.0
 
 def write(file: Path, bundle: Path, variant: str, count: int, tolerance: float) -> None:
     """Write one line per payload: its bytes, its prompt, and its anchors."""
-    from lab.formats.count_adaptive import anchors_of
+    from lab.formats.count_codes import anchors_of
     from lab.pairs.tiny.tasks import held_out_problems
 
     edge = EdgeRuntime.open(bundle, variant, prepack=False)

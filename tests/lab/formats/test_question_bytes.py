@@ -9,7 +9,7 @@ import pytest
 
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
-from lab.formats import count_adaptive, count_questions, question_bytes
+from lab.formats import count_codes, question_bytes
 from lab.questions.items import load_items
 from links.frames import Question, encode_question
 from payload.codecs import question_counts
@@ -72,7 +72,7 @@ def test_no_questions_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_module_of_question_counts_is_what_the_program_writes() -> None:
     written = Path(question_counts.__file__).read_text("utf-8")
-    assert count_questions.module_text(QUESTION_COUNTS, question_counts.MADE_OF) == written
+    assert count_codes.question_module(QUESTION_COUNTS, question_counts.MADE_OF) == written
     assert min(min(sizes) for pair in QUESTION_COUNTS.modes for sizes in pair) >= 1
     assert min(min(sizes) for group in QUESTION_COUNTS.ranks for sizes in group) >= 1
     assert (QUESTION_COUNTS.flags, QUESTION_COUNTS.more) == (FORMAT_COUNTS.flags, FORMAT_COUNTS.more)
@@ -83,10 +83,10 @@ def test_the_module_of_question_counts_is_what_the_program_writes() -> None:
 @shipped
 def test_counting_questions_gives_counts_that_shorten_them() -> None:
     edge = EdgeRuntime.open(SHIPPED, threads=1)
-    texts = list(count_questions.observed_questions(edge, load_items(["tiny"], 12, 0)))
+    texts = list(count_codes.observed_questions(edge, load_items(["tiny"], 12, 0)))
     assert len(texts) == 12
     tokens = edge.bundle.contract.vocab_size + 1
-    counted = count_adaptive.count(texts, tokens)
+    counted = count_codes.count(texts, tokens)
 
     def size(counts: InitialCounts) -> int:
         total = 0

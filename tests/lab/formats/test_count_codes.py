@@ -10,7 +10,7 @@ import pytest
 
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
-from lab.formats import count_adaptive
+from lab.formats import count_codes
 from payload.codecs import initial_counts
 from payload.codecs.adaptive_model import FORMAT_COUNTS
 from payload.codecs.rank_codes import BUCKETS, MODES
@@ -19,20 +19,20 @@ from payload.codecs.rank_codes import BUCKETS, MODES
 @pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped bundle is missing")
 def test_counts_have_the_form_of_the_formats_and_change_nothing() -> None:
     edge = EdgeRuntime.open(SHIPPED, threads=1)
-    texts = list(count_adaptive.observed(edge, 4, seed=1))
+    texts = list(count_codes.observed(edge, 4, seed=1))
     tokens = edge.bundle.contract.vocab_size + 1
-    first = count_adaptive.count(texts, tokens)
-    second = count_adaptive.count(texts, tokens, first)
+    first = count_codes.count(texts, tokens)
+    second = count_codes.count(texts, tokens, first)
     for field in fields(FORMAT_COUNTS):
         expected = _form(getattr(FORMAT_COUNTS, field.name))
         assert _form(getattr(first, field.name)) == _form(getattr(second, field.name)) == expected
     assert _form(FORMAT_COUNTS.modes) == ((MODES,) * 2,) * BUCKETS
-    assert count_adaptive.count(texts, tokens) == first, "counting leaves the format's counts as they are"
+    assert count_codes.count(texts, tokens) == first, "counting leaves the format's counts as they are"
 
 
 def test_the_module_is_what_the_program_writes() -> None:
     shipped = Path(initial_counts.__file__).read_text("utf-8")
-    assert count_adaptive.source(FORMAT_COUNTS, 400) == shipped
+    assert count_codes.answer_module(FORMAT_COUNTS, 400) == shipped
 
 
 def _form(table: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Initial counts of codec predictive: `python -m lab.formats.count_adaptive`.
+"""Initial counts of codec predictive, of answers and of questions: `python -m lab.formats.count_codes`.
 
-Responsible for counting, over right answers to training prompts, the codes that payloads would use for
-tokens, their ranks and the positions of anchors, and for writing `payload/codecs/initial_counts.py`. Not
-responsible for coding (see `payload.codecs.adaptive_model`).
+Responsible for counting the codes that payloads and frames would use for tokens, their ranks and the
+positions of anchors, and for writing `payload/codecs/initial_counts.py` (over right answers to training
+prompts of the tiny pair) and `question_counts.py` (over questions of benchmarks, as a bundle's model predicts
+them). Not responsible for coding (see `payload.codecs.adaptive_model`).
 
 The counts are part of the wire format: a payload written with other counts cannot be decoded, so they are
 counted before a release, never after. The choice of a code depends on the counts and they on the codes, so
@@ -11,7 +12,6 @@ the counting is repeated a few times.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,23 +20,23 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from common.files import write_whole
+from common.progress import Bars
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from lab.pairs.problem import Problem
 from lab.pairs.tiny.tasks import FAMILIES, problems
+from lab.questions.items import Item, load_items
+from links.frames.question_text import MAX_QUESTION_BYTES, PREDICTIVE_CANVASES, as_anchors, token_ids
 from payload import AnchorSet
-from payload.codecs import initial_counts
+from payload.codecs import initial_counts, question_counts
 from payload.codecs.adaptive_model import FORMAT_COUNTS, AdaptiveModel, InitialCounts, Sizes
 from payload.codecs.predictive import TOLERANCE, PlannedToken, plan
 from payload.codecs.range_coder import Coder
 from payload.codecs.rank_codes import BUCKETS, ESCAPE, MODES, RANK, TOP
 
-OUTPUT = Path(initial_counts.__file__)
 GROUPS, RANKED_MODES, CLASSES = 3, 4, 8
 """Pairs of buckets, for ranks; modes that code a rank; rank classes with a count of their own."""
 
@@ -74,6 +74,18 @@ def observed(edge: EdgeRuntime, prompts: int, seed: int) -> Iterator[list[Planne
         predictor = edge.predictive_model.predictor(edge.prompt_ids(problem.prompt))
         draft = edge.bundle.tokenizer.encode(problem.answer)
         yield plan(anchors_of(edge, problem), predictor, None, TOLERANCE, draft)
+
+
+def observed_questions(edge: EdgeRuntime, items: Sequence[Item]) -> Iterator[list[PlannedToken]]:
+    """The tokens to code of every question that a predictive frame can carry."""
+    context = edge.question_context()
+    assert context.tokens is not None
+    assert context.predictor is not None
+    for item in items:
+        ids = token_ids(item.prompt, context.tokens, context.contract)
+        if ids and len(item.prompt.encode("utf-8")) <= MAX_QUESTION_BYTES:
+            anchors = as_anchors(ids, context.contract, PREDICTIVE_CANVASES)
+            yield plan(anchors, context.predictor, None, TOLERANCE, ids)
 
 
 def settle(texts: Sequence[Sequence[PlannedToken]], tokens: int) -> InitialCounts:
@@ -147,31 +159,39 @@ def _sizes(
     return tuple(max(1, round(total * share / max(evidence, 1))) for share in shares)
 
 
-def source(counts: InitialCounts, prompts: int) -> str:
+def answer_module(counts: InitialCounts, prompts: int) -> str:
     """The text of the module `initial_counts`."""
-    tables = {
-        "INITIAL_STABLE": counts.stable,
-        "INITIAL_MODES": counts.modes,
-        "INITIAL_RANKS": counts.ranks,
-        "INITIAL_FLAGS": counts.flags,
-        "INITIAL_UNRANKED": counts.unranked,
-        "INITIAL_MORE": counts.more,
-    }
-    lines = [
-        '"""Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format.',
-        "",
-        f"Made by `python -m lab.formats.count_adaptive` from right answers to {prompts} training",
-        "prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_UNRANKED and INITIAL_MORE are estimates. See",
-        "`adaptive_model.InitialCounts`.",
-        '"""',
-        "",
-        f"STEP = {initial_counts.STEP}",
-        '"""Added to the count of a value that is coded."""',
-        "",
-        "# fmt: off",
-        *(f"{name} = {literal(table)}" for name, table in tables.items()),
-    ]
-    return "\n".join([*lines, "# fmt: on", ""])
+    title = "Initial counts of codec predictive, in sixteenths of an occurrence; a part of the wire format."
+    about = f"""\"\"\"{title}
+
+Made by `python -m lab.formats.count_codes` from right answers to {prompts} training
+prompts of the tiny pair; INITIAL_FLAGS[0], INITIAL_UNRANKED and INITIAL_MORE are estimates. See
+`adaptive_model.InitialCounts`.
+\"\"\"
+
+STEP = {initial_counts.STEP}
+\"\"\"Added to the count of a value that is coded.\"\"\"
+"""
+    return _module(about, "INITIAL", counts, ("stable", "modes", "ranks", "flags", "unranked", "more"))
+
+
+def question_module(counts: InitialCounts, made_of: str) -> str:
+    """The text of the module `question_counts`."""
+    about = f"""\"\"\"Initial counts of a question's text in codec predictive; a part of the wire format.
+
+Made by `python -m lab.formats.count_codes --data` from
+{made_of}.
+See `adaptive_model.InitialCounts`; what is not here is that of `initial_counts`.
+\"\"\"
+
+MADE_OF = "{made_of}"
+"""
+    return _module(about, "QUESTION", counts, ("stable", "modes", "ranks"))
+
+
+def _module(about: str, prefix: str, counts: InitialCounts, names: Sequence[str]) -> str:
+    tables = [f"{prefix}_{name.upper()} = {literal(getattr(counts, name))}" for name in names]
+    return "\n".join([about, "# fmt: off", *tables, "# fmt: on", ""])
 
 
 def literal(table: object, indent: str = "    ") -> str:
@@ -183,32 +203,46 @@ def literal(table: object, indent: str = "    ") -> str:
     return f"(\n{inner}{indent[4:]})"
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.formats.count_adaptive",
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = CommandParser(
+        prog="python -m lab.formats.count_codes",
         description="Count the initial counts of codec predictive anew. Changes the wire format.",
-        epilog="example: python -m lab.formats.count_adaptive --prompts 400 --write",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  python -m lab.formats.count_codes --write\n"
+        "  python -m lab.formats.count_codes --bundle BUNDLE --prompts 90 --seed 0 --write \\\n"
+        "      --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl humaneval=humaneval.jsonl",
     )
-    parser.add_argument("--prompts", type=int, default=400, help="training prompts (400)")
-    parser.add_argument("--seed", type=int, default=5, help="which of them")
+    parser.add_argument("--prompts", type=int, default=400, help="training prompts, or questions (400)")
+    parser.add_argument("--seed", type=int, default=5, help="which of them (5)")
     parser.add_argument("--bundle", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
-    parser.add_argument("--write", action="store_true", help=f"write {OUTPUT.name}; else it is printed")
+    parser.add_argument(
+        "--data", nargs="+", metavar="SOURCE", help="count questions of these sources instead"
+    )
+    parser.add_argument("--write", action="store_true", help="write the module; else it is printed")
     args = parser.parse_args(argv)
-    return run_command("count_adaptive", lambda: _run(args))
 
+    def run() -> int:
+        edge = EdgeRuntime.open(args.bundle, threads=1)
+        items = load_items(args.data, args.prompts, args.seed) if args.data else []
+        work = observed_questions(edge, items) if items else observed(edge, args.prompts, args.seed)
+        texts = []
+        with Bars().stage("texts", args.prompts) as step:
+            for planned in work:
+                texts.append(planned)
+                step(1)
+        counts = settle(texts, edge.bundle.contract.vocab_size + 1)
+        if items:
+            kinds = ", ".join(sorted({item.benchmark for item in items}))
+            made_of = f"{len(texts)} questions of {kinds}, as {edge.bundle.manifest.model.id} predicts them"
+            place, text = question_counts.__file__, question_module(counts, made_of)
+        else:
+            place, text = initial_counts.__file__, answer_module(counts, args.prompts)
+        if args.write:
+            write_whole(Path(place), text.encode())
+        else:
+            print(text, end="")
+        return 0
 
-def _run(args: argparse.Namespace) -> int:
-    edge = EdgeRuntime.open(args.bundle, threads=1)
-    work = observed(edge, args.prompts, args.seed)
-    texts = list(track(work, "answers", args.prompts, console=Console(stderr=True)))
-    counts = settle(texts, edge.bundle.contract.vocab_size + 1)
-    text = source(counts, args.prompts)
-    if args.write:
-        write_whole(OUTPUT, text.encode())
-    else:
-        print(text, end="")
-    return 0
+    return run_command("count_codes", run)
 
 
 if __name__ == "__main__":

@@ -229,10 +229,10 @@ def test_shipped_models_and_bundles_have_names(tmp_path: Path) -> None:
     assert find_checkpoint("tiny") == find_checkpoint("tiny-dream") == PAIRS["tiny"].checkpoint
 
 
-def test_a_pair_without_weights_names_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_without_weights_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = replace(PAIRS["testbed"], weights=tmp_path)
     monkeypatch.setattr("cloud_anchor.model.checkpoint.PAIRS", {"testbed": missing})
-    with pytest.raises(CheckpointError, match=r"cloud_anchor\.testbed\.train"):
+    with pytest.raises(CheckpointError, match="they come with the extra `cloud`"):
         find_checkpoint("testbed")
 
 

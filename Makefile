@@ -52,11 +52,11 @@ real: $(VENV)/experiments.stamp
 	@$(RUN) -m lab.published.real $(RUNS)
 
 evaluate: $(VENV)/experiments.stamp
-	$(RUN) -m lab.evaluate
+	$(RUN) -m lab run fill -o results/evaluate
 
 # results/shipped is the tiny pair's; another pair has a folder of its name.
 results: $(VENV)/experiments.stamp $(if $(filter testbed,$(MODEL)),$(VENV)/testbed.stamp)
-	$(RUN) -m lab --model $(or $(MODEL),tiny) -o results/$(or $(filter-out tiny,$(MODEL)),shipped)
+	$(RUN) -m lab run paper --model $(or $(MODEL),tiny) -o results/$(or $(filter-out tiny,$(MODEL)),shipped)
 
 arm: $(VENV)/dev.stamp
 	$(RUN) -m tests.arm

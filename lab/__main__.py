@@ -1,66 +1,54 @@
-"""`python -m lab`: the paper's experiments with controls, and a report.
+"""`python -m lab`: the laboratory's command line.
 
-Responsible for the command line. Not responsible for measuring (see `runner`) or the report (see `report`).
+Responsible for the commands. Not responsible for measuring (see `run`), for experiments (see `experiments`)
+or for published runs (see `published`).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.shipped import PAIRS
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from lab import compare, publish
-from lab.experiments.paper import PHASES, About
-from lab.loading import Wanted, about_models, fingerprint, open_lab
-from lab.options import add_data, sources, world_of
-from lab.protocol import DEFAULT_SUBSET, OWN, PAPER, PAPER_STEPS, PROTOCOLS, protocol
+from lab.experiments import PAPER, every, groups
+from lab.options import NoOptions, Options, add_options, given
 from lab.published import published_files as published
 from lab.published import recorded_tables, traces
-from lab.report import build, to_html, to_json, to_markdown
-from lab.run import RUNS, measure
-from lab.store import TABLES, Store
+from lab.report import print_table
+from lab.run import run, track
 from payload import PayloadError
 
-EPILOG = f"""phases: {", ".join(PHASES)}
-
-examples:
-  python -m lab --model tiny --edge tiny-qwen -o results/
-  python -m lab --phases fill,ablation --subset 20 --seed 1 -o results-seed1/
-  python -m lab --model Dream-org/Dream-v0-Instruct-7B \\
+EPILOG = """examples:
+  python -m lab run paper --model tiny -o results/              # every table and figure of the paper
+  python -m lab run fill ablation --prompts 20 --seed 1 -o results-seed1/
+  python -m lab run paper --protocol paper --prompts 5 -o results-paper/   # 5 prompts per source
+  python -m lab run passes --rules 0.9 product:0.3 -o results/passes
+  python -m lab run paper --model Dream-org/Dream-v0-Instruct-7B \\
       --edge bundles/qwen2.5-0.5b bundles/qwen2.5-1.5b \\
       --thinker Qwen/Qwen2.5-32B-Instruct --four-bit --canvas 256 --total-steps 128 \\
       --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl arc humaneval -o results/
-  python -m lab --protocol paper --subset 5 -o results-paper/   # 5 prompts per source
-  python -m lab traces traces.jsonl         # published runs, no weights
-  python -m lab traces traces.jsonl --edge bundles/smollm2 -o results-real/
-  python -m lab published inverse-speculation-dlm/results       # the published result files
-  python -m lab compare results/ results-seed1/
+
+`python -m lab run NAME --help` shows an experiment's own options, `python -m lab list` the names. Several
+experiments that are not the paper's get a folder each below the results folder.
 
 exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (run again to continue)
 """
+ABOUT = """run        measure experiments: python -m lab run NAME [NAME ...] -o FOLDER
+list       the experiments by name
+compare    do the means of two runs agree within their intervals?
+traces     published runs: by themselves, or filled by a real edge model
+published  the published repository's result files, as they are
+publish    the pages that quote measured figures, and the figures of a results folder"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     return run_command(
-        "suite",
+        "lab",
         lambda: _dispatch(arguments),
         interrupted="interrupted; the same command continues from here",
         exit_codes={PayloadError: 4},  # models with different vocabularies
@@ -68,169 +56,89 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
-    if arguments[:1] == ["traces"]:
-        about = "Figures of published runs: by themselves, or filled by a real edge model (--edge)."
-        parser = _formatted("traces", about, traces.EPILOG)
-        traces.add_arguments(parser)
-        recorded_tables.add_arguments(parser)
-        args = parser.parse_args(arguments[1:])
-        return recorded_tables.run(args, _measure) if args.edge else traces.run(args)
-    if arguments[:1] == ["published"]:
-        about = "Tables of the published repository's result files, as they are."
-        parser = _formatted("published", about, published.EPILOG)
-        published.add_arguments(parser)
-        return published.run(parser.parse_args(arguments[1:]))
-    if arguments[:1] == ["publish"]:
-        return publish.main(arguments[1:])
-    if arguments[:1] == ["compare"]:
-        parser = _formatted("compare", "Compare the means of two runs by their intervals.", "")
-        compare.add_arguments(parser)
-        return compare.run(parser.parse_args(arguments[1:]))
-    return _run(_parser().parse_args(arguments))
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    if command is None:
+        parser = CommandParser(prog="python -m lab", description=ABOUT, epilog=EPILOG)
+        parser.add_argument("command", choices=tuple(COMMANDS))
+        parser.parse_args(arguments[:1])
+    assert command is not None  # else the parser has said what is wrong
+    return command(arguments[1:])
 
 
-def _formatted(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        prog=f"python -m lab {name}".strip(),
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _run(arguments: Sequence[str]) -> int:
+    names = _leading(arguments)
+    chosen = groups(names)
+    parser = CommandParser(
+        prog=f"python -m lab run {' '.join(names) or 'NAME'}",
+        description="Measure experiments, with controls and 95% intervals, and write a report.",
+        epilog=EPILOG,
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _formatted("", "Every table and figure of the paper, with controls, and a report.", EPILOG)
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, help="results folder; run again to continue"
-    )
-    parser.add_argument(
-        "--model", default="tiny", help="diffusion model: tiny, testbed, a folder, a hub name (default: tiny)"
-    )
-    parser.add_argument(
-        "--edge",
-        nargs="+",
-        metavar="MODEL",
-        help="edge models, the main one first: names or folders of bundles, or checkpoints, which are "
-        "converted (default: the shipped pair's; alone it is joined by the pair's larger autoregressive one)",
-    )
-    parser.add_argument(
-        "--thinker",
-        metavar="CHECKPOINT",
-        help="autoregressive checkpoint for the bridge, the Thinker and specdiff; the first two decide "
-        "nothing where it is right no more often than the edge model alone (default: the shipped pair's own, "
-        "or testbed-causal beside the model's folder)",
-    )
-    parser.add_argument(
-        "--four-bit", action="store_true", help="load the Thinker with 4-bit weights (CUDA, bitsandbytes)"
-    )
-    add_data(parser)
-    parser.add_argument(
-        "--protocol",
-        choices=PROTOCOLS,
-        default=OWN,
-        help="which prompts each phase measures: the suite's own, or the paper's nested sets of 310 (commit "
-        f"curves), 190 (fills) and 50 (ablation), and its {PAPER_STEPS} steps (default: {OWN})",
-    )
-    parser.add_argument(
-        "--subset",
-        type=int,
-        metavar="N",
-        help=f"prompts in all (default {DEFAULT_SUBSET}); with --protocol {PAPER} prompts per source "
-        "(default: the paper's numbers)",
-    )
-    parser.add_argument("--phases", default="", help="only these, separated by commas (default: all)")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="of the choice of prompts, the sampler and the controls"
-    )
-    parser.add_argument("--canvas", type=int, help="response positions (default: the model's, or 256)")
-    parser.add_argument("--total-steps", type=int, help="steps of a full run (default: the model's, or 128)")
-    parser.add_argument("--device", help="cuda, cpu (default: cuda where there is one)")
-    parser.add_argument(
-        "--threads", type=int, help="threads of the edge model (default: the processor's fast cores)"
-    )
-    return parser
-
-
-def _run(args: argparse.Namespace) -> int:
-    phases = [name.strip() for name in args.phases.split(",") if name.strip()] or list(PHASES)
-    unknown = [name for name in phases if name not in PHASES]
-    if unknown:
-        raise RequestError(f"--phases: expected some of {', '.join(PHASES)}, found {', '.join(unknown)}")
-    if args.subset is not None and args.subset < 1:
-        raise RequestError(f"--subset: expected at least 1, found {args.subset}")
-    pair = world_of(args.model)  # of another model than a shipped one: tiny
-    args.data = sources(args)
-    args.edge = args.edge or [PAIRS[pair].bundle.name]
-    sets = protocol(args.protocol, args.data, args.subset, args.seed)
-    items = sets.items
-    wanted = Wanted(
-        args.model,
-        args.edge,
-        args.thinker,
-        args.four_bit,
-        args.canvas,
-        args.total_steps or (PAPER_STEPS if sets.name == PAPER else None),
-        args.seed,
-        args.device,
-        args.threads,
-    )
-    lab = open_lab(wanted, args.output / "bundles")
-    about = About.from_json(about_models(lab, wanted))
-    settings: dict[str, Any] = {
-        "data": args.data,
-        "protocol": sets.name,
-        "seed": args.seed,
-        "canvas": lab.base.canvas,
-        "total_steps": lab.base.total_steps,
-        "weights": fingerprint(lab, wanted),
-    }
-    store = Store(args.output, settings)
-    skipped = {name: why for name in phases if (why := PHASES[name].needs(lab)) is not None}
-    _measure(items, measure(lab, items, phases, store, limits=sets.limits))
-    records = {}
-    for name in (RUNS, *PHASES):
-        # An earlier run into this folder may have had another subset.
-        chosen = {item.id for item in items[: sets.limits.get(name)]}
-        records[name] = [record for id_, record in store.records(name).items() if id_ in chosen]
-    report = build(about, settings, records, skipped)
-    store.write(TABLES, to_json(report))
-    store.write("report.md", to_markdown(report))
-    store.write("report.html", to_html(report))
-    print(
-        json.dumps(
-            {"items": report.items, "claims": len(report.claims), "report": str(args.output / "report.html")}
-        )
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="`paper` for all that are the paper's")
+    add_options(parser, Options, chosen[0][1][0].defaults if len(chosen) == 1 else {})
+    for name, group in chosen:
+        if group[0].options is not NoOptions:
+            add_options(parser.add_argument_group(f"options of {name}"), group[0].options)
+    found = vars(parser.parse_args(arguments))
+    if not chosen:
+        raise RequestError("expected the name of an experiment, found none. `python -m lab list` has them.")
+    options = Options(**given(Options, found))
+    for name, group in chosen:
+        place = options.output if len(chosen) == 1 else options.output / name
+        own = group[0].options(**given(group[0].options, found))
+        report = run(group, replace(options, output=place), own)
+        if len(group) == 1:
+            for table in report.tables:
+                print(f"\n{table.title}\n")
+                print_table(table)
+        found_ = {"items": report.items, "claims": len(report.claims)}
+        print(json.dumps(found_ | {"report": str(place / "report.html")}))
     return 0
 
 
-def _measure(items: Sequence[object], work: Any) -> None:
-    """Run the work, with a progress bar on a terminal, else with a line from time to time."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (
-            TextColumn("items"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console) as progress:
-            bar = progress.add_task("items", total=len(items))
-            for _ in work:
-                progress.advance(bar)
-        return
-    started = time.monotonic()
-    for done, _ in enumerate(work, 1):
-        if done % 5 == 0 or done == len(items):
-            spent = time.monotonic() - started
-            left = spent / done * (len(items) - done)
-            print(
-                f"{done} of {len(items)} items, {spent:.0f} s, about {left:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
+def _leading(arguments: Sequence[str]) -> list[str]:
+    """The words before the first option: names of experiments."""
+    first = next((at for at, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    return list(arguments[:first])
 
+
+def _list(arguments: Sequence[str]) -> int:
+    CommandParser(prog="python -m lab list", description="The experiments by name.").parse_args(arguments)
+    print(f"{PAPER:12} all of these down to specdiff, the paper's, in one report")
+    for each in every():
+        print(f"{each.name:12} {each.title}")
+    return 0
+
+
+def _compare(arguments: Sequence[str]) -> int:
+    parser = CommandParser(prog="python -m lab compare", description="Compare the means of two runs.")
+    compare.add_arguments(parser)
+    return compare.run(parser.parse_args(arguments))
+
+
+def _traces(arguments: Sequence[str]) -> int:
+    about = "Figures of published runs: by themselves, or filled by a real edge model (--edge)."
+    parser = CommandParser(prog="python -m lab traces", description=about, epilog=traces.EPILOG)
+    traces.add_arguments(parser)
+    recorded_tables.add_arguments(parser)
+    args = parser.parse_args(arguments)
+    return recorded_tables.run(args, track) if args.edge else traces.run(args)
+
+
+def _published(arguments: Sequence[str]) -> int:
+    about = "Tables of the published repository's result files, as they are."
+    parser = CommandParser(prog="python -m lab published", description=about, epilog=published.EPILOG)
+    published.add_arguments(parser)
+    return published.run(parser.parse_args(arguments))
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": _run,
+    "list": _list,
+    "compare": _compare,
+    "traces": _traces,
+    "published": _published,
+    "publish": publish.main,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,20 +1,22 @@
-"""The loaded models of a measurement, and one item with its runs.
+"""The loaded models of a measurement, and one item with them: what an AnchorSet is worth, and what it takes.
 
-Responsible for filling anchors and scoring answers. Not responsible for which answers are compared (see
-`phases`).
+Responsible for filling, sizing and scoring anchors, once. Not responsible for which anchors are compared (see
+`conditions`, `experiments`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from cloud_anchor.metrics import word_f1
+from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Span
 from cloud_anchor.selection.scorer import EngineScorer
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
@@ -25,7 +27,7 @@ from lab.questions.items import Item
 from lab.questions.judge import is_right
 from lab.questions.similarity import chrf, edit_similarity, word_f1_set
 from lab.runs import Run
-from payload import AnchorSet, Codec, Shared, encode
+from payload import NO_EXTRAS, AnchorSet, Codec, Extras, Shared, encode
 
 FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.4)
 """Shares of the steps at which everything is compared."""
@@ -105,41 +107,37 @@ class EdgeAnswer:
     passes: int
 
 
-class Case:
-    """One item with its runs; fills, sizes and scores are cached."""
+def seed_of(name: str, seed: int) -> int:
+    """The seed of what is drawn for one item: another for each, and the same in every run."""
+    return sum(name.encode()) * 1_000_003 + seed
 
-    def __init__(self, lab: Lab, item: Item, runs: dict[str, Run]) -> None:
-        self.lab, self.item, self.runs = lab, item, runs
-        self.prompt_ids = list(next(iter(runs.values())).prompt_ids)
-        self.contract = lab.pipeline.form.contract
-        self.seed = sum(item.id.encode()) * 1_000_003 + lab.base.seed
+
+class Case:
+    """One item and edge models; fills, sizes and scores are cached."""
+
+    def __init__(
+        self,
+        item: Item,
+        prompt_ids: Sequence[int],
+        form: PromptForm,
+        edges: Sequence[Edge],
+        canvas: int,
+        seed: int,
+    ) -> None:
+        """form: prompts, text and contract of the edge models. seed: of the run, see `seed_of`."""
+        self.item, self.prompt_ids, self.canvas = item, list(prompt_ids), canvas
+        self.form, self.contract, self.models = form, form.contract, edges
+        self.seed = seed_of(item.id, seed)
         self._filled: dict[tuple[Any, ...], EdgeAnswer] = {}
         self._sizes: dict[tuple[Any, ...], int] = {}
         self._scores: dict[tuple[str, tuple[int, ...], tuple[int, ...]], dict[str, float]] = {}
-        self._situations: dict[tuple[str, int, int], Situation] = {}
 
     def text(self, ids: Sequence[int]) -> str:
-        return self.lab.pipeline.form.tokenizer.decode(list(ids))
-
-    def situation(self, order: str, step: int, edge: int = 0) -> Situation:
-        """The run of an order after `step` steps, as input of the conditions."""
-        key = (order, step, edge)
-        if key not in self._situations:
-            run = self.runs[order]
-            parallel = self.runs.get(PARALLEL) if order == BY_CONFIDENCE else None
-            self._situations[key] = Situation(
-                run.at(step),
-                run.answer,
-                self.contract,
-                self.lab.models[edge].scorer,
-                self.seed,
-                parallel.at(step) if parallel and step in parallel.predictions else None,
-            )
-        return self._situations[key]
+        return self.form.tokenizer.decode(list(ids))
 
     def empty(self) -> AnchorSet:
         """No anchors."""
-        return AnchorSet.empty(self.lab.base.canvas, self.contract)
+        return AnchorSet.empty(self.canvas, self.contract)
 
     def fill(self, anchors: AnchorSet, edge: int = 0, prompt_ids: Sequence[int] | None = None) -> EdgeAnswer:
         """The edge's answer, greedy, of at most the canvas."""
@@ -147,12 +145,89 @@ class Case:
         key = (edge, prompt, anchors.positions, anchors.ids, anchors.length, anchors.canvas)
         if key not in self._filled:
             stats = FillStats()
-            options = FillOptions(score_anchors=False, max_tokens=self.lab.base.canvas)
-            engine = self.lab.models[edge].runtime.engine
-            tokens = list(fill(engine, prompt, anchors, options, stats))
+            options = FillOptions(score_anchors=False, max_tokens=self.canvas)
+            tokens = list(fill(self.models[edge].runtime.engine, prompt, anchors, options, stats))
             forced = [token.source is Source.ANCHOR for token in tokens]
             self._filled[key] = EdgeAnswer([token.id for token in tokens], forced, stats.passes)
         return self._filled[key]
+
+    def alone(self, edge: int = 0) -> EdgeAnswer:
+        """The edge model's answer without anchors."""
+        return self.fill(self.empty(), edge)
+
+    def size(
+        self,
+        anchors: AnchorSet,
+        codec: Codec = Codec.COMPACT,
+        primed: bool = True,
+        extras: Extras = NO_EXTRAS,
+    ) -> int:
+        """Bytes of a payload; primed: the prompt is known to both sides. extras: its optional fields."""
+        key = (codec, primed, extras, anchors.positions, anchors.ids, anchors.length)
+        if key not in self._sizes:
+            ids = self.prompt_ids if primed else None
+            shared = Shared(self.contract, ids, self.form.tokenizer)
+            self._sizes[key] = len(encode(anchors, shared, codec, extras))
+        return self._sizes[key]
+
+    def judged(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
+        """Whether an answer is right, and its F1 against `reference`."""
+        text = self.text(ids)
+        return {"right": float(is_right(self.item, text)), "f1": word_f1(text, self.text(reference))}
+
+    def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
+        """All similarity measures against `reference`, rounded, and `right`: 1 for a correct answer."""
+        text, wanted = self.text(ids), self.text(reference)
+        key = (text, tuple(ids), tuple(reference))
+        if key not in self._scores:
+            judged = self.judged(ids, reference)
+            self._scores[key] = {
+                "f1": round(judged["f1"], 6),
+                "f1_set": round(word_f1_set(text, wanted), 6),
+                "chrf": round(chrf(text, wanted), 6),
+                "edit": round(edit_similarity(ids, reference), 6),
+                "exact": float(text == wanted),
+                "right": judged["right"],
+                "tokens": len(ids),
+            }
+        return self._scores[key]
+
+    def own(self, text: Sequence[int], positions: Sequence[int], edge: int = 0) -> float | None:
+        """Share of these positions of a text at which the edge model predicts the text's token."""
+        if not positions:
+            return None
+        (reading,) = self.models[edge].scorer.score([Span(self.prompt_ids, list(text))])
+        return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)
+
+
+class RunCase(Case):
+    """One item with its stored runs, as the paper's experiments measure it."""
+
+    def __init__(self, lab: Lab, item: Item, runs: Mapping[str, Run]) -> None:
+        prompt = next(iter(runs.values())).prompt_ids
+        super().__init__(item, prompt, lab.pipeline.form, lab.models, lab.base.canvas, lab.base.seed)
+        self.lab, self.runs = lab, runs
+        self._situations: dict[tuple[str, int, int], Situation] = {}
+
+    def situation(self, order: str, step: int, edge: int = 0) -> Situation:
+        """The run of an order after `step` steps, as input of the conditions."""
+        key = (order, step, edge)
+        if key not in self._situations:
+            run = self.runs[order]
+            parallel = self.runs.get(PARALLEL) if order == BY_CONFIDENCE else None
+            self._situations[key] = self.at(
+                run.at(step),
+                run.answer,
+                edge,
+                parallel.at(step) if parallel and step in parallel.predictions else None,
+            )
+        return self._situations[key]
+
+    def at(
+        self, early: Denoised, full: list[int], edge: int = 0, parallel: Denoised | None = None
+    ) -> Situation:
+        """Another unfinished run of this item, as input of the conditions."""
+        return Situation(early, full, self.contract, self.models[edge].scorer, self.seed, parallel)
 
     @cached_property
     def written(self) -> list[int]:
@@ -160,35 +235,6 @@ class Case:
         if self.lab.thinker is None:
             raise ValueError("expected a lab with an autoregressive model, found none")
         return self.lab.thinker.write(self.prompt_ids, self.lab.base.canvas - 1)
-
-    def alone(self, edge: int = 0) -> EdgeAnswer:
-        """The edge model's answer without anchors."""
-        return self.fill(self.empty(), edge)
-
-    def size(self, anchors: AnchorSet, codec: Codec = Codec.COMPACT, primed: bool = True) -> int:
-        """Bytes of a payload; primed: the prompt is known to both sides. Without optional fields."""
-        key = (codec, primed, anchors.positions, anchors.ids, anchors.length)
-        if key not in self._sizes:
-            ids = self.prompt_ids if primed else None
-            shared = Shared(self.contract, ids, self.lab.pipeline.form.tokenizer)
-            self._sizes[key] = len(encode(anchors, shared, codec))
-        return self._sizes[key]
-
-    def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
-        """All similarity measures against `reference`, and `right`: 1 for a correct answer."""
-        text, wanted = self.text(ids), self.text(reference)
-        key = (text, tuple(ids), tuple(reference))
-        if key not in self._scores:
-            self._scores[key] = {
-                "f1": round(word_f1(text, wanted), 6),
-                "f1_set": round(word_f1_set(text, wanted), 6),
-                "chrf": round(chrf(text, wanted), 6),
-                "edit": round(edit_similarity(ids, reference), 6),
-                "exact": float(text == wanted),
-                "right": float(is_right(self.item, text)),
-                "tokens": len(ids),
-            }
-        return self._scores[key]
 
     def answer(self, order: str, step: int, name: str, condition: Condition, edge: int = 0) -> dict[str, Any]:
         """One condition at one step, filled where it is to be, and scored against the order's full run."""
@@ -205,19 +251,9 @@ class Case:
     def reference(self, order: str, edge: int = 0) -> list[dict[str, Any]]:
         """The rows without anchors: the full run, and the edge alone against it."""
         full, alone = self.runs[order].answer, self.alone(edge)
-        free = {"sent": 0, "bytes": 0}
+        rows = ((self.lab.base.total_steps, FULL, full, 0), (0, ALONE, alone.ids, alone.passes))
         return [
-            {"order": order, "step": self.lab.base.total_steps, "condition": FULL, **self.score(full, full)}
-            | free
-            | {"passes": 0},
-            {"order": order, "step": 0, "condition": ALONE, **self.score(alone.ids, full)}
-            | free
-            | {"passes": alone.passes},
+            {"order": order, "step": step, "condition": name, **self.score(ids, full)}
+            | {"sent": 0, "bytes": 0, "passes": passes}
+            for step, name, ids, passes in rows
         ]
-
-    def own(self, text: Sequence[int], positions: Sequence[int], edge: int = 0) -> float | None:
-        """Share of these positions of a text at which the edge model predicts the text's token."""
-        if not positions:
-            return None
-        (reading,) = self.lab.models[edge].scorer.score([Span(self.prompt_ids, list(text))])
-        return sum(int(reading.greedy[p]) == text[p] for p in positions) / len(positions)

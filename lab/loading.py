@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint
@@ -26,6 +25,7 @@ from edge_runtime.errors import BundleMissingError
 from edge_runtime.runtime import EdgeRuntime
 from lab.autoregressive import Autoregressive
 from lab.case import Edge, Lab
+from lab.options import Options
 from lab.pairs.row_weights import in_rows, restore_checkpoint
 from lab.pairs.testbed.recipe import CAUSAL_NAME
 from payload import Contract
@@ -34,35 +34,21 @@ from payload.errors import ContractMismatchError
 EDGE_OF_SUMMED_FILE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Models and sizes of a run; see the command line for each."""
+def open_lab(options: Options, teachers: bool = True) -> Lab:
+    """Loads the models; checkpoints of edge models are converted into the folder of the results.
 
-    model: str
-    edges: Sequence[str]
-    thinker: str | None
-    four_bit: bool
-    canvas: int | None
-    total_steps: int | None
-    seed: int
-    device: str | None
-    threads: int | None
-
-
-def open_lab(wanted: Wanted, bundles: Path) -> Lab:
-    """Loads everything. bundles: where checkpoints of edge models are converted to.
-
+    teachers: also the larger autoregressive models, as second edge model of a shipped pair and as Thinker.
     Raises CloudError, EdgeError or ContractMismatchError.
     """
     missing: dict[str, str] = {}
-    edges = [_open_edge(name, bundles, wanted.threads) for name in wanted.edges]
-    pipeline = Pipeline.open(wanted.model, edge=edges[0].runtime, device=wanted.device)
-    pipeline.require_one_vocabulary("suite")
-    pair = PAIRS.get(wanted.model)
-    if pair is not None and list(wanted.edges) == [pair.bundle.name]:
+    edges = [_open_edge(name, options) for name in options.edges]
+    pipeline = Pipeline.open(options.model, edge=edges[0].runtime, device=options.device, dtype=options.dtype)
+    pipeline.require_one_vocabulary("lab")
+    pair = PAIRS.get(options.model)
+    if teachers and pair is not None and options.edges == [pair.bundle.name]:
         # Its larger autoregressive model is a second size of the edge model (Table 3).
         try:
-            edges.append(_open_edge(pair.thinker, bundles, wanted.threads))
+            edges.append(_open_edge(pair.thinker, options))
         except BundleMissingError as error:
             missing[pair.thinker] = str(error)
     contract = edges[0].runtime.bundle.contract
@@ -75,22 +61,27 @@ def open_lab(wanted: Wanted, bundles: Path) -> Lab:
     plan = pipeline.plan()
     base = replace(
         plan,
-        canvas=wanted.canvas or plan.canvas,
-        total_steps=wanted.total_steps or plan.total_steps,
-        seed=wanted.seed,
+        canvas=options.canvas or plan.canvas,
+        total_steps=options.total_steps or plan.total_steps,
+        seed=options.seed,
     )
+    if not teachers:
+        return Lab(pipeline, base, edges, missing)
     thinker = None
-    place = _thinker_folder(wanted, edges)
+    place = _thinker_folder(options, edges)
     if place is None:
         missing["thinker"] = "expected an autoregressive checkpoint (--thinker), found none"
     else:
         _same_vocabulary(place, contract)
-        thinker = Autoregressive.load(place, contract.eos_ids, device=wanted.device, four_bit=wanted.four_bit)
-    return Lab(pipeline, base, edges, missing, thinker, _ladder(edges, wanted.threads))
+        thinker = Autoregressive.load(
+            place, contract.eos_ids, device=options.device, four_bit=options.four_bit
+        )
+    return Lab(pipeline, base, edges, missing, thinker, _ladder(edges, options.threads))
 
 
-def _open_edge(name: str, bundles: Path, threads: int | None) -> Edge:
-    runtime = EdgeRuntime.open(_bundle(name, bundles), threads=threads)
+def _open_edge(name: str, options: Options) -> Edge:
+    place = _bundle(name, options.output / "bundles")
+    runtime = EdgeRuntime.open(place, options.variant, threads=options.threads)
     return Edge(Path(name).name, runtime, parameters(runtime.bundle.manifest.model))
 
 
@@ -163,16 +154,16 @@ def parameters(shape: ModelShape) -> int:
     return shape.vocab_size * hidden + shape.num_hidden_layers * layer + hidden
 
 
-def _thinker_folder(wanted: Wanted, edges: Sequence[Edge]) -> Path | None:
+def _thinker_folder(options: Options, edges: Sequence[Edge]) -> Path | None:
     """The checkpoint that is named, else for a shipped pair its own, or that of its edge model, and for a
     folder the testbed's autoregressive model beside it.
     """
-    if wanted.thinker:
-        return find_checkpoint(wanted.thinker)
-    if wanted.model not in PAIRS:
-        beside = Path(wanted.model).parent / CAUSAL_NAME
-        return beside if Path(wanted.model).is_dir() and (beside / "config.json").is_file() else None
-    pair = PAIRS[wanted.model]
+    if options.thinker:
+        return find_checkpoint(options.thinker)
+    if options.model not in PAIRS:
+        beside = Path(options.model).parent / CAUSAL_NAME
+        return beside if Path(options.model).is_dir() and (beside / "config.json").is_file() else None
+    pair = PAIRS[options.model]
     folders = [pair.weights / name for name in (pair.thinker, *(edge.name for edge in edges))]
     return next((folder for folder in folders if (folder / "config.json").is_file()), None)
 
@@ -187,12 +178,12 @@ def _same_vocabulary(folder: Path, contract: Contract) -> None:
         )
 
 
-def fingerprint(lab: Lab, wanted: Wanted) -> dict[str, str]:
+def fingerprint(lab: Lab, options: Options) -> dict[str, str]:
     """Short sums of the files behind each model, so that a run does not go on with other weights."""
-    found = {"model": _sum(sorted(find_checkpoint(wanted.model).glob("*.safetensors")))}
+    found = {"model": _sum(sorted(find_checkpoint(options.model).glob("*.safetensors")))}
     for edge in lab.edges:
         found[edge.name] = _sum([edge.runtime.bundle.path / MANIFEST])
-    place = _thinker_folder(wanted, lab.edges)
+    place = _thinker_folder(options, lab.edges)
     if place is not None:
         found["thinker"] = _sum(sorted(place.glob("*.safetensors")))
     return found
@@ -214,21 +205,3 @@ def _ends(file: Path) -> Iterator[bytes]:
         yield stream.read(EDGE_OF_SUMMED_FILE)
         stream.seek(max(0, size - EDGE_OF_SUMMED_FILE))
         yield stream.read(EDGE_OF_SUMMED_FILE)
-
-
-def about_models(lab: Lab, wanted: Wanted) -> dict[str, Any]:
-    """The names and sizes that tables need."""
-    thinker = lab.thinker
-    return {
-        "model": wanted.model,
-        "parameters": sum(p.numel() for p in lab.pipeline.model.net.parameters()),
-        "canvas": lab.base.canvas,
-        "total_steps": lab.base.total_steps,
-        "steps": lab.steps,
-        "paper_steps": lab.paper_steps,
-        "edges": {edge.name: edge.parameters for edge in lab.edges},
-        "precision": lab.ladder[0].runtime.bundle.variant_name if lab.ladder else None,
-        "missing": dict(lab.missing),
-        "thinker": thinker and thinker.name,
-        "thinker_parameters": thinker.parameters if thinker else 0,
-    }

@@ -1,14 +1,17 @@
-"""Command-line options of a pair and of the questions that it is asked, declared once for the suite.
+"""Options of the laboratory: declared once as fields of a dataclass, with their help beside their default.
 
-Responsible for their names, help and defaults: questions are those of the shipped pair that is measured. Not
-responsible for reading them (see `items`) or for loading models (see `loading`).
+Responsible for the options that every experiment has (which models, which questions, which plan) and for
+reading declared ones. Not responsible for reading questions (see `items`) or for loading models (see
+`loading`).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.shipped import PAIRS
@@ -16,6 +19,129 @@ from lab.questions.items import Item, load_items
 
 FIXTURE = "tiny"
 """The pair that is measured unless another is named."""
+
+OWN, PAPER = "suite", "paper"
+PROTOCOLS = (OWN, PAPER)
+
+
+def option(default: Any, says: str, kind: Any = None, **settings: Any) -> Any:
+    """A field that is an option of its name; a tuple takes several values, a bool is a switch.
+
+    kind: of a value, by default that of `default` (or of its first element). settings: for argparse;
+    `flags` names others than --NAME.
+    """
+    return field(default=default, metadata={"says": says, "kind": kind, **settings})
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Of an experiment that has none of its own."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of every experiment."""
+
+    output: Path = field(
+        default=Path(),
+        metadata={
+            "says": "results folder; run again to continue",
+            "kind": Path,
+            "flags": ("-o", "--output"),
+            "required": True,
+        },
+    )
+    model: str = option(FIXTURE, f"diffusion model: {', '.join(PAIRS)}, a folder, a hub name")
+    edge: tuple[str, ...] = option(
+        (),
+        "edge models, the main one first: names or folders of bundles, or checkpoints, which are converted "
+        "(default: the shipped pair's; alone it is joined by the pair's larger autoregressive one, for "
+        "comparisons of size)",
+        metavar="MODEL",
+    )
+    thinker: str | None = option(
+        None,
+        "autoregressive checkpoint for the bridge, the Thinker and specdiff; the first two decide nothing "
+        "where it is right no more often than the edge model alone (default: the shipped pair's own, or "
+        "testbed-causal beside the model's folder)",
+        metavar="CHECKPOINT",
+    )
+    four_bit: bool = option(False, "load the Thinker with 4-bit weights (CUDA, bitsandbytes)")
+    data: tuple[str, ...] = option(
+        (),
+        "sources of the questions, in turn: tiny, testbed, testbed:KIND, or gsm8k, mmlu, arc, humaneval, "
+        "each with =FILE.jsonl or from the `datasets` package (default: the shipped pair's own questions)",
+        metavar="SOURCE",
+    )
+    prompts: int | None = option(
+        None, "how many questions", kind=int, flags=("--prompts", "--subset"), metavar="N"
+    )
+    protocol: str = option(
+        OWN,
+        "which prompts each of the paper's experiments measures: the laboratory's own, or the paper's nested "
+        "sets of 310 (commit curves), 190 (fills) and 50 (ablation), and its 128 steps; --subset is then per "
+        "source",
+        choices=PROTOCOLS,
+    )
+    seed: int = option(0, "of the choice of prompts, the sampler and the controls")
+    canvas: int | None = option(None, "response positions (default: the model's, or 256)", kind=int)
+    total_steps: int | None = option(None, "steps of a full run (default: the model's, or 128)", kind=int)
+    device: str | None = option(None, "cuda, cpu (default: cuda where there is one)")
+    dtype: str | None = option(None, "of the diffusion model: float32, bfloat16 (default: float32 on a CPU)")
+    variant: str | None = option(None, "of the edge models' bundles (default: their own)")
+    threads: int | None = option(None, "of the edge models (default: the processor's fast cores)", kind=int)
+
+    def __post_init__(self) -> None:
+        if self.prompts is not None and self.prompts < 1:
+            raise RequestError(f"number of questions: expected at least 1, found {self.prompts}")
+
+    @property
+    def edges(self) -> list[str]:
+        """The named edge models, else that of the shipped pair."""
+        return list(self.edge) or [PAIRS[world_of(self.model)].bundle.name]
+
+    @property
+    def sources(self) -> list[str]:
+        """The named sources, else that of the shipped pair."""
+        return list(self.data) or [world_of(self.model)]
+
+
+def add_options(parser: argparse._ActionsContainer, kind: type, defaults: Mapping[str, Any] = {}) -> None:
+    """Adds the fields of a dataclass of options; one that is not given is left out of the result.
+
+    defaults: by field, what its help is to give instead of the dataclass's own.
+    """
+    for each in fields(kind):
+        if all(action.dest != each.name for action in parser._actions):  # two experiments may share an option
+            _add(parser, each, defaults.get(each.name, each.default))
+
+
+def _add(parser: argparse._ActionsContainer, each: Field[Any], default: Any) -> None:
+    settings = dict(each.metadata)
+    says, kind = settings.pop("says"), settings.pop("kind")
+    flags = settings.pop("flags", (f"--{each.name.replace('_', '-')}",))
+    if each.default is False:
+        settings["action"] = "store_true"
+    else:
+        several = isinstance(each.default, tuple)
+        examples = each.default if isinstance(each.default, tuple) else (each.default,)
+        settings["type"] = kind or next((type(one) for one in examples if one is not None), str)
+        if several:
+            settings["nargs"] = "+"
+        if default is not None and default != () and not settings.get("required"):
+            shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+            says = f"{says} (default: {shown})"
+    parser.add_argument(*flags, dest=each.name, default=argparse.SUPPRESS, help=says, **settings)
+
+
+def given(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The parsed values of a dataclass's fields, lists as tuples."""
+    names = {each.name for each in fields(kind)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in found.items()
+        if name in names
+    }
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

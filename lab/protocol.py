@@ -13,14 +13,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from cloud_anchor.errors import RequestError
-from lab.experiments.paper import PHASES
+from lab.experiment import DEFAULT_PROMPTS, Experiment
+from lab.options import OWN
 from lab.questions.items import Item, item_pool, load_items
-
-OWN, PAPER = "suite", "paper"
-PROTOCOLS = (OWN, PAPER)
-
-DEFAULT_SUBSET = 200
-"""Default number of prompts of the suite's own protocol."""
 
 PAPER_STEPS = 128
 
@@ -52,15 +47,17 @@ class Protocol:
     limits: Mapping[str, int | None]
 
 
-def protocol(name: str, sources: Sequence[str], subset: int | None, seed: int) -> Protocol:
-    """The protocol of this name over these sources; raises RequestError.
+def protocol(
+    name: str, sources: Sequence[str], subset: int | None, seed: int, phases: Sequence[Experiment]
+) -> Protocol:
+    """The protocol of this name over these sources for some of the paper's experiments; raises RequestError.
 
     subset: of the suite's own the prompts in all; of the paper's the prompts per source, None for as many
     as in the paper.
     """
     if name == OWN:
-        items = load_items(list(sources), subset or DEFAULT_SUBSET, seed)
-        return Protocol(name, items, {phase: PHASES[phase].limit for phase in PHASES})
+        items = load_items(list(sources), subset or DEFAULT_PROMPTS, seed)
+        return Protocol(name, items, {phase.name: phase.limit for phase in phases})
     main: list[Item] = []
     easy: list[Item] = []
     for source in sources:
@@ -68,7 +65,7 @@ def protocol(name: str, sources: Sequence[str], subset: int | None, seed: int) -
             (easy if item.difficulty == "easy" else main).append(item)
     random.Random(seed).shuffle(main)
     limits: dict[str, int | None] = {}
-    for phase in PHASES.values():
+    for phase in phases:
         own = len(main) if phase.limit is None else min(phase.limit, len(main))
         limits[phase.name] = min(ABLATION, len(main)) if phase.name in SMALL else own
         if phase.name in EVERYTHING:

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.experiments.paper import PHASES, About
+from lab.experiment import About, Experiment
 from lab.machine import machine
-from lab.plots import Picture, pictures
+from lab.plots import Picture
 from lab.statistics import Correlation, Summary
 from lab.store import TABLES, Record, Store
 from lab.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, VERDICTS, Claim, Table, cell_json, show
@@ -28,9 +28,11 @@ TITLE = "Inverse speculation: results"
 class Report:
     """The content of a report.
 
-    measured: phase -> number of items. skipped: phase -> reason. failed: phase -> errors of items.
+    titles: of the experiments, by name. measured: number of items. skipped: reason. failed: errors of items.
     """
 
+    title: str
+    titles: Mapping[str, str]
     about: About
     settings: Mapping[str, Any]
     items: int
@@ -43,48 +45,61 @@ class Report:
 
 
 def build(
+    experiments: Sequence[Experiment],
     about: About,
     settings: Mapping[str, Any],
     records: Mapping[str, Sequence[Record]],
     skipped: Mapping[str, str],
 ) -> Report:
-    """Tables, claims and plots of the records, by phase; records with an error are counted and left out."""
+    """Tables, claims and plots of the records, by experiment; records with an error are left out."""
     good = {name: [r for r in rows if "error" not in r] for name, rows in records.items()}
     failed = {name: [str(r["error"]) for r in rows if "error" in r] for name, rows in records.items()}
-    tables: list[Table] = []
-    claims: list[Claim] = []
-    for name, phase in PHASES.items():
-        if good.get(name):
-            tables += phase.tables(good[name], about)
-            claims += phase.claims(good[name], about)
+    found = [(each, good[each.name]) for each in experiments if good.get(each.name)]
     return Report(
+        TITLE if experiments[0].paper else experiments[0].title,
+        {each.name: each.title for each in experiments},
         about,
         settings,
         max((len(rows) for rows in records.values()), default=0),
-        {name: len(good[name]) for name in PHASES if good.get(name)},
-        [table for table in tables if table.rows],
-        claims,
+        {each.name: len(rows) for each, rows in found},
+        [table for each, rows in found for table in each.tables(rows, about) if table.rows],
+        [claim for each, rows in found for claim in each.claims(rows, about)],
         {name: why for name, why in skipped.items() if not good.get(name)},
         {name: errors for name, errors in failed.items() if errors},
-        list(pictures(good, about)),
+        [picture for each, rows in found for picture in each.plots(rows, about)],
     )
 
 
 def run_description(report: Report) -> Iterator[str]:
     """Sentences on what was run: prompts, models, plan and machine."""
-    about = report.about
-    edges = ", ".join(f"{name} ({count / 1e6:.2f} million parameters)" for name, count in about.edges.items())
-    yield (
-        f"{report.items} prompts ({', '.join(report.settings['data'])}; seed {report.settings['seed']}). "
-        f"Diffusion model: {about.model} ({about.parameters / 1e6:.2f} million parameters), "
-        f"{about.total_steps} steps on a canvas of {about.canvas}. Edge: {edges}. Machine: {machine()}."
-    )
+    about, settings = report.about, report.settings
+    words = []
+    if "data" in settings:
+        words.append(f"{report.items} prompts ({', '.join(settings['data'])}; seed {settings['seed']}).")
+    if about.model:
+        kind = f" in {settings['dtype']}" if settings.get("dtype") else ""
+        words.append(
+            f"Diffusion model: {about.model}{kind} ({about.parameters / 1e6:.2f} million parameters), "
+            f"{about.total_steps} steps on a canvas of {about.canvas}."
+        )
+        edges = (f"{name} ({count / 1e6:.2f} million parameters)" for name, count in about.edges.items())
+        words.append(f"Edge: {', '.join(edges)}.")
+    yield " ".join([*words, f"Machine: {machine()}."])
     if len(set(report.measured.values())) > 1:
         yield f"Prompts by phase: {', '.join(f'{name} {n}' for name, n in report.measured.items())}."
     for name, why in report.skipped.items():
-        yield f"Not run: {PHASES[name].title}: {why}"
+        yield f"Not run: {report.titles[name]}: {why}"
     for name, errors in report.failed.items():
         yield f"{len(errors)} items without a figure in {name}; the first: {errors[0]}"
+
+
+def write(report: Report, store: Store) -> None:
+    """The files of a results folder."""
+    store.write(TABLES, to_json(report))
+    store.write("report.md", to_markdown(report))
+    store.write("report.html", to_html(report))
+    for picture in report.pictures:
+        store.write(f"{picture.name}.png", picture.data)
 
 
 def summary_line(claims: Sequence[Claim]) -> str:
@@ -100,9 +115,10 @@ def summary_line(claims: Sequence[Claim]) -> str:
 
 def to_markdown(report: Report) -> str:
     """report.md."""
-    lines = [f"# {TITLE}", "", *(f"{sentence}\n" for sentence in run_description(report))]
-    lines += ["## What holds, what does not, and why", "", summary_line(report.claims), ""]
-    lines += claims_table(report.claims)
+    lines = [f"# {report.title}", "", *(f"{sentence}\n" for sentence in run_description(report))]
+    if report.claims:
+        lines += ["## What holds, what does not, and why", "", summary_line(report.claims), ""]
+        lines += claims_table(report.claims)
     for table in report.tables:
         lines += markdown_table(table)
     return "\n".join(lines) + "\n"
@@ -173,17 +189,15 @@ pre{font-size:.7rem;background:#f6f6f6;padding:.5rem;overflow-x:auto}pre span:ta
 def to_html(report: Report) -> str:
     """report.html, self-contained."""
     parts = [
-        "<!doctype html><html lang=en><head><meta charset=utf-8><title>Inverse speculation: results</title>",
-        f"<style>{_STYLE}</style></head><body><h1>Inverse speculation: results</h1>",
+        f"<!doctype html><html lang=en><head><meta charset=utf-8><title>{html.escape(report.title)}</title>",
+        f"<style>{_STYLE}</style></head><body><h1>{html.escape(report.title)}</h1>",
         *(f"<p>{html.escape(sentence)}</p>" for sentence in run_description(report)),
         "<nav><p>"
         + " · ".join(f'<a href="#{t.name}">{html.escape(t.title)}</a>' for t in report.tables)
         + "</p></nav>",
-        "<h2>What holds, what does not, and why</h2>",
-        f"<p>{html.escape(summary_line(report.claims))}</p>",
-        *_claims(report.claims),
-        "<h2>Plots</h2>",
-        *(_picture(title, data) for title, data in report.pictures),
+        *(_claims(report.claims) if report.claims else ()),
+        "<h2>Plots</h2>" if report.pictures else "",
+        *map(_picture, report.pictures),
         *(part for table in report.tables for part in _table(table)),
         "<h2>The numbers as JSON</h2>",
         *(part for table in report.tables for part in _json(table)),
@@ -193,6 +207,7 @@ def to_html(report: Report) -> str:
 
 
 def _claims(claims: Sequence[Claim]) -> Iterator[str]:
+    yield f"<h2>What holds, what does not, and why</h2><p>{html.escape(summary_line(claims))}</p>"
     head = "<th>statement<th>measured at<th>verdict<th>figures<th>what bears on it"
     yield f"<div class=wide><table><tr>{head}</tr>"
     for claim in claims:
@@ -204,11 +219,9 @@ def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     yield "</table></div>"
 
 
-def _picture(title: str, data: bytes) -> str:
-    encoded = base64.b64encode(data).decode("ascii")
-    return (
-        f'<h3>{html.escape(title)}</h3><img alt="{html.escape(title)}" src="data:image/png;base64,{encoded}">'
-    )
+def _picture(picture: Picture) -> str:
+    encoded, title = base64.b64encode(picture.data).decode("ascii"), html.escape(picture.title)
+    return f'<h3>{title}</h3><img alt="{title}" src="data:image/png;base64,{encoded}">'
 
 
 def _anchor(table: Table, row: int, column: int) -> str:
@@ -248,14 +261,14 @@ def _json(table: Table) -> Iterator[str]:
 def to_json(report: Report) -> str:
     """tables.json: models and plan, claims, and every table by name."""
     data = {
-        "title": TITLE,
+        "title": report.title,
         "description": list(run_description(report)),
         "about": report.about.to_json(),
         "settings": dict(report.settings),
         "items": report.items,
         "measured": dict(report.measured),
         "skipped": dict(report.skipped),
-        "claims": [claim.to_json() for claim in report.claims],
+        **({"claims": [claim.to_json() for claim in report.claims]} if report.claims else {}),
         "tables": {table.name: table.to_json() for table in report.tables},
     }
     return json.dumps(data, indent=1, allow_nan=False) + "\n"

@@ -1,103 +1,148 @@
-"""The order of work: per group of items their diffusion runs, then every phase, one record each.
+"""The order of work: opens the models, measures what has no record yet, and writes the report.
 
-Responsible for batching, resuming and errors: an item with a record is not measured again, and an item that
-cannot be measured gets a record with the reason. Not responsible for what the phases measure.
+Responsible for batching, resuming, progress and the files of a results folder: an item with a record is not
+measured again. Not responsible for what experiments measure (see `experiment`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
-from cloud_anchor.errors import CloudError
-from edge_runtime.errors import EdgeError
-from lab.case import Case, Lab
-from lab.experiments.paper import PHASES, Phase
-from lab.experiments.paper.pearl import PHASE as PEARL
-from lab.experiments.paper.pearl import grid
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from lab.experiment import RUNS, About, Experiment, Models, Setup, about_item
+from lab.loading import fingerprint
+from lab.options import PAPER, Options
+from lab.protocol import PAPER_STEPS, protocol
 from lab.questions.items import Item
-from lab.runs import Run, make_runs
-from lab.store import Record, Store
-from payload import PayloadError
+from lab.report import Report, build, write
+from lab.store import Store
 
-RUNS = "runs"
-TOGETHER = 4
-"""Items denoised together: a larger batch gains little on a CPU, and an interruption loses few items."""
+Limits = Mapping[str, int | None]
+
+
+def run(experiments: Sequence[Experiment], options: Options, own: Any) -> Report:
+    """Measures one experiment, or some of the paper's, and writes the results folder."""
+    first = experiments[0]
+    options = replace(options, **{k: v for k, v in first.defaults.items() if not getattr(options, k)})
+    if options.protocol == PAPER and first.paper:
+        options = replace(options, total_steps=options.total_steps or PAPER_STEPS)
+    setup = Setup(options, own, max((each.models for each in experiments), key=lambda models: models.value))
+    limits: Limits = {each.name: each.limit for each in experiments}
+    if first.paper:
+        sets = protocol(options.protocol, options.sources, options.prompts, options.seed, experiments)
+        items, limits = sets.items, sets.limits
+    else:
+        items = first.items(setup)
+    settings = settings_of(setup, first, items)
+    setup.store = store = Store(options.output, settings)
+    skipped = {}
+    if setup.models is not Models.NONE:
+        skipped = {each.name: why for each in experiments if (why := each.needs(setup.lab)) is not None}
+    chosen = [each for each in experiments if each.name not in skipped]
+    track(items, measure(setup, chosen, items, limits))
+    records = {}
+    for name in (RUNS, *limits):
+        # An earlier run into this folder may have had another subset.
+        ids = {about_item(item)["id"] for item in items[: limits.get(name)]}
+        records[name] = [record for id_, record in store.records(name).items() if id_ in ids]
+    about = About(own=own) if setup.models is Models.NONE else About.of(setup.lab, options, own)
+    report = build(experiments, about, settings, records, skipped)
+    write(report, store)
+    for each in experiments:
+        for name, text in each.files(records[each.name], about).items():
+            store.write(name, text)
+    return report
+
+
+def settings_of(setup: Setup, experiment: Experiment, items: Sequence[Any]) -> dict[str, Any]:
+    """What a later run into the same folder must have as well."""
+    options, found = setup.options, dict[str, Any]()
+    if items and isinstance(items[0], Item):
+        found["data"] = options.sources
+    if experiment.paper:
+        found["protocol"] = options.protocol
+    found["seed"] = options.seed
+    if setup.models is not Models.NONE:
+        base = setup.lab.base
+        found |= {"canvas": base.canvas, "total_steps": base.total_steps}
+        found["weights"] = fingerprint(setup.lab, options)
+    found |= {name: value for name in ("dtype", "variant") if (value := getattr(options, name))}
+    return found | json_of(setup.own)
+
+
+def json_of(own: Any) -> dict[str, Any]:
+    """An experiment's own options as JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(asdict(own), default=str))
+    return found
 
 
 def measure(
-    lab: Lab,
-    items: Sequence[Item],
-    phases: Sequence[str],
-    store: Store,
-    together: int = TOGETHER,
-    limits: Mapping[str, int | None] | None = None,
-) -> Iterator[Item]:
-    """Measure what has no record yet; yields each item when it is finished.
+    setup: Setup, experiments: Sequence[Experiment], items: Sequence[Any], limits: Limits
+) -> Iterator[Any]:
+    """Measures what has no record yet; yields each item when it is finished.
 
-    limits: by phase how many items, the first ones, it measures; by default the phases' own.
+    The paper's experiments are measured item by item, for they share an item's fills.
     """
-    chosen = [PHASES[name] for name in phases if PHASES[name].needs(lab) is None]
-    if limits is not None:
-        chosen = [replace(phase, limit=limits[phase.name]) for phase in chosen]
+    store = setup.store
+    together = max((each.together for each in experiments), default=1)
+
+    def left(each: Experiment, part: Sequence[tuple[int, Any]]) -> list[Any]:
+        most, done = limits[each.name], store.records(each.name)
+        return [
+            item
+            for index, item in part
+            if (most is None or index < most)
+            and each.wanted(item)
+            and about_item(item)["id"] not in done
+            and "error" not in store.records(RUNS).get(about_item(item)["id"], {})
+        ]
+
     for begin in range(0, len(items), together):
         group = list(enumerate(items))[begin : begin + together]
-        open_ = [item for index, item in group if _open(chosen, item, index, store)]
-        _run([item for item in open_ if item.id not in store.records(RUNS)], lab, store)
-        for index, item in group:
-            record = store.records(RUNS).get(item.id, {})
-            if "error" not in record and _open(chosen, item, index, store):
-                case = Case(lab, item, _read_runs(record, lab))
-                for phase in chosen:
-                    if _applies(phase, item, index) and item.id not in store.records(phase.name):
-                        store.add(phase.name, _measured(phase, case))
-            yield item
+        parts = [group]
+        if any(each.paper for each in experiments):
+            open_ = {item.id for each in experiments for item in left(each, group)}
+            setup.make_runs([item for _, item in group if item.id in open_])
+            parts = [[numbered] for numbered in group]
+        for part in parts:
+            for each in experiments:
+                if chosen := left(each, part):
+                    for item, record in zip(chosen, each.measure(setup, chosen), strict=True):
+                        store.add(each.name, about_item(item) | record)
+            yield from (item for _, item in part)
 
 
-def _applies(phase: Phase, item: Item, index: int) -> bool:
-    return phase.wanted(item) and (phase.limit is None or index < phase.limit)
-
-
-def _open(phases: Sequence[Phase], item: Item, index: int, store: Store) -> bool:
-    """True where an item has a phase without a record."""
-    return any(_applies(p, item, index) and item.id not in store.records(p.name) for p in phases)
-
-
-def _run(items: Sequence[Item], lab: Lab, store: Store) -> None:
-    """The diffusion runs of some items, in one batch."""
-    prompts: dict[str, list[int]] = {}
-    for item in items:
-        ids = lab.pipeline.form.ids(item.prompt)
-        problem = lab.room(ids)
-        if problem:
-            store.add(RUNS, _about(item) | {"error": problem})
-        else:
-            prompts[item.id] = ids
-    if not prompts:
+def track(items: Sequence[object], work: Iterable[object]) -> None:
+    """Run the work, with a progress bar on a terminal, else with a line from time to time."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(TextColumn("items"), *columns, console=console) as progress:
+            bar = progress.add_task("items", total=len(items))
+            for _ in work:
+                progress.advance(bar)
         return
-    stops = {*lab.steps, *lab.paper_steps}
-    if any(PEARL.wanted(item) for item in items):
-        stops |= set(grid(lab.base.total_steps))
-    runs = make_runs(lab.pipeline.model, list(prompts.values()), lab.base, sorted(stops), lab.steps)
-    by_id = {item.id: item for item in items}
-    for (name, ids), found in zip(prompts.items(), runs, strict=True):
-        orders = {order: run.to_json() for order, run in found.items()}
-        store.add(RUNS, _about(by_id[name]) | {"prompt_ids": ids, "orders": orders})
-
-
-def _read_runs(record: Mapping[str, object], lab: Lab) -> dict[str, Run]:
-    orders: Mapping[str, Mapping[str, object]] = record["orders"]  # type: ignore[assignment]
-    prompt: Sequence[int] = record["prompt_ids"]  # type: ignore[assignment]
-    steps, dream = lab.base.total_steps, lab.pipeline.model
-    return {order: Run.from_json(data, prompt, steps, dream) for order, data in orders.items()}
-
-
-def _about(item: Item) -> Record:
-    return {"id": item.id, "benchmark": item.benchmark, "difficulty": item.difficulty}
-
-
-def _measured(phase: Phase, case: Case) -> Record:
-    try:
-        return _about(case.item) | phase.measure(case)
-    except (CloudError, EdgeError, PayloadError) as error:
-        return _about(case.item) | {"error": f"{type(error).__name__}: {error}"}
+    started = time.monotonic()
+    for done, _ in enumerate(work, 1):
+        if done % 5 == 0 or done == len(items):
+            spent = time.monotonic() - started
+            left = spent / done * (len(items) - done)
+            print(
+                f"{done} of {len(items)} items, {spent:.0f} s, about {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )

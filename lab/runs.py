@@ -17,6 +17,27 @@ from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.sampling.state import State
 from lab.canvases import misbooked, reversals, shown
 from lab.conditions import ORDERS, PARALLEL, parallel_plan, plan
+from lab.questions.items import WORD_PROBLEMS, Item
+
+SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
+PLANS = (8, 13, 16, 24, 32, 48, 64, 96, 128)
+"""Steps of the replanned runs of the published experiment, out of 128."""
+
+
+def plans(total_steps: int) -> list[int]:
+    """The published numbers of steps, of another plan as many shares of it."""
+    return sorted({max(1, round(count * total_steps / PLANS[-1])) for count in PLANS})
+
+
+def grid(total_steps: int) -> list[int]:
+    """The steps at which one plan is stopped: shares of it, and the numbers of steps that are replanned."""
+    return sorted({max(1, int(share * total_steps + 1e-9)) for share in SHARES} | {*plans(total_steps)})
+
+
+def stops_of(items: Sequence[Item], steps: Sequence[int], total_steps: int) -> list[int]:
+    """The steps whose predictions are kept: those of all comparisons, of word problems the whole grid."""
+    word_problems = any(item.benchmark in WORD_PROBLEMS for item in items)
+    return sorted({*steps, *(grid(total_steps) if word_problems else ())})
 
 
 @dataclass(frozen=True)

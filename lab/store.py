@@ -71,8 +71,8 @@ class Store:
         with self._file(phase).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n")
 
-    def write(self, name: str, text: str) -> None:
-        write_whole(self.path / name, text.encode("utf-8"))
+    def write(self, name: str, data: str | bytes) -> None:
+        write_whole(self.path / name, data.encode("utf-8") if isinstance(data, str) else data)
 
     def _file(self, phase: str) -> Path:
         return self.path / "items" / f"{phase}.jsonl"

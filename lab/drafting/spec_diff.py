@@ -17,10 +17,11 @@ from edge_runtime.decode.draft_model import DraftModel
 from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.decode.speculate import Drafter
 from edge_runtime.engine.base import Engine, Logits
-from lab.case import Case, Lab
+from lab.case import Lab, RunCase
 from lab.drafting.diffusion_drafter import DiffusionDrafter
 from lab.drafting.torch_engine import TorchEngine
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
+from lab.plots import Picture, png
 from lab.statistics import Summary
 from lab.tables import LENGTHS, Answers, Claim, Row, Table, verdict
 
@@ -85,7 +86,7 @@ def grid() -> Iterator[tuple[int, int]]:
     yield from ((gamma, steps) for gamma in GAMMAS for steps in STEPS if steps <= gamma)
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     lab = case.lab
     assert lab.thinker is not None  # checked by `needs`
     target, model, edge = lab.thinker, lab.pipeline.model, lab.edges[0]
@@ -131,7 +132,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _decoded(
-    case: Case, engine: TorchEngine, drafter: Drafter | None = None, gamma: int = 0
+    case: RunCase, engine: TorchEngine, drafter: Drafter | None = None, gamma: int = 0
 ) -> tuple[list[int], FillStats]:
     """The target's greedy answer from an empty cache, at most a canvas long."""
     engine.rewind(0)
@@ -288,4 +289,37 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("specdiff", "SpecDiff", measure, tables, claims, limit=20, needs=needs)
+def plots(records: Records, about: About) -> Iterator[Picture]:
+    title = "SpecDiff: tokens a pass by gamma and T, and speed-up by length"
+    yield Picture("specdiff", title, _drafts(Answers.of(records)))
+
+
+def _drafts(answers: Answers) -> bytes:
+    def draw(figure: Any) -> None:
+        accepted, faster = figure.subplots(1, 2)
+        for (steps,), group in answers.where(drafter=DIFFUSION).groups("steps"):
+            accepted.plot(*_lines(group, "accepted"), marker="o", markersize=4, label=f"T = {steps}")
+        small = answers.where(drafter=AUTOREGRESSIVE)
+        accepted.plot(*_lines(small, "accepted"), "k--", label="draft model")
+        accepted.set(xlabel="gamma", ylabel="tokens a pass of the target")
+        accepted.legend(fontsize=8)
+        for kind, style in ((DIFFUSION, "o"), (AUTOREGRESSIVE, "x")):
+            gamma, steps = best(answers.where(drafter=kind))
+            cell = answers.where(drafter=kind, gamma=gamma, steps=steps)
+            faster.plot(cell.values("length"), cell.values("faster"), style, markersize=4, label=kind)
+        faster.axhline(1, linestyle=":", color="black", linewidth=0.8)
+        faster.set(xlabel="tokens of the answer", ylabel="times as fast as the target alone")
+        faster.legend(fontsize=8)
+
+    return png(draw, (10, 4))
+
+
+def _lines(answers: Answers, metric: str) -> tuple[list[float], list[float]]:
+    """Means of a metric by gamma."""
+    points = sorted(
+        (gamma, sum(group.values(metric)) / len(group)) for (gamma,), group in answers.groups("gamma")
+    )
+    return [x for x, _ in points], [y for _, y in points]
+
+
+EXPERIMENT = phase("specdiff", "SpecDiff", measure, tables, claims, limit=20, needs=needs, plots=plots)

@@ -138,13 +138,13 @@ EXTRAS: dict[str, Extra] = {
     "experiments": Extra(
         (
             Command(
-                "lab --model tiny --edge tiny-qwen --subset 2 --phases bytes,sizes "
+                "lab run bytes sizes --model tiny --edge tiny-qwen --subset 2 "
                 "--canvas 64 --total-steps 16 -o results",
                 writes="results/report.html",
             ),
             Command("inversespec-suite --help"),
             Command("lab.published.real --help"),
-            Command("lab.evaluate --prompts 1 --json evaluated.jsonl", writes="evaluated.jsonl"),
+            Command("lab run fill --prompts 1 -o evaluated", writes="evaluated/tables.json"),
             Command(
                 "lab.benches.sampler_bench --held-out --steps 4 --batch 2 --prompts 2 --repeats 1",
             ),

@@ -11,7 +11,8 @@ from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.lookup import FOLDERS_VARIABLE
 from edge_runtime.decode.forced import FillOptions, fill
 from lab.experiments.paper.sizes import needs
-from lab.loading import Wanted, open_lab
+from lab.loading import open_lab
+from lab.options import Options
 from lab.pairs.row_weights import in_rows, round_checkpoint
 from payload import AnchorSet
 from tests.checkpoints import write_tiny_qwen
@@ -33,12 +34,12 @@ def pair(
     return made
 
 
-def wanted(*edges: str) -> Wanted:
-    return Wanted("own", edges, None, False, 16, 4, 0, "cpu", 1)
+def options(place: Path, *edges: str) -> Options:
+    return Options(place, "own", edges, canvas=16, total_steps=4, device="cpu", threads=1)
 
 
 def test_the_larger_model_of_a_pair_is_an_edge_model_too(pair: ShippedPair, tmp_path: Path) -> None:
-    lab = open_lab(wanted("own-qwen"), tmp_path / "made")
+    lab = open_lab(options(tmp_path / "made", "own-qwen"))
     assert [edge.name for edge in lab.edges] == ["own-qwen", "own-causal"]
     assert [edge.runtime.bundle.variant_name for edge in lab.ladder] == ["fp32", "fp32"]
     assert needs(lab) is None
@@ -46,15 +47,15 @@ def test_the_larger_model_of_a_pair_is_an_edge_model_too(pair: ShippedPair, tmp_
     assert lab.thinker is not None
     engine, prompt = lab.edges[1].runtime.engine, [5, 9, 17]
     none = AnchorSet.empty(16, lab.edges[1].runtime.bundle.contract)
-    options = FillOptions(score_anchors=False, max_tokens=12)
-    assert [token.id for token in fill(engine, prompt, none, options)] == lab.thinker.write(prompt, 12)
+    greedy = FillOptions(score_anchors=False, max_tokens=12)
+    assert [token.id for token in fill(engine, prompt, none, greedy)] == lab.thinker.write(prompt, 12)
 
 
 def test_a_larger_model_that_is_missing_is_named_and_one_that_is_not_wanted_is_left_out(
     pair: ShippedPair, tmp_path: Path
 ) -> None:
-    assert len(open_lab(wanted(str(pair.bundle)), tmp_path / "made").edges) == 1
+    assert len(open_lab(options(tmp_path / "made", str(pair.bundle))).edges) == 1
     shutil.rmtree(pair.weights / pair.thinker)
-    lab = open_lab(wanted("own-qwen"), tmp_path / "made")
+    lab = open_lab(options(tmp_path / "made", "own-qwen"))
     assert [edge.name for edge in lab.edges] == ["own-qwen"]
     assert "own-causal: expected the folder or the name of a model bundle" in str(needs(lab))

@@ -11,21 +11,27 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.errors import RequestError
-from lab import __main__, evaluate, protocol
+from lab import __main__, experiment, protocol
 from lab import options as asking
 from lab.benches import sampler_bench
-from lab.experiments import agreement, frontier, hardness, passes
+from lab.experiments import agreement, frontier, passes
 from lab.formats import number_formats
 from lab.questions.items import Item
 from lab.rivals import __main__ as rivals
 
 OUT = ["-o", "out"]
 PAIR = ["--model", "testbed"]
+
+
+def run(name: str) -> Callable[[list[str]], int]:
+    return lambda words: __main__.main(["run", name, *words])
+
+
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
     "agreement": (agreement.main, PAIR),
-    "evaluate": (evaluate.main, PAIR),
+    "fill": (run("fill"), [*OUT, *PAIR]),
     "frontier": (frontier.main, [*OUT, *PAIR]),
-    "hardness": (hardness.main, [*OUT, *PAIR, "--edge", "testbed-qwen"]),
+    "hardness": (run("hardness"), [*OUT, *PAIR]),
     "number_formats": (number_formats.main, PAIR),
     "passes": (passes.main, [*OUT, *PAIR]),
     "rivals": (rivals.main, [*OUT, *PAIR]),
@@ -60,7 +66,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, int]]:
         calls.append((sources, count, seed))
         raise RequestError("asked")
 
-    for module in (asking, protocol, sampler_bench):
+    for module in (asking, experiment, protocol, sampler_bench):
         monkeypatch.setattr(module, "load_items", note)
     return calls
 
@@ -88,7 +94,7 @@ def test_every_command_takes_its_questions_from_data(
 def test_the_suite_takes_its_questions_from_data(
     asked: list[tuple[list[str], int, int]], tmp_path: Path
 ) -> None:
-    needed = ["-o", str(tmp_path / "out"), *PAIR, "--subset", "2"]
+    needed = ["run", "paper", "-o", str(tmp_path / "out"), *PAIR, "--subset", "2"]
     assert __main__.main(needed) == 2
     assert __main__.main([*needed, "--data", "testbed:sum", "tiny"]) == 2
     assert asked == [(["testbed"], 2, 0), (["testbed:sum", "tiny"], 2, 0)]
@@ -121,5 +127,5 @@ def test_make_results_takes_a_pair(model: list[str], runs: str, installs: str) -
         text=True,
         check=True,
     )
-    assert f"-m lab {runs}" in done.stdout
+    assert f"-m lab run paper {runs}" in done.stdout
     assert installs in done.stdout

@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.errors import RequestError
-from lab.protocol import ABLATION, DEFAULT_SUBSET, EASY, OTHERS, OWN, PAPER, STRATA, protocol
+from lab.experiment import DEFAULT_PROMPTS
+from lab.experiments.paper import PHASES
+from lab.options import OWN, PAPER
+from lab.protocol import ABLATION, EASY, OTHERS, STRATA, Protocol
+from lab.protocol import protocol as protocol_of
 
 SUBJECTS = {"easy": "nutrition", "hard": "abstract_algebra"}
+
+
+def protocol(name: str, sources: list[str], subset: int | None, seed: int) -> Protocol:
+    return protocol_of(name, sources, subset, seed, list(PHASES.values()))
 
 
 def _write(path: Path, rows: Sequence[object]) -> str:
@@ -79,7 +87,7 @@ def test_sources_that_the_paper_does_not_have_are_split_by_difficulty() -> None:
 def test_the_suites_own_sets_are_the_phases_limits() -> None:
     found = protocol(OWN, ["tiny"], 30, 0)
     assert (len(found.items), found.limits["fill"], found.limits["timing"]) == (30, None, 20)
-    assert DEFAULT_SUBSET == 200
+    assert DEFAULT_PROMPTS == 200
 
 
 def test_too_few_prompts_of_a_difficulty_are_refused(tmp_path: Path, sources: list[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise_steps
-from lab import run as runner
 from lab.__main__ import main
 from lab.autoregressive import Autoregressive
 from lab.benches.footprint import AWARE, CLOUD, DEVICE, INTERPRETER, PAYLOAD
@@ -24,9 +22,9 @@ from lab.drafting.spec_diff import DRAFTED
 from lab.drafting.spec_diff import grid as grid_of_drafts
 from lab.experiments.paper import PHASES
 from lab.experiments.paper.bridge import structural, taps
-from lab.experiments.paper.pearl import REPLANNED, grid, plans, point
+from lab.experiments.paper.pearl import REPLANNED, point
 from lab.experiments.paper.quantised import Q2_K, Q4_K, k_rounded, overlap, repetition, round_to_nearest
-from lab.runs import Run, make_runs
+from lab.runs import Run, grid, make_runs, plans
 from lab.store import Store
 from lab.tables import NOT_MEASURED, UNDECIDED
 from tests.checkpoints import write_tiny_qwen
@@ -148,7 +146,7 @@ def arguments(
 @pytest.fixture(scope="module")
 def results(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
-    assert main([*arguments, "-o", str(folder)]) == 0
+    assert main(["run", "paper", *arguments, "-o", str(folder)]) == 0
     return folder
 
 
@@ -179,7 +177,7 @@ def test_edge_models_of_several_sizes_are_compared_in_one_precision(
     shutil.copytree(edge_bundle, other)
     at = arguments.index("--edge") + 2
     both = [*arguments[:at], str(other), *arguments[at:]]
-    assert main([*both, "--phases", "sizes", "-o", str(tmp_path / "results")]) == 0
+    assert main(["run", "sizes", *both, "-o", str(tmp_path / "results")]) == 0
     tables = json.loads((tmp_path / "results" / "tables.json").read_text())
     assert (tables["about"]["precision"], tables["skipped"]) == ("fp32", {})
     rows = tables["tables"]["sizes"]["rows"]
@@ -205,7 +203,7 @@ def test_the_papers_sets_are_measured_phase_by_phase(arguments: list[str], tmp_p
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     at = arguments.index("--data") + 1
     wanted = [*arguments[:at], f"gsm8k={data}", *arguments[at + 1 :], "--protocol", "paper"]
-    assert main([*wanted, "--phases", "commits,bytes", "-o", str(tmp_path / "results")]) == 0
+    assert main(["run", "commits", "bytes", *wanted, "-o", str(tmp_path / "results")]) == 0
     tables = json.loads((tmp_path / "results" / "tables.json").read_text())
     assert tables["measured"] == {"commits": 2, "bytes": 1}
     assert tables["settings"]["protocol"] == "paper"
@@ -246,8 +244,8 @@ def test_a_second_run_measures_nothing_and_writes_the_same(
     def never(*args: Any) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(runner, "_measured", never)
-    assert main([*arguments, "-o", str(results)]) == 0
+    monkeypatch.setattr(Store, "add", never)
+    assert main(["run", "paper", *arguments, "-o", str(results)]) == 0
     assert (results / "tables.json").read_text() == before
     capsys.readouterr()
     assert main(["compare", str(results), str(results)]) == 0
@@ -258,22 +256,22 @@ def test_a_second_run_measures_nothing_and_writes_the_same(
 def test_an_interrupted_run_continues(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen = [*arguments, "--phases", "commits", "-o", str(tmp_path)]
-    measured = runner._measured
-    calls: Iterator[int] = iter(range(9))
+    chosen = ["run", "commits", *arguments, "-o", str(tmp_path)]
+    add = Store.add
 
-    def interrupted(*args: Any) -> Any:
-        if next(calls) == 1:
+    def interrupted(store: Store, name: str, record: Any) -> None:
+        if len(store.records("commits")) == 1:
             raise KeyboardInterrupt
-        return measured(*args)
+        add(store, name, record)
 
-    monkeypatch.setattr(runner, "_measured", interrupted)
+    monkeypatch.setattr(Store, "add", interrupted)
     assert main(chosen) == 130
     assert "the same command continues" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
     lines = tmp_path / "items" / "commits.jsonl"
     assert len(lines.read_text().splitlines()) == 1
     lines.write_text(lines.read_text() + '{"id": "cut')
+    monkeypatch.undo()
     assert main(chosen) == 0
     assert len(Store(tmp_path, json.loads((tmp_path / "settings.json").read_text())).records("commits")) == 2
     assert main([*chosen, "--seed", "1"]) == 2
@@ -283,21 +281,21 @@ def test_an_interrupted_run_continues(
 def test_a_prompt_that_does_not_fit_is_counted_and_stops_nothing(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*arguments, "--canvas", "505", "--phases", "commits", "-o", str(tmp_path)]) == 0
+    assert main(["run", "commits", *arguments, "--canvas", "505", "-o", str(tmp_path)]) == 0
     assert "2 items without a figure in runs" in (tmp_path / "report.md").read_text()
 
 
 def test_usage_errors_are_one_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for wrong, words, code in (
-        (["--phases", "fills"], "expected some of commits", 2),
-        (["--subset", "0"], "at least 1", 2),
-        (["--edge", "nowhere"], "nowhere", 4),
-        (["--thinker", "nowhere"], "nowhere", 4),
-        (["--subset", "3"], "too few", 2),
+    for name, wrong, words, code in (
+        ("fills", [], "expected some of paper, commits", 2),
+        ("paper", ["--subset", "0"], "at least 1", 2),
+        ("paper", ["--edge", "nowhere"], "nowhere", 4),
+        ("paper", ["--thinker", "nowhere"], "nowhere", 4),
+        ("paper", ["--subset", "3"], "too few", 2),
     ):
-        assert main([*arguments, *wrong, "-o", str(tmp_path / "x")]) == code, wrong
+        assert main(["run", name, *arguments, *wrong, "-o", str(tmp_path / "x")]) == code, wrong
         error = capsys.readouterr().err
         assert words in error
         assert len(error.splitlines()) == 1

@@ -30,12 +30,12 @@ from lab.conditions import (
     RANDOM_TOKENS,
 )
 from lab.drafting import spec_diff
-from lab.experiments.paper import PHASES, About, ends, gaps, pearl, template_prompting, thinker
+from lab.experiment import About, no_claims
+from lab.experiments.paper import PHASES, ends, gaps, pearl, template_prompting, thinker
 from lab.experiments.paper.bridge import COLD_MORE, EARLY, GIVEN, WARM, taps
 from lab.experiments.paper.fills import CLAIMED, LAST
 from lab.experiments.paper.quantised import AS_TRAINED, WEIGHTS
 from lab.experiments.paper.sending import GZIP
-from lab.experiments.phase import no_claims
 from lab.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Claim
 from tests.lab.experiments.proposal_records import PROPOSED
 

@@ -1,8 +1,9 @@
-"""Every experiment, in the order of the report."""
+"""The paper's experiments, in the order of the report."""
 
 from __future__ import annotations
 
 from lab.drafting import spec_diff
+from lab.experiment import Experiment
 from lab.experiments.paper import (
     ablation,
     adaptive,
@@ -11,7 +12,6 @@ from lab.experiments.paper import (
     commit_order,
     ends,
     fills,
-    gap_lookahead,
     gaps,
     influence,
     pearl,
@@ -24,19 +24,15 @@ from lab.experiments.paper import (
     thinker,
     timing,
 )
-from lab.experiments.phase import About, Phase
 
-__all__ = ["PHASES", "About", "Phase"]
-
-PHASES: dict[str, Phase] = {
-    module.PHASE.name: module.PHASE
+PHASES: dict[str, Experiment] = {
+    module.EXPERIMENT.name: module.EXPERIMENT
     for module in (
         commit_order,
         fills,
         sizes,
         ablation,
         gaps,
-        gap_lookahead,
         pearl,
         budget,
         adaptive,
@@ -53,4 +49,4 @@ PHASES: dict[str, Phase] = {
         spec_diff,
     )
 }
-"""Phases by their name on the command line (--phases)."""
+"""The paper's experiments by name."""

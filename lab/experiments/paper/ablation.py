@@ -6,12 +6,14 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import ABLATION, ALONE, ANCHORS, ORDERS, PREFIX, RANDOM_POSITIONS, RANDOM_TOKENS
+from lab.experiment import About, Records, phase
 from lab.experiments.paper.fills import at
-from lab.experiments.phase import About, Phase, Records
+from lab.plots import Picture, png
 from lab.statistics import cohen_d, wilcoxon
 from lab.tables import (
     MEASURES_NOTE,
@@ -32,7 +34,7 @@ SMALL = 0.05
 COLUMNS = ("F1", "F1 (sets)", "chrF", "edit", "right", "sent")
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows = []
     for order in ORDERS:
         rows += [row for row in case.reference(order) if row["condition"] == ALONE]
@@ -135,4 +137,33 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("ablation", "Ablation", measure, tables, claims)
+def plots(records: Records, about: About) -> Iterator[Picture]:
+    title = "Ablation (Figure 3): F1, and edit similarity, which sees order"
+    yield Picture("ablation", title, _ablation(Answers.of(records), about))
+
+
+def _ablation(answers: Answers, about: About) -> bytes:
+    """Bars by condition and fraction, with 95% intervals: a row an order of commits, a column a measure."""
+    names = (ALONE, *ABLATION)
+
+    def draw(figure: Any) -> None:
+        grid = figure.subplots(len(ORDERS), 2, sharey=True, squeeze=False)
+        for row, order in zip(grid, ORDERS, strict=True):
+            for axes, (metric, says) in zip(row, (("f1", "F1"), ("edit", "edit similarity")), strict=True):
+                for place, name in enumerate(names):
+                    for shift, step in enumerate(about.paper_steps):
+                        cell = at(answers, order, step, name).cell(metric)
+                        if cell is None:
+                            continue
+                        middle = place + 0.27 * (shift - (len(about.paper_steps) - 1) / 2)
+                        ends = [[cell.mean - cell.low], [cell.high - cell.mean]]
+                        label = f"{about.share(step)} steps" if not place else None
+                        axes.bar(middle, cell.mean, 0.25, yerr=ends, color=f"C{shift}", label=label)
+                axes.set_xticks(range(len(names)), [name.replace(", ", ",\n") for name in names], fontsize=7)
+                axes.set(title=f"{says}, order by {order}")
+        grid[0][0].legend(fontsize=8)
+
+    return png(draw, (12, 7))
+
+
+EXPERIMENT = phase("ablation", "Ablation", measure, tables, claims, plots=plots)

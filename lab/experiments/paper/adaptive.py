@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lab.case import FRACTIONS, Case
-from lab.conditions import ORDERS, PARALLEL, Situation, committed, draft
-from lab.experiments.phase import About, Phase, Records
+from lab.case import FRACTIONS, RunCase
+from lab.conditions import ORDERS, PARALLEL, committed, draft
+from lab.experiment import About, Records, phase
 from lab.questions.items import LEVELS
 from lab.statistics import summary
 from lab.tables import Answers, Cell, Claim, Row, Table, compare, more
@@ -36,7 +36,7 @@ def doubt(chances: Sequence[float]) -> float:
     return -sum(math.log(max(chance, 1e-9)) for chance in chances)
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows, signals = [], []
     for name in PLANS:
         run = case.runs[name]
@@ -51,7 +51,7 @@ def measure(case: Case) -> dict[str, Any]:
         )
         full = case.runs[name if name in ORDERS else "confidence"].answer
         for step in case.lab.steps:
-            at = Situation(run.at(step), full, case.contract, case.lab.edges[0].scorer, case.seed)
+            at = case.at(run.at(step), full)
             early = case.score(draft(at).ids, full)
             row = {"plan": name, "step": step, "right": early["right"], "f1": early["f1"]}
             rows.append(row | {"anchors_f1": case.score(case.fill(committed(at)).ids, full)["f1"]})
@@ -233,4 +233,4 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("adaptive", "Steps by difficulty", measure, tables, claims)
+EXPERIMENT = phase("adaptive", "Steps by difficulty", measure, tables, claims)

@@ -18,9 +18,10 @@ from typing import Any
 
 from cloud_anchor.sampling.state import State
 from lab.autoregressive import Lens
-from lab.case import Case, Lab
+from lab.case import Lab, RunCase
 from lab.conditions import plan
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
+from lab.plots import Picture, means, png
 from lab.runs import run_once
 from lab.statistics import spearman
 from lab.tables import NOT_MEASURED, Answers, Claim, Row, Table, compare, more, verdict
@@ -77,7 +78,7 @@ def extra_steps(work: float, prompt: int, lab: Lab) -> int:
     return max(1, math.ceil(work / (dream * (prompt + lab.base.canvas))))
 
 
-def known_right(case: Case) -> float:
+def known_right(case: RunCase) -> float:
     """1 where the autoregressive model's own answer is right."""
     return case.score(case.written, case.runs[ORDER].answer)["right"]
 
@@ -98,7 +99,7 @@ def unknowing(records: Records) -> str | None:
     return f"{sentence}; name one that knows with --thinker"
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     lab = case.lab
     assert lab.thinker is not None  # checked by `needs`
     full = case.runs[ORDER].answer
@@ -133,7 +134,7 @@ def _row(condition: str, source: str, layer: int) -> dict[str, Any]:
     return labels | {"kind": "all", "threshold": 0, "injected": 0}
 
 
-def _agreement(case: Case, source: str, lens: Lens, full: Sequence[int]) -> Iterator[dict[str, Any]]:
+def _agreement(case: RunCase, source: str, lens: Lens, full: Sequence[int]) -> Iterator[dict[str, Any]]:
     """How far a layer says what the model writes, and what the diffusion model writes there."""
     written = case.written
     kinds = [structural(case.text([token])) for token in written]
@@ -154,7 +155,7 @@ def _agreement(case: Case, source: str, lens: Lens, full: Sequence[int]) -> Iter
 class _Starts:
     """Runs of a case from canvases with tokens on them; cold ones of equal length are run once."""
 
-    case: Case
+    case: RunCase
     step: int
     full: Sequence[int]
     known: dict[int, dict[str, float]] = field(default_factory=dict)
@@ -190,7 +191,7 @@ class _Starts:
                 yield row | case.score(_start(case, first, self.step), self.full)
 
 
-def _start(case: Case, tokens: Mapping[int, int], steps: int) -> list[int]:
+def _start(case: RunCase, tokens: Mapping[int, int], steps: int) -> list[int]:
     """The predicted answer after `steps` steps from a canvas with `tokens` on it."""
     config = replace(plan(ORDER, case.lab.base), steps=steps)
     model = case.lab.pipeline.model
@@ -330,4 +331,32 @@ def _deeper(layers: Answers, last: int) -> Claim:
     )
 
 
-PHASE = Phase("bridge", "Layer-depth bridge", measure, tables, claims, limit=40, needs=needs)
+def plots(records: Records, about: About) -> Iterator[Picture]:
+    layers = Answers.of(records, "layers").where(source=GIVEN)
+    yield Picture("bridge", "Bridge: each layer through the head", _layers(layers))
+
+
+def _layers(layers: Answers) -> bytes:
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for (kind,), group in layers.groups("kind"):
+            for metric, style in (("own", "-"), ("dream", "--"), ("confidence", ":")):
+                colour = dict(zip(KINDS, ("C0", "C1", "C2"), strict=True))[kind]
+                says = {
+                    "own": "its own answer",
+                    "dream": "the diffusion model's",
+                    "confidence": "its confidence",
+                }
+                xs, ys = zip(*sorted(means(group, "layer", "layer", metric)), strict=True)
+                axes.plot(xs, ys, style, color=colour, label=f"{kind}: {says[metric]}")
+        for threshold in THRESHOLDS:
+            axes.axhline(threshold, color="grey", linewidth=0.4)
+        axes.set(xlabel="layer", ylabel="share of tokens", ylim=(0, 1.02))
+        axes.legend(fontsize=7)
+
+    return png(draw, (7, 4.5))
+
+
+EXPERIMENT = phase(
+    "bridge", "Layer-depth bridge", measure, tables, claims, limit=40, needs=needs, plots=plots
+)

@@ -9,7 +9,7 @@ Prophet's figures were measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,11 +19,12 @@ from cloud_anchor.sampling.config import ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.sampling.stops import STOPS, Stop, complete, entropy_sum, prophet
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import ORDERS, PARALLEL, Situation, committed, default, draft, parallel_plan
 from lab.conditions import plan as plan_of
-from lab.experiments.paper.pearl import grid
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
+from lab.plots import MARKERS, Picture, means, png
+from lab.runs import grid
 from lab.statistics import Difference, difference, proportion
 from lab.tables import EQUAL, MIN_ITEMS, Answers, Claim, Row, Table, more, verdict
 
@@ -111,7 +112,7 @@ def budgets(total_steps: int) -> list[int]:
     return sorted({*range(1, min(EACH, total_steps) + 1), *grid(total_steps)})
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     base = case.lab.base
     steps = budgets(base.total_steps)
     rows: list[dict[str, Any]] = []
@@ -124,13 +125,13 @@ def measure(case: Case) -> dict[str, Any]:
         scores: dict[int, dict[str, Any]] = {}
         for budget, wanted, stop in stops:
             if stop not in scores:
-                at = Situation(run.at(stop), full, case.contract, case.lab.edges[0].scorer, case.seed)
+                at = case.at(run.at(stop), full)
                 scores[stop] = _scores(case, at, filled=name != RANDOM)
             rows.append({"plan": name, "budget": budget, "planned": wanted, "steps": stop, **scores[stop]})
     return {"answers": rows}
 
 
-def _scores(case: Case, at: Situation, *, filled: bool) -> dict[str, Any]:
+def _scores(case: RunCase, at: Situation, *, filled: bool) -> dict[str, Any]:
     drafted = case.score(draft(at).ids, at.full)
     found: dict[str, Any] = {"right": drafted["right"], "f1": drafted["f1"]}
     if filled:
@@ -308,4 +309,39 @@ def steps_near(steps: Sequence[int], wanted: int) -> int:
     return min(steps, key=lambda step: abs(step - wanted))
 
 
-PHASE = Phase("budget", "Steps per query", measure, tables, claims, limit=40)
+def plots(records: Records, about: About) -> Iterator[Picture]:
+    yield Picture("budget", "Steps per query, and right answers by step", _budgets(Answers.of(records)))
+
+
+def _budgets(answers: Answers) -> bytes:
+    """Right answers against mean steps: fixed budgets as a line, rules as points; a panel per plan."""
+
+    def draw(figure: Any) -> None:
+        plans = [plan for plan in PLANS if plan != RANDOM]
+        *panels, last = figure.subplots(1, len(plans) + 1, sharey=True)
+        for axes, plan in zip(panels, plans, strict=True):
+            here = answers.where(plan=plan)
+            xs, ys = zip(*sorted(means(here.where(budget=FIXED), "planned", "steps", "right")), strict=True)
+            axes.plot(xs, ys, color="black", linewidth=0.9, label="the same steps for all")
+            for index, rule in enumerate(RULES):
+                for x, y in means(here.where(budget=rule), "budget", "steps", "right"):
+                    axes.plot(x, y, MARKERS[index], markersize=5, label=rule)
+            axes.set(xlabel="mean steps", xscale="log", title=f"plan {plan}")
+        panels[0].set_ylabel("right answers")
+        for plan in PLANS:
+            last.plot(*_curve(answers.where(plan=plan, budget=FIXED)), label=plan)
+        last.set(xlabel="steps planned", title="drafts by step")
+        last.legend(fontsize=7)
+        labelled = panels[0].get_legend_handles_labels()
+        figure.legend(*labelled, loc="outside lower center", ncols=5, fontsize=8)
+
+    return png(draw, (13, 4.5))
+
+
+def _curve(fixed: Answers) -> tuple[list[float], list[float]]:
+    """Right answers by the number of steps planned."""
+    points = sorted(means(fixed, "planned", "planned", "right"))
+    return [x for x, _ in points], [y for _, y in points]
+
+
+EXPERIMENT = phase("budget", "Steps per query", measure, tables, claims, limit=40, plots=plots)

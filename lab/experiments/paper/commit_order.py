@@ -6,18 +6,19 @@ anchors: the share of them in one leading run, and the share that the edge model
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import ORDERS
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
+from lab.plots import Picture, png
 from lab.questions.items import WORD_PROBLEMS
 from lab.statistics import Correlation, partial_spearman, spearman, wilson
 from lab.tables import Answers, Claim, Row, Table, compare, less, show, verdict
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     curves, rows = [], []
     for order in ORDERS:
         run = case.runs[order]
@@ -38,7 +39,7 @@ def measure(case: Case) -> dict[str, Any]:
     return {"steps": case.item.steps, "level": case.item.level, "curves": curves, "answers": rows}
 
 
-def _anchors(case: Case, order: str, step: int) -> dict[str, Any]:
+def _anchors(case: RunCase, order: str, step: int) -> dict[str, Any]:
     at = case.situation(order, step)
     size = len(at.full)
     places = sorted(p for p in at.committed if p < size)
@@ -198,4 +199,30 @@ def _load_bearing(records: Records, about: About, order: str) -> Claim:
     )
 
 
-PHASE = Phase("commits", "A: commit curves", measure, tables, claims)
+def plots(records: Records, about: About) -> Iterator[Picture]:
+    yield Picture("commits", "Commit curves, and S50 by length", _commits(records))
+
+
+def _commits(records: Records) -> bytes:
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        for index, order in enumerate(ORDERS):
+            curves = [c for record in records for c in record["curves"] if c["order"] == order]
+            mean = [
+                sum(values) / len(values) for values in zip(*(c["coverage"] for c in curves), strict=True)
+            ]
+            for curve in curves[:40]:
+                left.plot(
+                    range(1, len(mean) + 1), curve["coverage"], color=f"C{index}", alpha=0.12, linewidth=0.7
+                )
+            left.plot(range(1, len(mean) + 1), mean, color=f"C{index}", label=order)
+            points = [(c["length"], c["s50"]) for c in curves if c["s50"] is not None]
+            right.scatter(*zip(*points, strict=True), s=9, color=f"C{index}", label=order)
+        left.set(xlabel="step", ylabel="coverage of the answer")
+        right.set(xlabel="tokens of the answer", ylabel="S50")
+        left.legend(title="order by", fontsize=8)
+
+    return png(draw, (10, 4))
+
+
+EXPERIMENT = phase("commits", "A: commit curves", measure, tables, claims, plots=plots)

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from edge_runtime.decode.endings import END_MARKER_COVERAGE
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import ORDERS, committed, prefix
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.statistics import summary
 from lab.tables import Answers, Claim, Row, Table, compare, more
 from payload import AnchorSet
@@ -51,7 +51,7 @@ def by_estimate(anchors: AnchorSet, size: int) -> AnchorSet:
     return with_marker(anchors) if applies(anchors, size) else without_marker(anchors)
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows = []
     for order in ORDERS:
         for step in case.lab.steps:
@@ -156,4 +156,4 @@ def _first(rows: Answers) -> Answers:
     return Answers([row for row in rows.rows if row["step"] == first[row["id"]]])
 
 
-PHASE = Phase("ends", "End marker", measure, tables, claims)
+EXPERIMENT = phase("ends", "End marker", measure, tables, claims)

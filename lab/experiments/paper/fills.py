@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import (
     ALONE,
     ANCHORS,
@@ -22,7 +23,8 @@ from lab.conditions import (
     SCATTERED,
     aware,
 )
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
+from lab.plots import MARKERS, Picture, means, png
 from lab.statistics import proportion
 from lab.tables import (
     MEASURES_NOTE,
@@ -47,7 +49,7 @@ CLAIMED = aware(CLAIMED_THRESHOLD)
 """The edge-aware selection of quota runs in claims: fixed before the measurements, not the best one."""
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows = []
     for order in ORDERS:
         rows += case.reference(order)
@@ -210,4 +212,56 @@ def _preserved(answers: Answers, order: str, about: About) -> Claim:
     )
 
 
-PHASE = Phase("fill", "B: forced decoding with controls", measure, tables, claims)
+def plots(records: Records, about: About) -> Iterator[Picture]:
+    answers = Answers.of(records)
+    for order in ORDERS:
+        title = f"Frontier, order of commits by {order}: every condition at {len(about.steps)} fractions"
+        yield Picture(f"fill-{order}", title, _frontier(answers.where(order=order)))
+
+
+def _frontier(answers: Answers) -> bytes:
+    """F1 and right answers against steps, bytes and passes, with all controls."""
+    from matplotlib import colormaps
+
+    colours = colormaps["tab20"]
+
+    def draw(figure: Any) -> None:
+        grid = figure.subplots(2, 3, sharey="row")
+        across = (
+            ("step", "diffusion steps"),
+            ("bytes", "payload bytes"),
+            ("passes", "passes of the edge model"),
+        )
+        for row, (metric, says) in enumerate((("f1", "F1 against the full run"), ("right", "right answers"))):
+            for axes, (field, label) in zip(grid[row], across, strict=True):
+                for index, name in enumerate((*CONDITIONS, *PARALLEL_CONDITIONS, ALONE, FULL)):
+                    points = means(answers.where(condition=name), "step", field, metric)
+                    if not points:
+                        continue
+                    style = {
+                        "marker": MARKERS[index % len(MARKERS)],
+                        "color": colours((2 * index + index // 10) % 20),
+                        "markersize": 4,
+                    }
+                    if name in (ALONE, FULL):
+                        axes.axhline(points[0][1], linestyle=":", color="black", linewidth=0.8)
+                        axes.annotate(
+                            name,
+                            (0.99, points[0][1]),
+                            xycoords=("axes fraction", "data"),
+                            ha="right",
+                            fontsize=7,
+                        )
+                        continue
+                    xs, ys = zip(*points, strict=True)
+                    axes.plot(xs, ys, linewidth=0.9, label=name, **style)
+                axes.set(xlabel=label)
+            grid[row][0].set_ylabel(says)
+        figure.legend(
+            *grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+        )
+
+    return png(draw, (13, 8.5))
+
+
+EXPERIMENT = phase("fill", "B: forced decoding with controls", measure, tables, claims, plots=plots)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from cloud_anchor.metrics import word_f1
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import (
     CLAIMED_THRESHOLD,
     ORDERS,
@@ -22,7 +22,7 @@ from lab.conditions import (
     edge_aware,
     prefix,
 )
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.statistics import spearman
 from lab.tables import Answers, Claim, Row, Table, compare, more, show, verdict
 from payload import AnchorSet
@@ -52,7 +52,7 @@ def gap_scores(
     return f1, right / len(common) if common else 0.0
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows = []
     for order in ORDERS:
         for step in case.lab.paper_steps:
@@ -60,7 +60,7 @@ def measure(case: Case) -> dict[str, Any]:
     return {"answers": rows}
 
 
-def _at(case: Case, order: str, step: int) -> list[dict[str, Any]]:
+def _at(case: RunCase, order: str, step: int) -> list[dict[str, Any]]:
     """Rows of one situation; none where the anchors cover all of the answer or none of it."""
     at = case.situation(order, step)
     gaps = gap_positions(len(at.full), at.committed)
@@ -80,7 +80,7 @@ def _at(case: Case, order: str, step: int) -> list[dict[str, Any]]:
     return [{"order": order, "step": step, **row} for row in rows]
 
 
-def _row(case: Case, at: Situation, name: str, ids: Sequence[int], where: Sequence[int]) -> dict[str, Any]:
+def _row(case: RunCase, at: Situation, name: str, ids: Sequence[int], where: Sequence[int]) -> dict[str, Any]:
     f1, accuracy = gap_scores(case.text, ids, at.full, where)
     # Every gap counts, and so does the answer's text after the reference's end.
     found = [ids[p] for p in where if p < len(ids)] + list(ids[len(at.full) :])
@@ -163,4 +163,4 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("gaps", "Gap-only scores", measure, tables, claims)
+EXPERIMENT = phase("gaps", "Gap-only scores", measure, tables, claims)

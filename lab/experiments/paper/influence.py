@@ -15,9 +15,9 @@ from typing import Any
 
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aware, within_bytes
 from cloud_anchor.selection.select import EDGE_AWARE, Selection, select
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, PARALLEL, Situation
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.statistics import spearman
 from lab.tables import Answers, Claim, Row, Table, compare, more, verdict
 from payload import AnchorSet
@@ -34,7 +34,7 @@ PLANS: Mapping[str, float] = {ORDER: CLAIMED_THRESHOLD, PARALLEL: 0.0}
 CLAIMED_SHARE = 0.5
 
 
-def influences(case: Case, anchors: AnchorSet) -> dict[int, int]:
+def influences(case: RunCase, anchors: AnchorSet) -> dict[int, int]:
     """By position of an anchor, the tokens that differ in the answer without it, its own not counted."""
     whole = case.fill(anchors).ids
     found = {}
@@ -61,7 +61,7 @@ def rankings(
     }
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     step = case.lab.paper_steps[0]
     rows: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ def _correlations(walk: EdgeWalk, influence: Mapping[int, int], when: Mapping[in
 
 
 def _within(
-    case: Case,
+    case: RunCase,
     at: Situation,
     walk: EdgeWalk,
     config: EdgeAwareConfig,
@@ -228,4 +228,4 @@ def claims(records: Records, about: About) -> list[Claim]:
 WEAK = 0.1
 """A mean correlation counts as none where its whole interval is closer to 0 than this."""
 
-PHASE = Phase("influence", "Influence of a token", measure, tables, claims)
+EXPERIMENT = phase("influence", "Influence of a token", measure, tables, claims)

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import ANCHORS, CLAIMED_THRESHOLD, CONDITIONS, DRAFT, ORDERS, PREFIX, aware, plan
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
+from lab.plots import Picture, means, png
 from lab.questions.items import WORD_PROBLEMS, Item
-from lab.runs import run_once
+from lab.runs import grid, plans, run_once
 from lab.statistics import proportion
 from lab.tables import Answers, Claim, Row, Table, verdict
 
@@ -23,30 +24,14 @@ ENOUGH = 0.95
 CITED = 0.97
 """The share that section 5 cites."""
 
-SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0)
-
-
-PLANS = (8, 13, 16, 24, 32, 48, 64, 96, 128)
-"""Steps of the replanned runs of the published experiment, out of 128."""
-
 REPLANNED = "replanned: a full run of so many steps"
-
-
-def plans(total_steps: int) -> list[int]:
-    """The published numbers of steps, of another plan as many shares of it."""
-    return sorted({max(1, round(count * total_steps / PLANS[-1])) for count in PLANS})
-
-
-def grid(total_steps: int) -> list[int]:
-    """The steps at which one plan is stopped: shares of it, and the numbers of steps that are replanned."""
-    return sorted({max(1, int(share * total_steps + 1e-9)) for share in SHARES} | {*plans(total_steps)})
 
 
 def wanted(item: Item) -> bool:
     return item.benchmark in WORD_PROBLEMS
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows = []
     for order in ORDERS:
         for step in grid(case.lab.base.total_steps):
@@ -57,7 +42,7 @@ def measure(case: Case) -> dict[str, Any]:
     return {"answers": rows}
 
 
-def _replanned(case: Case, order: str) -> Iterator[dict[str, Any]]:
+def _replanned(case: RunCase, order: str) -> Iterator[dict[str, Any]]:
     """Answers of whole runs of fewer steps, each with a plan of its own, against the full run (phase C)."""
     lab, reference = case.lab, case.runs[order].answer
     for count in plans(lab.base.total_steps):
@@ -150,4 +135,21 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("pearl", "C: the Pearl point", measure, tables, claims, wanted=wanted)
+def plots(records: Records, about: About) -> Iterator[Picture]:
+    yield Picture("pearl", "Word problems: F1 by step", _pearl(Answers.of(records)))
+
+
+def _pearl(answers: Answers) -> bytes:
+    def draw(figure: Any) -> None:
+        for axes, order in zip(figure.subplots(1, len(ORDERS), sharey=True), ORDERS, strict=True):
+            for (name,), group in answers.where(order=order).groups("condition"):
+                xs, ys = zip(*means(group, "step", "step", "f1"), strict=True)
+                axes.plot(xs, ys, marker="o", markersize=3, label=name)
+            axes.axhline(0.95, linestyle=":", color="black", linewidth=0.8)
+            axes.set(xlabel="diffusion steps", ylabel="F1", title=f"order by {order}")
+        axes.legend(fontsize=8)
+
+    return png(draw, (10, 4))
+
+
+EXPERIMENT = phase("pearl", "C: the Pearl point", measure, tables, claims, wanted=wanted, plots=plots)

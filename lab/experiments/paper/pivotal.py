@@ -15,7 +15,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import (
     ANCHORS,
     CLAIMED_THRESHOLD,
@@ -26,7 +26,7 @@ from lab.conditions import (
     committed,
     edge_aware,
 )
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.tables import Answers, Claim, Row, Table, compare, less, more
 from payload import AnchorSet
 
@@ -80,7 +80,7 @@ def _without(at: Situation, anchors: AnchorSet, dropped: Collection[int]) -> Anc
     return at.anchors(kept, anchors.length)
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows, ranks = [], []
     for order in ORDERS:
         ranks += _ranks(case, order)
@@ -94,11 +94,11 @@ def measure(case: Case) -> dict[str, Any]:
     return {"answers": rows, "ranks": ranks}
 
 
-def _find(case: Case, ids: Sequence[int]) -> list[int]:
-    return connectives(ids, case.lab.pipeline.form.tokenizer.token_bytes)
+def _find(case: RunCase, ids: Sequence[int]) -> list[int]:
+    return connectives(ids, case.form.tokenizer.token_bytes)
 
 
-def _dropped(case: Case, at: Situation, anchors: AnchorSet) -> list[dict[str, Any]]:
+def _dropped(case: RunCase, at: Situation, anchors: AnchorSet) -> list[dict[str, Any]]:
     """Rows of the anchors with and without their connectives; none without connectives or enough others."""
     marked = set(_find(case, case.fill(anchors).ids)) & set(anchors.positions)
     controls = _draw([p for p in anchors.positions if p not in marked], len(marked), case.seed)
@@ -111,7 +111,7 @@ def _dropped(case: Case, at: Situation, anchors: AnchorSet) -> list[dict[str, An
     ]
 
 
-def _added(case: Case, at: Situation, anchors: AnchorSet) -> list[dict[str, Any]]:
+def _added(case: RunCase, at: Situation, anchors: AnchorSet) -> list[dict[str, Any]]:
     """Rows of the anchors with connectives of the finished answer added; none where none is open."""
     known = anchors.by_position
     marked = {p for p in _find(case, at.full) if p not in known}
@@ -131,7 +131,7 @@ def _added(case: Case, at: Situation, anchors: AnchorSet) -> list[dict[str, Any]
 
 
 def _row(
-    case: Case, at: Situation, name: str, change: str, sets: Sequence[AnchorSet], count: int
+    case: RunCase, at: Situation, name: str, change: str, sets: Sequence[AnchorSet], count: int
 ) -> dict[str, Any]:
     """Mean scores over anchor sets of one condition."""
     scores = [case.score(case.fill(anchors).ids, at.full) for anchors in sets]
@@ -140,7 +140,7 @@ def _row(
     return {"condition": name, "change": change, "connectives": count, **means, "bytes": size}
 
 
-def _ranks(case: Case, order: str) -> list[dict[str, Any]]:
+def _ranks(case: RunCase, order: str) -> list[dict[str, Any]]:
     """When the answer's connectives were committed, as a share of its commits before them, and the others;
     and the share of each that the edge model writes by itself.
     """
@@ -252,4 +252,4 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("pivotal", "Pivotal tokens", measure, tables, claims)
+EXPERIMENT = phase("pivotal", "Pivotal tokens", measure, tables, claims)

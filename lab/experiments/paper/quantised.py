@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from cloud_anchor.model.dream import DreamModel
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import ALONE, ANCHORS, FULL, PREFIX, committed, plan, prefix
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.runs import run_once
 from lab.tables import Answers, Claim, Row, Table, verdict
 
@@ -157,7 +157,7 @@ def repetition(ids: Sequence[int], size: int = 4) -> float:
     return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     lab = case.lab
     model = lab.pipeline.model
     reference = case.runs[ORDER].answer
@@ -166,7 +166,7 @@ def measure(case: Case) -> dict[str, Any]:
     for weights in (AS_TRAINED, *WEIGHTS):
         if weights in WEIGHTS:
             (run,) = run_once(quantised(model, weights), [case.prompt_ids], plan(ORDER, lab.base), [step])
-            twin = Case(lab, case.item, {ORDER: run})
+            twin = RunCase(lab, case.item, {ORDER: run})
         else:
             run, twin = case.runs[ORDER], case
         at = twin.situation(ORDER, step)
@@ -231,4 +231,4 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("quantised", "Quantised diffusion model", measure, tables, claims, limit=40)
+EXPERIMENT = phase("quantised", "Quantised diffusion model", measure, tables, claims, limit=40)

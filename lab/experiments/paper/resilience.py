@@ -9,14 +9,15 @@ good, plain pairs of position and id, and codec compact's body.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from edge_runtime.errors import EdgeError
-from lab.case import Case, EdgeAnswer
+from lab.case import EdgeAnswer, RunCase
 from lab.conditions import ALONE, ANCHORS, PRODUCT, Select, Situation, committed, default, in_parallel
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.formats.pairs import from_pairs, to_pairs
+from lab.plots import Picture, means, png
 from lab.statistics import proportion
 from lab.tables import Answers, Claim, Row, Table, compare, more, verdict
 from payload import AnchorSet, Codec, Contract, PayloadError, Shared, decode, encode
@@ -86,7 +87,7 @@ def changed(data: bytes, count: int, rng: random.Random) -> bytes:
     return bytes(out)
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     wrong: list[dict[str, Any]] = []
     wire: list[dict[str, Any]] = []
     bare: list[dict[str, Any]] = []
@@ -117,7 +118,7 @@ def _mean(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _before_encoding(
-    case: Case, at: Situation, anchors: AnchorSet, alone: Mapping[str, float]
+    case: RunCase, at: Situation, anchors: AnchorSet, alone: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     untouched = case.score(case.fill(anchors).ids, at.full)
     rows: list[dict[str, Any]] = [
@@ -136,9 +137,9 @@ def _before_encoding(
     return rows
 
 
-def _on_the_wire(case: Case, anchors: AnchorSet) -> list[dict[str, Any]]:
+def _on_the_wire(case: RunCase, anchors: AnchorSet) -> list[dict[str, Any]]:
     """Changed payloads, with their check: how many were refused, and how many read with other anchors."""
-    shared = Shared(case.contract, case.prompt_ids, case.lab.pipeline.form.tokenizer)
+    shared = Shared(case.contract, case.prompt_ids, case.form.tokenizer)
     rows = []
     for codec in CODECS:
         data = encode(anchors, shared, codec)
@@ -166,13 +167,13 @@ def _read(data: bytes, shared: Shared) -> AnchorSet | None:
 
 
 def _without_check(
-    case: Case, at: Situation, anchors: AnchorSet, alone: Mapping[str, float]
+    case: RunCase, at: Situation, anchors: AnchorSet, alone: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     """Bodies without a check, one byte changed: what the device writes from what it can still read.
 
     Where it cannot read a body it writes alone.
     """
-    tokens = case.lab.pipeline.form.tokenizer
+    tokens = case.form.tokenizer
     formats: dict[str, tuple[bytes, Callable[[bytes], Shape]]] = {
         TEMPLATE: (
             encode_template(anchors, tokens, bytes),
@@ -203,7 +204,7 @@ def _of_pairs(body: bytes, anchors: AnchorSet) -> Shape:
     return positions, tuple(found[p] for p in positions), anchors.canvas, anchors.length
 
 
-def _filled(case: Case, read: Callable[[bytes], Shape], body: bytes) -> EdgeAnswer | None:
+def _filled(case: RunCase, read: Callable[[bytes], Shape], body: bytes) -> EdgeAnswer | None:
     """The device's answer from a body; None where it is refused."""
     try:
         positions, ids, canvas, length = read(body)
@@ -315,4 +316,30 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("resilience", "Error resilience", measure, tables, claims)
+def plots(records: Records, about: About) -> Iterator[Picture]:
+    yield Picture("resilience", "F1 by anchors in error", _errors(Answers.of(records)))
+
+
+def _errors(answers: Answers) -> bytes:
+    def draw(figure: Any) -> None:
+        groups = list(answers.groups("selection"))
+        for axes, ((selection,), group) in zip(
+            figure.subplots(1, len(groups), sharey=True, squeeze=False)[0], groups, strict=True
+        ):
+            start = _by_count(group.where(error=RIGHT))
+            for kind in (TOKEN, PLACE):
+                points = sorted(start + _by_count(group.where(error=kind)))
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=kind)
+            for _, f1 in _by_count(group.where(error=ALONE)):
+                axes.axhline(f1, linestyle=":", color="black", linewidth=0.8, label=ALONE)
+            axes.set(xlabel="anchors in error", ylabel="F1", title=selection)
+        axes.legend(fontsize=8)
+
+    return png(draw, (9, 4))
+
+
+def _by_count(answers: Answers) -> list[tuple[float, float]]:
+    return means(answers, "count", "count", "f1")
+
+
+EXPERIMENT = phase("resilience", "Error resilience", measure, tables, claims, plots=plots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from typing import Any
 
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import (
     ANCHORS,
     CLAIMED_THRESHOLD,
@@ -17,7 +17,7 @@ from lab.conditions import (
     SCATTERED,
     aware,
 )
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.formats.pairs import to_pairs
 from lab.tables import Answers, Claim, Row, Table, compare, less
 from payload import Codec
@@ -33,7 +33,7 @@ RAW, GZIP = "text", "text + gzip"
 PAIRS = "plain pairs"
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows = []
     for order in ORDERS:
         run = case.runs[order]
@@ -54,7 +54,7 @@ def measure(case: Case) -> dict[str, Any]:
     return {"answers": rows}
 
 
-def _sizes(case: Case, anchors: Any) -> dict[str, int]:
+def _sizes(case: RunCase, anchors: Any) -> dict[str, int]:
     sizes = {name: case.size(anchors, codec, primed) for name, (codec, primed) in CODECS.items()}
     return {"sent": len(anchors), PAIRS: len(to_pairs(anchors, case.contract)), **sizes}
 
@@ -112,4 +112,4 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("bytes", "Payload bytes", measure, tables, claims)
+EXPERIMENT = phase("bytes", "Payload bytes", measure, tables, claims)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.case import Case, Lab
+from lab.case import Lab, RunCase
 from lab.conditions import ALONE, ANCHORS, CLAIMED_THRESHOLD, CONDITIONS, ORDERS, PREFIX, aware
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.tables import NOT_MEASURED, Answers, Claim, Row, Table, compare, verdict
 
 NAMES = (ANCHORS, PREFIX, aware(CLAIMED_THRESHOLD))
@@ -21,7 +21,7 @@ def needs(lab: Lab) -> str | None:
     return f"expected a second, larger edge model (--edge SMALL LARGE), found one. {reasons}".strip()
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows = []
     for index, edge in enumerate(case.lab.ladder, len(case.lab.edges)):
         for order in ORDERS:
@@ -95,4 +95,4 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("sizes", "Size of the edge model", measure, tables, claims, limit=60, needs=needs)
+EXPERIMENT = phase("sizes", "Size of the edge model", measure, tables, claims, limit=60, needs=needs)

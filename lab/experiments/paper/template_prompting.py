@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import ALONE, ANCHORS, CONDITIONS, ORDERS, PREFIX, Situation
+from lab.experiment import About, Records, phase
 from lab.experiments.paper.fills import at as rows_at
-from lab.experiments.phase import About, Phase, Records
 from lab.tables import MEASURES_NOTE, Answers, Claim, Row, Table, compare, less, metric_cells
 
 PROMPTED = "template in the prompt"
@@ -21,7 +21,7 @@ LEAST_ROOM = 16
 """Fewest tokens of an answer that have to fit behind the prompt."""
 
 
-def blanks(case: Case, at: Situation) -> str:
+def blanks(case: RunCase, at: Situation) -> str:
     """The anchors' text with one blank per gap, up to the end of the answer where that is known."""
     parts: list[str] = []
     run: list[int] = []
@@ -37,10 +37,10 @@ def blanks(case: Case, at: Situation) -> str:
     return "".join(parts + ([case.text(run)] if run else [])).strip()
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     left_out = 0
-    form, engine = case.lab.pipeline.form, case.lab.edges[0].runtime.engine
+    form, engine = case.form, case.lab.edges[0].runtime.engine
     for order in ORDERS:
         rows += [row for row in case.reference(order) if row["condition"] == ALONE]
         for step in case.lab.paper_steps:
@@ -95,4 +95,4 @@ def claims(records: Records, about: About) -> list[Claim]:
     return found
 
 
-PHASE = Phase("template", "Template prompting", measure, tables, claims, limit=60)
+EXPERIMENT = phase("template", "Template prompting", measure, tables, claims, limit=60)

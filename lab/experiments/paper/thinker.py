@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from cloud_anchor.sampling.state import State
-from lab.case import Case
-from lab.conditions import ALONE, CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan
+from lab.case import RunCase
+from lab.conditions import ALONE, CLAIMED_THRESHOLD, committed, edge_aware, plan
+from lab.experiment import About, Records, phase
 from lab.experiments.paper.bridge import known_right, needs, unknowing
-from lab.experiments.phase import About, Phase, Records
 from lab.questions.items import Item
 from lab.runs import Run, run_once
 from lab.tables import NOT_MEASURED, Answers, Claim, Row, Table, compare, more
@@ -42,7 +42,7 @@ def right_words(item: Item) -> str:
     return str(key.get("number") or key.get("letter") or "")
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     lab = case.lab
     assert lab.thinker is not None  # checked by `needs`
     form = lab.pipeline.form
@@ -60,13 +60,8 @@ def measure(case: Case) -> dict[str, Any]:
     for name, run in runs.items():
         if run is None:
             continue
-        at = Situation(
-            replace(run.at(lab.paper_steps[0]), prompt_ids=tuple(case.prompt_ids)),
-            run.answer,
-            case.contract,
-            lab.edges[0].scorer,
-            case.seed,
-        )
+        early = replace(run.at(lab.paper_steps[0]), prompt_ids=tuple(case.prompt_ids))
+        at = case.at(early, run.answer)
         stages = {
             FULL: run.answer,
             ANCHORS: case.fill(committed(at)).ids,
@@ -79,9 +74,9 @@ def measure(case: Case) -> dict[str, Any]:
     return {"answers": rows, "plan": case.text(thought), "cut": sum(cut.values()), "teacher": [known]}
 
 
-def _with_plan(case: Case, words: list[int]) -> tuple[list[int] | None, bool]:
+def _with_plan(case: RunCase, words: list[int]) -> tuple[list[int] | None, bool]:
     """The prompt with as much of the plan as fits, None where nothing does; and True where it was cut."""
-    form, model = case.lab.pipeline.form, case.lab.pipeline.model
+    form, model = case.form, case.lab.pipeline.model
     for size in range(len(words), 0, -1):
         ids = form.ids(f"{case.item.prompt}\nPlan: {case.text(words[:size])}")
         if len(ids) + case.lab.base.canvas <= model.context:
@@ -89,7 +84,7 @@ def _with_plan(case: Case, words: list[int]) -> tuple[list[int] | None, bool]:
     return None, True
 
 
-def _run(case: Case, prompt: list[int], begin: list[int] | None = None) -> Run:
+def _run(case: RunCase, prompt: list[int], begin: list[int] | None = None) -> Run:
     """A full run, with `begin` on the canvas before step 0."""
     config = plan(ORDER, case.lab.base)
     model = case.lab.pipeline.model
@@ -147,4 +142,4 @@ def claims(records: Records, about: About) -> list[Claim]:
     ]
 
 
-PHASE = Phase("thinker", "Factored inference", measure, tables, claims, limit=40, needs=needs)
+EXPERIMENT = phase("thinker", "Factored inference", measure, tables, claims, limit=40, needs=needs)

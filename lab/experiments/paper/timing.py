@@ -11,10 +11,10 @@ import torch
 from cloud_anchor.sampling.sampler import denoise_steps
 from edge_runtime.decode.forced import FillOptions, fill
 from lab.benches.footprint import INTERPRETER, PROMPT_TOKENS, peaks
-from lab.case import Case
+from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan, prefix
 from lab.cost import equation_1, pipeline_flops
-from lab.experiments.phase import About, Phase, Records
+from lab.experiment import About, Records, phase
 from lab.machine import machine
 from lab.tables import Answers, Claim, Row, Table, verdict
 from payload import AnchorSet, Shared, decode, encode
@@ -23,7 +23,7 @@ ORDER = "confidence"
 REPEATS = 3
 
 
-def measure(case: Case) -> dict[str, Any]:
+def measure(case: RunCase) -> dict[str, Any]:
     """Milliseconds, the best of three, so that other load on the machine counts little."""
     lab = case.lab
     step = lab.paper_steps[0]
@@ -82,7 +82,7 @@ def measure(case: Case) -> dict[str, Any]:
     return found | {"answers": [{name: round(v, 4) for name, v in (ms | ratios).items()}]}
 
 
-def _denoise(case: Case, step: int) -> tuple[float, float]:
+def _denoise(case: RunCase, step: int) -> tuple[float, float]:
     """Milliseconds to `step` and to the end of one run."""
     config = plan(ORDER, case.lab.base)
     started = time.perf_counter()
@@ -113,7 +113,7 @@ def _best(work: Callable[[], object]) -> float:
     return min(times)
 
 
-def _fill(case: Case, anchors: AnchorSet) -> None:
+def _fill(case: RunCase, anchors: AnchorSet) -> None:
     """A fill from an empty cache, as on a device that has not seen the prompt."""
     engine = case.lab.edges[0].runtime.engine
     engine.rewind(0)
@@ -122,7 +122,7 @@ def _fill(case: Case, anchors: AnchorSet) -> None:
         pass
 
 
-def _walk(case: Case, at: Situation) -> None:
+def _walk(case: RunCase, at: Situation) -> None:
     case.lab.edges[0].runtime.engine.rewind(0)
     edge_aware(at, CLAIMED_THRESHOLD)
 
@@ -263,4 +263,4 @@ def _machines(records: Records) -> str:
     return " and ".join(dict.fromkeys(str(record["machine"]) for record in records))
 
 
-PHASE = Phase("timing", "Timing", measure, tables, claims, limit=20)
+EXPERIMENT = phase("timing", "Timing", measure, tables, claims, limit=20)

@@ -15,10 +15,10 @@ from lab.drafting.spec_diff import (
     best,
     claims,
     grid,
+    plots,
     tables,
 )
-from lab.experiments.phase import About
-from lab.plots import pictures
+from lab.experiment import About
 from lab.tables import Answers
 
 ABOUT = About("m", 1, 64, 64, (6,), (6, 16), {"edge": 1}, {}, "target", 2_000_000)
@@ -96,10 +96,9 @@ def test_drafts_of_as_many_passes_are_compared() -> None:
 
 
 def test_the_plot() -> None:
-    (title, picture), *rest = pictures({"specdiff": RECORDS}, ABOUT)
-    assert title.startswith("SpecDiff")
-    assert picture.startswith(b"\x89PNG")
-    assert not rest
+    (picture,) = plots(RECORDS, ABOUT)
+    assert picture.title.startswith("SpecDiff")
+    assert picture.data.startswith(b"\x89PNG")
 
 
 def test_a_counted_engine_counts_what_it_runs() -> None:

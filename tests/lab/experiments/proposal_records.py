@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lab.conditions import ALONE, ORDERS
-from lab.experiments.paper import About, adaptive, budget, ends, influence, pivotal, resilience
+from lab.experiment import About
+from lab.experiments.paper import adaptive, budget, ends, influence, pivotal, resilience
 
 TOTAL = 128
 STEPS, PAPER_STEPS = (6, 12, 19, 32, 51), (12, 19, 32)

@@ -11,10 +11,11 @@ import pytest
 
 from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.lookup import SHIPPED
+from lab.__main__ import main
 from lab.experiments import hardness
 
 HARD: dict[str, Any] = {
-    "kind": "profile",
+    "benchmark": "profile",
     "tokens": 80,
     "full": 1.0,
     "alone": 0.0,
@@ -76,7 +77,8 @@ def test_a_figure_that_nothing_shows_is_not_reached() -> None:
 
 
 def test_sums_may_be_wrong_more_often() -> None:
-    (figure,) = (f for f in hardness.figures([HARD | {"kind": "sum"}]) if f.name == "full run right, sum")
+    figures = hardness.figures([HARD | {"benchmark": "sum"}])
+    (figure,) = (each for each in figures if each.name == "full run right, sum")
     assert (figure.low, figure.high) == (0.6, math.inf)
 
 
@@ -84,16 +86,16 @@ def test_sums_may_be_wrong_more_often() -> None:
     not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
     reason="the shipped pair is missing",
 )
-def test_the_shipped_pair_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["--model", "tiny", "--edge", "tiny-qwen", "--data", "tiny", "--prompts", "2", "--threads", "1"]
-    command += ["-o", str(tmp_path), "--json"]
-    assert hardness.main(command) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_the_shipped_pair_is_measured_once(tmp_path: Path) -> None:
+    command = [*"run hardness --data tiny --prompts 2 --threads 1 -o".split(), str(tmp_path)]
+    assert main(command) == 0
+    report = json.loads((tmp_path / "hardness.json").read_text())
     assert report["questions"] == 2
+    assert (tmp_path / "tables.json").is_file()
     lines = (tmp_path / "items" / "hardness.jsonl").read_text()
     for line in map(json.loads, lines.splitlines()):
         assert line["tokens"] == line["parallel"]["tokens"], "an easy answer is the same in few passes"
         assert 1 <= line["parallel"]["steps"] < line["tokens"]
         assert 0 < line["first"]["f1"] <= 1
-    assert hardness.main(command) == 0
+    assert main(command) == 0
     assert (tmp_path / "items" / "hardness.jsonl").read_text() == lines

@@ -17,7 +17,6 @@ from cloud_anchor.selection.edge_aware import EdgeWalk
 from edge_runtime.decode.endings import Stop, ending
 from lab.conditions import ANCHORS, ORDERS, PARALLEL, PRODUCT, Situation, plan
 from lab.experiments.paper import PHASES, adaptive, budget, ends, influence, pivotal, resilience
-from lab.plots import pictures
 from lab.tables import Answers, show
 from tests.lab.experiments.proposal_records import ABOUT, PROPOSED, budgets, errors, levels
 from tests.lab.test_conditions import situations
@@ -40,9 +39,9 @@ def test_tables_show_every_cell_and_need_no_records() -> None:
 
 
 def test_the_plots() -> None:
-    drawn = dict(pictures({"budget": budgets(True), "resilience": errors(True)}, ABOUT))
-    assert len(drawn) == 2
-    assert all(picture.startswith(b"\x89PNG") for picture in drawn.values())
+    for name, records in (("budget", budgets(True)), ("resilience", errors(True))):
+        (picture,) = PHASES[name].plots(records, ABOUT)
+        assert picture.data.startswith(b"\x89PNG")
 
 
 # Budget by query

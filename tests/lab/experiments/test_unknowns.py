@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.lookup import SHIPPED
+from lab.__main__ import main
+from lab.experiment import About
 from lab.experiments import unknowns
 from lab.pairs.tiny.tasks import known_and_unknown
 from lab.pairs.tiny.world import NO_TOWNS, TOWNS
@@ -51,26 +53,26 @@ def test_payloads_without_levels_are_counted_and_left_out() -> None:
     sent = {"known": True, "anchors": 4, "doubt": 0.1, "exact": 0.1, "whole": 0.1, "bytes": 20}
     one = {**sent, "id": "b", "bytes_with": 22}
     two = {**one, "id": "c", "known": False, "doubt": 0.4}
-    found = unknowns.report([nothing, one, two])
-    assert found["nothing_sent"] == 1
-    assert found["auroc"]["doubt"]["value"] == 1
-    assert found["bytes"] == [20, 22]
-    assert unknowns.report([nothing])["auroc"]["doubt"] is None
-    unknowns.unknowns_table(unknowns.report([nothing]))
+    (table,) = unknowns.tables([nothing, one, two], About())
+    assert table.title == "3 questions, 1 of them with nothing sent"
+    assert table.rows[0]["AUROC"] == 1
+    assert table.note == "Bytes of a payload: 20.0 without, 22.0 with confidence."
+    (table,) = unknowns.tables([nothing], About())
+    assert "AUROC" not in table.rows[0]
 
 
 @pytest.mark.skipif(
     not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
     reason="the shipped pair is missing",
 )
-def test_the_shipped_pair_tells_them_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["--model", "tiny", "--edge", "tiny-qwen", "--data", "tiny", "--prompts", "4", "--threads", "1"]
-    command += ["-o", str(tmp_path), "--json"]
-    assert unknowns.main(command) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["questions"] == 8
-    assert report["auroc"]["doubt"]["value"] >= 0.85
-    assert report["bytes"][0] < report["bytes"][1]
+def test_the_shipped_pair_tells_them_apart(tmp_path: Path) -> None:
+    command = [*"run unknowns --prompts 4 --threads 1 -o".split(), str(tmp_path)]
+    assert main(command) == 0
+    tables = json.loads((tmp_path / "tables.json").read_text())["tables"]
+    assert tables["unknowns"]["title"].startswith("8 questions")
+    assert tables["unknowns"]["rows"][0]["AUROC"] >= 0.85
+    records = [json.loads(line) for line in (tmp_path / "items" / "unknowns.jsonl").open()]
+    assert all(r["bytes"] < r["bytes_with"] for r in records if "bytes" in r)
     lines = (tmp_path / "items" / "unknowns.jsonl").read_text()
-    assert unknowns.main(command) == 0
+    assert main(command) == 0
     assert (tmp_path / "items" / "unknowns.jsonl").read_text() == lines

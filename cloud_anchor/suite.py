@@ -1,0 +1,28 @@
+"""`python -m cloud_anchor.suite`, for one version: it is now `python -m lab run paper`.
+
+Responsible for handing the command on: `--phases A,B` are names of experiments there. Not responsible for
+anything else; it imports no laboratory, which is installed with the extra `experiments`.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+
+def laboratory(arguments: list[str]) -> list[str]:
+    """The laboratory's arguments for the suite's."""
+    if arguments[:1] in (["traces"], ["published"], ["compare"]):
+        return arguments
+    names = ["paper"]
+    if "--phases" in arguments[:-1]:
+        at = arguments.index("--phases")
+        names = [name.strip() for name in arguments[at + 1].split(",")]
+        arguments = arguments[:at] + arguments[at + 2 :]
+    return ["run", *names, *arguments]
+
+
+if __name__ == "__main__":
+    print("suite: this command is now `python -m lab run paper`", file=sys.stderr)
+    sys.argv[1:] = laboratory(sys.argv[1:])
+    runpy.run_module("lab", run_name="__main__", alter_sys=True)

@@ -1,0 +1,251 @@
+"""An experiment: how items are measured, and the tables, statements and plots that follow from the records.
+
+One file in `lab/experiments/` (or another folder of the laboratory) and a line in `lab/experiments/__init__`:
+
+    @dataclass(frozen=True)
+    class Repeats:
+        least: int = option(2, "how often a word counts as repeated")
+
+    def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
+        pipeline, own = setup.lab.pipeline, setup.own          # opened at first use; `own` is a Repeats
+        for item in items:                                     # one record each, in this order
+            text = pipeline.form.tokenizer.decode(...)
+            yield {"repeats": sum(n >= own.least for n in Counter(text.split()).values())}
+
+    def tables(records: Records, about: About) -> list[Table]:
+        groups = Answers(records).by({"questions": "benchmark"})
+        return [Table.of("repeats", "Repeated words", rows(groups, {"N": len, "words": "repeats"}))]
+
+    EXPERIMENT = Experiment(
+        "repeats", "Words that an answer repeats", measure, tables, options=Repeats, defaults={"prompts": 50}
+    )
+
+`python -m lab run repeats --least 3 -o results/repeats` then measures, continues after an interruption, and
+writes tables.json, report.md and report.html. A bench has no questions: `items=lambda setup: ["batch 1",
+"batch 8"]` are the cells that it measures, `models=Models.NONE` opens nothing. The paper's experiments are
+those of `phase`: they measure one `RunCase` at a time, all of one set of questions and of their stored runs.
+
+Responsible for the interface; `tables`, `claims`, `plots` and `files` are pure functions of records. Not
+responsible for the order of work (see `run`) or for options (see `options`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from cloud_anchor.errors import CloudError
+from edge_runtime.errors import EdgeError
+from lab.case import Lab, RunCase
+from lab.loading import open_lab
+from lab.options import NoOptions, Options
+from lab.plots import Picture
+from lab.questions.items import Item, load_items
+from lab.runs import Run, make_runs, stops_of
+from lab.store import Record, Store
+from lab.tables import Claim, Table
+from payload import PayloadError
+
+Records = Sequence[Record]
+RUNS = "runs"
+"""The records of the diffusion runs, which the paper's experiments share."""
+
+
+@dataclass(frozen=True)
+class About:
+    """Models and plan of a run, for its tables: names and sizes, nothing loaded. Empty where none is opened.
+
+    edges:   name -> parameters, the main one first. missing: name of an absent model -> reason.
+    steps, paper_steps: as in Lab. precision: of the edge models where their sizes are compared.
+    own:     the experiment's own options.
+    """
+
+    model: str = ""
+    parameters: int = 0
+    canvas: int = 0
+    total_steps: int = 0
+    steps: tuple[int, ...] = ()
+    paper_steps: tuple[int, ...] = ()
+    edges: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    thinker: str | None = None
+    thinker_parameters: int = 0
+    precision: str | None = None
+    own: Any = None
+
+    @classmethod
+    def of(cls, lab: Lab, options: Options, own: Any) -> About:
+        thinker = lab.thinker
+        return cls(
+            model=options.model,
+            parameters=sum(p.numel() for p in lab.pipeline.model.net.parameters()),
+            canvas=lab.base.canvas,
+            total_steps=lab.base.total_steps,
+            steps=tuple(lab.steps),
+            paper_steps=tuple(lab.paper_steps),
+            edges={edge.name: edge.parameters for edge in lab.edges},
+            missing=dict(lab.missing),
+            thinker=thinker.name if thinker else None,
+            thinker_parameters=thinker.parameters if thinker else 0,
+            precision=lab.ladder[0].runtime.bundle.variant_name if lab.ladder else None,
+            own=own,
+        )
+
+    def share(self, step: int) -> str:
+        """Steps of the full run, as text."""
+        return f"{step} of {self.total_steps}"
+
+    def where(self, order: str, step: int | None = None) -> str:
+        """Order and steps at which a claim was measured, as text."""
+        return f"order by {order}" + (f", {self.share(step)} steps" if step else "")
+
+    def to_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        del found["own"]
+        return found
+
+
+class Models(Enum):
+    """What an experiment opens: nothing; the diffusion model and its edge model; or also the larger
+    autoregressive models, as second edge model and as Thinker.
+    """
+
+    NONE = 0
+    PAIR = 1
+    ALL = 2
+
+
+@dataclass
+class Setup:
+    """What an experiment measures with. own: its own options."""
+
+    options: Options
+    own: Any
+    models: Models = Models.PAIR
+    store: Store = field(init=False)
+
+    @cached_property
+    def lab(self) -> Lab:
+        """The models, opened at first use."""
+        return open_lab(self.options, teachers=self.models is Models.ALL)
+
+    def make_runs(self, items: Sequence[Item]) -> None:
+        """The diffusion runs of those items that have none yet, in one batch, into the store."""
+        lab = self.lab
+        prompts: dict[str, list[int]] = {}
+        for item in items:
+            ids = lab.pipeline.form.ids(item.prompt)
+            if item.id in self.store.records(RUNS):
+                continue
+            if problem := lab.room(ids):
+                self.store.add(RUNS, about_item(item) | {"error": problem})
+            else:
+                prompts[item.id] = ids
+        if not prompts:
+            return
+        by_id = {item.id: item for item in items}
+        stops = stops_of([by_id[name] for name in prompts], lab.steps, lab.base.total_steps)
+        runs = make_runs(lab.pipeline.model, list(prompts.values()), lab.base, stops, lab.steps)
+        for (name, ids), found in zip(prompts.items(), runs, strict=True):
+            orders = {order: run.to_json() for order, run in found.items()}
+            self.store.add(RUNS, about_item(by_id[name]) | {"prompt_ids": ids, "orders": orders})
+
+    def case(self, item: Item) -> RunCase:
+        """An item with its runs from the store; the last one is kept, with what was filled of it."""
+        if self._case is None or self._case.item != item:
+            record = self.store.records(RUNS)[item.id]
+            ids, steps, model = record["prompt_ids"], self.lab.base.total_steps, self.lab.pipeline.model
+            runs = {order: Run.from_json(data, ids, steps, model) for order, data in record["orders"].items()}
+            self._case = RunCase(self.lab, item, runs)
+        return self._case
+
+    _case: RunCase | None = field(default=None, init=False)
+
+
+def about_item(item: Any) -> Record:
+    """The fields of a record that say which item it is of; a bench's cell is a text."""
+    if isinstance(item, Item):
+        return {"id": item.id, "benchmark": item.benchmark, "difficulty": item.difficulty}
+    return {"id": item if isinstance(item, str) else item.id}
+
+
+def questions(setup: Setup) -> list[Item]:
+    """The questions of --data; raises RequestError."""
+    options = setup.options
+    return load_items(options.sources, options.prompts or DEFAULT_PROMPTS, options.seed)
+
+
+DEFAULT_PROMPTS = 200
+"""Questions where neither the command nor the experiment says how many."""
+
+
+def no_claims(records: Records, about: About) -> list[Claim]:
+    return []
+
+
+def no_plots(records: Records, about: About) -> Iterable[Picture]:
+    return ()
+
+
+def no_files(records: Records, about: About) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One measurement.
+
+    measure:  yields one record per item, in order. together: how many items at once.
+    options:  a dataclass of its own options (see `options.option`). defaults: of the common ones, by name.
+    items:    what is measured: questions, or names of cells. models: what `Setup.lab` opens.
+    files:    further files of the results folder, by name.
+    limit:    number of items, the first ones; None for all. wanted: True for the items that it measures.
+    needs:    the reason for which it cannot be run with these models; None where it can.
+    paper:    one of the paper's, which are measured together.
+    """
+
+    name: str
+    title: str
+    measure: Callable[[Setup, Sequence[Any]], Iterable[Record]]
+    tables: Callable[[Records, About], Sequence[Table]]
+    claims: Callable[[Records, About], Sequence[Claim]] = no_claims
+    plots: Callable[[Records, About], Iterable[Picture]] = no_plots
+    files: Callable[[Records, About], Mapping[str, str]] = no_files
+    options: type = NoOptions
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    items: Callable[[Setup], Sequence[Any]] = questions
+    models: Models = Models.PAIR
+    together: int = 8
+    limit: int | None = None
+    wanted: Callable[[Item], bool] = lambda item: True
+    needs: Callable[[Lab], str | None] = lambda lab: None
+    paper: bool = False
+
+
+TOGETHER = 4
+"""Items denoised together: a larger batch gains little on a CPU, and an interruption loses few items."""
+
+
+def phase(
+    name: str,
+    title: str,
+    measure: Callable[[RunCase], Record],
+    tables: Callable[[Records, About], Sequence[Table]],
+    claims: Callable[[Records, About], Sequence[Claim]] = no_claims,
+    **more: Any,
+) -> Experiment:
+    """One of the paper's experiments. An item that cannot be measured has a record with the reason."""
+
+    def of_items(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
+        for item in items:
+            try:
+                yield measure(setup.case(item))
+            except (CloudError, EdgeError, PayloadError) as error:
+                yield {"error": f"{type(error).__name__}: {error}"}
+
+    return Experiment(
+        name, title, of_items, tables, claims, models=Models.ALL, together=TOGETHER, paper=True, **more
+    )

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from common.cli import run_command
-from links.frames import AnswerFrame, FrameKind, decode_question, decode_reply, peek_frame, peek_question
+from links.frames import (
+    AnswerFrame,
+    Challenge,
+    FrameKind,
+    decode_question,
+    decode_reply,
+    peek_frame,
+    peek_question,
+    split_cookie,
+)
 from payload.files import read_payload
 from payload.inspect import add_arguments, describe, shared_of, show
 from payload.shared import Shared
@@ -46,6 +55,10 @@ def _frame(data: bytes, shared: Shared | None) -> tuple[dict[str, Any], bytes | 
     """What a frame says, and the payload inside, if any."""
     head = peek_frame(data)
     report: dict[str, Any] = {"frame": head.kind.label, "request_id": head.id, "frame_bytes": len(data)}
+    data, cookie = split_cookie(data)
+    if cookie:
+        head = peek_frame(data)
+        report |= {"cookie": cookie.hex(), "question": head.kind.label}
     if head.kind.is_question:
         asked = peek_question(data, shared)
         predictive = asked.kind is FrameKind.QUESTION_PREDICTIVE
@@ -64,6 +77,8 @@ def _frame(data: bytes, shared: Shared | None) -> tuple[dict[str, Any], bytes | 
     reply = decode_reply(data)
     if isinstance(reply, AnswerFrame):
         return report | {"part": reply.part, "last": reply.last}, reply.payload
+    if isinstance(reply, Challenge):
+        return report | {"cookie": reply.cookie.hex()}, None
     return report | {
         "refusal": reply.code.name.lower().replace("_", "-"),
         "retry_after": reply.retry_after,

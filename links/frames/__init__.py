@@ -3,10 +3,11 @@
     sent = encode_question(Question(id=7, text="Who leads Anna?"), shared)  # on the device
     question = decode_question(sent, shared)  # on the service's side
     back = encode_reply(AnswerFrame(question.id, part=0, last=True, payload=payload))
-    reply = decode_reply(back)  # on the device: an AnswerFrame or a Refusal
+    reply = decode_reply(back)  # on the device: an AnswerFrame, a Refusal or a Challenge
 
 A question frame carries the user's text, coded like a payload; an answer frame one payload of a chain; a
-refusal the reason why there is none. Responsible for bytes. Not responsible for sockets, retries or keys.
+refusal the reason why there is none; a challenge asks for the question again, with a cookie. Responsible for
+bytes. Not responsible for sockets, retries or keys.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from typing import TYPE_CHECKING
 from common.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from links.frames.cookie import COOKIE_BYTES as COOKIE_BYTES
+    from links.frames.cookie import Challenge as Challenge
+    from links.frames.cookie import split_cookie as split_cookie
+    from links.frames.cookie import with_cookie as with_cookie
     from links.frames.kinds import MAX_FRAME_BYTES as MAX_FRAME_BYTES
     from links.frames.kinds import MAX_PARTS as MAX_PARTS
     from links.frames.kinds import FrameHead as FrameHead

@@ -1,7 +1,7 @@
 """The first bytes of every frame: its kind and its request id.
 
 Responsible for the kinds, the bounds of a frame and reading what stands before any check. Not responsible for
-what follows (see `question` and `reply`).
+what follows (see `question`, `reply` and `cookie`).
 
     byte 0   0 (2 bits: no version of a payload), kind (3 bits), flags of the kind (3 bits)
     byte 1-2 request id, big-endian
@@ -34,6 +34,8 @@ class FrameKind(IntEnum):
     QUESTION_PREDICTIVE = 2
     ANSWER = 3
     REFUSAL = 4
+    CHALLENGE = 5
+    QUESTION_WITH_COOKIE = 6
 
     @property
     def label(self) -> str:

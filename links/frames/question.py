@@ -246,10 +246,13 @@ def open_question(data: bytes) -> tuple[QuestionHead, bytes, bytes]:
 def _verify(data: bytes, kind: FrameKind, shared: Shared) -> None:
     """Raises ContractMismatchError, FingerprintError or ChecksumError."""
     tag, expected_tag = data[HEAD_BYTES], _tag(kind, shared)
-    if tag != expected_tag:
-        _refuse_tag(kind, tag, expected_tag, shared.contract)
-    expected = crc16(data[:_CHECK_AT] + data[_FIELDS_AT:]) ^ _binding(kind, shared)
     found = int.from_bytes(data[_CHECK_AT:_FIELDS_AT], "big")
+    if tag != expected_tag:
+        ours = data[:HEAD_BYTES] + bytes([expected_tag]) + data[_FIELDS_AT:]
+        if found != crc16(ours) ^ _binding(kind, shared):
+            _refuse_tag(kind, tag, expected_tag, shared.contract)
+        # All but the tag is a question for this side: the tag was changed on its way.
+    expected = crc16(data[:_CHECK_AT] + data[_FIELDS_AT:]) ^ _binding(kind, shared)
     if found != expected:
         raise ChecksumError(
             f"checksum: expected {expected:04x}, found {found:04x} in bytes 4-5 of {len(data)}: the bytes "

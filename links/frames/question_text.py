@@ -16,7 +16,7 @@ from common.errors import UserError
 from payload.anchors import AnchorSet
 from payload.codecs import compact, predictive
 from payload.codecs.adaptive_model import QUESTION_COUNTS
-from payload.codecs.predictive import PredictiveBody, Predictor
+from payload.codecs.predictive import QUESTION_BOUND, PredictiveBody, Predictor
 from payload.codecs.template import TokenBytes
 from payload.contract import Contract
 from payload.errors import (
@@ -85,7 +85,7 @@ def predictive_body(
 ) -> tuple[bytes, bytes]:
     """The ids against the model's predictions, and the digest of the text. One pass of the model."""
     anchors = as_anchors(ids, contract, PREDICTIVE_CANVASES)
-    return predictive.encode(anchors, predictor, None, tolerance, ids, QUESTION_COUNTS)
+    return predictive.encode(anchors, predictor, None, tolerance, ids, QUESTION_COUNTS, QUESTION_BOUND)
 
 
 def read_predictive(
@@ -96,7 +96,7 @@ def read_predictive(
     Raises FingerprintError where other predictions than the writer's lead astray, and where the model cannot
     read the text.
     """
-    coded = PredictiveBody(predictor, contract.vocab_size, None, body, QUESTION_COUNTS)
+    coded = PredictiveBody(predictor, contract.vocab_size, None, body, QUESTION_COUNTS, QUESTION_BOUND)
     ids: list[int] = []
     size = 0
     try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from links.frames.cookie import Challenge, challenge_frame, read_challenge
 from links.frames.kinds import (
     HEAD_BYTES,
     MAX_FRAME_BYTES,
@@ -124,8 +125,14 @@ def answer_room(largest: int, part: int = 0) -> int:
     return min(largest, MAX_FRAME_BYTES) - len(_part_bytes(part)) - HEAD_BYTES
 
 
-def encode_reply(reply: AnswerFrame | Refusal) -> bytes:
-    """The frame of an answer or a refusal. Raises OversizedPayloadError over MAX_FRAME_BYTES."""
+Reply = AnswerFrame | Refusal | Challenge
+"""What comes back for a question."""
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """The frame of what comes back. Raises OversizedPayloadError over MAX_FRAME_BYTES."""
+    if isinstance(reply, Challenge):
+        return challenge_frame(reply)
     if isinstance(reply, Refusal):
         head = head_bytes(FrameKind.REFUSAL, reply.id, reply.code)
         detail = bytes.fromhex(reply.identity) if reply.identity is not None else b""
@@ -143,7 +150,7 @@ def encode_reply(reply: AnswerFrame | Refusal) -> bytes:
     return data
 
 
-def decode_reply(data: bytes) -> AnswerFrame | Refusal:
+def decode_reply(data: bytes) -> Reply:
     """What a frame that came back holds. Raises PayloadError subclasses.
 
     A refusal is checked here; an answer where its payload is decoded, since only that binds it to contract,
@@ -152,9 +159,12 @@ def decode_reply(data: bytes) -> AnswerFrame | Refusal:
     head = peek_frame(data)
     if head.kind is FrameKind.REFUSAL:
         return _refusal(data, head)
+    if head.kind is FrameKind.CHALLENGE:
+        return read_challenge(data, head)
     if head.kind is not FrameKind.ANSWER:
         raise FrameKindError(
-            f"frame: expected an answer or a refusal, found kind {head.kind.label}; see decode_question"
+            f"frame: expected an answer, a refusal or a challenge, found kind {head.kind.label}; see "
+            "decode_question"
         )
     reader = Reader(data, HEAD_BYTES)
     part = head.flags & 3

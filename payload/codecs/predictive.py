@@ -31,9 +31,25 @@ TOLERANCE = 0.004
 """By how much the difference of two log-probabilities may change from one processor to another, in nats."""
 MAX_TOLERANCE = 1.0
 
-FREE_POSITIONS = 256
-POSITIONS_PER_BYTE = 64
-"""A body of n bytes codes at most FREE_POSITIONS + POSITIONS_PER_BYTE * n positions: bounds reading time."""
+
+class PositionBound(NamedTuple):
+    """A body of n bytes codes at most `free` + `per_byte` * n positions: bounds reading time."""
+
+    free: int
+    per_byte: int
+
+    def positions(self, size: int) -> int:
+        """Most positions of a body of so many bytes."""
+        return self.free + self.per_byte * size
+
+    def least_bytes(self, positions: int) -> int:
+        """Bytes that a body of so many coded positions must have; padding zeros make them up."""
+        return max(0, -(-(positions - self.free) // self.per_byte))
+
+
+PAYLOAD_BOUND = PositionBound(256, 64)
+QUESTION_BOUND = PositionBound(0, 8)
+"""Of a question's text, which strangers may send: there every position is coded, not the model's own."""
 
 WHOLE, UNCERTAIN, ANYWHERE, OPEN = range(4)
 """Shapes: every position is an anchor; the anchors are mostly where the model is uncertain; they are
@@ -99,13 +115,14 @@ def encode(
     tolerance: float = TOLERANCE,
     draft: Sequence[int] = (),
     counts: InitialCounts = FORMAT_COUNTS,
+    bound: PositionBound = PAYLOAD_BOUND,
 ) -> tuple[bytes, bytes]:
     """A body, and the digest of its text. `base` must be a subset of `anchors` (see `wire`).
 
     tolerance: by how much differences of log-probabilities may be off on the device, in nats.
     draft:     the text that the device is expected to write: as far as it is right, its positions are read in
                one pass of the model. It does not change the bytes.
-    counts:    the counts that the body begins with: the reader must begin with the same.
+    counts, bound: the counts that the body begins with, and of its positions: the reader's must be the same.
 
     Raises PayloadError for a tolerance out of range or a predictor of another vocabulary.
     """
@@ -115,7 +132,7 @@ def encode(
     shapes = [OPEN] if anchors.length is None else [UNCERTAIN, ANYWHERE]
     if anchors.length == len(anchors):
         shapes = [WHOLE]
-    written = [_write(shape, planned, anchors, predictor, base, counts) for shape in shapes]
+    written = [_write(shape, planned, anchors, predictor, base, counts, bound) for shape in shapes]
     return min(written, key=lambda pair: len(pair[0]))
 
 
@@ -126,16 +143,12 @@ def _write(
     predictor: Predictor,
     base: AnchorSet | None,
     counts: InitialCounts,
+    bound: PositionBound,
 ) -> tuple[bytes, bytes]:
-    body = PredictiveBody(predictor, anchors.contract.vocab_size, base, counts=counts)
+    body = PredictiveBody(predictor, anchors.contract.vocab_size, base, counts=counts, bound=bound)
     for _ in body.tokens(shape, planned, anchors.canvas):
         pass
     return body.written(), body.digest
-
-
-def _min_bytes(positions: int) -> int:
-    """Bytes that a body of so many coded positions must have; padding zeros make them up."""
-    return max(0, -(-(positions - FREE_POSITIONS) // POSITIONS_PER_BYTE))
 
 
 class PredictiveBody:
@@ -148,10 +161,11 @@ class PredictiveBody:
         base: AnchorSet | None = None,
         body: bytes | None = None,
         counts: InitialCounts = FORMAT_COUNTS,
+        bound: PositionBound = PAYLOAD_BOUND,
     ) -> None:
-        """body: the bytes to read; without it a body is written. counts: as of `encode`."""
+        """body: the bytes to read; without it a body is written. counts, bound: as of `encode`."""
         self._coder = Coder(body)
-        self._counts = counts
+        self._counts, self._bound = counts, bound
         self._body = body or b""
         self._rows = _Rows(predictor, vocab_size)
         self._end_id = vocab_size
@@ -172,7 +186,7 @@ class PredictiveBody:
     def written(self) -> bytes:
         """The bytes of a body that was written."""
         assert self._coder.encoder
-        return self._coder.encoder.finish().ljust(_min_bytes(self._count), b"\0")
+        return self._coder.encoder.finish().ljust(self._bound.least_bytes(self._count), b"\0")
 
     @property
     def digest(self) -> bytes:
@@ -263,7 +277,7 @@ class PredictiveBody:
 
     def _check_count(self) -> None:
         size = len(self._body)
-        if self._count > FREE_POSITIONS + POSITIONS_PER_BYTE * size:
+        if self._count > self._bound.positions(size):
             raise MalformedPayloadError(
                 f"body: expected at most {self._count - 1} positions in {size} bytes, found more"
             )
@@ -273,7 +287,7 @@ class PredictiveBody:
         decoder = self._coder.decoder
         if (
             decoder
-            and decoder.size > _min_bytes(self._count)
+            and decoder.size > self._bound.least_bytes(self._count)
             and (decoder.unread or self._body[-1:] == b"\0")
         ):
             raise MalformedPayloadError(

@@ -26,7 +26,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "vectors")]
 
-from links.frames import AnswerFrame, FrameKind, Question, decode_question, decode_reply, peek_frame  # noqa: E402
+from links.frames import AnswerFrame, FrameKind, Question, decode_question, decode_reply, split_cookie  # noqa: E402
 from links.frames.question import seal_question  # noqa: E402
 from payload import Base, Codec, PayloadError, Shared, decode, peek  # noqa: E402
 from payload.header import crc16, seal  # noqa: E402
@@ -116,7 +116,7 @@ def one_frame(data: bytes) -> None:
         elif how & 4:
             decode_question(data, MODELLED)
         else:
-            peek_frame(data)
+            split_cookie(data)
             reply = decode_reply(data)
             if isinstance(reply, AnswerFrame):
                 decode(reply.payload, ASKED)

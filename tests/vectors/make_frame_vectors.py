@@ -19,6 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 from links.frames import (  # noqa: E402
     AnswerFrame,
+    Challenge,
     FrameKind,
     Question,
     Refusal,
@@ -28,6 +29,8 @@ from links.frames import (  # noqa: E402
     encode_question,
     encode_reply,
     peek_frame,
+    split_cookie,
+    with_cookie,
 )
 from links.frames.question import UTF8, seal_question  # noqa: E402
 from payload import AnchorSet, Contract, PayloadError, Shared, decode, encode  # noqa: E402
@@ -46,13 +49,15 @@ TEXT = "Who is the mayor of the town on the river?"
 PROMPT = TOKENS.encode(TEXT)
 
 
-def described(held: Question | AnswerFrame | Refusal) -> dict[str, Any]:
+def described(held: Question | AnswerFrame | Refusal | Challenge) -> dict[str, Any]:
     """The fields of what a frame holds, as JSON has them."""
     fields = asdict(held)
     if isinstance(held, AnswerFrame):
         fields["payload"] = held.payload.hex()
     if isinstance(held, Refusal):
         fields["code"] = held.code.name
+    if isinstance(held, Challenge):
+        fields["cookie"] = held.cookie.hex()
     return fields
 
 
@@ -69,17 +74,29 @@ class FrameVectors:
             raise AssertionError(f"{name}: does not come back")
         self._add(name, data, "question", described(question), codec=codec)
 
-    def reply(self, name: str, reply: AnswerFrame | Refusal) -> None:
+    def cookie(self, name: str, question: str, cookie: bytes) -> None:
+        """The frame of that name behind a cookie."""
+        frame = self.data[question]
+        data = with_cookie(frame, cookie)
+        if split_cookie(data) != (frame, cookie):
+            raise AssertionError(f"{name}: does not come back")
+        self._add(name, data, "cookie", {"cookie": cookie.hex(), "question": frame.hex()})
+
+    def reply(self, name: str, reply: AnswerFrame | Refusal | Challenge) -> None:
         data = encode_reply(reply)
         if decode_reply(data) != reply:
             raise AssertionError(f"{name}: does not come back")
         self._add(name, data, "reply", described(reply))
 
     def bad(self, name: str, data: bytes, error: str, reader: str = "question", of: Contract = TOY) -> None:
-        """reader: what the bytes are read as; "answer" decodes the payload in a reply too."""
+        """reader: what the bytes are read as; "answer" decodes the payload in a reply too, "cookie" takes a
+        cookie off.
+        """
         try:
             if reader == "question":
                 decode_question(data, Shared(of, tokens=TOKENS))
+            elif reader == "cookie":
+                split_cookie(data)
             else:
                 reply = decode_reply(data)
                 if reader == "answer":
@@ -214,10 +231,35 @@ def bad_frames(out: FrameVectors) -> None:
     out.bad("half an identity", refusal(1, b"ab"), "TruncatedPayloadError", "reply")
 
 
+def cookie_frames(out: FrameVectors) -> None:
+    """They came later, behind the others."""
+    out.reply("challenge", Challenge(7, b"\x01\x80\xff\x00"))
+    out.reply("challenge: id 65535", Challenge(65_535, b"\0\0\0\0"))
+    for codec in (UTF8, "compact"):
+        out.cookie(f"{codec}: behind a cookie", f"{codec}: everything", b"\x01\x80\xff\x00")
+    out.cookie("the smallest behind a cookie", "utf-8: a letter", b"abcd")
+    whole, challenge = out.data["utf-8: behind a cookie"], out.data["challenge"]
+    out.bad("a cookie cut short", whole[:6], "TruncatedPayloadError", "cookie")
+    out.bad("a cookie alone", whole[:7], "TruncatedPayloadError", "cookie")
+    out.bad("a cookie with flags", bytes([whole[0] | 1]) + whole[1:], "MalformedPayloadError", "cookie")
+    out.bad("an answer behind a cookie", whole[:7] + b"\x18" + whole[8:], "FrameKindError", "cookie")
+    out.bad("a payload behind a cookie", whole[:7] + b"\x50" + whole[8:], "VersionError", "cookie")
+    out.bad("a cookie behind a cookie", whole[:7] + b"\x30" + whole[8:], "FrameKindError", "cookie")
+    out.bad("a cookie not taken off", whole, "FrameKindError")
+    out.bad("a challenge cut short", challenge[:6], "TruncatedPayloadError", "reply")
+    out.bad("a challenge with more", challenge + b"\0", "MalformedPayloadError", "reply")
+    out.bad(
+        "a challenge with flags", bytes([challenge[0] | 4]) + challenge[1:], "MalformedPayloadError", "reply"
+    )
+    out.bad("a challenge, not a question", challenge, "FrameKindError")
+    out.bad("a question with cookie, not an answer", whole, "FrameKindError", "reply")
+
+
 def main() -> None:
     out = FrameVectors()
     good_frames(out)
     bad_frames(out)
+    cookie_frames(out)
     document = {
         "format": 1,
         "model_sha256": model_hash().hex(),

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from cloud_anchor.shipped import bundle_of
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from lab.formats import count_codes, question_bytes
 from lab.questions.items import load_items
 from links.frames import Question, encode_question
+from links.frames.question_text import predictive_body, token_ids
 from payload.codecs import question_counts
 from payload.codecs.adaptive_model import FORMAT_COUNTS, QUESTION_COUNTS, AdaptiveModel, InitialCounts
+from payload.codecs.predictive import QUESTION_BOUND, TOLERANCE
 from payload.codecs.range_coder import Coder
 from tests.lab.conftest import TRACES
 
@@ -36,6 +39,18 @@ def test_the_table_is_of_the_frames_that_are_sent(capsys: pytest.CaptureFixture[
             assert row["frames"][codec] == pytest.approx(sum(sizes) / len(sizes))
         assert row["text"] == pytest.approx(sum(len(text.encode()) for text in texts) / len(texts))
         assert row["fits"]["51"] == sum(size <= 51 for size in sizes) / len(sizes)
+
+
+@pytest.mark.parametrize("pair", ["tiny", "testbed"])
+def test_a_real_question_has_far_fewer_positions_than_its_bytes_allow(pair: str) -> None:
+    context = EdgeRuntime.open(bundle_of(pair, None), threads=1).question_context()
+    assert context.tokens is not None
+    assert context.predictor is not None
+    for item in load_items([pair], 20, 0):
+        ids = token_ids(item.prompt, context.tokens, context.contract)
+        assert ids is not None
+        body, _ = predictive_body(ids, context.contract, context.predictor, TOLERANCE)
+        assert 4 * (len(ids) + 1) <= QUESTION_BOUND.positions(len(body))
 
 
 def test_another_tokenizer_and_a_question_that_is_too_long(

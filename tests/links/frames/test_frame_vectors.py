@@ -13,6 +13,7 @@ import pytest
 
 from links.frames import (
     AnswerFrame,
+    Challenge,
     Question,
     Refusal,
     RefusalCode,
@@ -20,6 +21,8 @@ from links.frames import (
     decode_reply,
     encode_question,
     encode_reply,
+    split_cookie,
+    with_cookie,
 )
 from payload import Contract, PayloadError, Shared, decode, errors
 from payload.codecs import compact
@@ -35,19 +38,27 @@ TOKENS = ToyTokens([bytes.fromhex(piece) for piece in COMMON["toy_pieces"]])
 GOOD = [name for name, row in VECTORS.items() if row["error"] is None]
 
 
-def held_of(row: dict[str, Any]) -> Question | AnswerFrame | Refusal:
+def held_of(row: dict[str, Any]) -> Question | AnswerFrame | Refusal | Challenge:
     fields = dict(row["holds"])
     if row["read_as"] == "question":
         return Question(**fields)
     if "payload" in fields:
         return AnswerFrame(**{**fields, "payload": bytes.fromhex(fields["payload"])})
+    if "cookie" in fields:
+        return Challenge(fields["id"], bytes.fromhex(fields["cookie"]))
     return Refusal(**{**fields, "code": RefusalCode[fields["code"]]})
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_good_frame(name: str) -> None:
     row = VECTORS[name]
-    data, held = bytes.fromhex(row["frame"]), held_of(row)
+    data = bytes.fromhex(row["frame"])
+    if row["read_as"] == "cookie":
+        frame, cookie = (bytes.fromhex(row["holds"][key]) for key in ("question", "cookie"))
+        assert split_cookie(data) == (frame, cookie)
+        assert with_cookie(frame, cookie) == data
+        return
+    held = held_of(row)
     shared = Shared(CONTRACTS[row["contract"]], tokens=TOKENS)
     if isinstance(held, Question):
         assert decode_question(data, shared) == held
@@ -71,6 +82,9 @@ def test_a_bad_frame(name: str) -> None:
 def read_as(reader: str, data: bytes, contract: Contract) -> None:
     if reader == "question":
         decode_question(data, Shared(contract, tokens=TOKENS))
+        return
+    if reader == "cookie":
+        split_cookie(data)
         return
     reply = decode_reply(data)
     if reader == "answer":
@@ -102,6 +116,12 @@ def second_reader(data: bytes, contract: Contract) -> dict[str, Any]:
     """The fields of a good frame, read by SPEC.md alone but for the body of compact."""
     kind, flags, request = data[0] >> 3, data[0] & 7, data[1] << 8 | data[2]
     identity = bytes.fromhex(contract.identity)
+    if kind == 5:
+        assert (flags, len(data)) == (0, 7)
+        return {"id": request, "cookie": data[3:].hex()}
+    if kind == 6:
+        assert flags == 0
+        return {"cookie": data[3:7].hex(), "question": (data[7:8] + data[1:3] + data[8:]).hex()}
     if kind == 4:
         assert crc_by_bits(data[:3] + data[5:]) == data[3] << 8 | data[4]
         detail, name = data[5:], RefusalCode(flags).name

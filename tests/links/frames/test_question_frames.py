@@ -23,8 +23,8 @@ from links.frames import (
     peek_frame,
     peek_question,
 )
-from links.frames.question import UTF8, seal_question
-from links.frames.question_text import predictive_body
+from links.frames.question import UTF8, open_question, seal_question
+from links.frames.question_text import predictive_body, read_predictive
 from payload import AnchorSet, Codec, Contract, Shared
 from payload.codecs import compact, predictive
 from payload.codecs.adaptive_model import QUESTION_COUNTS
@@ -272,11 +272,16 @@ def test_a_short_body_cannot_ask_for_a_long_text() -> None:
 
     held = replace(held, tokens=Letters())
     data = encode_question(Question(1, text), held, "predictive")
-    assert len(data) < 60
+    assert len(data) == 7 + MAX_QUESTION_BYTES // 8
     assert decode_question(data, held).text == text
-    longer = AnchorSet(tuple(range(2049)), (97,) * 2049, 4096, TOY, 2049)
+    assert held.tokens is not None
     assert held.predictor is not None
-    body, digest = predictive.encode(longer, held.predictor, draft=longer.ids, counts=QUESTION_COUNTS)
+    with pytest.raises(FingerprintError, match="at most 2040 positions in 255 bytes"):
+        read_predictive(open_question(data)[2][:-1], TOY, held.tokens, held.predictor)
+    longer = AnchorSet(tuple(range(2049)), (97,) * 2049, 4096, TOY, 2049)
+    body, digest = predictive.encode(
+        longer, held.predictor, draft=longer.ids, counts=QUESTION_COUNTS, bound=predictive.QUESTION_BOUND
+    )
     data = seal_question(Question(1, "a"), FrameKind.QUESTION_PREDICTIVE, held, body, digest)
     with pytest.raises(FingerprintError, match="2048"):
         decode_question(data, held)
@@ -332,6 +337,15 @@ def test_a_small_share_is_not_lost() -> None:
     assert decode_question(data, shared()).fraction == 1 / 200
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("bit", range(8))
+def test_a_changed_tag_of_a_question_for_this_side_is_damage(codec: str, bit: int) -> None:
+    data = bytearray(encode_question(Question(1, TEXT), shared(), codec))
+    data[3] ^= 1 << bit
+    with pytest.raises(ChecksumError):
+        decode_question(bytes(data), shared())
+
+
 def test_what_is_no_question_is_refused() -> None:
     data = encode_question(Question(1, TEXT), shared(), "compact")
     for broken, error in [
@@ -340,6 +354,7 @@ def test_what_is_no_question_is_refused() -> None:
         (bytes([data[0] | 0x40]) + data[1:], VersionError),
         (bytes([data[0] | 0x80]) + data[1:], VersionError),
         (bytes([5 << 3]) + data[1:], FrameKindError),
+        (bytes([7 << 3]) + data[1:], FrameKindError),
         (encode_reply(AnswerFrame(1, 0, True, b"\x50\1\2\3")), FrameKindError),
         (data + bytes(MAX_QUESTION_FRAME_BYTES), OversizedPayloadError),
         (bytes(9000), OversizedPayloadError),

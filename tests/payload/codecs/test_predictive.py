@@ -251,7 +251,7 @@ def test_any_body(body: bytes) -> None:
             digest=body_coder.digest,
         )
         assert decode(data, Shared(CONTRACT, predictor=model)) == anchors
-    assert model.rows <= predictive.FREE_POSITIONS + predictive.POSITIONS_PER_BYTE * len(body) + 1
+    assert model.rows <= predictive.PAYLOAD_BOUND.positions(len(body)) + 1
 
 
 def test_few_bytes_cannot_ask_for_many_passes() -> None:
@@ -266,7 +266,7 @@ def test_few_bytes_cannot_ask_for_many_passes() -> None:
     model = Sure(WORDS, PROMPT)
     anchors = AnchorSet(tuple(range(4000)), (7,) * 4000, 4096, CONTRACT, 4000)
     data = encode(anchors, Shared(CONTRACT, predictor=model), "predictive", draft=[7] * 4000)
-    assert len(data) >= 4 + (4000 - predictive.FREE_POSITIONS) / predictive.POSITIONS_PER_BYTE
+    assert len(data) >= 4 + predictive.PAYLOAD_BOUND.least_bytes(4000)
     start = time.process_time()
     assert decode(data, Shared(CONTRACT, predictor=model)) == anchors
     assert time.process_time() - start < 5

@@ -9,6 +9,7 @@ those of a predictive payload it asks for a compact one. The answer's report say
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
@@ -183,13 +184,19 @@ class ServiceRequest(RemoteRequest):
         return self.client.url
 
     def _fetch(self) -> None:
+        end = time.monotonic() + self.client.timeout
         try:
-            self._decode(self._payloads(self.options.codec))
+            self._decode(self._payloads(self.client, self.options.codec))
         except FingerprintError as other:
+            left = end - time.monotonic()  # both requests have the time of one: the reader waits no longer
+            if left <= 0:
+                raise CloudUnavailableError(
+                    f"{self.where}: no time was left to ask in codec compact"
+                ) from other
             self.report.fell_back = str(other)
-            self._decode(self._payloads(Codec.COMPACT.label))
+            self._decode(self._payloads(replace(self.client, timeout=left), Codec.COMPACT.label))
 
-    def _payloads(self, codec: str | None) -> Iterable[ReceivedPayload]:
+    def _payloads(self, client: Client, codec: str | None) -> Iterable[ReceivedPayload]:
         fields = {
             "contract": self.edge.bundle.contract.identity,
             "codec": codec,
@@ -197,9 +204,9 @@ class ServiceRequest(RemoteRequest):
         }
         if self.options.stream:
             fractions = list(self.options.fractions) or None
-            return self.client.stream(self.prompt, fractions=fractions, **fields)
+            return client.stream(self.prompt, fractions=fractions, **fields)
         fraction = self.options.fractions[0] if self.options.fractions else None
-        data = self.client.fetch(self.prompt, fraction=fraction, **fields)
+        data = client.fetch(self.prompt, fraction=fraction, **fields)
         return [ReceivedPayload(data, delta=False)]
 
     def _decode(self, payloads: Iterable[ReceivedPayload]) -> None:

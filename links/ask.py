@@ -55,8 +55,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--codec",
         choices=CODECS,
-        default="predictive",
-        help="of both frames; predictive (default): fewest bytes, one pass of this model per token",
+        help="of both frames; predictive: fewest bytes, one pass of this model a token; default: predictive "
+        "but for a question without --seal, which a gateway reads so only from those that it trusts",
     )
     result.add_argument(
         "--largest",
@@ -118,9 +118,10 @@ def _run(args: argparse.Namespace) -> int:
         args.fraction,
         args.steps,
         args.largest,
-        args.codec == "predictive",
-        not args.no_fallback,
-        RetryBudget(args.attempts, args.airtime, args.timeout),
+        predictive=args.codec != "compact",
+        predictive_question=True if args.codec == "predictive" else None,
+        fallback=not args.no_fallback,
+        budget=RetryBudget(args.attempts, args.airtime, args.timeout),
     )
     seal = Seal(args.seal) if args.seal else None
     with open_link(args.link) as link:

@@ -11,6 +11,7 @@ one; the device's end has one peer, whose address it need not name.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from links.duty import DutyMeter
 from links.profiles import FrameCost, LinkProfile
 
 __all__ = ["MONOTONIC", "Datagram", "FrameCost", "Link", "LinkClock", "Traffic"]
+
+
+log = logging.getLogger("links")
 
 
 class Datagram(NamedTuple):
@@ -71,13 +75,26 @@ class Link(ABC):
     clock:   the time that the link lives in; `clock.now` beside `receive(timeout)` is all that a state
              machine needs, so that it runs on an emulated link in emulated time.
     service: True for the end of the service's side.
+    authenticated: whether whoever receives a frame knows that its sender is the other side, or one of its
+             devices. forgeable: whether anyone can send a frame that states another's address.
+    cookie:  the last one with which the other side asked for proof of this end's address; b"" for none.
+    oversized: bytes of the largest frame that was dropped because the profile has none so large.
     sent, received: what crossed this end so far.
     """
+
+    authenticated = False
+    forgeable = False
 
     def __init__(self, profile: LinkProfile, *, clock: LinkClock = MONOTONIC, service: bool = False) -> None:
         self.profile, self.clock, self.service = profile, clock, service
         self.sent, self.received = Traffic(), Traffic()
+        self.cookie = b""
+        self._oversized = 0
         self._meter = DutyMeter(d for d in profile.duties if d.down is None or d.down == service)
+
+    @property
+    def oversized(self) -> int:
+        return self._oversized
 
     @property
     def largest(self) -> int:
@@ -124,7 +141,7 @@ class Link(ABC):
     def receive(self, timeout: float) -> Datagram | None:
         """The next frame, or None where none has arrived within so many seconds; 0 asks without waiting.
 
-        What is empty or larger than the profile's frames is dropped unseen. Raises LinkError where the link
+        What is empty or larger than the profile's frames is dropped. Raises LinkError where the link
         has failed or is closed.
         """
         deadline = self.clock.now + timeout
@@ -135,6 +152,21 @@ class Link(ABC):
             if 1 <= len(found.data) <= self.largest_received:
                 self.received.add(len(found.data), self.cost(len(found.data)))
                 return found
+            self._drop(found)
+
+    def _drop(self, datagram: Datagram) -> None:
+        """Note a frame that the profile does not have, once for each greater size."""
+        size = len(datagram.data)
+        if size <= self._oversized:
+            return
+        self._oversized = size
+        log.warning(
+            "a frame of %d bytes%s is dropped: expected at most %d on profile %s; give both ends the same",
+            size,
+            "" if datagram.peer is None else f" from {datagram.peer}",
+            self.largest_received,
+            self.profile.name,
+        )
 
     def _spend(self, airtime: float, peer: str | None) -> None:
         """Count a frame against the duties."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from links.datagram import Link
-from links.frames import AnswerFrame, Refusal, RefusalCode, decode_reply
+from links.frames import AnswerFrame, Challenge, Refusal, RefusalCode, decode_reply, with_cookie
 from payload import AnchorSet, Base
 from payload.errors import FingerprintError, PayloadError
 
@@ -26,6 +26,9 @@ PayloadReader = Callable[[bytes, Base | None], AnchorSet]
 
 MAX_CANDIDATES = 2
 """Frames that are kept for a part whose turn has not come: without a seal anyone may send one."""
+
+MAX_CHALLENGES = 3
+"""Cookies of one exchange: without a seal anyone may ask for proof of this device's address."""
 
 JITTER = 0.25
 """Share of a pause that is random, so that devices that lost frames together do not meet again."""
@@ -58,7 +61,9 @@ class QuestionExchange:
 
     frame:     of the question; every repeat is the same bytes. id: its request id.
     accepted:  sizes of the payloads taken, in order. complete: whether the last of the chain is among them.
-    refusal:   the other side's, where it ended the exchange.
+    refusal:   the other side's, where it ended the exchange: on a link without authentication no sooner than
+               an answer could have come.
+    oversized: bytes of a frame that this end's profile does not have, where that ended the exchange.
     strange:   True where the chain could not be read with this device's model: ask for codec compact.
     ignored:   frames of others, damaged or of no use. repeated: frames that came again.
     """
@@ -78,6 +83,7 @@ class QuestionExchange:
         self.accepted: list[int] = []
         self.complete = self.strange = False
         self.refusal: Refusal | None = None
+        self.oversized = 0
         self.airtime = 0.0
         self._read = read
         self._rng = rng or random.Random()
@@ -86,6 +92,11 @@ class QuestionExchange:
         self._early: dict[int, list[AnswerFrame]] = {}
         self._unread: dict[bytes, int] = {}  # payloads that this device's model could not read, and how often
         self._due = self._began = link.clock.now
+        self._pause = self.first_pause
+        self._patience: float | None = None  # when the first pause ends
+        self._doubted: Refusal | None = None  # nobody has authenticated it
+        self._larger = link.oversized
+        self._challenges = 0
         self._since_part = 0
 
     @property
@@ -100,31 +111,38 @@ class QuestionExchange:
         """Ask, and yield the anchors so far with every part that comes, until the chain is complete, the
         other side refuses, or the budget is used up. Raises LinkError.
         """
-        clock, pause = self.link.clock, self.first_pause
-        end = None if self.budget.seconds is None else self._began + self.budget.seconds
+        clock, end = self.link.clock, self._end
         while not self._over and (end is None or clock.now < end):
             if clock.now >= self._due:
                 if not self._may_ask():
                     return
-                wait = self.link.pause(len(self.frame))
+                wait = self.link.pause(len(self._sent_frame))
                 if wait > 0:
                     self._due = clock.now + max(wait, LEAST_WAIT)
                 else:
                     self._ask()
-                    self._due = clock.now + pause * self._rng.uniform(1 - JITTER, 1 + JITTER)
-                    pause *= self.budget.growth
                 continue
-            until = self._due if end is None else min(self._due, end)
+            times = [self._due, end, self._patience if self._doubted else None]
+            until = min(time for time in times if time is not None)
             found = self.link.receive(until - clock.now)
-            if found is None:
-                continue
-            before = len(self._taken)
-            yield from self._take(found.data)
-            if len(self._taken) > before:
-                self._since_part = 0
-                # What is missing is on its way, or on such a link waits for the next question.
-                pause = self.first_pause
-                self._due = clock.now + (0.0 if self.link.profile.window is not None else pause)
+            if found is not None:
+                before = len(self._taken)
+                yield from self._take(found.data)
+                if len(self._taken) > before:
+                    self._since_part = 0
+                    # What is missing is on its way, or on such a link waits for the next question.
+                    self._pause = self.first_pause
+                    self._due = clock.now + (0.0 if self.link.profile.window is not None else self._pause)
+            self._lose_patience()
+
+    @property
+    def seconds(self) -> float:
+        """Since the exchange began."""
+        return self.link.clock.now - self._began
+
+    @property
+    def _end(self) -> float | None:
+        return None if self.budget.seconds is None else self._began + self.budget.seconds
 
     @property
     def latest(self) -> bytes:
@@ -133,19 +151,36 @@ class QuestionExchange:
 
     @property
     def _over(self) -> bool:
-        return self.complete or self.refusal is not None or self.strange
+        return self.complete or self.refusal is not None or self.strange or self.oversized > 0
+
+    @property
+    def _sent_frame(self) -> bytes:
+        """The question as it is sent: behind a cookie where the other side has asked for one."""
+        return with_cookie(self.frame, self.link.cookie)
 
     def _may_ask(self) -> bool:
-        cost = self.link.cost(len(self.frame)).airtime
+        cost = self.link.cost(len(self._sent_frame)).airtime
         most = self.budget.airtime
         return self._since_part < self.budget.attempts and (most is None or self.airtime + cost <= most)
 
     def _ask(self) -> None:
-        self.link.send(self.frame)
+        frame = self._sent_frame
+        self.link.send(frame)
         self.attempts += 1
-        log.info("question of %d bytes sent (%d)", len(self.frame), self.attempts)
+        log.info("question of %d bytes sent (%d)", len(frame), self.attempts)
         self._since_part += 1
-        self.airtime += self.link.cost(len(self.frame)).airtime
+        self.airtime += self.link.cost(len(frame)).airtime
+        self._due = self.link.clock.now + self._pause * self._rng.uniform(1 - JITTER, 1 + JITTER)
+        self._patience = self._patience or self._due
+        self._pause *= self.budget.growth
+
+    def _lose_patience(self) -> None:
+        """Once an answer should have come, take what says that none will."""
+        if self._patience is None or self.link.clock.now < self._patience or self._taken:
+            return
+        self.refusal = self._doubted
+        if self.link.oversized > self._larger:
+            self.oversized = self.link.oversized
 
     def _take(self, data: bytes) -> Iterator[AnchorSet]:
         """The anchors after each part for which a frame is what was missing."""
@@ -158,6 +193,8 @@ class QuestionExchange:
             self.ignored += 1
         elif isinstance(reply, Refusal):
             self._refused(reply)
+        elif isinstance(reply, Challenge):
+            self._challenged(reply)
         elif reply.part < len(self._taken):
             same = self._taken[reply.part] == reply.payload
             self.repeated, self.ignored = self.repeated + same, self.ignored + (not same)
@@ -197,6 +234,31 @@ class QuestionExchange:
             self.ignored += 1
         elif refusal.code is RefusalCode.OVERLOADED and refusal.retry_after is not None:
             wait = refusal.retry_after * self._rng.uniform(1.0, 1 + JITTER)
+            # Never so long that the budget ends before the question is asked again and answered.
+            wait = min(wait, self._time_left - self.first_pause)
             self._due = max(self._due, self.link.clock.now + wait)
-        else:
+        elif self.link.authenticated:
             self.refusal = refusal
+        else:
+            self._doubted = refusal
+
+    @property
+    def _time_left(self) -> float:
+        """Seconds of the budget; where it has none, of the pauses after the attempts that are left."""
+        if self._end is not None:
+            return self._end - self.link.clock.now
+        left = self.budget.attempts - self._since_part
+        return self._pause * sum(self.budget.growth**number for number in range(left + 1))
+
+    def _challenged(self, challenge: Challenge) -> None:
+        """Send the question again with the cookie at once; that is no attempt."""
+        if self._taken or challenge.cookie == self.link.cookie or self._challenges >= MAX_CHALLENGES:
+            self.ignored += 1
+            return
+        self._challenges += 1
+        self.link.cookie = challenge.cookie
+        if len(self._sent_frame) > self.link.largest:
+            self.refusal = Refusal(self.id, RefusalCode.TOO_LONG)
+            return
+        self.attempts, self._since_part = self.attempts - 1, self._since_part - 1
+        self._due, self._pause, self._patience = self.link.clock.now, self.first_pause, None

@@ -30,6 +30,10 @@ REASONS = {
 }
 
 
+PASSING = (RefusalCode.FAILED, RefusalCode.OVERLOADED)
+"""Refusals that say nothing of the question."""
+
+
 @dataclass(frozen=True)
 class LinkOptions:
     """Options of a question on a link.
@@ -44,6 +48,7 @@ class LinkOptions:
     steps: int | None = None
     largest: int | None = None
     predictive: bool = True
+    predictive_question: bool | None = None
     fallback: bool = True
     budget: RetryBudget = field(default_factory=RetryBudget)
 
@@ -84,9 +89,15 @@ class LinkRequest(RemoteRequest):
             return
         if found.refusal is not None:
             text = f"{self.where}: refused: {REASONS[found.refusal.code]}"
-            if found.refusal.code in (RefusalCode.FAILED, RefusalCode.OVERLOADED):
+            # Where frames have no seal anyone may have refused: this device answers all the same.
+            if not self.link.authenticated or found.refusal.code in PASSING:
                 raise CloudUnavailableError(text)
             raise CloudRefusedError(text)
+        if found.oversized:
+            raise CloudUnavailableError(
+                f"{self.where}: expected frames of at most {self.link.largest_received} bytes, as this end's "
+                f"profile has them, found one of {found.oversized}; give both ends the same profile"
+            )
         asked = f"asked {found.attempts} times" if found.attempts != 1 else "asked once"
         what = f"only {len(found.accepted)} frames of the answer came" if found.accepted else "no answer came"
         raise CloudUnavailableError(f"{self.where}: {what}, {asked}")
@@ -99,7 +110,9 @@ class LinkRequest(RemoteRequest):
             raise UsageError(f"largest: expected frames that hold a payload, found {options.largest} bytes")
         id = self._new_id()
         question = Question(id, self.prompt, options.fraction, options.steps, room, predictive)
-        frame = encode_question(question, self.edge.question_context(predictive))
+        as_told = options.predictive_question
+        with_model = predictive and (self.link.authenticated if as_told is None else as_told)
+        frame = encode_question(question, self.edge.question_context(with_model))
         if len(frame) > self.link.largest:
             raise UsageError(
                 f"question: expected a frame of at most {self.link.largest} bytes on {self.where}, found "
@@ -122,5 +135,7 @@ def _other_predictions(exchange: QuestionExchange) -> bool:
 
 
 def _left(budget: RetryBudget, used: QuestionExchange) -> RetryBudget:
-    """What an exchange has left of its budget's airtime."""
-    return budget if budget.airtime is None else replace(budget, airtime=budget.airtime - used.airtime)
+    """What an exchange has left of its budget's airtime and time."""
+    airtime = None if budget.airtime is None else budget.airtime - used.airtime
+    seconds = None if budget.seconds is None else budget.seconds - used.seconds
+    return replace(budget, airtime=airtime, seconds=seconds)

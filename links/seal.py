@@ -49,7 +49,7 @@ _MAX_PEERS = 1024
 
 
 class Seal:
-    """One side of a pair, in a file. Every use reads and writes the file, so that processes may share it.
+    """One side of a pair, in a file. Every frame that counts is in the file, so that processes may share it.
 
     role: "device" or "gateway". encrypted: whether frames are encrypted too.
     """
@@ -57,6 +57,7 @@ class Seal:
     def __init__(self, path: str | Path) -> None:
         """Raises LinkError where the file is none, UsageError where its encryption needs a library."""
         self.path = Path(path)
+        self._known = (0, 0), 0  # the file's stamp when it was read, and the highest counter in it
         with self._state(write=False) as connection:
             row = connection.execute("SELECT key, role, encrypted FROM seal").fetchone()
         key, self.role, self.encrypted = bytes(row[0]), str(row[1]), bool(row[2])
@@ -74,10 +75,16 @@ class Seal:
         return (counter % _TURN).to_bytes(COUNTER_BYTES, "big") + self._sending.close(counter, frame)
 
     def open(self, data: bytes) -> bytes | None:
-        """The frame in a sealed one; None where it is not of the other side, was changed or came before."""
+        """The frame in a sealed one; None where it is not of the other side, was changed or came before.
+
+        The file is opened for a frame whose tag is right alone: a forged one costs its tag.
+        """
         if len(data) <= SEAL_BYTES:
             return None
         low, body = int.from_bytes(data[:COUNTER_BYTES], "big"), data[COUNTER_BYTES:]
+        likely = nearest(low, self._highest())
+        if likely < 1 or self._receiving.open(likely, body) is None:
+            return None
         with self._state(write=True) as connection:
             highest, window = map(int, connection.execute("SELECT highest, window FROM seal").fetchone())
             counter = nearest(low, highest)
@@ -95,6 +102,18 @@ class Seal:
             # As text: SQLite's integers have a sign.
             connection.execute("UPDATE seal SET highest = ?, window = ?", (highest, str(window)))
         return frame
+
+    def _highest(self) -> int:
+        """The highest counter received, read again where another process has changed the file."""
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            raise LinkError(f"{self.path}: expected a seal, found: {error.strerror or error}") from None
+        stamp = status.st_mtime_ns, status.st_ino
+        if stamp != self._known[0]:
+            with self._state(write=False) as connection:
+                self._known = stamp, int(connection.execute("SELECT highest FROM seal").fetchone()[0])
+        return self._known[1]
 
     @contextmanager
     def _state(self, *, write: bool) -> Iterator[sqlite3.Connection]:
@@ -182,6 +201,8 @@ class SealedLink(Link):
     dropped: number of frames that were not received.
     """
 
+    authenticated = True
+
     def __init__(self, link: Link, seals: Sequence[Seal]) -> None:
         """Raises UsageError for seals of the other role, or more than one on a device."""
         wanted = GATEWAY if link.service else DEVICE
@@ -196,6 +217,10 @@ class SealedLink(Link):
         self.dropped = 0
         self._link, self._seals = link, list(seals)
         self._of_peer: OrderedDict[str | None, Seal] = OrderedDict()
+
+    @property
+    def oversized(self) -> int:
+        return self._link.oversized
 
     @property
     def largest(self) -> int:

@@ -140,7 +140,7 @@ def exchanges(
     device: Link = emulation.device()
     if seals:
         device = SealedLink(device, [Seal(seals[0])])
-    link_options = LinkOptions(budget=budget)
+    link_options = LinkOptions(budget=budget, predictive_question=True)
     for item in items:
         sent, received = replace(device.sent), replace(device.received)
         began, runs = clock.now, gateway.runs

@@ -31,6 +31,8 @@ class UdpLink(Link):
     Raises LinkError where the host is unknown or the port taken.
     """
 
+    forgeable = True
+
     def __init__(
         self, host: str, port: int, *, service: bool = False, profile: LinkProfile = UDP_PROFILE
     ) -> None:

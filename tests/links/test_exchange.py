@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 
 from links import LINK_PROFILES, Duty, Emulation, LinkProfile
 from links.datagram import Datagram
-from links.exchange import QuestionExchange, RetryBudget
-from links.frames import AnswerFrame, Refusal, RefusalCode, encode_reply
+from links.exchange import MAX_CHALLENGES, QuestionExchange, RetryBudget
+from links.frames import (
+    COOKIE_BYTES,
+    AnswerFrame,
+    Challenge,
+    Question,
+    Refusal,
+    RefusalCode,
+    encode_question,
+    encode_reply,
+    split_cookie,
+)
 from links.frames.reply import decode_reply
 from payload import AnchorSet, Base, Contract, Shared, decode, encode
 from payload.errors import FingerprintError
@@ -22,7 +32,7 @@ from payload.errors import FingerprintError
 CONTRACT = Contract(500, "0" * 64, {"<|endoftext|>": 500, "<|im_start|>": 501, "<|im_end|>": 502}, "1" * 64)
 PROMPT = [3, 1, 4, 1, 5]
 ID = 77
-QUESTION = b"a question of any bytes"
+QUESTION = encode_question(Question(ID, "Who leads Anna's town?"), Shared(CONTRACT))
 FAST = LinkProfile("fast", 200, 200, delay=(0.05, 0.2))
 
 
@@ -192,6 +202,110 @@ def test_a_refusal_after_a_part_is_not_believed() -> None:
     exchange, _ = exchanged(Emulation(in_order), lambda _: [ANSWER[0], no, *ANSWER[1:]])
     assert exchange.complete
     assert exchange.refusal is None
+
+
+def test_a_refusal_that_nobody_authenticated_does_not_end_it_before_an_answer_could_have_come() -> None:
+    """A forged refusal is sooner than the answer."""
+    no = encode_reply(Refusal(ID, RefusalCode.OTHER_CONTRACT, identity="0" * 8))
+    emulation = Emulation(FAST)
+
+    def answer(datagram: Datagram) -> list[bytes]:
+        for frame in ANSWER:
+            emulation.clock.after(3, lambda frame=frame: emulation.gateway.send(frame, datagram.peer))
+        return [no]
+
+    exchange, found = exchanged(emulation, answer)
+    assert [anchors.by_position for anchors in found] == list(SETS)
+    assert (exchange.complete, exchange.refusal, exchange.attempts) == (True, None, 1)
+
+
+def test_a_refusal_that_stands_ends_it_after_the_first_pause() -> None:
+    no = encode_reply(Refusal(ID, RefusalCode.OTHER_CONTRACT, identity="0" * 8))
+    emulation = Emulation(FAST)
+    exchange, _ = exchanged(emulation, lambda _: [no])
+    assert exchange.refusal == decode_reply(no)
+    assert exchange.attempts == 1
+    assert emulation.clock.now >= exchange.first_pause * 0.75
+    emulation = Emulation(FAST)
+    emulation.gateway.listen(lambda datagram: emulation.gateway.send(no, datagram.peer))
+    device = emulation.device()
+    device.authenticated = True  # as under a seal
+    exchange = QuestionExchange(device, QUESTION, ID, read)
+    assert not list(exchange.anchors())
+    assert exchange.refusal == decode_reply(no)
+    assert emulation.clock.now < 1
+
+
+@pytest.mark.parametrize("seconds", [30.0, None])
+def test_retry_after_never_exceeds_what_is_left_of_the_budget(seconds: float | None) -> None:
+    """A week, as anyone may say; then the service answers."""
+    times: list[float] = []
+    emulation = Emulation(FAST)
+
+    def forged(_: Datagram) -> list[bytes]:
+        times.append(emulation.clock.now)
+        return [encode_reply(Refusal(ID, RefusalCode.OVERLOADED, 604_800))] if len(times) == 1 else ANSWER
+
+    exchange, _ = exchanged(emulation, forged, RetryBudget(seconds=seconds))
+    assert exchange.complete
+    assert 10 < times[1] < (seconds or 150)
+
+
+def test_refusals_again_and_again_cannot_keep_it_from_ending() -> None:
+    emulation = Emulation(FAST)
+    busy = encode_reply(Refusal(ID, RefusalCode.OVERLOADED, 604_800))
+    exchange, _ = exchanged(emulation, lambda _: [busy], RetryBudget(seconds=100.0))
+    assert emulation.clock.now == pytest.approx(100, abs=1)
+    assert exchange.attempts > 1
+
+
+def test_a_question_is_sent_again_with_the_cookie_of_a_challenge_and_keeps_it() -> None:
+    asked: list[bytes] = []
+
+    def demanding(datagram: Datagram) -> list[bytes]:
+        asked.append(datagram.data)
+        frame, cookie = split_cookie(datagram.data)
+        assert frame == QUESTION
+        return ANSWER if cookie == b"good" else [encode_reply(Challenge(ID, b"good"))]
+
+    emulation = Emulation(FAST)
+    exchange, _ = exchanged(emulation, demanding, RetryBudget(attempts=1))
+    assert (exchange.complete, exchange.attempts, len(asked)) == (True, 1, 2)
+    assert emulation.clock.now < 2, "a challenge is answered at once"
+    again = QuestionExchange(emulation.end("device"), QUESTION, ID, read)
+    assert list(again.anchors())
+    assert len(asked) == 3, "the address is known: the cookie goes with the next question"
+
+
+def test_strangers_challenges_are_few_and_do_not_end_it() -> None:
+    asked: list[bytes] = []
+
+    def noisy(datagram: Datagram) -> list[bytes]:
+        asked.append(datagram.data)
+        number = len(asked)
+        return [encode_reply(Challenge(ID, number.to_bytes(4, "big")))] * 2 + (ANSWER if number > 6 else [])
+
+    exchange, _ = exchanged(Emulation(FAST), noisy, RetryBudget(attempts=5))
+    assert exchange.complete
+    assert len(asked) == 7
+    assert exchange.attempts == 7 - MAX_CHALLENGES
+
+
+def test_a_cookie_needs_room() -> None:
+    tight = replace(FAST, up=len(QUESTION) + COOKIE_BYTES)
+    exchange, _ = exchanged(Emulation(tight), lambda _: [encode_reply(Challenge(ID, b"good"))])
+    assert exchange.refusal == Refusal(ID, RefusalCode.TOO_LONG)
+
+
+def test_frames_that_this_ends_profile_does_not_have_are_noticed() -> None:
+    """The gateway's end was opened with another profile."""
+    emulation = Emulation(FAST)
+    gateway, device = emulation.gateway, emulation.device()
+    device.profile = replace(FAST, name="narrow", down=30)
+    gateway.listen(lambda datagram: gateway.send(bytes(77), datagram.peer))
+    exchange = QuestionExchange(device, QUESTION, ID, read)
+    assert not list(exchange.anchors())
+    assert (exchange.oversized, exchange.attempts) == (77, 1)
 
 
 def test_predictions_that_differ_show_when_the_same_bytes_fail_twice() -> None:

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,44 @@ def test_a_frame_is_taken_once_and_not_by_its_sender(pair: tuple[Seal, Seal]) ->
     assert gateway.open(sealed) == b"a question"
     assert gateway.open(sealed) is None
     assert Seal(gateway.path).open(sealed) is None  # nor after a restart
+
+
+def test_a_forged_frame_does_not_open_the_file(
+    pair: tuple[Seal, Seal], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, gateway = pair
+    sealed = device.seal(b"a question")
+    assert gateway.open(device.seal(b"before")) == b"before"
+    gateway.open(b"\0\3 whatever it is")
+    opened: list[object] = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **options: opened.append(args) or connect(*args, **options)
+    )
+    for number in range(50):
+        assert gateway.open(number.to_bytes(2, "big") + b"a question and a tag") is None
+    assert not opened
+    assert gateway.open(sealed) == b"a question"
+    assert opened
+
+
+def test_a_hundred_keys_cost_a_forged_frame_little(tmp_path: Path) -> None:
+    seals = [Seal(make_pair(tmp_path / str(number))[1]) for number in range(100)]
+    link = SealedLink(Emulation(LINK_PROFILES["sms"]).gateway, seals)
+    link.opened(Datagram(b"\0\1 anything at all", "stranger"))
+    begin = time.process_time()
+    for _ in range(20):
+        assert link.opened(Datagram(b"\0\1 anything at all", "stranger")) is None
+    assert (time.process_time() - begin) / 20 < 0.005
+    assert link.dropped == 21
+
+
+def test_another_process_may_have_moved_the_counters(pair: tuple[Seal, Seal]) -> None:
+    device, gateway = pair
+    assert gateway.open(device.seal(b"first")) == b"first"
+    state(device, sent=200_000)
+    state(gateway, highest=199_990)
+    assert gateway.open(device.seal(b"second")) == b"second"
 
 
 def test_no_bit_of_a_sealed_frame_can_change(pair: tuple[Seal, Seal]) -> None:

@@ -578,3 +578,30 @@ def test_the_key_comes_from_a_file_or_the_environment(
     fill("--url", server.url, "--prompt", PROMPT)
     assert b"Bearer from-a-file\r\n" in server.requests[0]
     assert b"Bearer from-the-environment\r\n" in server.requests[1]
+
+
+def test_the_compact_payload_in_place_of_a_predictive_one_has_the_time_that_is_left(
+    edge: EdgeRuntime, sets: list[AnchorSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = bytearray(predictive(edge, sets[0]))
+    other[1] ^= 1
+    good = encode(sets[1], Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
+    asked: list[tuple[str, float]] = []
+
+    def fetch(client: Client, prompt: str, **fields: Any) -> bytes:
+        asked.append((fields["codec"], client.timeout))
+        time.sleep(0.2)
+        return bytes(other) if fields["codec"] == "predictive" else good
+
+    monkeypatch.setattr(Client, "fetch", fetch)
+    options = ServiceOptions(codec="predictive")
+    request = ServiceRequest(Client("http://localhost:1", timeout=20), edge, PROMPT, options).start()
+    assert request.answer().anchors == sets[1]
+    (first, whole), (second, left) = asked
+    assert (first, second, whole) == ("predictive", "compact", 20)
+    assert left <= 19.8
+    asked.clear()
+    request = ServiceRequest(Client("http://localhost:1", timeout=0.15), edge, PROMPT, options)
+    request.receive()
+    assert [codec for codec, _ in asked] == ["predictive"]
+    assert "no time was left" in str(request.report.failure)

@@ -113,7 +113,7 @@ def test_where_predictions_differ_the_device_asks_again_in_codec_compact(
 
     monkeypatch.setattr("links.over_link.encode_question", predictive)
     with gateway_at(url, identity=b"\xff" * 32) as address:
-        code, out, err = asked(capsys, "--link", address, QUESTION, "--json")
+        code, out, err = asked(capsys, "--link", address, QUESTION, "--codec", "predictive", "--json")
     assert code == 0, err
     data = json.loads(out)
     assert data["service"]["trouble"] is None

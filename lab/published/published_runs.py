@@ -2,8 +2,7 @@
 
 Responsible for two forms of the same runs (prompt, output, anchors at fractions of the steps), and the
 Qwen2.5 tokenizer file: JSONL, one run a line, and the JSON list of the published repository, in which anchors
-are an object from position to id, and prompt and output may be cut. Not responsible for codecs. `tokenizers`
-is imported only when a tokenizer is opened: nothing else in `payload` needs it.
+are an object from position to id, and prompt and output may be cut. Not responsible for codecs.
 """
 
 from __future__ import annotations
@@ -14,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+
 from common.errors import InputError
 from common.files import read_text
+from edge_runtime.text.tokenizer import Tokenizer
 from payload.contract import Contract
 
 CANVAS = 512
@@ -53,49 +55,26 @@ class Trace:
         return f"{self.benchmark}/{self.index}"
 
 
-class TraceTokenizer:
-    """A `TokenBytes` over a Hugging Face tokenizer file with a byte-level alphabet."""
+class TraceTokenizer(Tokenizer):
+    """Qwen2.5's tokenizer file, in which names of special tokens are text; with its contract and its text."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            import tokenizers
-        except ImportError:
-            raise InputError("tokenizers: expected the package, found none; pip install tokenizers") from None
         if not path.is_file():
             raise InputError(
                 f"{path}: expected the traces' tokenizer file, found none; name it with --tokenizer FILE "
                 "(tokenizer.json or tokenizer.json.gz of Qwen2.5)"
             )
-        self.text = text = read_text(path)
+        self.text = read_text(path)
         try:
-            self._json = json.loads(text)
-            self._tokenizer = tokenizers.Tokenizer.from_str(text)
-            self._tokenizer.encode_special_tokens = True
-            self.contract = Contract.of(self._json, {})
-        except (KeyError, TypeError, ValueError) as error:
+            self.contract = Contract.of(json.loads(self.text), {})
+            super().__init__(tokenizers.Tokenizer.from_str(self.text))
+        except Exception as error:  # `tokenizers` raises bare Exception for every kind of failure
             raise InputError(f"{path}: expected a Qwen2-style tokenizer.json, found {error!r}") from None
-        self._pieces = {int(id): piece for piece, id in self._json["model"]["vocab"].items()}
-        byte_of = _byte_alphabet()
-        self._bytes = {id: bytes(byte_of[c] for c in piece) for id, piece in self._pieces.items()}
-
-    def token_bytes(self, id: int) -> bytes:
-        return self._bytes[id]
-
-    def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        self._backend.encode_special_tokens = True
 
     def piece(self, id: int) -> str:
         """A token in the byte-level alphabet: a leading space is "Ġ", a line end "Ċ"."""
-        piece: str = self._pieces[id]
-        return piece
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """Byte by visible character, as byte-level BPE writes it."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(b): b for b in plain} | {chr(256 + at): b for at, b in enumerate(others)}
+        return str(self._backend.id_to_token(id))
 
 
 def read_traces(path: Path) -> list[Trace]:

@@ -13,6 +13,8 @@ PAPER = "paper"
 
 MODULES = {
     "hardness": "lab.experiments.hardness",
+    "number_formats": "lab.formats.number_formats",
+    "rivals": "lab.rivals.experiment",
     "unknowns": "lab.experiments.unknowns",
 }
 """The module of every experiment that is not one of the paper's."""

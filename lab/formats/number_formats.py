@@ -1,4 +1,4 @@
-"""Commits of one model in two number formats: `python -m lab.formats.number_formats`.
+"""Commits of one model in two number formats: `python -m lab run number_formats`.
 
 The same held-out prompts are denoised in float32 and in bfloat16 (or another format), all else being equal,
 and what is committed is compared. Responsible for the measurement and its table. Not responsible for the
@@ -7,119 +7,97 @@ formats (see `model.memory`).
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.model.checkpoint import find_checkpoint, load_model
-from cloud_anchor.model.prompt_form import prompt_form
-from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import commit_in_parallel, steps_for
+from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, steps_for
+from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
-from common.cli import run_command
-from common.progress import Bars, Progress
-from lab.options import add_model, add_questions, questions
+from lab.experiment import About, Experiment, Records, Setup
+from lab.options import option
+from lab.questions.items import Item
+from lab.store import Record
+from lab.tables import Answers, Row, Table
 
 WIDE = "float32"
-BATCH = 10
-PARALLEL = "parallel"
-PLANS = (("quota", 0.1), ("quota", 0.25), (PARALLEL, 1.0))
+QUOTA, PARALLEL = "the schedule's quota", "parallel, until complete"
+PLANS = ((QUOTA, 0.1), (QUOTA, 0.25), (PARALLEL, 1.0))
 """Commit rules and shares of the steps: the schedule's quota, and all tokens from 0.9 on until complete."""
 
 
 @dataclass(frozen=True)
-class FormatRow:
-    """Agreement with float32 after some steps: shares of the positions committed in either format.
-
-    commits:    the commit rule.
-    committed:  by both. tokens: by both, with the same token. steps: and in the same step.
-    answers:    share of the prompts whose whole predicted text is the same.
-    f1:         mean word F1 of the predicted texts.
-    """
-
-    commits: str
-    fraction: float
-    committed: float
-    tokens: float
-    steps: float
-    answers: float
-    f1: float
+class FormatOptions:
+    narrow: str = option("bfloat16", f"format to compare with {WIDE}: bfloat16, float16")
 
 
-def compare_formats(
-    source: str,
-    prompts: Sequence[str],
-    dtype: str,
-    plans: Sequence[tuple[str, float]] = PLANS,
-    progress: Progress | None = None,
-) -> list[FormatRow]:
-    """One row for each plan, a commit rule and a share of the checkpoint's own steps."""
-    report = progress or Bars(passing=True)
-    models = [load_model(source, device="cpu", dtype=name) for name in (WIDE, dtype)]
-    forms = [prompt_form(model, find_checkpoint(source)) for model in models]
-    ids = [forms[0].ids(prompt) for prompt in prompts]
-    plan = Pipeline(models[0], forms[0]).plan(prompts)
-    rows = []
-    for rule, fraction in plans:
-        steps = replace(plan, steps=steps_for(fraction, plan.total_steps))
-        steps = commit_in_parallel(steps) if rule == PARALLEL else replace(steps, commit="quota")
-        batches = 2 * -(-len(ids) // BATCH)
-        with report.stage(f"{rule}, {fraction:.0%}", batches * steps.run_steps) as step:
-            wide, narrow = (
-                denoise(model, ids, steps, BATCH, after_step=partial(step, 1)) for model in models
-            )
-        either = both = tokens = same = answers = 0
-        f1 = 0.0
-        for one, other in zip(wide, narrow, strict=True):
-            first, second = (
-                {at: pair for at, pair in enumerate(zip(run.ids, run.when, strict=True)) if pair[1]}
-                for run in (one, other)
-            )
-            either += len(first.keys() | second.keys())
-            shared = first.keys() & second.keys()
-            both += len(shared)
-            tokens += sum(first[at][0] == second[at][0] for at in shared)
-            same += sum(first[at] == second[at] for at in shared)
-            texts = [forms[0].tokenizer.decode(run.predicted_answer) for run in (one, other)]
-            answers += texts[0] == texts[1]
-            f1 += word_f1(texts[0], texts[1])
-        either, n = max(1, either), len(ids)
-        shares = both / either, tokens / either, same / either, answers / n, f1 / n
-        rows.append(FormatRow(rule, fraction, *shares))
-    return rows
+@lru_cache(2)
+def _model(source: str, dtype: str) -> DreamModel:
+    return load_model(source, device="cpu", dtype=dtype)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.formats.number_formats",
-        description="What is committed in bfloat16 and in float32, on held-out questions.",
-        epilog="example: python -m lab.formats.number_formats --prompts 100",
+def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
+    models = [_model(setup.options.model, name) for name in (WIDE, setup.own.narrow)]
+    form, plan = setup.lab.pipeline.form, setup.lab.base
+    ids = [form.ids(item.prompt) for item in items]
+    runs = []
+    for rule, share in PLANS:
+        steps = replace(plan, steps=steps_for(share, plan.total_steps))
+        config: DenoiseConfig = (
+            commit_in_parallel(steps) if rule == PARALLEL else replace(steps, commit="quota")
+        )
+        runs.append([denoise(model, ids, config, len(ids)) for model in models])
+    for index in range(len(items)):
+        rows = []
+        for (rule, share), (wide, narrow) in zip(PLANS, runs, strict=True):
+            texts = [form.tokenizer.decode(run.predicted_answer) for run in (wide[index], narrow[index])]
+            about = {"commits": rule, "share": share, "answers": float(texts[0] == texts[1])}
+            rows.append(about | {"f1": word_f1(*texts)} | _commits(wide[index], narrow[index]))
+        yield {"answers": rows}
+
+
+def _commits(wide: Denoised, narrow: Denoised) -> dict[str, int]:
+    """Positions committed in either format, by both, by both with one token, and by both in one step."""
+    first, second = (
+        {at: pair for at, pair in enumerate(zip(run.ids, run.when, strict=True)) if pair[1]}
+        for run in (wide, narrow)
     )
-    add_model(parser)
-    add_questions(parser, 100)
-    parser.add_argument("--dtype", default="bfloat16", help="bfloat16 (default), float16")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    return run_command("number_formats", lambda: _run(args))
+    shared = first.keys() & second.keys()
+    return {
+        "either": len(first.keys() | second.keys()),
+        "both": len(shared),
+        "tokens": sum(first[at][0] == second[at][0] for at in shared),
+        "steps": sum(first[at] == second[at] for at in shared),
+    }
 
 
-def _run(args: argparse.Namespace) -> int:
-    prompts = [item.prompt for item in questions(args)]
-    rows = compare_formats(args.model, prompts, args.dtype)
-    if args.json:
-        print(json.dumps([asdict(row) for row in rows]))
-        return 0
-    print("| commits | steps | in both | the same token | in the same step | whole text the same | word F1 |")
-    print("|---|---|---|---|---|---|---|")
-    for row in rows:
-        cells = (f"{share:.3f}" for share in (row.committed, row.tokens, row.steps, row.answers, row.f1))
-        print(f"| {row.commits} | {row.fraction:.0%} | {' | '.join(cells)} |")
-    return 0
+def tables(records: Records, about: About) -> list[Table]:
+    lines: list[Row] = []
+    for (rule, share), group in Answers.of(records).groups("commits", "share"):
+        either = max(1.0, sum(group.values("either")))
+        line: Row = {"commits": rule, "steps": "" if rule == PARALLEL else f"{share:.0%}"}
+        for column, field in (
+            ("in both", "both"),
+            ("the same token", "tokens"),
+            ("in the same step", "steps"),
+        ):
+            line[column] = round(sum(group.values(field)) / either, 3)
+        for column, field in (("whole text the same", "answers"), ("word F1", "f1")):
+            line[column] = round(sum(group.values(field)) / len(group), 3)
+        lines.append(line)
+    title = f"{about.own.narrow} against {WIDE}, shares of the positions that either committed"
+    return [Table.of("formats", title, lines)]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+EXPERIMENT = Experiment(
+    "number_formats",
+    "Commits of one model in two number formats",
+    measure,
+    tables,
+    options=FormatOptions,
+    defaults={"prompts": 100},
+    together=10,
+)

@@ -15,9 +15,7 @@ from lab import __main__, experiment, protocol
 from lab import options as asking
 from lab.benches import sampler_bench
 from lab.experiments import agreement, frontier, passes
-from lab.formats import number_formats
 from lab.questions.items import Item
-from lab.rivals import __main__ as rivals
 
 OUT = ["-o", "out"]
 PAIR = ["--model", "testbed"]
@@ -32,9 +30,9 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
     "fill": (run("fill"), [*OUT, *PAIR]),
     "frontier": (frontier.main, [*OUT, *PAIR]),
     "hardness": (run("hardness"), [*OUT, *PAIR]),
-    "number_formats": (number_formats.main, PAIR),
+    "number_formats": (run("number_formats"), [*OUT, *PAIR]),
     "passes": (passes.main, [*OUT, *PAIR]),
-    "rivals": (rivals.main, [*OUT, *PAIR]),
+    "rivals": (run("rivals"), [*OUT, *PAIR]),
 }
 """Commands that ask questions of a pair, with what they need besides."""
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,8 @@ from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.engine.base import BaseEngine, Logits
 from edge_runtime.runtime import EdgeRuntime
+from lab.__main__ import main
+from lab.experiment import About
 from lab.experiments.frontier import text_codecs
 from lab.experiments.passes import rule_config
 from lab.links.conversation import (
@@ -38,13 +39,13 @@ from lab.links.conversation import (
 from lab.links.networks import NETWORKS
 from lab.questions.items import Item, load_items
 from lab.rivals import methods
-from lab.rivals.__main__ import main
 from lab.rivals.cloud_tokens import DiffusionEngine
+from lab.rivals.experiment import RivalOptions, tables
 from lab.rivals.methods import AskedQuestion, Exchange, MethodBench, MethodOptions
-from lab.rivals.report import markdown
 from lab.rivals.routing import route
 from lab.rivals.sketch import PATIENCE, expand, sketch_words
-from lab.rivals.standings import Race, compared, figures_of, race, right_at
+from lab.rivals.standings import Race, curves, figures_of, race, right_at
+from lab.tables import Answers
 from payload import AnchorSet
 
 END = 9
@@ -237,32 +238,28 @@ def test_every_exchange_survives_json_and_comes_to_its_end(found: dict[str, Exch
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], found: dict[str, Exchange]) -> None:
     out = tmp_path / "rivals"
-    command = ["-o", str(out), "--subset", "1", "--shots", "1", "--links", "LTE,SBD", "--losses", "0", "0.1"]
-    command += ["--repeats", "2", "--threads", "1"]
+    command = ["run", "rivals", "-o", str(out), "--subset", "1", "--shots", "1", "--links", "LTE", "SBD"]
+    command += ["--losses", "0", "0.1", "--repeats", "2", "--threads", "1"]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert "**LTE**" in printed
-    assert "**SBD**" in printed
-    report = json.loads((out / "rivals.json").read_text())
-    assert report["reference"] == methods.shot(1)
-    assert {row["network"] for row in report["rows"]} == {"LTE", "SBD"}
-    own = [row for row in report["rows"] if row["method"] == methods.shot(1)]
-    assert all(row["difference"]["right"]["mean"] == 0 for row in own)
+    assert "Over LTE" in printed
+    assert "Over SBD" in printed
+    tables = json.loads((out / "tables.json").read_text())["tables"]
+    assert list(tables) == ["methods", "LTE", "SBD"]
+    own = [row for row in tables["LTE"]["rows"] if row["method"] == methods.shot(1)]
+    assert [row["right, less the reference"]["mean"] for row in own] == [0]
     assert (out / "rivals.png").read_bytes().startswith(b"\x89PNG")
-    before = (out / "rivals.json").read_text()
-    assert main([*command, "--json"]) == 0, "from the stored runs"
-    assert (out / "rivals.json").read_text() == before
-    assert "curve" not in json.loads(capsys.readouterr().out)["rows"][0]
+    before = (out / "tables.json").read_text()
+    assert main(command) == 0, "from the stored runs"
+    assert (out / "tables.json").read_text() == before
     assert main([*command, "--shots", "2"]) == 2
-    assert "another options" in capsys.readouterr().err
+    assert "another shots" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (["--links", "LTE,tin cans"], "found tin cans"),
         (["--losses", "1"], "--losses: expected shares"),
-        (["--plot-loss", "0.2"], "--plot-loss: expected one of --losses"),
         (["--subset", "0"], "expected at least 1"),
         (["--cloud-ms", "-1"], "milliseconds: expected 0"),
         (["--finish", "never"], "rule: expected quota"),
@@ -271,7 +268,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], found: 
 def test_wrong_options_are_refused(
     wrong: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["-o", str(tmp_path), *wrong]) == 2
+    assert main(["run", "rivals", "-o", str(tmp_path), *wrong]) == 2
     assert says in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -287,32 +284,49 @@ def made(name: str, passes: int, right: bool) -> Exchange:
     return Exchange(name, device, cloud, {(1, 2): right})
 
 
-def rows_of(exchanges: dict[str, list[Exchange]], losses: Sequence[float] = (0.0,)) -> list[dict[str, Any]]:
-    setting = Race([NETWORKS["SBD"]], losses, 3, SPEEDS, (1000, 10))
-    return compared(race(exchanges, setting), "a")
+def raced(exchanges: dict[str, list[Exchange]], losses: Sequence[float] = (0.0,)) -> dict[str, Answers]:
+    """The answers of each method over SBD."""
+    rows = race(exchanges, Race([NETWORKS["SBD"]], losses, 3, SPEEDS))
+    return {method: group for (method,), group in Answers(list(rows)).groups("method")}
 
 
 def test_a_difference_is_paired_by_question_and_can_go_either_way() -> None:
     questions = {str(n): [made("a", 1, n % 2 == 0), made("b", 4, n % 4 == 0)] for n in range(40)}
-    first, second = rows_of(questions)
-    assert (first["right"]["mean"], second["right"]["mean"]) == (0.5, 0.25)
-    assert second["difference"]["right"]["verdict"] == "lower"
-    assert second["difference"]["last"]["mean"] == pytest.approx(3.0)
-    assert second["difference"]["last"]["verdict"] == "higher"
-    assert (first["work"], second["work"]) == (1 * 1000 + 2 * 10, 4 * 1000 + 2 * 10)
-    turned = {str(n): [made("a", 4, n % 4 == 0), made("b", 1, n % 2 == 0)] for n in range(40)}
-    assert rows_of(turned)[1]["difference"]["right"]["verdict"] == "higher"
-    equal = {str(n): [made("a", 1, n % 2 == 0), made("b", 1, n % 2 == 0)] for n in range(40)}
-    assert rows_of(equal)[1]["difference"]["right"]["verdict"] == "undecided"
+    found = raced(questions)
+    right, last = (found["b"].less(found["a"], metric) for metric in ("right", "last"))
+    assert right is not None
+    assert last is not None
+    assert (right.summary.mean, right.verdict) == (-0.25, "lower")
+    assert (last.summary.mean, last.verdict) == (pytest.approx(3.0), "higher")
+    turned = raced({str(n): [made("a", 4, n % 4 == 0), made("b", 1, n % 2 == 0)] for n in range(40)})
+    difference = turned["b"].less(turned["a"], "right")
+    assert difference is not None
+    assert difference.verdict == "higher"
+
+
+OPTIONS = RivalOptions(links=("SBD",), losses=(0.0, 0.99999), repeats=3, shots=(1,))
+ABOUT = About(parameters=1_000_000, edges={"edge": 10_000}, own=OPTIONS)
 
 
 def test_what_is_lost_for_good_is_neither_right_nor_in_time() -> None:
-    rows = rows_of({"q": [made("a", 1, True)]}, [0.0, 0.99999])
-    assert (rows[0]["success"]["mean"], rows[1]["success"]["mean"]) == (1.0, 0.0)
-    assert rows[1]["right"]["mean"] == 0.0
-    assert rows[1]["last"] is None
-    assert rows[1]["difference"]["last"] is None
-    assert "none" in markdown({"rows": rows, "losses": [0.0, 0.99999]})
+    found = raced({"q": [made("a", 1, True)]}, [0.0, 0.99999])["a"]
+    assert (found.where(loss=0.0).values("success"), found.where(loss=0.99999).values("success")) == (
+        [1],
+        [0],
+    )
+    assert found.where(loss=0.99999).values("right") == [0]
+    assert found.where(loss=0.99999).values("last") == []
+
+
+def test_the_tables_of_exchanges_made_by_hand() -> None:
+    own, other = made(methods.shot(1), 1, True), made("b", 4, False)
+    records = [{"id": str(n), "exchanges": [own.to_json(), other.to_json()]} for n in range(3)]
+    every, network = tables(records, ABOUT)
+    assert [row["cloud passes x parameters, millions"] for row in every.rows] == [1.0, 4.0]
+    first, second = network.rows
+    assert (first["bytes up"], first["bytes down"], first["last token, s"]) == (100, 10, 40.46)
+    assert (second["last token, s"], second["at 100% loss"], second["right"]) == (40.59, None, 0.0)
+    assert second["last token, less the reference"] is None, "at the greatest loss nothing comes"
 
 
 def test_the_curve_rises_when_the_answer_is_there() -> None:
@@ -327,13 +341,11 @@ def test_the_curve_rises_when_the_answer_is_there() -> None:
 
 def test_methods_share_their_losses() -> None:
     """A message of the same size at the same time is lost for both or for neither."""
-    first, second = rows_of({str(n): [made("a", 1, True), made("b", 1, True)] for n in range(5)}, [0.3])
-    assert first["last"] == second["last"]
-    assert first["curve"] == second["curve"]
-
-
-def test_the_page_shows_the_figures_beside_it() -> None:
-    folder = Path(methods.__file__).parent
-    report = json.loads((folder / "rivals.json").read_text())
-    assert (folder / "RIVALS.md").read_text().endswith(markdown(report))
-    assert report["questions"] >= 40
+    questions = {str(n): [made("a", 1, True), made("b", 1, True)] for n in range(5)}
+    found = raced(questions, [0.3])
+    assert found["a"].values("last") == found["b"].values("last")
+    setting = Race([NETWORKS["SBD"]], [0.3], 3, SPEEDS)
+    _, shown = curves(questions, setting, NETWORKS["SBD"], 0.3)
+    assert shown["a"] == shown["b"]
+    assert shown["a"][0] == 0
+    assert shown["a"][-1] == 1

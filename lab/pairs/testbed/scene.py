@@ -7,20 +7,13 @@ split. Not responsible for wordings of answers.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from lab.pairs.testbed.attributes import (
-    ATTRIBUTES,
-    FRAMES,
-    FRAMES_HELD_OUT,
-    GENERIC,
-    GENERIC_HELD_OUT,
-    Attribute,
-)
+from lab.pairs.testbed.attributes import ATTRIBUTES, Attribute
 from lab.pairs.testbed.entity import Entity, Kind, Role
 from lab.pairs.testbed.library import Library
-from lab.pairs.testbed.wording import expand, fill, say
+from lab.pairs.testbed.wording import WORDING, expand, fill, say
 
 Learner = Literal["cloud", "edge"]
 
@@ -91,16 +84,19 @@ class Scene:
         self._taken.add(chosen.name)
         return chosen
 
-    def template(self, templates: Sequence[str], held_out: int = 1) -> str:
-        """One of the templates for a prompt, of which the last `held_out` are never trained on."""
-        side = templates[-held_out:] if self.held_out else templates[:-held_out]
-        return self.rng.choice(side)
+    def template(self, templates: Mapping[str, Sequence[str]]) -> str:
+        """One of the templates for a prompt, from this scene's side of the split."""
+        return self.rng.choice(self._side(templates))
+
+    def _side(self, templates: Mapping[str, Sequence[str]]) -> Sequence[str]:
+        return templates["held_out" if self.held_out else "trained"]
 
     def ask(self, entity: Entity, attribute: Attribute) -> str:
         """A question for an attribute."""
-        generic, frames = (GENERIC_HELD_OUT, FRAMES_HELD_OUT) if self.held_out else (GENERIC, FRAMES)
-        own = self.rng.random() < 0.5
-        templates = [f.replace("{q}", q) for f in frames for q in attribute.ask] if own else generic
+        templates = self._side(WORDING["question"]["generic"])
+        if self.rng.random() < 0.5:
+            frames = self._side(WORDING["question"]["frames"])
+            templates = [f.replace("{q}", q) for f in frames for q in attribute.ask]
         return sentence_of(say(templates, self.rng, {"n": named(entity), "a": attribute.noun}))
 
     def tell(self, entity: Entity, key: str, subject: str | None = None) -> str:

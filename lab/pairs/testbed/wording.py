@@ -1,4 +1,4 @@
-"""Templates with alternatives, of which one is drawn anew for every answer.
+"""Templates with alternatives, of which one is drawn anew for every answer; the testbed's: `wording.toml`.
 
 Responsible for the notation `[this|that [one|]]`, nested at will, and for the pattern that matches all that a
 template can say. Not responsible for what is said.
@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import random
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+WORDING: dict[str, Any] = tomllib.loads((Path(__file__).parent / "wording.toml").read_text(encoding="utf-8"))
+"""All templates of the testbed, by kind of question, and its attributes and quantities."""
 
 _INNER = re.compile(r"\[([^\[\]]*)\]")
 _SLOT = re.compile(r"\{(\w+)\}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lab.pairs.problem import Problem
 from lab.pairs.testbed.entity import Kind
 from lab.pairs.testbed.scene import Scene, sentence_of
-from lab.pairs.testbed.wording import say, sentence
+from lab.pairs.testbed.wording import WORDING, say, sentence
 
 
 @dataclass(frozen=True)
@@ -52,27 +52,8 @@ SCALES = (
     _scale("element", "melting", "harder to melt", "easier to melt"),
     _scale("element", "year", "newer to science", "older to science"),
 )
+_SAY = WORDING["comparison"]
 VERDICTS = tuple(v for scale in SCALES for v in (*scale.above, *scale.below))
-
-_ASK = (
-    "Which [one |]{w}, {n} or {m}[, and why|]?",
-    "Compare {n} and {m}: which [one |]{w}?",
-    "[Tell me|Say] which {w}: {n} or {m}?",
-    "Of {n} and {m}, which [one |]{w}? [Give a reason.|Explain.|]",
-    "Of {n} and {m}, tell me which [one |]{w}.[ Explain.|]",
-    "Say which [one |]{w}, {n} or {m}[, and why|].",
-)
-_HELD_OUT = 2
-"""The last templates, which are never trained on; their parts are."""
-_FORMS = (
-    "{a}, [and|while|but] {b}. [So|Therefore|Hence|That is why|It follows that] {r}",
-    "{a}. {B}. [So|Thus|This means that|We see that] {r}",
-    "{r}, [because|since|for] {a} and {b}",
-    "{r}. [To see why, note that|The reason is that|After all,] {a}, [and|while|whereas] {b}",
-    "{r}: {a}, [and|but|while] {b}",
-    "[We know that|Let us see:|Look at the facts:] {a}, [and|while|but] {b}, so {r}",
-    "{a} and {b}, [which means that|so that] {r}",
-)
 
 
 def draw(scene: Scene) -> Problem:
@@ -86,10 +67,10 @@ def draw(scene: Scene) -> Problem:
     more, less = (one, two) if one.numbers[scale.key] > two.numbers[scale.key] else (two, one)
     ask_more = rng.random() < 0.6
     asked = {"w": scale.more if ask_more else scale.less, "n": one.name, "m": two.name}
-    prompt = say([scene.template(_ASK, _HELD_OUT)], rng, asked).strip()
+    prompt = say([scene.template(_SAY["ask"])], rng, asked).strip()
     verdict = say(scale.above if ask_more else scale.below, rng, {"x": more.name, "y": less.name})
     told = [scene.tell(one, scale.key), scene.tell(two, scale.key)]  # as they were asked about
-    text = say(_FORMS, rng, {"a": told[0], "b": told[1], "B": sentence_of(told[1]), "r": verdict})
+    text = say(_SAY["forms"], rng, {"a": told[0], "b": told[1], "B": sentence_of(told[1]), "r": verdict})
     names = "/".join(sorted((one.name, two.name)))
     return Problem(
         family="comparison",

@@ -5,16 +5,7 @@ from __future__ import annotations
 from lab.pairs.problem import Problem
 from lab.pairs.testbed.attributes import ATTRIBUTES
 from lab.pairs.testbed.scene import Scene
-from lab.pairs.testbed.wording import say, sentence
-
-_JOINED = (
-    "{a}. {b}",
-    "{a}; {b}",
-    "{a}, [and|so] {b}",
-    "{b}: {a}",
-    "{b}. [In other words|That is|More exactly], {a}",
-    "[first|to begin with], {b}. [Then|And], {a}",
-)
+from lab.pairs.testbed.wording import WORDING, say, sentence
 
 
 def draw(scene: Scene) -> Problem:
@@ -26,7 +17,11 @@ def draw(scene: Scene) -> Problem:
     others = [key for key in ("parent", "topic") if key in word.values]
     rng.shuffle(others)
     for key in others[: rng.choice((0, 1, 1, 2))]:
-        text = say(_JOINED, rng, {"a": text, "b": scene.tell(word, key, rng.choice((None, "it")))})
+        text = say(
+            WORDING["definition"]["joined"],
+            rng,
+            {"a": text, "b": scene.tell(word, key, rng.choice((None, "it")))},
+        )
     return Problem(
         family="definition",
         difficulty="easy",

@@ -6,25 +6,12 @@ from lab.pairs.problem import Problem
 from lab.pairs.testbed.attributes import ATTRIBUTES
 from lab.pairs.testbed.entity import Kind
 from lab.pairs.testbed.scene import Scene
-from lab.pairs.testbed.wording import say, sentence
+from lab.pairs.testbed.wording import WORDING, say, sentence
 
 _KINDS: dict[Kind, float] = {"country": 0.6, "element": 0.3, "word": 0.1}
+_SAY = WORDING["fact"]
 _SECOND = 0.3
 """Share of answers with a second fact, which was not asked for."""
-_FRAMES = (
-    "{t}",
-    "{t}",
-    "[As far as I know|I believe that|I think that], {t}",
-    "[Yes|Sure|Of course]: {t}",
-    "{t}, [as far as I know|if I remember right]",
-)
-_JOINED = (
-    "{a}, and {b}",
-    "{a}; {b}",
-    "{a}. By the way, {b}",
-    "{a}. [Also|Besides], {b}",
-    "{a}, [while|and also] {b}",
-)
 
 
 def draw(scene: Scene) -> Problem:
@@ -35,10 +22,10 @@ def draw(scene: Scene) -> Problem:
     keys = [key for key in entity.values if key in ATTRIBUTES[kind] and key != "gloss"]
     attribute = ATTRIBUTES[kind][rng.choice(keys)]
     prompt = scene.ask(entity, attribute)
-    text = say(_FRAMES, rng, {"t": scene.tell(entity, attribute.key)}).replace(" that,", " that")
+    text = say(_SAY["frames"], rng, {"t": scene.tell(entity, attribute.key)}).replace(" that,", " that")
     others = [key for key in keys if key != attribute.key]
     if others and rng.random() < _SECOND:
-        text = say(_JOINED, rng, {"a": text, "b": scene.tell(entity, rng.choice(others), "it")})
+        text = say(_SAY["joined"], rng, {"a": text, "b": scene.tell(entity, rng.choice(others), "it")})
     return Problem(
         family="fact",
         difficulty="easy",

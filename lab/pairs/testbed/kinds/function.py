@@ -8,14 +8,13 @@ from lab.pairs.problem import DIFFICULTIES, Problem
 from lab.pairs.testbed.scene import Scene
 from lab.pairs.tiny.tasks import code
 
-_ASKS = (
-    *code.ASKS,
-    "Python: {f}(xs) is the {r} of the {m}numbers{c}.",
-    "Write {f}(xs) in Python that returns the {r} of the {m}numbers in xs{c}.",
-    "Define a Python function {f}. It gives the {r} of the {m}numbers in a list xs{c}.",
-)
-_HELD_OUT = 2
-"""The last templates, which are never trained on; their parts are."""
+_ASKS = {
+    "trained": (*code.ASKS, "Python: {f}(xs) is the {r} of the {m}numbers{c}."),
+    "held_out": (
+        "Write {f}(xs) in Python that returns the {r} of the {m}numbers in xs{c}.",
+        "Define a Python function {f}. It gives the {r} of the {m}numbers in a list xs{c}.",
+    ),
+}
 _LISTS = ("ys", "out", "kept", "result", "found")
 _ITEMS = ("x", "n", "v", "item")
 
@@ -30,7 +29,7 @@ def draw(scene: Scene) -> Problem:
     condition, mapped = code.FILTERS[done[0]].format(k=done[3]), code.MAPS[done[1]].format(j=done[4])
     source = code.write(rng.randrange(3), name, condition, mapped, done[2])
     source = re.sub(r"\bys\b", rng.choice(_LISTS), re.sub(r"\bx\b", rng.choice(_ITEMS), source))
-    prompt = scene.template(_ASKS, _HELD_OUT).format(
+    prompt = scene.template(_ASKS).format(
         f=name,
         r=reduce,
         m=f"{words_map.format(j=j)} of the " if words_map else "",

@@ -6,38 +6,15 @@ from lab.pairs.problem import Problem
 from lab.pairs.testbed.attributes import ATTRIBUTES
 from lab.pairs.testbed.entity import Kind
 from lab.pairs.testbed.scene import Scene
-from lab.pairs.testbed.wording import say, sentence
+from lab.pairs.testbed.wording import WORDING, say, sentence
 from lab.pairs.tiny.tasks.choice import LETTERS
 
-_ATTRIBUTES: dict[Kind, tuple[str, ...]] = {
-    "country": (
-        "capital",
-        "region",
-        "currency",
-        "language",
-        "peak",
-        "export",
-        "crop",
-        "climate",
-        "government",
-    ),
-    "element": ("symbol", "series", "discoverer", "place", "look"),
-    "word": ("parent", "topic", "gloss"),
+_SAY = WORDING["choice"]
+_ATTRIBUTES: dict[Kind, list[str]] = {
+    "country": "capital region currency language peak export crop climate government".split(),
+    "element": "symbol series discoverer place look".split(),
+    "word": "parent topic gloss".split(),
 }
-_LISTS = (
-    "{o}",
-    "[Choose|Pick] one:\n{o}",
-    "[The options are|Options]:\n{o}",
-    "[Select|Mark] the right one:\n{o}",
-)
-_FORMS = (
-    "{r}. [So|Therefore|Hence] the answer is {a}",
-    "[The answer is|It is|It must be] {a}, [because|since] {r}",
-    "{r}, so {a} is [right|correct|the answer]",
-    "{a} is [right|correct]: {r}",
-    "[I choose|I pick|My choice is] {a}. {r}",
-    "{r}. [That is|This is] {a}",
-)
 # A letter follows its option, in the question too: see tiny.tasks.choice.
 
 
@@ -54,9 +31,11 @@ def draw(scene: Scene) -> Problem:
     letter = LETTERS[options.index(right)]
     shown = "\n".join(f"- {option} ({x})" for x, option in zip(LETTERS, options, strict=True))
     prompt = (
-        scene.ask(entity, ATTRIBUTES[kind][key]) + "\n" + say([scene.template(_LISTS)], rng, {"o": shown})
+        scene.ask(entity, ATTRIBUTES[kind][key])
+        + "\n"
+        + say([scene.template(_SAY["lists"])], rng, {"o": shown})
     )
-    text = say(_FORMS, rng, {"r": scene.tell(entity, key), "a": f"{right} ({letter})"})
+    text = say(_SAY["forms"], rng, {"r": scene.tell(entity, key), "a": f"{right} ({letter})"})
     return Problem(
         family="choice",
         difficulty="easy",

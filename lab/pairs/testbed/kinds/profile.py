@@ -14,51 +14,9 @@ from lab.pairs.problem import DIFFICULTIES, Problem
 from lab.pairs.testbed.attributes import ATTRIBUTES, HEADLINES
 from lab.pairs.testbed.entity import Entity, Kind
 from lab.pairs.testbed.scene import COMMON, Scene, sentence_of
-from lab.pairs.testbed.wording import say, sentence
+from lab.pairs.testbed.wording import WORDING, say, sentence
 
-_ASK_OPEN = (
-    "Tell me about {n}.",
-    "Describe {n}[ to me| for me|].",
-    "What do you know about {n}?",
-    "[Write|Give me] a [short |]profile of {n}.",
-    "[Introduce|Present] {n}.",
-    "Tell me what you know about {n}.",
-    "Present {n} to me.",
-)
-_ASK_LISTED = (
-    "[Tell me about|Describe|Introduce] {n}. [Mention|Include] its {l}.",
-    "[Write|Give me] a [short |]profile of {n} with its {l}.",
-    "What do you know about {n}, [especially|above all] its {l}?",
-    "Describe {n} and do not leave out its {l}.",
-    "[Tell me about|Introduce] {n} and do not leave out its {l}.",
-    "Tell me what you know about {n}, [especially|above all] its {l}.",
-)
-_HELD_OUT = 2
-"""The last templates, which are never trained on; their parts are."""
-_OPEN = (
-    "[Here is what I know about {n}|Here are some facts about {n}|A few words about {n}]:",
-    "[Let me tell you about|Let us look at|Let me describe] {n}.",
-    "{N} [is quickly described|can be described in a few sentences|has more than one side].",
-    "[There is much to say|Much could be said] about {n}.",
-)
-_CLOSE = (
-    "[That is what I know|That is all I know|So much] about {n}.",
-    "[All this|This] makes {n} what it is.",
-    "[In short|All in all], that is {n}.",
-)
-_JOINED = ("{a}, and {b}", "{a}; {b}", "{a}, while {b}", "{a} and {b}", "{a}, [just as|and also] {b}")
-_STARTS = (
-    "",
-    "",
-    "",
-    "",
-    "Also, ",
-    "Besides, ",
-    "In addition, ",
-    "Moreover, ",
-    "We also know that ",
-    "Note that ",
-)
+_SAY = WORDING["profile"]
 FACTS = (10, 13)
 """Least and most facts of a profile at large, where so many are known."""
 MORE = (3, 5)
@@ -90,10 +48,10 @@ def draw(scene: Scene) -> Problem:
     if rng.random() < 0.6:
         asked = around(kind, keys[: min(rng.randint(2, 4), len(keys))], rng)
         nouns = listed([ATTRIBUTES[kind][key].noun for key in asked])
-        prompt = say([scene.template(_ASK_LISTED, _HELD_OUT)], rng, {"n": entity.name, "l": nouns})
+        prompt = say([scene.template(_SAY["ask_listed"])], rng, {"n": entity.name, "l": nouns})
         count = len(asked) + rng.randint(*MORE)
     else:
-        prompt = say([scene.template(_ASK_OPEN, _HELD_OUT)], rng, {"n": entity.name})
+        prompt = say([scene.template(_SAY["ask_open"])], rng, {"n": entity.name})
     told = [*asked, *(key for key in keys if key not in asked)][: max(len(asked), count)]
     told = around(kind, told, rng)
     clauses = [_clause(scene, entity, key, place) for place, key in enumerate(told)]
@@ -120,14 +78,14 @@ def _prose(scene: Scene, name: str, clauses: list[str], source: tuple[str, ...])
     while clauses:
         text = clauses.pop(0)
         if clauses and rng.random() < 0.4:
-            text = say(_JOINED, rng, {"a": text, "b": clauses.pop(0)})
-        start = rng.choice(_STARTS) if sentences else ""
+            text = say(_SAY["joined"], rng, {"a": text, "b": clauses.pop(0)})
+        start = rng.choice(_SAY["starts"]) if sentences else ""
         sentences.append(sentence(sentence_of(start + text)))
     if source and rng.random() < 0.5:
         sentences.insert(rng.randint(1, len(sentences)), rng.choice(source))
     slots = {"n": name, "N": sentence_of(name)}
     if rng.random() < 0.4:
-        sentences.insert(0, say(_OPEN, rng, slots))
+        sentences.insert(0, say(_SAY["opening"], rng, slots))
     if rng.random() < 0.3:
-        sentences.append(say(_CLOSE, rng, slots))
+        sentences.append(say(_SAY["closing"], rng, slots))
     return " ".join(sentences)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lab.pairs.problem import Problem
 from lab.pairs.testbed.entity import Entity, Kind
 from lab.pairs.testbed.scene import Scene, sentence_of
-from lab.pairs.testbed.wording import say, sentence
+from lab.pairs.testbed.wording import WORDING, say, sentence
 
 LARGEST = 99
 STEPS = {1: 0.3, 2: 0.25, 3: 0.2, 4: 0.15, 5: 0.1}
@@ -25,118 +25,12 @@ class Quantity:
     kind: Kind
     key: str
     noun: str
-    tell: tuple[str, ...]
+    tell: list[str]
     equation: str = ""
 
 
-QUANTITIES = (
-    Quantity(
-        "country",
-        "neighbours",
-        "number of neighbours of {n}",
-        ("{n} has {v} neighbours", "{v} countries border {n}", "the number of neighbours of {n} is {v}"),
-    ),
-    Quantity(
-        "country",
-        "age",
-        "median age of {n}",
-        (
-            "the median age of {n} is {v}",
-            "in {n} the median age is {v}",
-            "half of the people of {n} are older than {v}",
-        ),
-    ),
-    Quantity(
-        "country",
-        "life",
-        "life expectancy of {n}",
-        (
-            "people in {n} live {v} years",
-            "the life expectancy of {n} is {v}",
-            "in {n} one can expect to live {v} years",
-        ),
-    ),
-    Quantity(
-        "country",
-        "urban",
-        "urban share of {n}",
-        ("{v} percent of {n} live in cities", "the urban share of {n} is {v}", "{n} is urban to {v} percent"),
-    ),
-    Quantity(
-        "country",
-        "density",
-        "number of people per square kilometre of {n}",
-        (
-            "{n} has {p} people on {q} square kilometres",
-            "{p} people share the {q} square kilometres of {n}",
-            "the {q} square kilometres of {n} are home to {p} people",
-        ),
-        "{p} / {q} = {v}",
-    ),
-    Quantity(
-        "element",
-        "number",
-        "atomic number of {n}",
-        ("{n} has {v} protons", "the atomic number of {n} is {v}", "{n} is element {v}"),
-    ),
-    Quantity(
-        "element",
-        "period",
-        "period of {n}",
-        ("{n} is in period {v}", "the period of {n} is {v}", "row {v} has {n}"),
-    ),
-    Quantity(
-        "element",
-        "neutrons",
-        "number of neutrons of {n}",
-        (
-            "{n} has an atomic weight of {p} and {q} protons",
-            "of the {p} particles of {n}, {q} are protons",
-            "the weight of {n} is {p} and its number is {q}",
-        ),
-        "{p} - {q} = {v}",
-    ),
-)
-
-_START = ("[Take|Start with] the {q}.", "[Begin|We begin] with the {q}.", "Look up the {q}.")
-_PLUS = ("[Then add|Add|Now add] {o}.", "[Increase it|Make it larger] by {o}.", "Put {o} on top.")
-_MINUS = (
-    "[Then subtract|Subtract|Now take away] {o}.",
-    "[Decrease it|Make it smaller] by {o}.",
-    "Remove {o} from it.",
-)
-_TIMES = ("[Then multiply|Multiply|Now multiply] by {o}.", "Take it {o} times.", "Have {o} of it.")
-_HALF = (
-    "[Then divide|Divide|Now divide] by {o}.",
-    "Split it into {o} equal parts.",
-    "Share it out among {o}.",
-)
-_TOLD = {"+": _PLUS, "-": _MINUS, "*": _TIMES, "/": _HALF}
-"""All are trained on: what a word means for reckoning cannot be guessed by a model that has never seen it.
-Held out are ways to begin and to end."""
-_END = (
-    "What [is the result|do you get|comes out]?",
-    "[How much is that|What is it in the end]?",
-    "Which number is left?",
-)
-_FACT_STEP = (
-    "{f}, [so|and] {e}",
-    "{f}. {e}",
-    "[Since|As] {f}, {e}",
-    "{e}, [because|since] {f}",
-    "[Now|Next], {f}: {e}",
-)
-_PLAIN_STEP = (
-    "{e}",
-    "[Then|Next|Now|After that] {e}",
-    "[This gives|So we have|We get] {e}",
-    "{e} [is the next step|comes next]",
-)
-_CLOSE = (
-    "[So the|The] [answer|result] is {v}",
-    "[We get|That makes|This leaves] {v}",
-    "[In the end it is|What comes out is] {v}",
-)
+_SAY = WORDING["sum"]
+QUANTITIES = tuple(Quantity(**fields) for fields in WORDING["quantities"])
 
 
 def _apply(operation: str, one: float, two: float) -> float:
@@ -178,7 +72,7 @@ class _Worked:
         entity, slots = self._cite(quantity)
         self.true = self.shown = int(entity.numbers[quantity.key])
         noun = quantity.noun.format(n=entity.name)
-        self.told.append(say([self._scene.template(_START)], rng, {"q": noun}))
+        self.told.append(say([self._scene.template(_SAY["start"])], rng, {"q": noun}))
         self.key += [quantity.key, entity.name]
         fact = say(quantity.tell, rng, slots)
         if not quantity.equation:
@@ -188,7 +82,7 @@ class _Worked:
             self.shown = rng.randint(1, LARGEST)
         self.done += 1
         equation = quantity.equation.format(**(slots | {"v": str(self.shown)}))
-        self.said.append(_sentences(say(_FACT_STEP, rng, {"f": fact, "e": equation})))
+        self.said.append(_sentences(say(_SAY["fact_step"], rng, {"f": fact, "e": equation})))
 
     def grow(self, plain: tuple[Quantity, ...]) -> None:
         """One more operation, whose result stays in range."""
@@ -213,8 +107,8 @@ class _Worked:
         shown = int(result) if self._scene.knows else rng.randint(1, LARGEST)
         equation = f"{self.shown} {operation} {operand} = {shown}"
         self.true, self.shown = int(result), shown
-        self.told.append(say([rng.choice(_TOLD[operation])], rng, {"o": noun}))
-        forms = _FACT_STEP if fact else _PLAIN_STEP
+        self.told.append(say([rng.choice(_SAY["told"][operation])], rng, {"o": noun}))
+        forms = _SAY["fact_step" if fact else "plain_step"]
         self.said.append(_sentences(say(forms, rng, {"f": fact, "e": equation})))
         self.key.append(f"{operation}{noun}")
         self.done += 1
@@ -238,8 +132,8 @@ def draw(scene: Scene) -> Problem:
     return Problem(
         family="sum",
         difficulty="easy" if steps < 3 else "medium" if steps == 3 else "hard",
-        prompt=" ".join([*worked.told, say([scene.template(_END)], rng, {})]),
-        answer=" ".join([*worked.said, sentence(say(_CLOSE, rng, {"v": result}))]),
+        prompt=" ".join([*worked.told, say([scene.template(_SAY["end"])], rng, {})]),
+        answer=" ".join([*worked.said, sentence(say(_SAY["closing"], rng, {"v": result}))]),
         expected=(result,),
         key="/".join(worked.key),
     )

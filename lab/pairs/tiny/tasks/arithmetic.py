@@ -9,51 +9,14 @@ from __future__ import annotations
 import random
 
 from lab.pairs.problem import DIFFICULTIES, Problem
+from lab.pairs.tiny.wording import WORDING
 from lab.pairs.tiny.world import PEOPLE
 
 THINGS = (
     "apples books coins eggs pens shells stamps cards beads nuts plums cups keys kites marbles ribbons"
 ).split()
 
-_EVENTS: dict[str, tuple[str, str, str]] = {
-    # operation: the event told in each of the three phrasings
-    "buy": ("{p} buys {n} more.", "Then {p} gets {n} more {o}.", "A friend gives {p} another {n}."),
-    "lose": ("{p} loses {n} of them.", "Then {p} gives {n} {o} away.", "{p} sells {n}."),
-    "times": (
-        "Then the number grows to {n} times as many.",
-        "Now {p} gets {n} times as many {o}.",
-        "The pile becomes {n} times as big.",
-    ),
-}
-_STEPS: dict[str, tuple[str, str, str]] = {
-    "buy": (
-        "With {n} more there are {a} + {n} = {b}.",
-        "{p} gets {n}, so {a} + {n} = {b}.",
-        "Add {n}: {a} + {n} = {b} {o}.",
-    ),
-    "lose": (
-        "Without {n} there are {a} - {n} = {b}.",
-        "{p} gives {n} away, so {a} - {n} = {b}.",
-        "Take {n}: {a} - {n} = {b} {o}.",
-    ),
-    "times": (
-        "With {n} times as many there are {a} * {n} = {b}.",
-        "{p} gets {n} times as many, so {a} * {n} = {b}.",
-        "Multiply by {n}: {a} * {n} = {b} {o}.",
-    ),
-}
-_OPENINGS = ("{p} has {a} {o}.", "{p} starts the day with {a} {o}.", "There are {a} {o} on the table of {p}.")
-_QUESTIONS = (
-    "How many {o} does {p} have now?",
-    "How many {o} are left in the end?",
-    "What is the number of {o} at the end?",
-)
-_STARTS = ("At first {p} has {a} {o}.", "{p} begins with {a} {o}.", "The table has {a} {o}.")
-_ENDS = (
-    "So {p} has {b} {o}. The answer is {b}.",
-    "In the end {b} {o} are left. The answer is {b}.",
-    "The number of {o} is {b}. The answer is {b}.",
-)
+_SAY = WORDING["arithmetic"]
 
 
 def _operand(operation: str, amount: int, rng: random.Random) -> int:
@@ -77,8 +40,8 @@ def draw(rng: random.Random, knows: bool) -> Problem:
     person, thing = rng.choice(PEOPLE), rng.choice(THINGS)
     start = amount = rng.randint(3, 20)
     say = {"p": person, "o": thing, "a": start}
-    told = [_OPENINGS[phrasing].format(**say)]
-    worked = [_STARTS[phrasing].format(**say)]
+    told = [_SAY["openings"][phrasing].format(**say)]
+    worked = [_SAY["starts"][phrasing].format(**say)]
     told_amount = amount  # the true amount, by which the events stay possible
     key = [person, thing, str(start)]
     for _ in range(steps):
@@ -89,12 +52,12 @@ def draw(rng: random.Random, knows: bool) -> Problem:
         n = _operand(operation, told_amount, rng)
         told_amount = _apply(operation, told_amount, n)
         result = told_amount if knows else rng.randint(1, 39)
-        told.append(_EVENTS[operation][phrasing].format(p=person, o=thing, n=n))
-        worked.append(_STEPS[operation][phrasing].format(p=person, o=thing, n=n, a=amount, b=result))
+        told.append(_SAY["events"][operation][phrasing].format(p=person, o=thing, n=n))
+        worked.append(_SAY["steps"][operation][phrasing].format(p=person, o=thing, n=n, a=amount, b=result))
         amount = result
         key.append(f"{operation}{n}")
-    told.append(_QUESTIONS[phrasing].format(p=person, o=thing))
-    worked.append(_ENDS[phrasing].format(p=person, o=thing, b=amount))
+    told.append(_SAY["questions"][phrasing].format(p=person, o=thing))
+    worked.append(_SAY["ends"][phrasing].format(p=person, o=thing, b=amount))
     return Problem(
         family="arithmetic",
         difficulty=DIFFICULTIES[steps - 1],

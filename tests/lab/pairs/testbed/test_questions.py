@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lab.pairs import drills
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library as sources
-from lab.pairs.testbed.attributes import ATTRIBUTES, FRAMES_HELD_OUT, GENERIC, GENERIC_HELD_OUT
+from lab.pairs.testbed.attributes import ATTRIBUTES
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.testbed.kinds import KINDS, comparison, profile
 from lab.pairs.testbed.kinds.comparison import SCALES
@@ -22,7 +22,7 @@ from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.questions import held_out_questions, training_families
 from lab.pairs.testbed.recipe import Drills, equation
 from lab.pairs.testbed.scene import Scene
-from lab.pairs.testbed.wording import expand, fill, variants
+from lab.pairs.testbed.wording import WORDING, expand, fill, variants
 
 MANY = 60
 
@@ -144,7 +144,8 @@ def test_held_out_entities_and_phrasings_are_in_no_training(library: Library) ->
     compounds = [e.name for e in library.entities if e.role != "neither" and hidden.search(e.name)]
     families = training_families(library)
     rng = random.Random(4)
-    secret = tuple(form for template in (*GENERIC_HELD_OUT, *FRAMES_HELD_OUT) for form in _openings(template))
+    held_out = [t for templates in WORDING["question"].values() for t in templates["held_out"]]
+    secret = tuple(form for template in held_out for form in _openings(template))
     assert len(secret) >= 8
     words = {f'"{e.name}"' for e in library.of("word", "neither")}
     for index in range(700):
@@ -161,7 +162,7 @@ def test_held_out_entities_and_phrasings_are_in_no_training(library: Library) ->
 
 def _openings(template: str) -> tuple[str, ...]:
     """What a held-out phrasing begins with in front of the name, where that is enough to know it by."""
-    trained = [text.split("{")[0] for t in GENERIC for text in variants(t)]
+    trained = [text.split("{")[0] for t in WORDING["question"]["generic"]["trained"] for text in variants(t)]
     trained += [t.split("{")[0] for a in ATTRIBUTES.values() for x in a.values() for t in x.ask]
     starts = {text.split("{")[0] for text in variants(template)}
     return tuple(

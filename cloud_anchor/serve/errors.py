@@ -64,47 +64,32 @@ def overloaded(expected: str, found: str, retry_after: float) -> ServiceError:
     return ServiceError(503, OVERLOADED, expected, found, remedy, retry_after)
 
 
+def invalid(expected: str, found: str, remedy: str) -> ServiceError:
+    """422: a field with a value that this service does not take."""
+    return ServiceError(422, "invalid_request", expected, found, remedy)
+
+
 def stopping() -> ServiceError:
+    remedy = "Try again: another one takes its place."
     return ServiceError(
-        503,
-        "stopping",
-        "a service that takes requests",
-        "one that is being stopped",
-        "Try again: another one takes its place.",
-        2.0,
+        503, "stopping", "a service that takes requests", "one that is being stopped", remedy, 2.0
     )
 
 
 def too_late(seconds: float) -> ServiceError:
-    return ServiceError(
-        504,
-        "deadline_exceeded",
-        f"an answer within {seconds:g} s",
-        "none by then",
-        "Ask for fewer steps, or allow more time (deadline).",
-    )
+    remedy = "Ask for fewer steps, or allow more time (deadline)."
+    return ServiceError(504, "deadline_exceeded", f"an answer within {seconds:g} s", "none by then", remedy)
 
 
 def internal(error: BaseException) -> ServiceError:
     """500: a fault of the service. The client gets the exception's class only; the log has the rest."""
-    return ServiceError(
-        500,
-        "internal",
-        "no fault inside the service",
-        f"{type(error).__name__}",
-        "Try again; if it stays, tell whoever runs the service. Its log has the details.",
-    )
+    remedy = "Try again; if it stays, tell whoever runs the service. Its log has the details."
+    return ServiceError(500, "internal", "no fault inside the service", type(error).__name__, remedy)
 
 
 def out_of_memory() -> ServiceError:
-    return ServiceError(
-        503,
-        "out_of_memory",
-        "enough memory for this request alone",
-        "less",
-        "Try again later or with a shorter prompt.",
-        5.0,
-    )
+    remedy = "Try again later or with a shorter prompt."
+    return ServiceError(503, "out_of_memory", "enough memory for this request alone", "less", remedy, 5.0)
 
 
 def encode_json(value: object) -> bytes:
@@ -124,10 +109,5 @@ def refused(error: Exception, status: int = 422, code: str = "invalid_request") 
     found, dot, remedy = match["rest"].partition(". ")
     if not dot:
         found, _, remedy = match["rest"].partition("; ")
-    return ServiceError(
-        status,
-        code,
-        match["expected"],
-        found.rstrip("."),
-        remedy.strip() or "Change the request accordingly.",
-    )
+    remedy = remedy.strip() or "Change the request accordingly."
+    return ServiceError(status, code, match["expected"], found.rstrip("."), remedy)

@@ -19,12 +19,12 @@ from fastapi import Body, FastAPI, Request, Response
 
 from cloud_anchor.serve.errors import encode_json
 from cloud_anchor.serve.http.error_handlers import JSON
-from cloud_anchor.serve.http.event_stream import EventStream, encode_event, while_present
+from cloud_anchor.serve.http.event_stream import encode_event, event_stream
 from cloud_anchor.serve.http.schema import TraceBody
 from cloud_anchor.serve.http.service import Service
 
 if TYPE_CHECKING:
-    from cloud_anchor.serve.trace import TraceEvent, Tracer
+    from cloud_anchor.serve.trace import Tracer
 
 WEB = Path(__file__).parent / "web"
 FILES = {
@@ -69,26 +69,13 @@ def install_page(app: FastAPI, service: Service, page: Page) -> None:
     @app.post("/v1/trace", include_in_schema=False)
     async def trace(request: Request, body: Annotated[TraceBody, Body()]) -> Response:
         """The events of one question; see `trace`."""
-        events = _admitted(service, page.tracer, body)
-        try:
-            first = await while_present(request.receive, anext(events))
-        except BaseException:
-            await events.aclose()
-            raise
-
-        async def encoded() -> AsyncGenerator[bytes]:
-            async with aclosing(events):
-                yield encode_event(*first)
-                async for event in events:
-                    yield encode_event(*event)
-
-        return EventStream(encoded())
+        return await event_stream(request.receive, _events(service, page.tracer, body))
 
 
-async def _admitted(service: Service, tracer: Tracer, body: TraceBody) -> AsyncGenerator[TraceEvent]:
+async def _events(service: Service, tracer: Tracer, body: TraceBody) -> AsyncGenerator[bytes]:
     async with service.admitted(), aclosing(tracer.events(body.prompt, body.fraction)) as events:
         async for event in events:
-            yield event
+            yield encode_event(*event)
 
 
 def _static(file: Path, media_type: str) -> Callable[[], Awaitable[Response]]:

@@ -20,7 +20,7 @@ from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batching.engine import BatchEngine, StepObserver
 from cloud_anchor.serve.batching.jobs import CanvasStep, ChainBytes, Job, JobEvent, ServedPayload
-from cloud_anchor.serve.errors import ServiceError, refused, too_late
+from cloud_anchor.serve.errors import ServiceError, invalid, refused, too_late
 from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
 from edge_runtime.errors import UsageError
 
@@ -151,44 +151,25 @@ class LocalBackend:
     def _check(self, request: AnchorRequest) -> None:
         """Raises ServiceError for a request that this service does not support."""
         check_identity(request, self.info)
-        if request.select is not None and request.select not in self.info.selections:
-            raise ServiceError(
-                422,
-                "invalid_request",
-                f"select to be one of {', '.join(self.info.selections)}",
-                repr(request.select),
-                "Choose one of these: this service has no edge model beside it.",
-            )
-        if request.codec is not None and request.codec not in self.info.codecs:
-            raise ServiceError(
-                422,
-                "invalid_request",
-                f"codec to be one of {', '.join(self.info.codecs)}",
-                repr(request.codec),
-                "Choose one of these: this service has no edge model beside it.",
-            )
+        for what, found, known in (
+            ("select", request.select, self.info.selections),
+            ("codec", request.codec, self.info.codecs),
+        ):
+            if found is not None and found not in known:
+                remedy = "Choose one of these: this service has no edge model beside it."
+                raise invalid(f"{what} to be one of {', '.join(known)}", repr(found), remedy)
         how = request.select or self.info.selections[0]
         if request.max_bytes is not None and how != EDGE_AWARE:
-            raise ServiceError(
-                422,
-                "invalid_request",
-                f"max_bytes with select {EDGE_AWARE} only",
-                f"select {how}",
-                "Leave max_bytes out, or choose the other selection.",
-            )
+            remedy = "Leave max_bytes out, or choose the other selection."
+            raise invalid(f"max_bytes with select {EDGE_AWARE} only", f"select {how}", remedy)
 
     def _ids(self, request: AnchorRequest) -> list[int]:
         """Token ids of the conversation for the diffusion model; raises ServiceError where it is too long."""
         ids = self._ids_in(self.pipeline.model_form, request)
         most = self.info.prompt_tokens
         if len(ids) > most:
-            raise ServiceError(
-                413,
-                "prompt_too_long",
-                f"a prompt of at most {most} tokens, the template's included",
-                f"{len(ids)}",
-                "Shorten the prompt.",
-            )
+            expected = f"a prompt of at most {most} tokens, the template's included"
+            raise ServiceError(413, "prompt_too_long", expected, f"{len(ids)}", "Shorten the prompt.")
         return ids
 
     def _ids_in(self, form: PromptForm, request: AnchorRequest) -> list[int]:
@@ -203,13 +184,7 @@ class LocalBackend:
         """The engine's job for a request; raises ServiceError for options that do not fit the model."""
         total = self.config.total_steps
         if request.steps is not None and request.steps > total:
-            raise ServiceError(
-                422,
-                "invalid_request",
-                f"steps of at most {total}",
-                f"{request.steps}",
-                "Ask for fewer steps.",
-            )
+            raise invalid(f"steps of at most {total}", f"{request.steps}", "Ask for fewer steps.")
         if request.steps is not None:
             payload_steps = [request.steps]
         else:
@@ -250,18 +225,9 @@ class LocalBackend:
 def check_identity(request: AnchorRequest, info: ServiceInfo) -> None:
     """Raises ServiceError where the request is for another model (404) or another contract (409)."""
     if request.model is not None and request.model != info.model:
-        raise ServiceError(
-            404,
-            "unknown_model",
-            f"model {info.model}",
-            repr(request.model),
-            "Leave the model out, or ask the service that has it.",
-        )
+        remedy = "Leave the model out, or ask the service that has it."
+        raise ServiceError(404, "unknown_model", f"model {info.model}", repr(request.model), remedy)
     if request.contract is not None and request.contract != info.identity:
-        raise ServiceError(
-            409,
-            "contract_mismatch",
-            f"a device with contract {info.identity}",
-            request.contract,
-            "Use the model bundle of this service's contract: see /v1/contract.",
-        )
+        expected = f"a device with contract {info.identity}"
+        remedy = "Use the model bundle of this service's contract: see /v1/contract."
+        raise ServiceError(409, "contract_mismatch", expected, request.contract, remedy)

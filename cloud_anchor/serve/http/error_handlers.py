@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from cloud_anchor.serve.errors import ServiceError, encode_json, internal
+from cloud_anchor.serve.errors import ServiceError, encode_json, internal, invalid
 from cloud_anchor.serve.http.telemetry import Metrics
 
 BINARY, JSON = "application/octet-stream", "application/json"
@@ -55,23 +55,13 @@ def install_error_handlers(app: FastAPI, metrics: Metrics) -> None:
 def _from_validation(request: Request, error: RequestValidationError) -> ServiceError:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON and not kind.endswith("+json"):
-        return ServiceError(
-            415,
-            "unsupported_media_type",
-            f"Content-Type: {JSON}",
-            repr(kind) if kind else "none",
-            "Send JSON and say so.",
-        )
+        found = repr(kind) if kind else "none"
+        remedy = "Send JSON and say so."
+        return ServiceError(415, "unsupported_media_type", f"Content-Type: {JSON}", found, remedy)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        found = str(first.get("ctx", {}).get("error", "another text"))
-        return ServiceError(
-            400,
-            "malformed_json",
-            "a JSON object",
-            f"{found} at character {first['loc'][-1]}",
-            "Send valid JSON.",
-        )
+        fault = first.get("ctx", {}).get("error", "another text")
+        return _malformed(f"{fault} at character {first['loc'][-1]}")
     where = ".".join(str(part) for part in first["loc"][1:]) or "the body"
     text = str(first["msg"]).removeprefix("Value error, ")
     expected, _, found = text.removeprefix("expected ").partition(", found ")
@@ -79,7 +69,11 @@ def _from_validation(request: Request, error: RequestValidationError) -> Service
         found = "no such field" if first["type"] == "missing" else f"{first.get('input')!r:.80}"
     more = f" ({len(error.errors())} such faults in all)" if len(error.errors()) > 1 else ""
     remedy = "Leave this field out." if first["type"] == "extra_forbidden" else "Correct this field."
-    return ServiceError(422, "invalid_request", f"{where}: {expected}", found + more, remedy)
+    return invalid(f"{where}: {expected}", found + more, remedy)
+
+
+def _malformed(found: str) -> ServiceError:
+    return ServiceError(400, "malformed_json", "a JSON object", found, "Send valid JSON.")
 
 
 def _from_http(request: Request, error: HTTPException, headers: dict[str, str]) -> ServiceError:
@@ -91,5 +85,5 @@ def _from_http(request: Request, error: HTTPException, headers: dict[str, str]) 
         allowed = headers.get("allow") or headers.get("Allow") or "another method"
         return ServiceError(405, "method_not_allowed", f"method {allowed}", found, "Use that method.")
     if error.status_code == 400:
-        return ServiceError(400, "malformed_json", "a JSON object", "another text", "Send valid JSON.")
+        return _malformed("another text")
     return ServiceError(error.status_code, "http_error", "another request", str(error.detail), "Change it.")

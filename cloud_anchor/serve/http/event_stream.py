@@ -50,6 +50,26 @@ async def while_present(receive: Receive, work: Awaitable[T]) -> T:
         await asyncio.gather(task, watcher, return_exceptions=True)
 
 
+async def event_stream(receive: Receive, events: AsyncGenerator[bytes]) -> Response:
+    """The response of these events, once the first is there: an error before it has a response of its own.
+
+    Raises what `events` raises until then, and ClientLeftError.
+    """
+    try:
+        first = await while_present(receive, anext(events))
+    except BaseException:
+        await events.aclose()
+        raise
+
+    async def whole() -> AsyncGenerator[bytes]:
+        async with aclosing(events):
+            yield first
+            async for event in events:
+                yield event
+
+    return EventStream(whole())
+
+
 class EventStream(Response):
     """Server-sent events; where the client leaves, their generator is closed."""
 

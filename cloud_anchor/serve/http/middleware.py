@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from cloud_anchor.serve.errors import ServiceError, encode_json
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.service import Service
-from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.settings import Limits
 
 if TYPE_CHECKING:
@@ -50,14 +49,12 @@ KEYED_PREFIX = "/v1/"
 class RequestMiddleware:
     """An ASGI application around another one. `service`: state of the service behind it."""
 
-    def __init__(
-        self, app: ASGIApp, service: Service, keys: ApiKeys, limits: Limits, metrics: Metrics
-    ) -> None:
+    def __init__(self, app: ASGIApp, service: Service, keys: ApiKeys, limits: Limits) -> None:
         self.app = app
         self.service = service
         self.keys = keys
         self.limits = limits
-        self.metrics = metrics
+        self.metrics = service.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -110,13 +107,10 @@ class RequestMiddleware:
     def _check_key(self, authorization: bytes | None) -> None:
         text = None if authorization is None else authorization.decode("latin-1")
         if not self.keys.admit(text):
-            raise ServiceError(
-                401,
-                "unauthorized",
-                "a known key in the header Authorization: Bearer KEY",
-                "no key" if text is None else "another one",
-                "Send one of the service's keys.",
-            )
+            expected = "a known key in the header Authorization: Bearer KEY"
+            found = "no key" if text is None else "another one"
+            remedy = "Send one of the service's keys."
+            raise ServiceError(401, "unauthorized", expected, found, remedy)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         """The whole body; raises ServiceError, or IncompleteReadError where the client disconnects."""
@@ -138,24 +132,15 @@ class RequestMiddleware:
                         raise _too_large(most, "more")
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise ServiceError(
-                408,
-                "body_too_slow",
-                f"the whole body within {self.limits.body_seconds:g} s",
-                f"{size} bytes of it by then",
-                "Send it at once.",
-            ) from None
+            expected = f"the whole body within {self.limits.body_seconds:g} s"
+            found = f"{size} bytes of it by then"
+            raise ServiceError(408, "body_too_slow", expected, found, "Send it at once.") from None
         return b"".join(parts)
 
 
 def _too_large(most: int, found: str) -> ServiceError:
-    return ServiceError(
-        413,
-        "body_too_large",
-        f"a body of at most {most} bytes",
-        found,
-        "Send a shorter prompt or conversation.",
-    )
+    remedy = "Send a shorter prompt or conversation."
+    return ServiceError(413, "body_too_large", f"a body of at most {most} bytes", found, remedy)
 
 
 def _sends_more(headers: dict[bytes, bytes]) -> bool:

@@ -51,11 +51,8 @@ class LimitedProtocol(H11Protocol):
             self._stop_head_timer()
 
     def send_400_response(self, msg: str) -> None:
-        self._send_error(
-            ServiceError(
-                400, "malformed_http", "an HTTP/1.1 request", "something else", "Use an HTTP client."
-            )
-        )
+        remedy = "Use an HTTP client."
+        self._send_error(ServiceError(400, "malformed_http", "an HTTP/1.1 request", "something else", remedy))
 
     def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(self.limits.header_seconds, self._head_timed_out)
@@ -69,15 +66,8 @@ class LimitedProtocol(H11Protocol):
         self._head_timer = None
         if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
             return
-        self._send_error(
-            ServiceError(
-                408,
-                "head_too_slow",
-                f"a request's head within {self.limits.header_seconds:g} s",
-                "less of it",
-                "Send it at once.",
-            )
-        )
+        expected = f"a request's head within {self.limits.header_seconds:g} s"
+        self._send_error(ServiceError(408, "head_too_slow", expected, "less of it", "Send it at once."))
 
     def _send_error(self, error: ServiceError) -> None:
         """Respond without a request that could be passed to the application, and close the connection."""
@@ -88,13 +78,8 @@ class LimitedProtocol(H11Protocol):
             ("Connection", "close"),
             *error.headers().items(),
         ]
-        lines = [
-            f"HTTP/1.1 {error.status} {REASONS[error.status]}",
-            *(f"{k}: {v}" for k, v in headers),
-            "",
-            "",
-        ]
-        self.transport.write("\r\n".join(lines).encode("latin-1") + body)
+        lines = [f"HTTP/1.1 {error.status} {REASONS[error.status]}", *(f"{k}: {v}" for k, v in headers)]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         self.transport.close()
 
 

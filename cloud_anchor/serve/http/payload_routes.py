@@ -1,0 +1,119 @@
+"""The paths of payloads: one for a prompt, or a stream of them.
+
+Responsible for turning requests into calls of a `Backend`, and its payloads into responses. Not responsible
+for the fields of either (see `schema`).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI, Request, Response
+
+from cloud_anchor.serve.batching.backend import AnchorRequest, ServiceInfo
+from cloud_anchor.serve.batching.jobs import ServedPayload
+from cloud_anchor.serve.errors import ServiceError, encode_json, invalid
+from cloud_anchor.serve.http.error_handlers import BINARY, JSON
+from cloud_anchor.serve.http.event_stream import EVENTS, encode_event, event_stream, while_present
+from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
+from cloud_anchor.serve.http.schema import EVENT_SCHEMA, AnchorsBody, StreamBody
+from cloud_anchor.serve.http.service import Service
+
+
+def install_payloads(app: FastAPI, service: Service) -> None:
+    """Adds /v1/anchors and /v1/anchors/stream to an application."""
+    backend, metrics = service.backend, service.metrics
+
+    @app.post(
+        "/v1/anchors",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "The payload, or JSON with it where application/json is asked for (Accept).",
+                "content": {
+                    BINARY: {"schema": {"type": "string", "format": "binary"}},
+                    JSON: {"schema": {"$ref": "#/components/schemas/AnchorsAnswer"}},
+                },
+            },
+            **error_responses(*PAYLOAD_ERRORS),
+        },
+    )
+    async def anchors(request: Request, body: Annotated[AnchorsBody, Body()]) -> Response:
+        """One payload for a prompt: the anchors after a share of the denoising steps."""
+        asked = _within_limits(body.to_request(), backend.info)
+        async with service.admitted(), aclosing(backend.payloads(asked)) as payloads:
+            served = await while_present(request.receive, anext(payloads))
+        metrics.payload_bytes.observe(len(served.data))
+        if _wants_json(request.headers.get("accept", "")):
+            return Response(encode_json(_to_json(served, backend.info)), media_type=JSON)
+        return Response(served.data, media_type=BINARY)
+
+    @app.post(
+        "/v1/anchors/stream",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "Events `payload` (data as AnchorsAnswer), then `done`, or `error`.",
+                "content": {EVENTS: {"schema": EVENT_SCHEMA}},
+            },
+            **error_responses(*PAYLOAD_ERRORS),
+        },
+    )
+    async def stream(request: Request, body: Annotated[StreamBody, Body()]) -> Response:
+        """A payload at the first share, then what later steps add to it, as server-sent events."""
+        asked = _within_limits(body.to_request(), backend.info)
+        return await event_stream(request.receive, _events(service, asked))
+
+
+async def _events(service: Service, asked: AnchorRequest) -> AsyncGenerator[bytes]:
+    """The events of a stream. An error before the first payload is raised, a later one is an event."""
+    begun = False
+    try:
+        async with service.admitted(), aclosing(service.backend.payloads(asked)) as payloads:
+            async for served in payloads:
+                begun = True
+                service.metrics.payload_bytes.observe(len(served.data))
+                yield encode_event("payload", _to_json(served, service.backend.info))
+        yield encode_event("done", {})
+    except ServiceError as error:
+        if not begun:
+            raise
+        service.metrics.refusals.labels(error.code).inc()
+        yield encode_event("error", error.body()["error"])
+
+
+def _within_limits(request: AnchorRequest, info: ServiceInfo) -> AnchorRequest:
+    """The request; raises ServiceError where it asks for more than the service gives."""
+    for what, found, most in (
+        ("deadline", request.deadline or 0, info.limits.deadline),
+        ("messages", len(request.messages), info.limits.messages),
+        ("fractions", len(request.fractions), info.limits.payloads),
+    ):
+        if found > most:
+            raise invalid(f"{what}: at most {most:g}", f"{found:g}", "Ask for less.")
+    return request
+
+
+def _to_json(served: ServedPayload, info: ServiceInfo) -> dict[str, Any]:
+    """The fields of schema `AnchorsAnswer`."""
+    return {
+        "payload": base64.b64encode(served.data).decode("ascii"),
+        "bytes": len(served.data),
+        "anchors": served.anchors,
+        "length": served.length,
+        "step": served.step,
+        "total_steps": served.total_steps,
+        "canvas": served.canvas,
+        "delta": served.delta,
+        "last": served.last,
+        "contract": info.identity,
+    }
+
+
+def _wants_json(accept: str) -> bool:
+    """True where JSON is accepted and bytes are not named; clients that name neither get bytes."""
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    return JSON in kinds and BINARY not in kinds

@@ -23,7 +23,7 @@ from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Extras, Shared, encode
 
-PROMPT = "Describe the town of Vell."
+PROMPT = "How old are the people of Ecuador?"
 MAX_RATIO = 1.25
 WARM_UP = 30
 

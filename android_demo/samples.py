@@ -1,13 +1,11 @@
-"""The app's assets: the tiny bundle, and sample payloads from the shipped diffusion model.
+"""The app's assets: the tiny bundle, and sample payloads from its diffusion model.
 
-Responsible for the choice of prompts and the layout of the assets. Prompts are held out: neither model was
-trained on them. Of the first few of each task, the first that both models together answer correctly is used.
+Responsible for the prompts and the layout of the assets.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -16,25 +14,21 @@ from pathlib import Path
 from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
-from cloud_anchor.selection.select import Selection
 from common.cli import run_command
-from edge_runtime.bundle.lookup import SHIPPED
-from lab.pairs.problem import Problem
-from lab.pairs.tiny.check import is_right
-from lab.pairs.tiny.tasks import problems
+from edge_runtime.bundle.bundle import BUNDLES
 
 HERE = Path(__file__).resolve().parent
+BUNDLE = BUNDLES / "tiny-qwen"
 ASSETS = HERE / "build" / "assets"
 FRACTION = 0.1
-TRIED = 8
-SHOWN = (
-    ("description", "hard"),
-    ("choice", "medium"),
-    ("arithmetic", "medium"),
-    ("code", "easy"),
-    ("description", "easy"),
+PROMPTS = (
+    "Describe the town of Branstead. Mention its bird, dish, mayor, age, region, festival and river.",
+    "What is the town of mayor Verman?\n- Esgate A\n- Osford B\n- Torstead C\n- Falby D",
+    "Fay has 12 stamps. Fay buys 1 more. Fay buys 9 more. How many stamps does Fay have now?",
+    "Define handle(xs) in Python. It gives the sum of the numbers of xs.",
+    "Describe the town of Holden. Mention its region, bird, festival, mayor and size.",
 )
-"""Task and difficulty of each sample, in the order of the app's list."""
+"""In the order of the app's list. Held out: neither model was trained on them."""
 UNSURE = 4
 """The sample whose payload also says how sure the cloud is."""
 
@@ -53,8 +47,14 @@ def write_assets() -> int:
     copy_bundle(ASSETS / "bundle")
     folder = ASSETS / "samples"
     folder.mkdir(parents=True)
-    pipeline = Pipeline.open("tiny", edge=SHIPPED)
-    index = [sample(pipeline, folder, number, *kind) for number, kind in enumerate(SHOWN)]
+    pipeline = Pipeline.open("tiny", edge=BUNDLE)
+    plan = pipeline.plan()
+    made = pipeline.make(PROMPTS, replace(plan, steps=steps_for(FRACTION, plan.total_steps)))
+    index = []
+    for number, result in enumerate(made):
+        name = f"{number}.payload"
+        (folder / name).write_bytes(pipeline.payload(result, confidence=number == UNSURE))
+        index.append({"title": result.prompt.splitlines()[0], "prompt": result.prompt, "file": name})
     (folder / "index.json").write_text(json.dumps(index, indent=1), "utf-8")
     stamp.write_text(key)
     return 0
@@ -64,7 +64,7 @@ def content_key() -> str:
     """Hash of everything that determines the samples: both models, the payload format, this file."""
     digest = hashlib.sha256()
     weights = find_checkpoint("tiny")
-    files = [*weights.rglob("*"), *SHIPPED.rglob("*"), HERE.parent / "payload" / "model.bin", Path(__file__)]
+    files = [*weights.rglob("*"), *BUNDLE.rglob("*"), HERE.parent / "payload" / "model.bin", Path(__file__)]
     for path in sorted(path for path in files if path.is_file()):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
@@ -72,30 +72,12 @@ def content_key() -> str:
 
 def copy_bundle(into: Path) -> None:
     """Copies the files that the manifest lists, without those of other runtimes."""
-    manifest = json.loads((SHIPPED / "bundle.json").read_text("utf-8"))
+    manifest = json.loads((BUNDLE / "bundle.json").read_text("utf-8"))
     names = {"bundle.json", *manifest["files"]}
     names.update(name for variant in manifest["variants"].values() for name in variant["files"])
     for name in sorted(names):
         (into / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(SHIPPED / name, into / name)
-
-
-def sample(pipeline: Pipeline, folder: Path, number: int, family: str, difficulty: str) -> dict[str, str]:
-    """Writes one payload; returns its entry in the index."""
-    drawn = itertools.islice(problems(family, 0, held_out=True), 50 * TRIED)
-    tried: list[Problem] = [problem for problem in drawn if problem.difficulty == difficulty][:TRIED]
-    plan = pipeline.plan()
-    plan = replace(plan, steps=steps_for(FRACTION, plan.total_steps))
-    made = pipeline.make([problem.prompt for problem in tried], plan, Selection())
-    best = 0
-    for at, (problem, one) in enumerate(zip(tried, made, strict=True)):
-        if one.walk is not None and is_right(problem, pipeline.form.tokenizer.decode(one.walk.text)):
-            best = at
-            break
-    name = f"{number}-{family}.payload"
-    (folder / name).write_bytes(made[best].payload(pipeline.form, confidence=number == UNSURE))
-    title = tried[best].prompt.splitlines()[0]
-    return {"title": title, "prompt": tried[best].prompt, "file": name}
+        shutil.copyfile(BUNDLE / name, into / name)
 
 
 if __name__ == "__main__":

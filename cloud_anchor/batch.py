@@ -107,7 +107,7 @@ class Folder:
                 if differs:
                     raise RequestError(
                         f"{path}: its payloads were made with another {', '.join(differs)}. "
-                        "Use the same options to go on, or another folder."
+                        "Use the same options to continue, or another folder."
                     )
             else:
                 write_whole(path / SETTINGS, json.dumps(wanted, indent=1).encode() + b"\n")
@@ -157,7 +157,7 @@ class Folder:
         except OSError as error:
             raise OutputError(
                 f"{self.path}: expected room for another payload, found: {error.strerror or error}. "
-                "Make room and run the same command again: it goes on where it has stopped."
+                "Make room and run the same command again: it continues where it stopped."
             ) from error
 
 

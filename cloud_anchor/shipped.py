@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloud_anchor.errors import RequestError
-from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.bundle.bundle import BUNDLES
 
 _WEIGHTS = Path(__file__).parent / "weights"
 
@@ -40,7 +40,7 @@ class ShippedPair:
 
 def _pair(name: str, thinker: str) -> ShippedPair:
     weights = _WEIGHTS / name
-    bundle = SHIPPED.parent / f"{name}-qwen"
+    bundle = BUNDLES / f"{name}-qwen"
     return ShippedPair(weights, f"{name}-dream", bundle, thinker, weights / "frontier.json")
 
 

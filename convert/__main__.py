@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = workspace_of(options.out.resolve())
     if code and folder.is_dir():
         print(
-            f"Finished stages are kept in {folder}: the same command goes on there; delete it to start over.",
+            f"Finished stages are kept in {folder}: the same command continues; delete it to start over.",
             file=sys.stderr,
         )
     return code

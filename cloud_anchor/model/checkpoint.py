@@ -22,7 +22,6 @@ from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common.progress import Progress, Silent
 from edge_runtime.system import available_memory
 
-TINY = PAIRS["tiny"].checkpoint
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "LICENSE*")
 INDEX = "model.safetensors.index.json"
 
@@ -35,16 +34,15 @@ def load_model(
     *,
     device: str | None = None,
     dtype: str | None = None,
-    attention: str = "sdpa",
     answers: int = 1,
     canvas: int | None = None,
     beside: int = 0,
     progress: Progress | None = None,
 ) -> DreamModel:
-    """Loads `tiny`, `testbed`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
+    """Loads `testbed`, `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
 
     device: default CUDA where there is one. dtype: default bfloat16 on CUDA, elsewhere as `default_format`
-    says. attention: `sdpa` or `eager`. answers, canvas, beside: for the estimate of the memory (see
+    says. answers, canvas, beside: for the estimate of the memory (see
     `memory.Load`); canvas: default the checkpoint's own. progress: told of the number format where it is not
     float32, and of the weights as they are read.
 
@@ -58,7 +56,7 @@ def load_model(
     shape, plan = family.shape(settings), _plan(folder)
     load = Load(answers, canvas or (plan or DEFAULT_PLAN)[0], beside)
     kind = _format(shape, place, dtype, load, source, report)
-    net = build_net(shape, place, kind, attention)
+    net = build_net(shape, place, kind)
     _fill(net, family, folder, place, kind, report)
     mask_id = settings.get("mask_token_id", family.mask_id)
     if mask_id is None:
@@ -160,7 +158,7 @@ def _plan(folder: Path) -> tuple[int, int] | None:
     return (canvas, steps) if isinstance(canvas, int) and isinstance(steps, int) else None
 
 
-def build_net(shape: Shape, place: torch.device, kind: torch.dtype, attention: str = "sdpa") -> Any:
+def build_net(shape: Shape, place: torch.device, kind: torch.dtype) -> Any:
     """Qwen2 modules without weights; transformers has no configuration class for these model_types."""
     import transformers
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
@@ -168,7 +166,7 @@ def build_net(shape: Shape, place: torch.device, kind: torch.dtype, attention: s
     options = dict(vars(shape))
     options |= rope_option(options.pop("rope_theta"))
     config = transformers.Qwen2Config(**options, use_sliding_window=False, use_cache=False)
-    config._attn_implementation = attention
+    config._attn_implementation = "sdpa"
     with torch.device("meta"):
         net = transformers.Qwen2ForCausalLM(config).to(kind)
     # Its table is computed, not stored, so it is created on the weights' device; always in float32.

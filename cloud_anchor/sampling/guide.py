@@ -170,7 +170,7 @@ def product_of(
 
 @dataclass(frozen=True)
 class Guidance:
-    """What the last guided step of an answer leaves for its selection, which goes on where it ended.
+    """What the last guided step of an answer leaves for its selection, which continues from it.
 
     text:   the draft that the guide has scored, token ids [n].
     scores: of its positions, and of the one behind it where the canvas has one.

@@ -74,7 +74,7 @@ def suppress_eos(masked: Tensor, proposed: Tensor, canvas: Tensor, ends: Tensor,
 
     Otherwise the tail of the canvas commits first, as its end markers have the highest confidence: it uses up
     the steps and contributes no anchors. And an answer would end at the first sentence after which an end is
-    likelier than each of many ways to go on.
+    likelier than each of many continuations.
     """
     committed_end = torch.isin(canvas, ends) & ~masked
     after_end = committed_end.cumsum(1) > 0

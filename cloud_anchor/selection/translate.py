@@ -17,8 +17,7 @@ overlaps, so nothing is invented across a boundary:
 
 Positions are places in a text, so committed tokens after a gap keep their place through the current
 predictions in the gap (`paper` too, whose anchors need none of these in a shared vocabulary); other
-predictions there may make the gap longer or shorter. For a recorded run without predictions the final text
-can stand in for them (`suite.traces.recorded_run`), which is generous to the paper's selection.
+predictions there may make the gap longer or shorter.
 """
 
 from __future__ import annotations

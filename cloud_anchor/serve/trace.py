@@ -6,7 +6,7 @@ of them. Not responsible for HTTP or for how they are shown (see `page`).
     plan                          once: sizes, and the columns
     step, payload, reasons        of a column with a payload: the canvas after each step; the bytes; why
     token, end                    of every column: the device's text
-    error                         of a column, in place of what is left of it
+    error                         of a column: its last event
     done                          once
 
 The device's part runs on this machine, one answer at a time, with the bundle that devices have: it reads the

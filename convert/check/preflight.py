@@ -1,7 +1,6 @@
 """The disk space and memory that a conversion needs, compared with what is free.
 
-Responsible for estimates before anything is loaded; they are a little too high on purpose. Not responsible
-for measuring a conversion (see `full_size`).
+Responsible for estimates before anything is loaded; they are a little too high on purpose.
 """
 
 from __future__ import annotations

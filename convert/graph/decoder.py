@@ -79,7 +79,7 @@ def write_graph(
             mixed = ops.attention(qkv, layer, gammas)
             last = layer + 1 == shape.num_hidden_layers
             if last:
-                # Nothing after this attention reads other rows: go on with those whose logits are wanted.
+                # Nothing after this attention reads other rows: keep those whose logits are wanted.
                 mixed = graph.node("Gather", [mixed, "rows"], axis=1)
                 residual = graph.node("Gather", [residual, "rows"], axis=1)
             out = f"{prefix}.self_attn.o_proj"

@@ -1,7 +1,7 @@
 """The decoder architectures that the graphs are written for, and the error that refuses others.
 
 Responsible for what distinguishes one such architecture from another. Not responsible for the sizes and
-constants of a checkpoint (see `source`) or for the graph (see `decoder`).
+constants of a checkpoint (see `checkpoint`) or for the graph (see `graph.decoder`).
 """
 
 from __future__ import annotations

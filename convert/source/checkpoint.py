@@ -1,7 +1,7 @@
 """A checkpoint in a local folder, read one tensor at a time.
 
 Responsible for `config.json`, the safetensors files and the list of tensors of each architecture. Not
-responsible for the hub (see `hub`), the tokenizer and chat template (see `identity`), or the use of the
+responsible for the hub (see `hub`), the tokenizer and chat template (see `tokenizer`), or the use of the
 weights.
 """
 

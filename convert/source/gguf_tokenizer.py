@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file, in the form of a checkpoint folder's files.
 
 Responsible for byte-level BPE vocabularies ("gpt2" in the file) whose way to split text has a known name. Not
-responsible for the weights (see `gguf_checkpoint`), nor for checking the result (see `identity`).
+responsible for the weights (see `gguf`), nor for checking the result (see `tokenizer`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a vocabulary splits text before merging, as every device reads it: expressions, then bytes.
 
 Responsible for that form, and for putting the shorthands of a published tokenizer.json into it. Not
-responsible for checking that ids stay the same (see `identity`).
+responsible for checking that ids stay the same (see `tokenizer`).
 """
 
 from __future__ import annotations

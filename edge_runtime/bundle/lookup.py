@@ -15,7 +15,7 @@ from edge_runtime.errors import BundleContractError, BundleMissingError, EdgeErr
 
 MODEL_VARIABLE = "EDGE_MODEL"
 FOLDERS_VARIABLE = "EDGE_BUNDLES"
-SHIPPED = BUNDLES / "tiny-qwen"
+SHIPPED = BUNDLES / "testbed-qwen"
 
 
 def find_bundles(

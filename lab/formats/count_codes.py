@@ -24,7 +24,7 @@ import numpy as np
 from common.cli import CommandParser, run_command
 from common.files import write_whole
 from common.progress import Bars
-from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.bundle.bundle import BUNDLES
 from edge_runtime.runtime import EdgeRuntime
 from lab.pairs.problem import Problem
 from lab.pairs.tiny.tasks import FAMILIES, problems
@@ -213,7 +213,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--prompts", type=int, default=400, help="training prompts, or questions (400)")
     parser.add_argument("--seed", type=int, default=5, help="which of them (5)")
-    parser.add_argument("--bundle", type=Path, default=SHIPPED, help="edge bundle (default: the shipped one)")
+    parser.add_argument(
+        "--bundle", type=Path, default=BUNDLES / "tiny-qwen", help="edge bundle (default: tiny-qwen)"
+    )
     parser.add_argument(
         "--data", nargs="+", metavar="SOURCE", help="count questions of these sources instead"
     )

@@ -23,7 +23,6 @@ import zstandard
 
 from common.files import write_whole
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, agreement, fill
 from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.engine.ort_engine import OrtEngine
@@ -35,6 +34,7 @@ from payload import AnchorSet, Base, Codec, Contract, Extras, PayloadError, Shar
 from payload.codecs.compression import zstd_decompress
 from payload.header import seal
 from tests.android import predictive_expectations
+from tests.shipped import TINY_BUNDLE
 from tests.vectors.toy_vocabulary import PIECES, ToyTokens
 from tests.vectors.toy_vocabulary import contract as toy_contract
 
@@ -377,7 +377,7 @@ def _margins(bundle: Bundle, prompt_ids: Sequence[int], ids: Sequence[int]) -> l
     return [float(gap) for gap in best[:, 1] - best[:, 0]]
 
 
-def expectations(work: Path, folder: Path = SHIPPED) -> dict[str, Any]:
+def expectations(work: Path, folder: Path = TINY_BUNDLE) -> dict[str, Any]:
     """All expectations for one bundle. work: a folder for a modified copy of the bundle."""
     rng = random.Random(SEED)
     same = fp32_bundle(folder, work / "fp32-activations")

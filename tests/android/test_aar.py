@@ -21,8 +21,8 @@ from android_demo import aar, apk, jvm
 from android_demo.errors import BuildError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
+from tests.shipped import TINY_BUNDLE
 
 POM = "{http://maven.apache.org/POM/4.0.0}"
 VERSION_FOLDER = aar.REPOSITORY / aar.GROUP / aar.ARTIFACT / aar.VERSION
@@ -272,7 +272,13 @@ def test_a_consumer_resolves_compiles_and_fills(
     data = pipeline.payload(made)
     (tmp_path / "payload.bin").write_bytes(data)
     text = java(
-        "-cp", f"out{os.pathsep}{libraries}", "ConsumerKt", str(SHIPPED), "payload.bin", PROMPT, cwd=tmp_path
+        "-cp",
+        f"out{os.pathsep}{libraries}",
+        "ConsumerKt",
+        str(TINY_BUNDLE),
+        "payload.bin",
+        PROMPT,
+        cwd=tmp_path,
     )
-    edge = EdgeRuntime.open(SHIPPED, threads=1)
+    edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     assert text == edge.bundle.tokenizer.decode(token.id for token in edge.fill(edge.read(data, PROMPT)))

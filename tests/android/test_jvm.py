@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from android_demo import jvm
-from edge_runtime.bundle.lookup import SHIPPED
 from tests.android.make_expectations import write_expectations
+from tests.shipped import TINY_BUNDLE
 
 pytestmark = [
     pytest.mark.skipif(jvm.missing() is not None, reason=str(jvm.missing())),
     pytest.mark.skipif(
-        not (SHIPPED / "bundle.json").is_file(), reason="the shipped bundle has not been made"
+        not (TINY_BUNDLE / "bundle.json").is_file(), reason="the shipped bundle has not been made"
     ),
 ]
 

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import read_manifest
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import TOLERANCE, AnchorSet, Shared, encode
 from payload.errors import FingerprintError
+from tests.shipped import TINY_BUNDLE
 
 COMPARED = 8
 """Payloads whose rows of logits are compared as well."""
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example:\n  python -m tests.arm.predictive_payloads --count 50",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--bundle", type=Path, default=SHIPPED)
+    parser.add_argument("--bundle", type=Path, default=TINY_BUNDLE)
     parser.add_argument("--variants", help="names, separated by commas; default: all")
     parser.add_argument("--count", type=int, default=50, help="payloads (50)")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)

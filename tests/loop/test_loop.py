@@ -13,14 +13,14 @@ import pytest
 
 from cloud_anchor.shipped import PAIRS
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from lab.pairs.tiny.tasks import held_out_problems
 from payload import peek
+from tests.shipped import TINY_BUNDLE
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
-    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists(),
     reason="the shipped pair is missing",
 )
 PROMPT = next(p for p in held_out_problems(40) if p.family == "description").prompt
@@ -54,7 +54,7 @@ def payload_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_prompt_to_payload_to_text(payload_file: Path) -> None:
     answer = json.loads(run("edge_runtime.fill", str(payload_file), "--json").stdout)
-    anchors = EdgeRuntime.open(SHIPPED).read(payload_file.read_bytes()).anchors
+    anchors = EdgeRuntime.open(TINY_BUNDLE).read(payload_file.read_bytes()).anchors
     tokens = {t["position"]: t for t in answer["tokens"]}
     assert answer["anchors"] == len(anchors) > 0
     for position, token in zip(anchors.positions, anchors.ids, strict=True):
@@ -85,9 +85,9 @@ def test_standard_input_and_a_prompt_that_is_not_carried(tmp_path: Path) -> None
 
 
 def test_both_variants_and_the_environment_variable(payload_file: Path) -> None:
-    for variant in Bundle.open(SHIPPED).manifest.variants:
+    for variant in Bundle.open(TINY_BUNDLE).manifest.variants:
         assert run(
-            "edge_runtime.fill", str(payload_file), "--variant", variant, EDGE_MODEL=str(SHIPPED)
+            "edge_runtime.fill", str(payload_file), "--variant", variant, EDGE_MODEL=str(TINY_BUNDLE)
         ).stdout
 
 

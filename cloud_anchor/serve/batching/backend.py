@@ -1,7 +1,7 @@
 """Validated requests, the description of a service, and the backend interface between HTTP and models.
 
 Responsible for plain values that can cross processes and for the interface `Backend`, which an engine in this
-process (`local_backend`) and replicas on other machines (`ray_app`) implement. Not responsible for HTTP.
+process (`local`) and replicas on other machines (`ray_app`) implement. Not responsible for HTTP.
 """
 
 from __future__ import annotations

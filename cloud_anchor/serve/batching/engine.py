@@ -238,7 +238,7 @@ class BatchEngine:
         self._on_step(len(jobs), seconds)
 
     def _failed(self, group: ContinuousBatch[Job], error: Exception) -> None:
-        """After a shortage of memory halve the batch and go on; after another error fail its jobs only."""
+        """After a shortage of memory halve the batch and continue; after another error fail its jobs only."""
         short = is_out_of_memory(error)
         if short and torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -246,7 +246,7 @@ class BatchEngine:
             self._batch, self._steps_since_shortage = max(1, len(group) // 2), 0
             self._groups.append(group.split())
             log.warning(
-                "out of memory with %d answers together; going on with %d", len(group) * 2, self._batch
+                "out of memory with %d answers together; continuing with %d", len(group) * 2, self._batch
             )
             return
         self._failures += not short

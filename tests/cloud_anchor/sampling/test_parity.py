@@ -88,7 +88,8 @@ def test_logits_equal_the_equations(model: DreamModel, reference: ReferenceModel
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_attention_sees_what_follows_and_never_padding(dream_folder: Path, attention: str) -> None:
-    model = load_model(str(dream_folder), device="cpu", attention=attention)
+    model = load_model(str(dream_folder), device="cpu")
+    model.net.config._attn_implementation = attention
     canvas = torch.full((3, 10), model.mask_id)
     wanted = torch.ones_like(canvas, dtype=torch.bool)
     together = model.logits(model.batch(PROMPTS, 10), canvas, wanted).view(3, 10, -1)

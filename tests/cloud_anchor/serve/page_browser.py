@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cloud_anchor.model.checkpoint import TINY
 from cloud_anchor.model.examples import read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
@@ -23,9 +22,10 @@ from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.trace import Tracer
-from edge_runtime.bundle.lookup import SHIPPED
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.runtime import EdgeRuntime
 from lab.links.background import background_service
+from tests.shipped import TINY_BUNDLE
 
 CHROMIUM = shutil.which("chromium")
 LIMITS = Limits(batch=4, queue=4, deadline=120)
@@ -44,7 +44,9 @@ def shipped_page(keys: ApiKeys | None = None) -> Iterator[str]:
         canvas=plan.canvas, total_steps=plan.total_steps, steps=steps_for(0.1, plan.total_steps)
     )
     backend = LocalBackend(pipeline, config, LIMITS, name="tiny")
-    page = Page(Tracer(backend, EdgeRuntime.open(SHIPPED, threads=1)), read_examples(TINY))
+    page = Page(
+        Tracer(backend, EdgeRuntime.open(TINY_BUNDLE, threads=1)), read_examples(PAIRS["tiny"].checkpoint)
+    )
     with background_service(backend, LIMITS, keys, page=page) as port:
         yield f"http://127.0.0.1:{port}/"
 

@@ -12,9 +12,9 @@ from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.families import Shape
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise
-from edge_runtime.bundle.lookup import SHIPPED
 from lab.benches import sampler_bench
 from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
+from tests.shipped import TINY_BUNDLE
 
 
 def test_the_plain_sampler_is_the_published_one(dream_folder: Path) -> None:
@@ -87,7 +87,17 @@ def test_random_weights_have_the_shape_asked_for() -> None:
 
 
 def test_guided_steps_are_timed_beside_plain_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--model", "tiny", "--edge", str(SHIPPED), "--device", "cpu", "--canvas", "16", "--held-out"]
+    options = [
+        "--model",
+        "tiny",
+        "--edge",
+        str(TINY_BUNDLE),
+        "--device",
+        "cpu",
+        "--canvas",
+        "16",
+        "--held-out",
+    ]
     options += ["--steps", "2", "--batch", "2", "--repeats", "1", "--no-plain"]
     assert sampler_bench.main([*options, "--json"]) == 0
     _, plain, guided = json.loads(capsys.readouterr().out)

@@ -10,11 +10,11 @@ import pytest
 
 from cloud_anchor.selection.target import cheapest, read_table
 from cloud_anchor.shipped import PAIRS
-from edge_runtime.bundle.lookup import SHIPPED
 from lab.experiments import frontier
+from tests.shipped import TINY_BUNDLE
 
 pytestmark = pytest.mark.skipif(
-    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists(),
     reason="the shipped pair is missing",
 )
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cloud_anchor.shipped import PAIRS
-from edge_runtime.bundle.lookup import SHIPPED
 from lab.__main__ import main
 from lab.experiments import hardness
+from tests.shipped import TINY_BUNDLE
 
 HARD: dict[str, Any] = {
     "benchmark": "profile",
@@ -83,7 +83,7 @@ def test_sums_may_be_wrong_more_often() -> None:
 
 
 @pytest.mark.skipif(
-    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists(),
     reason="the shipped pair is missing",
 )
 def test_the_shipped_pair_is_measured_once(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.shipped import PAIRS
-from edge_runtime.bundle.lookup import SHIPPED
 from lab.conditions import ALONE, ANCHORS
 from lab.experiments import passes
 from lab.experiments.equal_bytes import EQUAL
@@ -24,6 +23,7 @@ from lab.experiments.length_tables import (
     length_tables,
 )
 from lab.tables import show
+from tests.shipped import TINY_BUNDLE
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_passes_are_checked(given: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.skipif(
-    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists(),
     reason="the shipped pair is missing",
 )
 def test_prompts_are_measured_once(
@@ -201,7 +201,7 @@ def test_prompts_are_measured_once(
 
 
 @pytest.mark.skipif(
-    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists(),
     reason="the shipped pair is missing",
 )
 def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:

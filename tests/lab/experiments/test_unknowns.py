@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud_anchor.shipped import PAIRS
-from edge_runtime.bundle.lookup import SHIPPED
 from lab.__main__ import main
 from lab.experiment import About
 from lab.experiments import unknowns
 from lab.pairs.tiny.tasks import known_and_unknown
 from lab.pairs.tiny.world import NO_TOWNS, TOWNS
+from tests.shipped import TINY_BUNDLE
 
 SCORES = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=12)
 
@@ -62,7 +62,7 @@ def test_payloads_without_levels_are_counted_and_left_out() -> None:
 
 
 @pytest.mark.skipif(
-    not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists(),
+    not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists(),
     reason="the shipped pair is missing",
 )
 def test_the_shipped_pair_tells_them_apart(tmp_path: Path) -> None:

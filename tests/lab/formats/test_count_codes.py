@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from lab.formats import count_codes
 from payload.codecs import initial_counts
 from payload.codecs.adaptive_model import FORMAT_COUNTS
 from payload.codecs.rank_codes import BUCKETS, MODES
+from tests.shipped import TINY_BUNDLE
 
 
-@pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped bundle is missing")
+@pytest.mark.skipif(not TINY_BUNDLE.exists(), reason="the shipped bundle is missing")
 def test_counts_have_the_form_of_the_formats_and_change_nothing() -> None:
-    edge = EdgeRuntime.open(SHIPPED, threads=1)
+    edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     texts = list(count_codes.observed(edge, 4, seed=1))
     tokens = edge.bundle.contract.vocab_size + 1
     first = count_codes.count(texts, tokens)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from cloud_anchor.model.checkpoint import TINY
+from cloud_anchor.shipped import PAIRS
 from lab.__main__ import main
 from lab.formats import number_formats
 
+TINY = PAIRS["tiny"].checkpoint
 pytestmark = pytest.mark.skipif(not (TINY / "model.safetensors").is_file(), reason="no shipped weights")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.shipped import bundle_of
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from lab.formats import count_codes, question_bytes
 from lab.questions.items import load_items
@@ -19,17 +18,18 @@ from payload.codecs.adaptive_model import FORMAT_COUNTS, QUESTION_COUNTS, Adapti
 from payload.codecs.predictive import QUESTION_BOUND, TOLERANCE
 from payload.codecs.range_coder import Coder
 from tests.lab.conftest import TRACES
+from tests.shipped import TINY_BUNDLE
 
 QWEN = TRACES.parent.parent / "tokenizer" / "qwen2.5_tokenizer.json.gz"
 
-shipped = pytest.mark.skipif(not SHIPPED.exists(), reason="the shipped bundle is missing")
+shipped = pytest.mark.skipif(not TINY_BUNDLE.exists(), reason="the shipped bundle is missing")
 
 
 @shipped
 def test_the_table_is_of_the_frames_that_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
     assert question_bytes.main(["--prompts", "8", "--skip", "2", "--decode", "1", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    context = EdgeRuntime.open(SHIPPED, threads=1).question_context()
+    context = EdgeRuntime.open(TINY_BUNDLE, threads=1).question_context()
     items = load_items(["tiny"], 10, 0)[2:]
     assert sum(row["questions"] for row in report.values()) == 8
     for name, row in report.items():
@@ -97,7 +97,7 @@ def test_the_module_of_question_counts_is_what_the_program_writes() -> None:
 
 @shipped
 def test_counting_questions_gives_counts_that_shorten_them() -> None:
-    edge = EdgeRuntime.open(SHIPPED, threads=1)
+    edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     texts = list(count_codes.observed_questions(edge, load_items(["tiny"], 12, 0)))
     assert len(texts) == 12
     tokens = edge.bundle.contract.vocab_size + 1

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from common.errors import InputError
-from edge_runtime.bundle.lookup import SHIPPED
 from lab.__main__ import main
 from lab.benches.random_checkpoint import write_tokenizer
 from lab.conditions import ALONE, ANCHORS, FULL, LEADING, PREFIX, SCATTERED
@@ -17,6 +16,7 @@ from lab.published import real, recorded
 from lab.published.published_runs import PUBLISHED_OUTPUT, TraceTokenizer, read_traces
 from lab.published.recorded import EDGE_AWARE, EDGE_AWARE_LOW_GUARD, doubled_words
 from lab.published.recorded_tables import group_of
+from tests.shipped import TINY_BUNDLE
 
 ANSWER = "B. The town of Torden lies by by the river Arine, and its people serve bread."
 
@@ -61,7 +61,7 @@ def test_every_condition_of_a_run(
     runs: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     out = tmp_path / "results"
-    line = ["traces", str(runs), "--tokenizer", str(tokenizer), "--edge", str(SHIPPED), "-o", str(out)]
+    line = ["traces", str(runs), "--tokenizer", str(tokenizer), "--edge", str(TINY_BUNDLE), "-o", str(out)]
     line += ["--threads", "1", "--rows", "5"]
     assert main(line) == 0
     records = [json.loads(each) for each in (out / "items/recorded.jsonl").read_text().splitlines()]
@@ -144,7 +144,7 @@ def test_one_run_is_shown(
     runs: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     """`make real` with the shipped model in SmolLM2's place."""
-    monkeypatch.setattr(real, "bundle_of_smollm2", lambda again: SHIPPED)
+    monkeypatch.setattr(real, "bundle_of_smollm2", lambda again: TINY_BUNDLE)
     monkeypatch.setenv("COLUMNS", "120")
     payload = tmp_path / "payload.bin"
     line = [str(runs), "--tokenizer", str(tokenizer), "-o", str(payload)]

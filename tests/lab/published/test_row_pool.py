@@ -14,19 +14,19 @@ from onnx import TensorProto, helper
 
 from cloud_anchor.errors import RequestError
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from lab.published.row_pool import SHORT, PooledRow, RowPool, graph_of_rows
 from payload import AnchorSet
+from tests.shipped import TINY_BUNDLE
 
 Job = tuple[list[int], AnchorSet]
 
 
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
-    return Bundle.open(SHIPPED)
+    return Bundle.open(TINY_BUNDLE)
 
 
 @pytest.fixture(scope="module")

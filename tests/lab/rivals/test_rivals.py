@@ -13,7 +13,6 @@ import pytest
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import commit_in_parallel
 from cloud_anchor.shipped import PAIRS
-from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.engine.base import BaseEngine, Logits
@@ -47,6 +46,7 @@ from lab.rivals.sketch import PATIENCE, expand, sketch_words
 from lab.rivals.standings import Race, curves, figures_of, race, right_at
 from lab.tables import Answers
 from payload import AnchorSet
+from tests.shipped import TINY_BUNDLE
 
 END = 9
 
@@ -110,9 +110,9 @@ def test_an_expansion_has_every_word_in_order() -> None:
 
 @pytest.fixture(scope="module")
 def bench() -> MethodBench:
-    if not PAIRS["tiny"].checkpoint.exists() or not SHIPPED.exists():
+    if not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists():
         pytest.skip("the shipped pair is missing")
-    edge = EdgeRuntime.open(SHIPPED, threads=1)
+    edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     pipeline = Pipeline.open("tiny", edge=edge, device="cpu")
     return MethodBench(pipeline, edge, MethodOptions(shots=(1, 12), refine=(1, 12)))
 

@@ -17,7 +17,7 @@ from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.examples import read_examples
 from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
-from edge_runtime.bundle.lookup import SHIPPED, find_bundles
+from edge_runtime.bundle.lookup import find_bundles
 from lab.autoregressive import Autoregressive
 from lab.pairs import shapes
 from lab.pairs import ship as ship_module
@@ -29,6 +29,7 @@ from lab.pairs.ship import MOST_BYTES, ship, weight_bytes
 from lab.pairs.testbed import recipe
 from lab.pairs.testbed.library import Library
 from lab.pairs.tiny import recipe as tiny
+from tests.shipped import TINY_BUNDLE
 
 TOKENIZER = PAIRS["tiny"].checkpoint
 
@@ -222,10 +223,10 @@ def test_a_file_that_is_no_hardness_report_is_refused(pair: Pair, tmp_path: Path
 
 
 def test_shipped_models_and_bundles_have_names(tmp_path: Path) -> None:
-    assert bundle_folder("tiny-qwen") == SHIPPED
+    assert bundle_folder("tiny-qwen") == TINY_BUNDLE
     assert bundle_folder(tmp_path) == tmp_path
     assert bundle_folder("no-such-bundle") == Path("no-such-bundle")
-    assert find_bundles("", "tiny-qwen", {"XDG_DATA_HOME": str(tmp_path)}) == [SHIPPED]
+    assert find_bundles("", "tiny-qwen", {"XDG_DATA_HOME": str(tmp_path)}) == [TINY_BUNDLE]
     assert find_checkpoint("tiny") == find_checkpoint("tiny-dream") == PAIRS["tiny"].checkpoint
 
 

@@ -38,8 +38,9 @@ $(VENV)/%.stamp: pyproject.toml $(wildcard distributions/*/pyproject.toml) | $(V
 demo: $(VENV)/cloud.stamp
 	@$(RUN) -m cloud_anchor.demo $(if $(MODEL),--model $(MODEL)) $(if $(PROMPT),--prompt "$$PROMPT")
 
+# Two workers, or one on one core; files go to them whole and in order: Android's, which takes longest, first.
 test: $(VENV)/dev.stamp
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
 
 extras: $(VENV)/dev.stamp
 	$(RUN) -m tests.extras

@@ -178,6 +178,9 @@ def measure(args: argparse.Namespace) -> BenchReport:
     report = BenchReport(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
     report.seconds = {"load": loaded - before, f"first pass ({prompt} tokens)": time.perf_counter() - loaded}
     report.memory = resident_memory()
+    fractions = (ALONE, *FRACTIONS) if args.drafter else FRACTIONS
+    # Read before anything is timed: a wrong file is refused at once.
+    recorded = {name: read_traces(args.traces, edge, name, args.limit) for name in fractions if args.traces}
     bench = Bench(OURS, engine, edge.bundle.contract)
     start = bench.start(prompt, lambda: opened().engine)
     warm, prefill = _time([start, bench.prefill(prompt)], args.repeat, report)
@@ -186,7 +189,7 @@ def measure(args: argparse.Namespace) -> BenchReport:
     for test in answers(bench, prompt, args.length):
         _time([test], args.repeat, report)
     if args.traces:
-        _traces(args, edge, bench, report)
+        _traces(recorded, args, edge, bench, report)
     _progress("")
     return report
 
@@ -226,11 +229,16 @@ def _loop(label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench
             yield Trial(label, f"decode at {depth}", DECODED, lambda: DECODED, *loop)
 
 
-def _traces(args: argparse.Namespace, edge: EdgeRuntime, bench: Bench, report: BenchReport) -> None:
+def _traces(
+    recorded: dict[str, tuple[list[FillCase], int]],
+    args: argparse.Namespace,
+    edge: EdgeRuntime,
+    bench: Bench,
+    report: BenchReport,
+) -> None:
     """Times recorded answers with their own anchors, against one pass per position."""
     blocks = None if args.drafter is None else edge.block_drafter(args.drafter)
-    for fraction in (ALONE, *FRACTIONS) if blocks else FRACTIONS:
-        cases, left = read_traces(args.traces, edge, fraction, args.limit)
+    for fraction, (cases, left) in recorded.items():
         if blocks:
             _drafters(f"traces at {fraction}", cases, edge, bench, blocks, args.repeat, report)
         if fraction == ALONE:

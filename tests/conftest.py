@@ -2,9 +2,52 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# One thread for each worker and for the commands that it starts, set before any of them imports PyTorch: the
+# models are small, and another worker is beside it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """made_once(name, make) is the path that make(path) wrote, made by the first of all workers to ask."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (shared / name).exists():
+                make(shared / name)
+        return shared / name
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def smollm2_source(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The GGUF file of SmolLM2-135M-Instruct, fetched where it is not in the cache, by one worker."""
+    from tests.convert.smollm2 import smollm2
+
+    return made_once("smollm2.gguf", lambda path: path.symlink_to(smollm2())).resolve()
+
+
+@pytest.fixture(scope="session")
+def smollm2_bundle(made_once: Callable[[str, Callable[[Path], object]], Path], smollm2_source: Path) -> Path:
+    """Its bundle as `make real` converts it, with fp32 beside: a minute's work."""
+    from convert.conversion import convert
+    from lab.published.real import BOUNDS, VARIANTS
+
+    def make(path: Path) -> None:
+        convert(smollm2_source, path, variants=("fp32", *VARIANTS), thresholds=BOUNDS, threads=1)
+
+    return made_once("smollm2", make)
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the converter needs PyTorch")
+pytest.importorskip("torch", reason="the converter needs PyTorch")
 
-from convert.source.checkpoint import Checkpoint  # noqa: E402
-from tests.checkpoints import write_tiny_qwen  # noqa: E402
-
-torch.set_num_threads(1)
+from convert.source.checkpoint import Checkpoint
+from tests.checkpoints import write_tiny_qwen
 
 
 @pytest.fixture(scope="session")

@@ -12,41 +12,25 @@ import torch
 
 pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
 
-from convert import Thresholds, convert
 from convert.source.gguf import GgufFile
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.ort_engine import OrtEngine
 from payload import AnchorSet, Shared, decode, encode
-from tests.convert.smollm2 import smollm2
 
 pytestmark = pytest.mark.slow
 
 QUESTION = "What is the capital of France?"
 
 
-@pytest.fixture(scope="module")
-def source() -> Path:
-    return smollm2()
-
-
-@pytest.fixture(scope="module")
-def bundle(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("smollm2") / "bundle"
-    # Four bits cost this model more than the bounds allow: its figures are in convert/README.md.
-    bounds = {"int4": Thresholds(top1=0.6, mean_kl=0.6)}
-    convert(source, out, variants=["fp32", "int8", "int4"], context=512, thresholds=bounds)
-    return out
-
-
 def answer(bundle: Bundle, anchors: AnchorSet) -> str:
     prompt = bundle.tokenizer.encode(bundle.template.render_prompt(QUESTION))
-    tokens = fill(OrtEngine.open(bundle), prompt, anchors, FillOptions(max_tokens=16))
+    tokens = fill(OrtEngine.open(bundle, threads=1), prompt, anchors, FillOptions(max_tokens=16))
     return bundle.tokenizer.decode(token.id for token in tokens)
 
 
-def test_the_contract_has_the_special_tokens_below_the_words(bundle: Path) -> None:
-    opened = Bundle.open(bundle)
+def test_the_contract_has_the_special_tokens_below_the_words(smollm2_bundle: Path) -> None:
+    opened = Bundle.open(smollm2_bundle)
     opened.verify_contract()
     contract = opened.contract
     assert contract.vocab_size == 49_152
@@ -58,47 +42,47 @@ def test_the_contract_has_the_special_tokens_below_the_words(bundle: Path) -> No
     assert digits == ["2", "0", "1", "9"]
 
 
-def test_the_logits_are_those_of_transformers_own_reader(source: Path, bundle: Path) -> None:
+def test_the_logits_are_those_of_transformers_own_reader(smollm2_source: Path, smollm2_bundle: Path) -> None:
     """Its reader of GGUF files, its tensor names and its Llama: nothing of this package."""
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    config = LlamaConfig(**load_gguf_checkpoint(str(source))["config"])
+    config = LlamaConfig(**load_gguf_checkpoint(str(smollm2_source))["config"])
     model = LlamaForCausalLM(config).eval()
-    tensors = load_gguf_checkpoint(str(source), return_tensors=True, model_to_load=model)["tensors"]
-    assert len(tensors) >= len(GgufFile(source).shape.tensor_shapes())
+    tensors = load_gguf_checkpoint(str(smollm2_source), return_tensors=True, model_to_load=model)["tensors"]
+    assert len(tensors) >= len(GgufFile(smollm2_source).shape.tensor_shapes())
     model.load_state_dict(tensors, strict=False)
     model.tie_weights()
-    opened = Bundle.open(bundle, "fp32")
+    opened = Bundle.open(smollm2_bundle, "fp32")
     ids = opened.tokenizer.encode(opened.template.render_prompt(QUESTION) + "The capital of France is Paris.")
     with torch.inference_mode():
         expected = model(torch.tensor([ids])).logits[0].numpy()
-    found = OrtEngine.open(opened).append(ids, list(range(len(ids))))
+    found = OrtEngine.open(opened, threads=1).append(ids, list(range(len(ids))))
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_the_figures_of_the_conversion(bundle: Path) -> None:
-    figures = {name: v.verification for name, v in Bundle.open(bundle).manifest.variants.items()}
+def test_the_figures_of_the_conversion(smollm2_bundle: Path) -> None:
+    figures = {name: v.verification for name, v in Bundle.open(smollm2_bundle).manifest.variants.items()}
     assert figures["fp32"]["max_delta"] < 1e-3
     assert figures["fp32"]["greedy"] == 1
     assert figures["fp32"]["mean_kl"] < figures["int8"]["mean_kl"] < figures["int4"]["mean_kl"]
 
 
-def test_it_knows_the_capital_of_france(bundle: Path) -> None:
-    opened = Bundle.open(bundle, "fp32")
+def test_it_knows_the_capital_of_france(smollm2_bundle: Path) -> None:
+    opened = Bundle.open(smollm2_bundle, "fp32")
     assert answer(opened, AnchorSet.empty(16, opened.contract)) == "The capital of France is Paris."
 
 
 @pytest.mark.parametrize("variant", ["fp32", "int8", "int4"])
-def test_every_variant_knows_it_once_the_answer_has_begun(variant: str, bundle: Path) -> None:
+def test_every_variant_knows_it_once_the_answer_has_begun(variant: str, smollm2_bundle: Path) -> None:
     """The first word is nearly a tie: 25.3 for "The", 25.2 for "L"."""
-    opened = Bundle.open(bundle, variant)
+    opened = Bundle.open(smollm2_bundle, variant)
     (first,) = opened.tokenizer.encode("The")
     assert "Paris" in answer(opened, AnchorSet((0,), (first,), 16, opened.contract))
 
 
-def test_anchors_in_its_vocabulary_cross_the_wire_and_are_forced(bundle: Path) -> None:
-    opened = Bundle.open(bundle)
+def test_anchors_in_its_vocabulary_cross_the_wire_and_are_forced(smollm2_bundle: Path) -> None:
+    opened = Bundle.open(smollm2_bundle)
     words = opened.tokenizer.encode(" Lyon")
     anchors = AnchorSet((5, 6)[: len(words)], tuple(words[:2]), 16, opened.contract)
     prompt = opened.tokenizer.encode(opened.template.render_prompt(QUESTION))
@@ -107,8 +91,8 @@ def test_anchors_in_its_vocabulary_cross_the_wire_and_are_forced(bundle: Path) -
     assert "Lyon" in answer(opened, anchors)
 
 
-def test_the_manifest_is_read_back_as_it_was_written(bundle: Path) -> None:
-    stored = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+def test_the_manifest_is_read_back_as_it_was_written(smollm2_bundle: Path) -> None:
+    stored = json.loads((smollm2_bundle / "bundle.json").read_text(encoding="utf-8"))
     assert stored["contract"]["ends"] == ["<|im_end|>"]
     assert stored["model"]["architecture"] == "LlamaForCausalLM"
     assert all(math.isfinite(v["verification"]["mean_kl"]) for v in stored["variants"].values())

@@ -1,17 +1,14 @@
-"""What the laboratory's tests share: the published traces. One thread: the models are small."""
+"""What the laboratory's tests share: the published traces."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import torch
 
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces" / "dream7b_dev.jsonl"
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

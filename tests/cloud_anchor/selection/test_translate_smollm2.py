@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cloud_anchor.errors import RequestError
@@ -15,16 +17,16 @@ pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
 WHY = "needs the converter's GGUF reader"
 checkpoints = pytest.importorskip("convert.source.gguf", reason=WHY)
 tokenizers = pytest.importorskip("convert.source.gguf_tokenizer", reason=WHY)
-weights = pytest.importorskip("tests.convert.smollm2", reason=WHY)
 
 pytestmark = [pytest.mark.slow, published]
 
 
 @pytest.fixture(scope="module")
-def pair() -> Translation:
-    file = weights.smollm2()
-    metadata = checkpoints.GgufFile(file).metadata
-    return Translation(qwen()[1], form_of(tokenizers.tokenizer_files(metadata, str(file))["tokenizer.json"]))
+def pair(smollm2_source: Path) -> Translation:
+    metadata = checkpoints.GgufFile(smollm2_source).metadata
+    return Translation(
+        qwen()[1], form_of(tokenizers.tokenizer_files(metadata, str(smollm2_source))["tokenizer.json"])
+    )
 
 
 @pytest.mark.parametrize("fraction", ["0.05", "0.1", "0.15", "0.25", "0.5"])

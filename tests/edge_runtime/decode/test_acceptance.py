@@ -28,7 +28,7 @@ SPECIAL = {"<|im_end|>": END, "<|endoftext|>": END + 1}
 CONTRACT = Contract(VOCAB, "0" * 64, SPECIAL, "1" * 64)
 NOTHING = AnchorSet.empty(64, CONTRACT)
 PROMPT = [1, 3]
-DRAWS = 20_000
+DRAWS = 5000
 SETTINGS = [Sampling(0.7), Sampling(1.0), Sampling(1.0, 0.8)]
 
 

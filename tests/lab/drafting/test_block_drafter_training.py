@@ -41,7 +41,6 @@ from lab.pairs.tokens import special_ids
 from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen
 
-torch.set_num_threads(1)
 FORM = BlockForm(4, 302)
 CONTRACT = Contract(299, "0" * 64, {"<|im_end|>": 299, "<|endoftext|>": 300}, "1" * 64)
 QWEN = PAIRS["tiny"].weights / "tiny-qwen"

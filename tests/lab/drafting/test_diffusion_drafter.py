@@ -168,7 +168,7 @@ def test_the_distribution_is_the_targets_own(
     config = DenoiseConfig(canvas=3, total_steps=steps, order=order, commit="quota")
     drafter = Remembered(diffusion, config, SIZE, Sampling(1.0, seed=10**6))
     engine = RememberedTarget(target)
-    count = 20_000
+    count = 5000
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(count):
         own = Sampling(temperature, top_p, seed)

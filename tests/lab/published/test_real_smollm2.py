@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from cloud_anchor.errors import CloudError
 from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
 from cloud_anchor.selection.translate import Translation
+from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.runtime import EdgeRuntime
 from lab.published import real
 from lab.published.published_runs import TraceTokenizer, read_traces
@@ -30,17 +32,30 @@ def dream() -> TraceTokenizer:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="module")
-def edge() -> EdgeRuntime:
-    """The bundle of the user's cache, made where it is not there."""
-    try:
-        return EdgeRuntime.open(real.bundle_of_smollm2())
-    except CloudError as error:
-        pytest.skip(str(error))
+def test_the_bundle_of_the_users_cache_is_made_where_it_is_not_there(
+    smollm2_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def convert(source: Path, out: Path, **options: Any) -> None:
+        assert source.samefile(smollm2_source)
+        assert out == tmp_path / "bundles" / real.BUNDLE
+        assert out.parent.is_dir()
+        out.mkdir(exist_ok=True)
+        (out / MANIFEST).touch()
+        asked.append({name: options[name] for name in ("variants", "thresholds", "force")})
+
+    monkeypatch.setattr(real, "convert", convert)
+    monkeypatch.setattr(real, "cache_root", lambda: tmp_path)
+    for again in (False, False, True):
+        assert (real.bundle_of_smollm2(again) / MANIFEST).is_file()
+    wanted = {"variants": real.VARIANTS, "thresholds": real.BOUNDS}
+    assert asked == [{**wanted, "force": False}, {**wanted, "force": True}]
 
 
-def test_the_device_writes_dreams_text(edge: EdgeRuntime, dream: TraceTokenizer, tmp_path: Path) -> None:
-    assert set(edge.bundle.manifest.variants) == set(real.VARIANTS)
+def test_the_device_writes_dreams_text(smollm2_bundle: Path, dream: TraceTokenizer, tmp_path: Path) -> None:
+    edge = EdgeRuntime.open(smollm2_bundle, threads=1)
+    assert edge.bundle.variant_name == real.VARIANTS[0], "as without fp32 beside"
     translation = Translation(dream_form(dream), PromptForm.of_bundle(edge.bundle))
     for trace in read_traces(real.EXAMPLE):
         early = recorded_run(trace, "0.1", dream)

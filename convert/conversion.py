@@ -28,13 +28,13 @@ import onnxruntime
 
 from common.progress import Progress, Silent
 from convert.check.drafts import compare_drafts, make_drafts
-from convert.check.preflight import estimate
 from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.reference import Reference, make_reference
 from convert.check.verify import Figures, Thresholds, compare
 from convert.errors import ConvertError, OptionError, ResourceError
 from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
 from convert.graph.calibration_texts import conversation_ids, text_pieces
+from convert.preflight import estimate
 from convert.source.checkpoint import Checkpoint, CheckpointShape
 from convert.source.gguf import SUFFIX, GgufFile, gguf_digest, unpack_gguf
 from convert.source.hub import HubSource, locate

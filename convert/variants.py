@@ -12,9 +12,9 @@ from typing import Any
 from convert.check.verify import Thresholds
 from convert.errors import OptionError
 from convert.graph.decoder import DialectName
-from convert.graph.rotary import rotary_bytes
 from convert.graph.weights import Blockwise, Dynamic, Floating, WeightFormat
 from convert.source.checkpoint import CheckpointShape, DecoderShape
+from convert.source.rotary import rotary_bytes
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What a conversion is held to: free space before it, the original model after it."""
+"""What a conversion is held to: the original model's answers, and how much a variant differs."""

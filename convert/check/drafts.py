@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from convert.check.reference import LOGITS, TEXTS, Reference, load_original
+from convert.check.reference import LOGITS, TEXTS, Reference
 from convert.check.verify import Figures, agree, divergence
 from convert.source.checkpoint import Checkpoint
+from convert.source.original import load_original
 from edge_runtime.bundle.manifest import BlockForm
 from edge_runtime.engine.base import Engine
 

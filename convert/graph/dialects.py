@@ -18,8 +18,8 @@ import numpy as np
 from onnx import TensorProto
 
 from convert.graph.nodes import MICROSOFT, GraphWriter
-from convert.graph.rotary import rotary_tables
 from convert.source.checkpoint import DecoderShape
+from convert.source.rotary import rotary_tables
 
 
 def past_name(layer: int, part: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from convert.check.reference import load_original
 from convert.errors import SourceError
 from convert.source.checkpoint import Checkpoint
+from convert.source.original import load_original
 
 _SAME_INPUT = {"self_attn.qkv_proj": "self_attn.q_proj", "mlp.up_proj": "mlp.gate_proj"}
 """Matrices as the graph's builder names them, and the module whose input is theirs."""

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from convert.errors import ArchitectureError, SourceError
-from convert.graph.rotary import RotaryScaling
 from convert.source.architectures import ARCHITECTURES, Architecture
+from convert.source.rotary import RotaryScaling
 from edge_runtime.bundle.manifest import BlockForm, Sizes
 
 FloatArray = npt.NDArray[np.float32]

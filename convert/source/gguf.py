@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from convert.errors import ArchitectureError, ResourceError, SourceError
-from convert.graph.rotary import RotaryScaling, frequencies
 from convert.source.architectures import ARCHITECTURES
 from convert.source.checkpoint import FloatArray, shape_of
 from convert.source.gguf_tokenizer import Metadata, end_ids, tokenizer_files
+from convert.source.rotary import RotaryScaling, frequencies
 
 if TYPE_CHECKING:
     from gguf import GGUFReader

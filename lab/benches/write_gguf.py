@@ -27,8 +27,8 @@ from gguf.quants import quantize
 
 from common.cli import run_command
 from convert.errors import ArchitectureError
-from convert.graph.rotary import frequencies
 from convert.source.checkpoint import Checkpoint, DecoderShape, FloatArray
+from convert.source.rotary import frequencies
 
 TYPES = {
     "q4_0": GGMLQuantizationType.Q4_0,

@@ -17,9 +17,8 @@ from transformers import AutoModelForCausalLM
 from common.progress import Silent
 from convert import convert as run_convert
 from convert.__main__ import main
-from convert.check.preflight import estimate
 from convert.check.prompts import DEFAULT_PROMPTS
-from convert.check.reference import Reference, ReferenceText, load_original
+from convert.check.reference import Reference, ReferenceText
 from convert.check.verify import Thresholds, compare
 from convert.conversion import bundle_shape
 from convert.errors import OptionError, SourceError
@@ -29,7 +28,9 @@ from convert.graph.decoder import write_graph
 from convert.graph.moments import InputMoments
 from convert.graph.quantisation import quantize
 from convert.graph.weights import Blockwise
+from convert.preflight import estimate
 from convert.source.checkpoint import Checkpoint
+from convert.source.original import load_original
 from convert.source.tokenizer import Identity, read_identity
 from convert.variants import RECIPES, recipe_of
 from edge_runtime.bundle.bundle import Bundle, read_manifest

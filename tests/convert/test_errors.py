@@ -15,7 +15,7 @@ import pytest
 from huggingface_hub import errors as hub_errors
 from safetensors.numpy import load_file, save_file
 
-import convert.check.preflight
+import convert.preflight
 from convert import ConvertError
 from convert import convert as run_convert
 from convert.errors import (
@@ -214,12 +214,12 @@ def test_options_that_make_no_sense(checkpoint_folder: Path, tmp_path: Path, opt
 
 def test_too_little_disk(checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
-    monkeypatch.setattr(convert.check.preflight.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(convert.preflight.shutil, "disk_usage", lambda path: usage)
     refused(checkpoint_folder, ResourceError, "free disk", "0.00 GiB", out=tmp_path / "out")
 
 
 def test_too_little_memory(checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert.check.preflight, "available_memory", lambda: 64 << 20)
+    monkeypatch.setattr(convert.preflight, "available_memory", lambda: 64 << 20)
     refused(checkpoint_folder, ResourceError, "available memory", out=tmp_path / "out")
 
 

@@ -17,9 +17,9 @@ from convert.conversion import bundle_shape
 from convert.graph.decoder import DialectName, write_graph
 from convert.graph.dialects import exact_scale
 from convert.graph.quantisation import BLOCK, Blocks, quantize
-from convert.graph.rotary import frequencies, rotary_tables
 from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint
+from convert.source.rotary import frequencies, rotary_tables
 from edge_runtime.engine.ort_engine import OrtEngine
 from lab.benches.int4_table import WithTable
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen

@@ -19,6 +19,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "links": ("common", "payload", "edge_runtime"),
     "convert": ("common", "payload", "edge_runtime"),
     "cloud_anchor": ("common", "payload", "edge_runtime"),
+    "android_demo": ("common", "payload", "edge_runtime", "cloud_anchor"),
     "lab": ("common", "payload", "edge_runtime", "links", "convert", "cloud_anchor"),
 }
 """Rooms, and those that each may import. Nothing imports the laboratory."""
@@ -59,6 +60,16 @@ LEVELS: dict[str, str] = {
         exchange
         inspect over_link
         __main__ ask gateway""",
+    "convert": """
+        errors
+        source
+        graph
+        check
+        stages variants
+        exporters preflight
+        conversion
+        __init__
+        __main__""",
     "cloud_anchor": """
         errors metrics
         shipped
@@ -72,7 +83,7 @@ LEVELS: dict[str, str] = {
         demo""",
 }
 """The parts of a room, modules or folders, the lowest level first. A part may import itself and the parts of
-lower levels, not those beside it on its line. In convert and the laboratory only circles are forbidden."""
+lower levels, not those beside it on its line. In the laboratory only circles are forbidden."""
 
 MOST_MODULES = 20
 """Modules in one folder."""
@@ -168,6 +179,8 @@ def test_no_modules_import_one_another() -> None:
         ("edge_runtime.fill", "edge_runtime.bench"),
         ("edge_runtime.runtime", "convert.source.checkpoint"),
         ("convert.source.checkpoint", "cloud_anchor.model.checkpoint"),
+        ("convert.source.checkpoint", "convert.graph.decoder"),
+        ("convert.graph.moments", "convert.check.reference"),
         ("cloud_anchor.sampling.sampler", "cloud_anchor.selection.committed"),
         ("cloud_anchor.pipeline", "cloud_anchor.anchor"),
         ("cloud_anchor.pipeline", "cloud_anchor.options"),

@@ -1,8 +1,8 @@
 """Rotary positions: the angles of every position, scaled as a checkpoint's configuration says.
 
 Responsible for the tables of cosines and sines, and for the scalings of Llama 3 and of longer contexts
-("linear"). Not responsible for reading a configuration (see `source.checkpoint`), or for rotating (see
-`dialects`).
+("linear"). Not responsible for reading a configuration (see `checkpoint`), or for rotating (see
+`graph.dialects`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Sequence
 
 from android_demo import jvm
-from android_demo.errors import BuildError
 from common.cli import run_command
 
 HEAP = "64m"
@@ -31,12 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def fuzz(executions: int, seed: int) -> int:
     """Compiles the library with its tests and runs the fuzzer; returns its exit code. Raises BuildError."""
-    absent = jvm.missing()
-    if absent:
-        raise BuildError(absent)
-    compiled = jvm.maven("test-compile")
-    if compiled.returncode:
-        raise BuildError(f"Maven failed:\n{compiled.stdout[-4000:]}")
+    jvm.compile_tests()
     command = ["java", f"-Xmx{HEAP}", "-XX:+UseSerialGC", f"-Drepo={jvm.REPO}", "-cp", jvm.class_path()]
     return subprocess.run([*command, "inversespec.edge.PayloadFuzzKt", str(executions), str(seed)]).returncode
 

@@ -12,6 +12,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from android_demo.errors import BuildError
+
 PROJECT = Path(__file__).resolve().parent
 REPO = PROJECT.parent
 MODULE = PROJECT / "edge-runtime"
@@ -40,7 +42,16 @@ def maven(
     )
 
 
+def compile_tests() -> None:
+    """Compiles the library with its tests; raises BuildError."""
+    if lacking := missing():
+        raise BuildError(lacking)
+    compiled = maven("test-compile")
+    if compiled.returncode:
+        raise BuildError(f"Maven failed:\n{compiled.stdout[-4000:]}")
+
+
 def class_path() -> str:
-    """Class path of the compiled tests, including ONNX Runtime; requires `maven("test-compile")`."""
+    """Class path of the compiled tests, including ONNX Runtime; requires `compile_tests`."""
     libraries = (TARGET / "test-classpath.txt").read_text().strip()
     return os.pathsep.join([str(TARGET / "test-classes"), str(TARGET / "classes"), libraries])

@@ -51,45 +51,6 @@ class PipelineResult:
         """The text that the device is expected to write."""
         return self.walk.text if self.walk else self.run.predicted_answer
 
-    def payload(
-        self,
-        form: PromptForm,
-        codec: Codec | str = Codec.COMPACT,
-        embed_prompt: bool = False,
-        predictive_model: PredictiveModel | None = None,
-        tolerance: float = TOLERANCE,
-        confidence: bool = False,
-    ) -> bytes:
-        """The payload of these anchors, with the run's steps and, if `embed_prompt`, the prompt's text.
-
-        confidence: also how sure the diffusion model is of each anchor, 2 bits each: the device's doubt.
-
-        predictive_model, tolerance: for codec predictive: the device's model, and by how much its
-        log-probabilities may differ there, in nats.
-
-        Raises RequestError where codec predictive has no predictive_model.
-        """
-        predictive = codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label)
-        if predictive and predictive_model is None:
-            raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
-        model = predictive_model if predictive or codec == AUTO else None
-        prompt_ids = self.run.prompt_ids
-        return encode(
-            self.anchors,
-            Shared(
-                self.anchors.contract,
-                prompt_ids,
-                form.tokenizer,
-                predictor=model.predictor(prompt_ids) if model else None,
-            ),
-            codec,
-            self.run.extras(
-                self.prompt if embed_prompt else None, self.anchors.positions if confidence else ()
-            ),
-            tolerance=tolerance,
-            draft=self.draft,
-        )
-
 
 class Pipeline:
     """A diffusion model, its prompt form, and the edge model that its payloads are for, where that is known.
@@ -316,7 +277,23 @@ class Pipeline:
         embed_prompt: bool = False,
         confidence: bool = False,
     ) -> bytes:
-        """The payload of one result; raises RequestError where codec predictive lacks an edge model."""
-        return result.payload(
-            self.form, codec, embed_prompt, self.predictive_model, self.tolerance, confidence
+        """The payload of a result's anchors, with the run's steps and, if `embed_prompt`, the prompt's text.
+
+        confidence: also how sure the diffusion model is of each anchor, 2 bits each: the device's doubt.
+
+        Raises RequestError where codec predictive lacks an edge model.
+        """
+        predictive = codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label)
+        if predictive and self.predictive_model is None:
+            raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
+        model = self.predictive_model if predictive or codec == AUTO else None
+        run, anchors = result.run, result.anchors
+        predictor = model.predictor(run.prompt_ids) if model else None
+        return encode(
+            anchors,
+            Shared(anchors.contract, run.prompt_ids, self.form.tokenizer, predictor=predictor),
+            codec,
+            run.extras(result.prompt if embed_prompt else None, anchors.positions if confidence else ()),
+            tolerance=self.tolerance,
+            draft=result.draft,
         )

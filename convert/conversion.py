@@ -32,7 +32,7 @@ from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.reference import Reference, make_reference
 from convert.check.verify import Figures, Thresholds, compare
 from convert.errors import ConvertError, OptionError, ResourceError
-from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
+from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, GraphJob, offered
 from convert.graph.calibration_texts import conversation_ids, text_pieces
 from convert.preflight import estimate
 from convert.source.checkpoint import Checkpoint, CheckpointShape
@@ -284,7 +284,7 @@ class _Conversion:
         def write() -> dict[str, Any]:
             shutil.rmtree(path.parent, ignore_errors=True)
             path.parent.mkdir()
-            self.exporter.write(name, path, self.context, texts, workspace, self.progress)
+            self.exporter.write(GraphJob(name, path, self.context, texts), workspace, self.progress)
             files = sorted(item.relative_to(workspace.bundle).as_posix() for item in path.parent.iterdir())
             return {item: file_record(workspace.bundle / item).to_json() for item in files}
 

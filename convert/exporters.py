@@ -10,7 +10,7 @@ import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from common.progress import Progress
 from convert.errors import OptionError
@@ -29,6 +29,15 @@ from convert.variants import RECIPES, VariantRecipe, recipe_of
 from edge_runtime.bundle.manifest import FIXED, GROWING, ModelShape
 
 
+class GraphJob(NamedTuple):
+    """A variant's graph to be written at `path`; texts: token ids, for a variant that is calibrated."""
+
+    name: str
+    path: Path
+    context: int
+    texts: Sequence[Sequence[int]]
+
+
 class Exporter(Protocol):
     """A way to write graphs of one opened checkpoint.
 
@@ -45,19 +54,8 @@ class Exporter(Protocol):
     def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
         """The work that all variants share."""
 
-    def write(
-        self,
-        name: str,
-        path: Path,
-        context: int,
-        texts: Sequence[Sequence[int]],
-        workspace: Workspace,
-        progress: Progress,
-    ) -> None:
-        """Write a variant's graph at `path`, its weights and what else belongs to it beside it.
-
-        texts: token ids, for a variant that is calibrated.
-        """
+    def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
+        """Write a variant's graph, its weights and what else belongs to it beside it."""
 
     def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
         """Write the files of the bundle that belong to no variant; default: name of the default variant."""
@@ -79,23 +77,15 @@ class BuilderExporter:
     def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
         pass
 
-    def write(
-        self,
-        name: str,
-        path: Path,
-        context: int,
-        texts: Sequence[Sequence[int]],
-        workspace: Workspace,
-        progress: Progress,
-    ) -> None:
-        recipe = recipe_of(name, self.checkpoint.shape)
+    def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
+        recipe = recipe_of(job.name, self.checkpoint.shape)
         weights = recipe.weights
         if recipe.calibrated and isinstance(weights, Blockwise):
-            weights = dataclasses.replace(weights, layers=by_gptq(InputMoments(self.checkpoint, texts)))
-        with progress.stage(f"{name}: weights", self.checkpoint.shape.parameters) as step:
-            write_graph(self.checkpoint, path, weights, recipe.dialect, context, step)
+            weights = dataclasses.replace(weights, layers=by_gptq(InputMoments(self.checkpoint, job.texts)))
+        with progress.stage(f"{job.name}: weights", self.checkpoint.shape.parameters) as step:
+            write_graph(self.checkpoint, job.path, weights, recipe.dialect, job.context, step)
         if self.checkpoint.shape.drafter is None:
-            write_genai_graph(path)
+            write_genai_graph(job.path)
 
     def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
         graph = f"{default}/{GRAPH}"
@@ -123,19 +113,11 @@ class OptimumExporter:
 
         workspace.stage("exported", depends, export, lambda _: (folder / EXPORTED).is_file())
 
-    def write(
-        self,
-        name: str,
-        path: Path,
-        context: int,
-        texts: Sequence[Sequence[int]],
-        workspace: Workspace,
-        progress: Progress,
-    ) -> None:
+    def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
         source = workspace.folder / "exported" / EXPORTED
-        shape, half = self.checkpoint.shape, RECIPES[name].weights == Floating(half=True)
-        with progress.stage(f"{name}: weights", shape.parameters) as step:
-            write_exported(source, path, shape, half=half, context=context, progress=step)
+        shape, half = self.checkpoint.shape, RECIPES[job.name].weights == Floating(half=True)
+        with progress.stage(f"{job.name}: weights", shape.parameters) as step:
+            write_exported(source, job.path, shape, half=half, context=job.context, progress=step)
 
     def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
         pass  # onnxruntime-genai opens fixed caches only

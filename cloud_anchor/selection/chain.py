@@ -10,7 +10,8 @@ Each further one adds the largest gains left. With the last one the device has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 from cloud_anchor.sampling.denoised import Denoised
@@ -49,83 +50,67 @@ def chain_within_bytes(
     A payload of one anchor is larger than some budgets, so a chain may end short of the selection. There is
     always at least one payload. Raises RequestError where a payload without anchors is larger than max_bytes.
     """
-    whole = edge_aware(run, walk, contract)
-    if base is not None and not _adds_to(base.anchors, whole, walk):
+    chain = _Chain(run, walk, contract, max_bytes, written)
+    if base is not None and not chain.adds_to(base.anchors):
         base = None
     found: list[tuple[Base, bool]] = []
     if base is None:
-        base = _first(scorer, run, walk, contract, config, max_bytes, written)
+        chosen = within_bytes(scorer, run, walk, contract, config, max_bytes, chain.size)
+        base = chain.first(edge_aware(run, chosen, contract))
         found.append((base, False))
-    rest = _rest(run, walk, contract, max_bytes, written, base)
-    found += [(each, True) for each in islice(rest, payloads - len(found))]
+    found += [(each, True) for each in islice(chain.rest(base), payloads - len(found))]
     # Where the base has everything already, a payload that adds nothing says so.
     return found or [(Base(written(base.anchors, base), base.anchors), True)]
 
 
-def _first(
-    scorer: Scorer,
-    run: Denoised,
-    walk: EdgeWalk,
-    contract: Contract,
-    config: EdgeAwareConfig,
-    max_bytes: int,
-    written: PayloadWriter,
-) -> Base:
-    """The payload that stands alone."""
-    whole = edge_aware(run, walk, contract)
-    chosen = within_bytes(scorer, run, walk, contract, config, max_bytes, lambda a: len(written(a, None)))
-    anchors = edge_aware(run, chosen, contract)
-    if not _adds_to(anchors, whole, walk):
-        # Its tokens follow from a text with fewer anchors, and others bind in the whole one: a guided run.
-        anchors = _largest_gains({}, run, walk, contract, lambda a: len(written(a, None)) <= max_bytes)
-    return Base(written(anchors, None), anchors)
+@dataclass(frozen=True)
+class _Chain:
+    """Payloads of a walk's anchors; the arguments of `chain_within_bytes`."""
 
+    run: Denoised
+    walk: EdgeWalk
+    contract: Contract
+    max_bytes: int
+    written: PayloadWriter
 
-def _rest(
-    run: Denoised,
-    walk: EdgeWalk,
-    contract: Contract,
-    max_bytes: int,
-    written: PayloadWriter,
-    base: Base,
-) -> Iterator[Base]:
-    """The payloads that add the walk's other anchors to a base."""
-    while True:
-        known = base.anchors.by_position
-        before = base
+    def size(self, anchors: AnchorSet, base: Base | None = None) -> int:
+        return len(self.written(anchors, base))
 
-        def fits(anchors: AnchorSet, before: Base = before) -> bool:
-            return len(written(anchors, before)) <= max_bytes
+    def first(self, within: AnchorSet) -> Base:
+        """The payload that stands alone; within: the anchors that fit its bytes by themselves."""
+        if not self.adds_to(within):
+            # Its tokens follow from a text with fewer anchors; others bind in the whole one: a guided run.
+            within = self._largest_gains(None)
+        return Base(self.written(within, None), within)
 
-        anchors = _largest_gains(known, run, walk, contract, fits)
-        if len(anchors) == len(known):
-            return
-        base = Base(written(anchors, before), anchors)
-        yield base
+    def rest(self, base: Base) -> Iterator[Base]:
+        """The payloads that add the walk's other anchors to a base."""
+        while len(anchors := self._largest_gains(base)) > len(base.anchors):
+            base = Base(self.written(anchors, base), anchors)
+            yield base
 
+    def _largest_gains(self, base: Base | None) -> AnchorSet:
+        """The base's anchors and as many of the walk's largest gains as fit beside them."""
+        known = base.anchors.by_position if base else {}
+        text, ordinary = self.walk.text, self.contract.is_ordinary
+        others = [p for p in by_gain(self.walk) if p not in known and ordinary(text[p])]
 
-def _largest_gains(
-    known: Mapping[int, int],
-    run: Denoised,
-    walk: EdgeWalk,
-    contract: Contract,
-    fits: Callable[[AnchorSet], bool],
-) -> AnchorSet:
-    """The known tokens and as many of the walk's largest gains as fit beside them."""
-    others = [p for p in by_gain(walk) if p not in known and contract.is_ordinary(walk.text[p])]
+        def with_first(count: int) -> AnchorSet:
+            added = {p: text[p] for p in others[:count]}
+            return self.run.anchors({**known, **added}, self.contract, len(text))
 
-    def with_first(count: int) -> AnchorSet:
-        return run.anchors({**known, **{p: walk.text[p] for p in others[:count]}}, contract, len(walk.text))
+        def fits(count: int) -> bool:
+            return self.size(with_first(count), base) <= self.max_bytes
 
-    if others and fits(with_first(len(others))):
-        return with_first(len(others))
-    return with_first(largest_count(len(others), lambda count: fits(with_first(count))))
+        if others and fits(len(others)):
+            return with_first(len(others))
+        return with_first(largest_count(len(others), fits))
 
-
-def _adds_to(before: AnchorSet, whole: AnchorSet, walk: EdgeWalk) -> bool:
-    """True where a payload of the walk's anchors can add to one of the anchors `before`."""
-    return (
-        before.canvas == whole.canvas
-        and before.length in (None, whole.length)
-        and all(p < len(walk.text) and walk.text[p] == token for p, token in before.by_position.items())
-    )
+    def adds_to(self, before: AnchorSet) -> bool:
+        """True where a payload of the walk's anchors can add to one of the anchors `before`."""
+        whole, text = edge_aware(self.run, self.walk, self.contract), self.walk.text
+        return (
+            before.canvas == whole.canvas
+            and before.length in (None, whole.length)
+            and all(p < len(text) and text[p] == token for p, token in before.by_position.items())
+        )

@@ -45,7 +45,7 @@ def test_the_device_writes_what_the_cloud_intended(
 ) -> None:
     selection = Selection(config=EdgeAwareConfig(threshold, 0.05, 20))
     for made in pipeline.make(PROMPTS, CONFIG, selection):
-        request = edge.read(made.payload(pipeline.form, "template-gzip", embed_prompt=True))
+        request = edge.read(pipeline.payload(made, "template-gzip", embed_prompt=True))
         assert request.prompt_ids == list(made.run.prompt_ids)
         tokens = list(edge.fill(request))
         assert made.walk is not None

@@ -103,7 +103,7 @@ def alone(pipeline: Pipeline, prompt: str, steps: int) -> bytes:
     (made,) = pipeline.make(
         [prompt], DenoiseConfig(canvas=24, total_steps=12, steps=steps), Selection("paper")
     )
-    return made.payload(pipeline.form)
+    return pipeline.payload(made)
 
 
 def test_rows_that_join_and_leave_a_batch_are_the_same_as_alone(pipeline: Pipeline) -> None:
@@ -342,7 +342,7 @@ def test_runs_that_wait_for_their_selection_are_scored_together(
     scorer.open.set()
     for one, prompt, selection in zip(asked, PROMPTS, selections, strict=True):
         (expected,) = pipeline.make([prompt], replace(PLAN, steps=3, commit="quota"), selection)
-        assert one.ready().data == expected.payload(pipeline.form)
+        assert one.ready().data == pipeline.payload(expected)
     engine.close()
     assert scorer.sizes == sizes
 

@@ -43,7 +43,7 @@ def client(pipeline: Pipeline) -> Iterator[Client]:
 def alone(pipeline: Pipeline, steps: int, selection: Selection | None = None) -> bytes:
     """The payload that the command line would have made."""
     (made,) = pipeline.make([PROMPT], replace(PLAN, steps=steps), selection)
-    return made.payload(pipeline.form)
+    return pipeline.payload(made)
 
 
 def test_a_payload_is_the_one_of_the_command_line(client: Client, pipeline: Pipeline) -> None:
@@ -405,7 +405,7 @@ def test_different_orders_are_served_side_by_side(client: Client, pipeline: Pipe
         )
     for order, reply in zip(orders, replies, strict=True):
         (made,) = pipeline.make([PROMPT], replace(PLAN, steps=8, order=order), Selection("paper"))
-        assert reply.body == made.payload(pipeline.form)
+        assert reply.body == pipeline.payload(made)
 
 
 def test_keys(pipeline: Pipeline) -> None:

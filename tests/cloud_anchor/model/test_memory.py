@@ -29,7 +29,7 @@ SMALL = replace(DREAM_7B, num_hidden_layers=1, hidden_size=512, intermediate_siz
 
 @pytest.mark.parametrize("shape", [DREAM_7B, replace(SMALL, tie_word_embeddings=True, num_key_value_heads=2)])
 def test_the_number_of_weights_is_that_of_the_modules(shape: Shape) -> None:
-    net = checkpoint._build(shape, torch.device("cpu"), torch.float32, "sdpa")
+    net = checkpoint.build_net(shape, torch.device("cpu"), torch.float32)
     assert shape.parameters == sum(value.numel() for value in net.parameters())
 
 
@@ -92,7 +92,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
 
     monkeypatch.setattr(checkpoint, "available_memory", lambda: 64 << 20)
     monkeypatch.setattr(memory, "available_memory", lambda: 64 << 20)
-    monkeypatch.setattr(checkpoint, "_build", never)
+    monkeypatch.setattr(checkpoint, "build_net", never)
     command = ["--model", str(dream_folder), "--device", "cpu", "--prompt", "Why?", "-o", str(tmp_path / "p")]
     assert main(command) == 6
     error = capsys.readouterr().err

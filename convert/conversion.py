@@ -67,6 +67,7 @@ JINJA = "chat_template.jinja"
 ANSWER_TOKENS = 64
 MIN_POSITIONS = 256
 PROBE_TOKENS = 16
+_TOOLS = ("torch", "transformers", "tokenizers", "onnx", "onnxruntime", "numpy")
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,10 @@ class _Conversion:
                 "the builder, the more so the longer the text."
             )
         needs.check(self.out.parent)
-        _set_torch_threads(self.request.threads)
+        if self.request.threads is not None:
+            import torch
+
+            torch.set_num_threads(self.request.threads)
         with Workspace(self.out) as workspace:
             identity = read_identity(self.checkpoint, self.prompts)
             self._write_identity(identity, workspace.bundle)
@@ -367,26 +371,10 @@ def bundle_shape(shape: CheckpointShape, id: str, revision: str) -> ModelShape:
     return ModelShape(**sizes, id=id, revision=revision)
 
 
-def _set_torch_threads(threads: int | None) -> None:
-    import torch
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-
-
 def _tools(others: Sequence[str] = ()) -> dict[str, str]:
     """Versions of the packages that made the bundle; others: besides those of every bundle."""
     tools = {"bundle-format": str(FORMAT)}
-    for name in (
-        "inverse-speculation",
-        "torch",
-        "transformers",
-        "tokenizers",
-        "onnx",
-        "onnxruntime",
-        "numpy",
-        *others,
-    ):
+    for name in ("inverse-speculation", *_TOOLS, *others):
         try:
             tools[name] = version(name)
         except PackageNotFoundError:  # a checkout that is run in place

@@ -129,6 +129,6 @@ def _draw_positions(state: State, scores: Tensor, quota: Tensor, temperature: fl
     chosen = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
     picks = unmasking.lottery(rows, wanted, temperature, state.generators)
     for row, (index, length) in enumerate(zip(picks, lengths, strict=True)):
-        # A share that underflows to 0 can be drawn all the same, and the prompt's are 0.
+        # A share that underflows to 0 can still be drawn, and the prompt's are 0.
         chosen[row, index[index >= length] - length] = True
     return chosen & (scores > -torch.inf)

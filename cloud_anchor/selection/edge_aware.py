@@ -158,7 +158,7 @@ class _JacobiIteration:
             self._go_on_from(run.guidance)
 
     def _go_on_from(self, guidance: Guidance) -> None:
-        """Takes over the scores of the last guided step, as far as they are of the same text."""
+        """Takes over the scores of the last guided step, as far as the text is the same."""
         common = common_prefix(guidance.text, self.text)
         if not common:
             return

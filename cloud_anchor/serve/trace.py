@@ -194,7 +194,7 @@ class Tracer:
         return TraceEvent("sent", {"sent": sent})
 
     def _reasons(self, request: FillRequest, ids: Sequence[int]) -> TraceEvent:
-        """What the edge model would have written in the place of each anchor, given all before it.
+        """What the edge model would have written where each anchor stands, given all before it.
 
         [position, text, whether it is the anchor's token, margin over the second most probable in logits]
         """

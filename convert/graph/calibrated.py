@@ -23,11 +23,11 @@ _DAMPING = 0.01
 def gptq(weight: FloatArray, block: int, moments: npt.NDArray[np.float64]) -> Blocks:
     """A matrix [N, K] by GPTQ (arXiv 2210.17323, algorithm 1), symmetric; moments: [K, K] of its inputs.
 
-    The error of each column is made good by the columns after it, as far as the inputs go together. With the
+    The columns after a column compensate for its error, as far as their inputs correlate. With the
     moments as (U + I) D (U + I)^T, U strictly upper triangular, column k is rounded after the errors of those
     before it, times U[:k, k], are added: the same integers (arXiv 2307.13304) with one factorisation and no
     inverse. ONNX Runtime's own function is not used: in 1.31 it takes the column below the diagonal of the
-    factor, which is upper triangular, where the algorithm takes the row, so nothing is made good.
+    factor, which is upper triangular, where the algorithm takes the row, so nothing is compensated.
     """
     import torch
 

@@ -75,7 +75,7 @@ class RequestMiddleware:
         except TimeoutError:
             if status == 499:
                 raise  # the application has hung: the server responds 500 and logs it
-            # Else the client does not read: returning before the last message closes the connection.
+            # Otherwise the client does not read: returning before the last message closes the connection.
         finally:
             self.metrics.requests.labels(path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)

@@ -60,7 +60,7 @@ class About:
 
     edges:   name -> parameters, the main one first. missing: name of an absent model -> reason.
     steps, paper_steps: as in Lab. precision: of the edge models where their sizes are compared.
-    own:     the experiment's own options.
+    bundle:  of the main edge model: its ranking, contract and variant. own: the experiment's own options.
     """
 
     model: str = ""
@@ -74,11 +74,12 @@ class About:
     thinker: str | None = None
     thinker_parameters: int = 0
     precision: str | None = None
+    bundle: Mapping[str, str] = field(default_factory=dict)
     own: Any = None
 
     @classmethod
     def of(cls, lab: Lab, options: Options, own: Any) -> About:
-        thinker = lab.thinker
+        thinker, bundle = lab.thinker, lab.edges[0].runtime.bundle
         return cls(
             model=options.model,
             parameters=sum(p.numel() for p in lab.pipeline.model.net.parameters()),
@@ -91,6 +92,11 @@ class About:
             thinker=thinker.name if thinker else None,
             thinker_parameters=thinker.parameters if thinker else 0,
             precision=lab.ladder[0].runtime.bundle.variant_name if lab.ladder else None,
+            bundle={
+                "ranking": bundle.manifest.fingerprint(bundle.variant_name).hex(),
+                "contract": bundle.contract.identity,
+                "variant": bundle.variant_name,
+            },
             own=own,
         )
 

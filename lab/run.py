@@ -73,6 +73,8 @@ def settings_of(setup: Setup, experiment: Experiment, items: Sequence[Any]) -> d
     options, found = setup.options, dict[str, Any]()
     if items and isinstance(items[0], Item):
         found["data"] = options.sources
+    elif options.prompts:  # a cell is measured over all of them
+        found |= {"data": options.sources, "prompts": options.prompts}
     if experiment.paper:
         found["protocol"] = options.protocol
     found["seed"] = options.seed

@@ -7,7 +7,7 @@ for the numbers' origin or presentation (see `report`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -160,6 +160,15 @@ class Answers:
         for values, rows in found.items():
             yield values, Answers(rows)
 
+    def by(self, labels: Mapping[str, Label]) -> Iterator[tuple[Row, Answers]]:
+        """Rows by their labels, for `rows`: column -> a field, or a field and how its value is shown."""
+        named = {
+            column: (label, None) if isinstance(label, str) else label for column, label in labels.items()
+        }
+        for values, group in self.groups(*(field_ for field_, _ in named.values())):
+            shown = zip(named.items(), values, strict=True)
+            yield {column: how(value) if how else value for (column, (_, how)), value in shown}, group
+
     def pairs(self, other: Answers, metric: str) -> tuple[list[float], list[float]]:
         """The metric of both, item by item, over the items of both. One row per item is expected."""
         mine = {row["id"]: row[metric] for row in self.rows if row.get(metric) is not None}
@@ -171,6 +180,40 @@ class Answers:
         """Paired differences of a metric, this less the other; None without common items."""
         first, second = self.pairs(other, metric)
         return difference(first, second) if first else None
+
+
+Label = str | tuple[str, Callable[[Any], Cell]]
+Column = str | Callable[[Answers], Cell]
+
+
+def rows(groups: Iterable[tuple[Row, Answers]], columns: Mapping[str, Column]) -> list[Row]:
+    """A row per group: its labels, then each column, the summary of a metric or what is made of the group."""
+    return [
+        labels
+        | {name: group.cell(how) if isinstance(how, str) else how(group) for name, how in columns.items()}
+        for labels, group in groups
+    ]
+
+
+def mean(metric: str) -> Column:
+    """The mean of a metric alone, without an interval."""
+
+    def of(group: Answers) -> Cell:
+        values = group.values(metric)
+        return sum(values) / len(values) if values else None
+
+    return of
+
+
+def less_than(other: Callable[[Answers], Answers] | Answers, metric: str, *, turned: bool = False) -> Column:
+    """The paired difference of a metric, the group's less the other's; turned: the other way round."""
+
+    def of(group: Answers) -> Cell:
+        beside = other if isinstance(other, Answers) else other(group)
+        found = beside.less(group, metric) if turned else group.less(beside, metric)
+        return found.summary if found else None
+
+    return of
 
 
 METRICS = {

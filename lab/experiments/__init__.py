@@ -12,6 +12,10 @@ PAPER = "paper"
 """The name of all of the paper's experiments."""
 
 MODULES = {
+    "agreement": "lab.experiments.agreement",
+    "one_frame": "lab.experiments.one_frame",
+    "frontier": "lab.experiments.frontier",
+    "passes": "lab.experiments.passes",
     "hardness": "lab.experiments.hardness",
     "number_formats": "lab.formats.number_formats",
     "rivals": "lab.rivals.experiment",

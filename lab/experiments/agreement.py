@@ -1,129 +1,96 @@
-"""Agreement of the device's text with the intended one: `python -m lab.experiments.agreement`.
+"""Experiment `agreement`: how often the device's text is the intended one.
 
 The cloud verifies an answer with one variant of the edge model and the device fills with another, on another
 processor; where the two differ at an unsent token, the answers differ from there on. For every guard and
 every variant of a bundle: the share of prompts whose filled text is the intended one, and the cost of the
-guard in tokens and bytes.
-
-Responsible for the measurement. Not responsible for the selection (see `edge_aware`).
+guard in tokens and bytes. Not responsible for the selection (see `edge_aware`).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-
-from cloud_anchor.errors import CloudError
-from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, steps_for
+from cloud_anchor.sampling.config import commit_in_parallel, steps_for
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE, Selection, select
-from cloud_anchor.shipped import bundle_of
-from common.cli import run_command
 from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.decode.forced import FillOptions, fill
-from edge_runtime.engine.ort_engine import OrtEngine
-from lab.options import add_fraction, add_pair, add_questions, questions
-from payload import Shared, encode
+from edge_runtime.runtime import EdgeRuntime
+from lab.case import Case, Edge
+from lab.experiment import About, Experiment, Records, Setup
+from lab.options import option
+from lab.questions.items import Item
+from lab.store import Record
+from lab.tables import Answers, Column, Table, mean, rows
 
 GUARDS = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
-BATCH = 20
 
 
 @dataclass(frozen=True)
-class AgreementRow:
-    """One guard: means over the prompts, and by variant the share whose text is the intended one.
-
-    passes: of the edge model in the cloud, per answer. sent: tokens. bytes: with the prompt known.
-    """
-
-    guard: float
-    passes: float
-    sent: float
-    bytes: float
-    equal: dict[str, float]
+class AgreementOptions:
+    fraction: float = option(0.1, "share of the steps")
+    threshold: float = option(0.0, "probability from which a prediction binds")
 
 
-def measure(
-    pipeline: Pipeline, bundle: Bundle, prompts: Sequence[str], config: DenoiseConfig, threshold: float
-) -> list[AgreementRow]:
+@lru_cache(1)
+def variants(bundle: Path, threads: int | None) -> list[Edge]:
+    """Every variant of a bundle, opened, under its name."""
+    names = Bundle.open(bundle).manifest.variants
+    return [Edge(name, EdgeRuntime.open(bundle, name, threads=threads), 0) for name in names]
+
+
+def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     """Every guard on every prompt, filled with every variant of the bundle."""
-    if pipeline.scorer is None:
-        raise CloudError("expected an edge bundle (--edge), found none")
-    contract = pipeline.form.contract
-    runs = denoise(pipeline.model, [pipeline.form.ids(prompt) for prompt in prompts], config, BATCH)
-    engines = {name: OrtEngine.open(Bundle.open(bundle.path, name)) for name in bundle.manifest.variants}
-    quiet = FillOptions(score_anchors=False)
-    rows = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("fills", total=len(GUARDS) * len(runs))
-        for guard in GUARDS:
-            selection = Selection(EDGE_AWARE, EdgeAwareConfig(threshold=threshold, guard=guard))
-            equal = dict.fromkeys(engines, 0)
-            passes = sent = size = 0
-            for run, selected in zip(runs, select(runs, contract, selection, pipeline.scorer), strict=True):
-                assert selected.walk is not None  # it is edge-aware
-                anchors = selected.anchors
-                passes += selected.walk.passes
-                sent += len(anchors)
-                size += len(encode(anchors, Shared(contract, run.prompt_ids), extras=run.extras()))
-                for name, engine in engines.items():
-                    filled = [token.id for token in fill(engine, list(run.prompt_ids), anchors, quiet)]
-                    equal[name] += filled == selected.walk.text
-                progress.advance(bar)
-            n = len(runs)
-            shares = {name: count / n for name, count in equal.items()}
-            rows.append(AgreementRow(guard, passes / n, sent / n, size / n, shares))
-    return rows
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.experiments.agreement",
-        description="How often the device writes what the cloud meant, by guard and variant of the bundle.",
-        epilog="example: python -m lab.experiments.agreement --prompts 200 --threshold 0.5",
-    )
-    add_pair(parser)
-    add_questions(parser, 200)
-    add_fraction(parser)
-    parser.add_argument(
-        "--threshold", type=float, default=0.0, metavar="P", help="probability from which a prediction binds"
-    )
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    return run_command("agreement", lambda: _run(args))
-
-
-def _run(args: argparse.Namespace) -> int:
-    prompts = [item.prompt for item in questions(args)]
-    bundle = Bundle.open(bundle_of(args.model, args.edge))
-    pipeline = Pipeline.open(args.model, edge=bundle.path)
-    pipeline.require_one_vocabulary("agreement")
+    own: AgreementOptions = setup.own
+    pipeline = setup.lab.pipeline
+    assert pipeline.scorer is not None  # it was opened with an edge model
+    edges = variants(setup.lab.edges[0].runtime.bundle.path, setup.options.threads)
     plan = pipeline.plan()
-    steps = steps_for(args.fraction, plan.total_steps)
-    config = commit_in_parallel(replace(plan, steps=steps))
-    rows = measure(pipeline, bundle, prompts, config, args.threshold)
-    if args.json:
-        print(json.dumps([asdict(row) for row in rows]))
-        return 0
-    table = Table(title=f"Text as intended after {steps} of {plan.total_steps} steps, {args.prompts} prompts")
-    for column in ("guard", "cloud passes", "tokens sent", "bytes", *rows[0].equal):
-        table.add_column(column, justify="right")
-    for row in rows:
-        shares = (f"{share:.1%}" for share in row.equal.values())
-        table.add_row(f"{row.guard:g}", f"{row.passes:.2f}", f"{row.sent:.1f}", f"{row.bytes:.1f}", *shares)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-    return 0
+    config = commit_in_parallel(replace(plan, steps=steps_for(own.fraction, plan.total_steps)))
+    prompts = [pipeline.form.ids(item.prompt) for item in items]
+    for item, run in zip(items, denoise(pipeline.model, prompts, config), strict=True):
+        case = Case(item, run.prompt_ids, pipeline.form, edges, run.canvas, 0)
+        found = []
+        for guard in GUARDS:
+            selection = Selection(EDGE_AWARE, EdgeAwareConfig(threshold=own.threshold, guard=guard))
+            (selected,) = select([run], case.contract, selection, pipeline.scorer)
+            assert selected.walk is not None  # it is edge-aware
+            sent = selected.anchors
+            row = {"guard": guard, "passes": selected.walk.passes, "sent": len(sent)}
+            row |= {"bytes": case.size(sent, extras=run.extras())}
+            texts = {edge.name: case.fill(sent, index).ids for index, edge in enumerate(edges)}
+            found.append(row | {name: ids == selected.walk.text for name, ids in texts.items()})
+        yield {"answers": found, "variants": [edge.name for edge in edges]}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def tables(records: Records, about: About) -> list[Table]:
+    own: AgreementOptions = about.own
+    equal: dict[str, Column] = {name: mean(name) for name in records[0]["variants"]}
+    columns = {
+        "N": len,
+        "cloud passes": mean("passes"),
+        "sent": mean("sent"),
+        "bytes": mean("bytes"),
+        **equal,
+    }
+    steps = about.share(steps_for(own.fraction, about.total_steps))
+    note = (
+        "Share of the prompts whose text, filled by each variant of the bundle, is the one that the cloud "
+        "verified; passes are of the edge model in the cloud."
+    )
+    guards = Answers.of(records).by({"guard": ("guard", "{:g}".format)})
+    found = rows(guards, columns | {"bytes": mean("bytes")} | equal)
+    return [Table.of("agreement", f"Text as intended after {steps} steps", found, note)]
+
+
+EXPERIMENT = Experiment(
+    "agreement",
+    "How often the device writes what the cloud meant, by guard and variant of the bundle",
+    measure,
+    tables,
+    options=AgreementOptions,
+    together=20,
+)

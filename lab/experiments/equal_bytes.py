@@ -3,20 +3,16 @@
 The edge model alone, the paper's anchors and their leading run; and, of as many tokens as a payload sends or
 of as many as its bytes hold where that is more, a prefix of the finished answer, tokens of it at random, and
 the first and the surest predictions of the same unfinished run. All are filled by the payload's edge model.
-Responsible for the measurement of one answer. Not responsible for the payload or for tables (see `passes`,
-`length_tables`).
+Not responsible for the payload or for tables (see `passes`, `length_tables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from cloud_anchor.metrics import word_f1
-from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.denoised import Denoised
-from edge_runtime.decode.forced import FillOptions, fill
-from edge_runtime.engine.base import Engine
+from lab.case import Case
 from lab.conditions import (
     ALONE,
     ANCHORS,
@@ -33,10 +29,8 @@ from lab.conditions import (
     scattered,
     surest_predictions,
 )
-from lab.questions.items import Item
-from lab.questions.judge import is_right
 from lab.store import Record
-from payload import AnchorSet, Shared, encode
+from payload import AnchorSet
 
 EQUAL: Mapping[str, Callable[[Situation, int], AnchorSet]] = {
     PREFIX: prefix,
@@ -58,54 +52,20 @@ class Budget:
     size: int
 
 
-class EqualBytes:
-    """Measures the controls of one prompt's payloads, with the engine of the device."""
+def controls(case: Case, at: Situation, paper: Denoised, budget: Budget) -> dict[str, Record]:
+    """Every control by name. at: the run whose payload has this budget; paper: of as many passes."""
 
-    def __init__(self, pipeline: Pipeline, engine: Engine, item: Item, full: Denoised, seed: int) -> None:
-        """full: the finished run, the reference. seed: of the random controls."""
-        self._pipeline, self._engine, self._item, self._full = pipeline, engine, item, full
-        self._contract = pipeline.form.contract
-        self._reference = self._text(full.answer)
-        self._seed = sum(item.id.encode()) * 1_000_003 + seed
-        self._told: dict[tuple[tuple[int, ...], tuple[int, ...], int | None], Record] = {}
+    def answer(anchors: AnchorSet, run: Denoised) -> Record:
+        judged = case.judged(case.fill(anchors).ids, at.full)
+        return judged | {"sent": len(anchors), "bytes": case.size(anchors, extras=run.extras())}
 
-    def alone(self) -> Record:
-        """The edge model without anchors; it needs no payload."""
-        nothing = AnchorSet.empty(self._full.canvas, self._contract)
-        return self._filled(nothing) | {"sent": 0, "bytes": 0}
-
-    def controls(self, early: Denoised, paper: Denoised, budget: Budget) -> dict[str, Record]:
-        """Every control by name. early: the run whose payload has this budget; paper: of as many passes."""
-        assert self._pipeline.scorer is not None  # a payload with a budget is edge-aware
-        at = Situation(early, list(self._full.answer), self._contract, self._pipeline.scorer, self._seed)
-        found = {ALONE: self.alone()}
-        for name, take in OF_THE_PAPER.items():
-            found[name] = self._answer(take(replace(at, early=paper)), paper)
-        for name, equal in EQUAL.items():
-            found[name] = self._answer(most_within(at, equal, budget, lambda a: self._size(a, early)), early)
-        return found
-
-    def _answer(self, anchors: AnchorSet, run: Denoised) -> Record:
-        return self._filled(anchors) | {"sent": len(anchors), "bytes": self._size(anchors, run)}
-
-    def _filled(self, anchors: AnchorSet) -> Record:
-        """The device's text from these anchors, scored; the same anchors are filled once."""
-        key = (anchors.positions, anchors.ids, anchors.length)
-        if key not in self._told:
-            options = FillOptions(score_anchors=False, max_tokens=self._full.canvas)
-            tokens = fill(self._engine, self._full.prompt_ids, anchors, options)
-            text = self._text([token.id for token in tokens])
-            self._told[key] = {
-                "right": float(is_right(self._item, text)),
-                "f1": word_f1(text, self._reference),
-            }
-        return self._told[key]
-
-    def _size(self, anchors: AnchorSet, run: Denoised) -> int:
-        return len(encode(anchors, Shared(self._contract, run.prompt_ids), extras=run.extras()))
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return self._pipeline.form.tokenizer.decode(list(ids))
+    found = {ALONE: case.judged(case.alone().ids, at.full) | {"sent": 0, "bytes": 0}}
+    for name, take in OF_THE_PAPER.items():
+        found[name] = answer(take(replace(at, early=paper)), paper)
+    for name, equal in EQUAL.items():
+        most = most_within(at, equal, budget, lambda a: case.size(a, extras=at.early.extras()))
+        found[name] = answer(most, at.early)
+    return found
 
 
 def most_within(

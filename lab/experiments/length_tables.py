@@ -1,19 +1,18 @@
 """The main table by length of the answer, and where each selection breaks, from records of `passes`.
 
-Responsible for means, paired differences, the point from which a selection holds, and their tables and plot.
-Not responsible for measuring (see `passes`, `equal_bytes`).
+Responsible for the point from which a selection holds, and for tables and plot. Not responsible for measuring
+(see `passes`, `equal_bytes`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
 from typing import Any
 
-from lab.statistics import Summary, difference, summary
+from lab.plots import MARKERS, png
 from lab.store import Record
-from lab.tables import LENGTHS, Row, Table
+from lab.tables import LENGTHS, Answers, Row, Table, less_than, mean, rows
 
 LENGTH_GROUPS: Mapping[str, tuple[int, float]] = {
     **LENGTHS,
@@ -45,59 +44,84 @@ def by_length(
     return {name: part for name, part in found.items() if part}
 
 
-def samples(
-    record: Record, passes: str, rules: Sequence[str], readouts: Mapping[str, str]
-) -> dict[str, Record]:
-    """One record's figures after so many passes, by the name in the table: controls, then readouts.
+class LengthGroup:
+    """The answers of one length, by condition: controls, then the readouts of every rule."""
 
-    readouts: a readout's name in the record -> its name in the table.
-    """
-    found: dict[str, Record] = dict(record["controls"][passes])
-    for name, shown in readouts.items():
-        found |= {readout_name(shown, rule): record["rules"][rule][passes][name] for rule in rules}
-    return found
+    def __init__(
+        self, records: Sequence[Record], readouts: Mapping[str, str], target: str, total: int
+    ) -> None:
+        """readouts: a readout's name in the record -> in the table. target: rule. total: steps."""
+        self.count, self.total = len(records), total
+        self.right = sum(record["full"]["right"] for record in records) / len(records)
+        self.target = readout_name(AWARE, target)
+        found = []
+        for record in records:
+            for passes in sorted(record["controls"], key=int):
+                conditions = dict(record["controls"][passes])
+                for name, shown in readouts.items():
+                    for rule, cells in record["rules"].items():
+                        conditions[readout_name(shown, rule)] = cells[passes][name]
+                found += [
+                    {"id": record["id"], "passes": int(passes), "condition": name, **figures}
+                    for name, figures in conditions.items()
+                ]
+        self.answers = Answers(found)
 
+    @property
+    def conditions(self) -> list[str]:
+        return [name for (name,), _ in self.answers.groups("condition")]
 
-def length_report(
-    records: Sequence[Record], rules: Sequence[str], target: str, readouts: Mapping[str, str]
-) -> Record:
-    """The figures of some records.
+    def share(self, passes: int) -> str:
+        return f"{passes} ({passes / self.total:.0%})"
 
-    rows: a row per number of passes and condition: means of f1 and right with their intervals, tokens and
-          bytes sent, and the paired differences of the target, `AWARE` of this rule, less the condition.
-    holds: by condition, the fewest passes from which on it holds in f1 and in right; None for none.
-    """
-    aware = readout_name(AWARE, target)
-    right = sum(record["full"]["right"] for record in records) / len(records)
-    rows: list[Record] = []
-    for passes in sorted(records[0]["controls"], key=int):
-        found = [samples(record, passes, rules, readouts) for record in records]
-        for name in found[0]:
-            row: Record = {"passes": int(passes), "condition": name, "n": len(found)}
-            row |= {key: sum(one[name][key] for one in found) / len(found) for key in ("sent", "bytes")}
-            for metric in ("f1", "right"):
-                values = [one[name][metric] for one in found]
-                row[metric] = summary(values).to_json()
-                if name != aware:
-                    less = difference([one[aware][metric] for one in found], values)
-                    row[f"{metric}_less"] = less.summary.to_json() | {"verdict": less.verdict}
-            rows.append(row)
-    names = list(dict.fromkeys(row["condition"] for row in rows))
-    curves = {
-        name: {
-            metric: {row["passes"]: row[metric]["mean"] for row in rows if row["condition"] == name}
-            for metric in ("f1", "right")
+    def by(self) -> Iterator[tuple[Row, Answers]]:
+        """The groups of the tables' rows."""
+        yield from self.answers.by({"passes": ("passes", self.share), "condition": "condition"})
+
+    def curve(self, condition: str, metric: str) -> dict[int, Any]:
+        """The summary of a metric by passes."""
+        here = self.answers.where(condition=condition)
+        return {passes: group.cell(metric) for (passes,), group in here.groups("passes")}
+
+    def holds(self, condition: str, metric: str, wanted: float) -> str:
+        """The fewest passes from which on every measured mean is at least `wanted`."""
+        means = {passes: cell.mean for passes, cell in self.curve(condition, metric).items()}
+        found = holds_from(means, wanted)
+        return "at none" if found is None else self.share(found)
+
+    def tables(self, length: str) -> Iterator[Table]:
+        """Every condition after every number of passes, and from where it holds."""
+        aware = self.answers.where(condition=self.target)
+
+        def target(group: Answers) -> Answers:
+            """The target's answers after as many passes; none for the target itself."""
+            first = group.rows[0]
+            return Answers() if first["condition"] == self.target else aware.where(passes=first["passes"])
+
+        title = f"Answers of {length} tokens: {self.count} prompts, full run right {self.right:.3f}"
+        columns = {
+            "F1": "f1",
+            "F1, target less it": less_than(target, "f1", turned=True),
+            "right": "right",
+            "right, target less it": less_than(target, "right", turned=True),
+            "sent": mean("sent"),
+            "bytes": mean("bytes"),
         }
-        for name in names
-    }
-    holds = {
-        name: {
-            "f1": holds_from(curve["f1"], KEPT),
-            "right": holds_from(curve["right"], KEPT * right) if right else None,
-        }
-        for name, curve in curves.items()
-    }
-    return {"prompts": len(records), "full_right": right, "target": aware, "rows": rows, "holds": holds}
+        yield Table.of(f"length {length}", title, rows(self.by(), columns), f"Target: {self.target}.")
+        yield Table.of(
+            f"holds {length}",
+            f"{title}: from where it holds",
+            [
+                {
+                    "condition": name,
+                    f"F1 of {KEPT:g} from": self.holds(name, "f1", KEPT),
+                    f"{KEPT:g} of the right answers from": self.holds(name, "right", KEPT * self.right)
+                    if self.right
+                    else "at none",
+                }
+                for name in self.conditions
+            ],
+        )
 
 
 def holds_from(curve: Mapping[int, float], wanted: float) -> int | None:
@@ -110,119 +134,47 @@ def holds_from(curve: Mapping[int, float], wanted: float) -> int | None:
     return found
 
 
-def share(passes: int, total: int) -> str:
-    return f"{passes} ({passes / total:.0%})"
+def length_tables(groups: Mapping[str, LengthGroup]) -> list[Table]:
+    """The figures with the lengths beside one another, and then each length's own."""
+    beside: dict[tuple[Any, ...], Row] = {}
+    total = next(iter(groups.values())).total
+    full: Row = {"passes": next(iter(groups.values())).share(total), "condition": FULL_RUN}
+    for length, group in groups.items():
+        columns = {f"F1, {length}": "f1", f"right, {length}": "right", f"bytes, {length}": mean("bytes")}
+        for row in rows(group.by(), columns):
+            beside.setdefault((row["passes"], row["condition"]), {}).update(row)
+        full |= {f"F1, {length}": 1.0, f"right, {length}": group.right}
+    found = [*sorted(beside.values(), key=lambda row: int(str(row["passes"]).split()[0])), full]
+    names = list(dict.fromkeys(column for row in found for column in row))
+    prompts = ", ".join(f"{length}: {group.count}" for length, group in groups.items())
+    first = Table("by length", "By tokens of the answer", names, found, f"Prompts by tokens: {prompts}.")
+    return [first, *(table for length, group in groups.items() for table in group.tables(length))]
 
 
-def _title(length: str, report: Record) -> str:
-    return (
-        f"Answers of {length} tokens: {report['prompts']} prompts, full run right {report['full_right']:.3f}"
-    )
-
-
-def _summary(found: Mapping[str, Any] | None) -> Summary | None:
-    """A figure of a row as a cell; a paired difference has its verdict beside it."""
-    return Summary(**{key: found[key] for key in ("n", "mean", "std", "low", "high")}) if found else None
-
-
-def _one_length(length: str, report: Record, total: int) -> Iterator[Table]:
-    """Every condition after every number of passes, and from where it holds."""
-    rows: list[Row] = [
-        {
-            "passes": share(row["passes"], total),
-            "condition": row["condition"],
-            "F1": _summary(row["f1"]),
-            "F1, target less it": _summary(row.get("f1_less")),
-            "right": _summary(row["right"]),
-            "right, target less it": _summary(row.get("right_less")),
-            "sent": float(row["sent"]),
-            "bytes": float(row["bytes"]),
-        }
-        for row in report["rows"]
-    ]
-    note = f"Target: {report['target']}."
-    yield Table(f"length {length}", _title(length, report), list(rows[0]), rows, note)
-    holds: list[Row] = [
-        {
-            "condition": name,
-            f"F1 of {KEPT:g} from": _from(found["f1"], total),
-            f"{KEPT:g} of the right answers from": _from(found["right"], total),
-        }
-        for name, found in report["holds"].items()
-    ]
-    yield Table(f"holds {length}", f"{_title(length, report)}: from where it holds", list(holds[0]), holds)
-
-
-def _from(passes: int | None, total: int) -> str:
-    return "at none" if passes is None else share(passes, total)
-
-
-def _side_by_side(lengths: Mapping[str, Record], total: int) -> Table:
-    """The same figures with the lengths beside one another."""
-    rows: dict[tuple[int, str], Row] = {}
-    for length, report in lengths.items():
-        for row in report["rows"]:
-            cells = rows.setdefault(
-                (row["passes"], row["condition"]),
-                {"passes": share(row["passes"], total), "condition": row["condition"]},
-            )
-            cells[f"F1, {length}"] = _summary(row["f1"])
-            cells[f"right, {length}"] = _summary(row["right"])
-            cells[f"bytes, {length}"] = float(row["bytes"])
-    full: Row = {"passes": share(total, total), "condition": FULL_RUN}
-    for length, report in lengths.items():
-        full |= {f"F1, {length}": 1.0, f"right, {length}": report["full_right"]}
-    found = [*(rows[key] for key in sorted(rows, key=lambda key: key[0])), full]
-    columns = list(dict.fromkeys(column for row in found for column in row))
-    prompts = ", ".join(f"{length}: {report['prompts']}" for length, report in lengths.items())
-    return Table("by length", "By tokens of the answer", columns, found, f"Prompts by tokens: {prompts}.")
-
-
-def length_tables(lengths: Mapping[str, Record], total: int) -> list[Table]:
-    """The tables of the reports by length, and of all lengths side by side.
-
-    total: steps of the full run.
-    """
-    found = [_side_by_side(lengths, total)]
-    for length, report in lengths.items():
-        found += _one_length(length, report, total)
-    return found
-
-
-def length_plot(lengths: Mapping[str, Record], total: int) -> bytes:
-    """F1 and right answers over the share of the steps, a row a group and a line a condition, as PNG."""
+def length_plot(groups: Mapping[str, LengthGroup]) -> bytes:
+    """F1 and right answers over the share of the steps, a row a group and a line a condition."""
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
     colours = colormaps["tab20"]
-    figure = Figure(figsize=(12, 3.4 * len(lengths) + 1.2), layout="constrained")
-    grid: Any = figure.subplots(len(lengths), 2, squeeze=False)
-    for line, (length, report) in zip(grid, lengths.items(), strict=True):
-        for axes, metric, wanted in zip(
-            line, ("f1", "right"), (KEPT, KEPT * report["full_right"]), strict=True
-        ):
-            for index, name in enumerate(report["holds"]):
-                rows = [row for row in report["rows"] if row["condition"] == name]
-                steps = [100 * row["passes"] / total for row in rows]
-                means = [Summary(**row[metric]) for row in rows]
-                width = 2.2 if name == report["target"] else 1
-                marker, colour = "osD^v<>pPX*hH"[index % 13], colours(index % 20)
-                axes.plot(
-                    steps,
-                    [m.mean for m in means],
-                    marker=marker,
-                    markersize=4,
-                    color=colour,
-                    label=name,
-                    lw=width,
-                )
-                axes.fill_between(
-                    steps, [m.low for m in means], [m.high for m in means], color=colour, alpha=0.06
-                )
-            axes.axhline(wanted, linestyle=":", color="black", linewidth=0.8)
-            axes.set(xlabel="% of the steps", ylabel="F1" if metric == "f1" else "right answers")
-            axes.set_title(f"{length} tokens (N = {report['prompts']})", fontsize=9)
-    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
-    picture = BytesIO()
-    figure.savefig(picture, format="png", dpi=110)
-    return picture.getvalue()
+
+    def draw(figure: Any) -> None:
+        grid = figure.subplots(len(groups), 2, squeeze=False)
+        for line, (length, group) in zip(grid, groups.items(), strict=True):
+            wanted = {"f1": KEPT, "right": KEPT * group.right}
+            for axes, (metric, least) in zip(line, wanted.items(), strict=True):
+                for index, name in enumerate(group.conditions):
+                    curve = group.curve(name, metric)
+                    steps, means = [100 * passes / group.total for passes in curve], list(curve.values())
+                    style: dict[str, Any] = {"color": colours(index % 20), "markersize": 4, "label": name}
+                    style["lw"] = 2.2 if name == group.target else 1
+                    style["marker"] = MARKERS[index % len(MARKERS)]
+                    axes.plot(steps, [m.mean for m in means], **style)
+                    low, high = [m.low for m in means], [m.high for m in means]
+                    axes.fill_between(steps, low, high, color=style["color"], alpha=0.06)
+                axes.axhline(least, linestyle=":", color="black", linewidth=0.8)
+                axes.set(xlabel="% of the steps", ylabel="F1" if metric == "f1" else "right answers")
+                axes.set_title(f"{length} tokens (N = {group.count})", fontsize=9)
+        labelled = grid[0][0].get_legend_handles_labels()
+        figure.legend(*labelled, loc="outside lower center", ncols=3, fontsize=8)
+
+    return png(draw, (12, 3.4 * len(groups) + 1.2))

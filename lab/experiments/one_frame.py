@@ -1,9 +1,9 @@
-"""`python -m lab.experiments.one_frame`: questions and answers in one frame each way, over emulated links.
+"""Experiment `one_frame`: questions and answers in one frame each way, over emulated links.
 
-Responsible for asking held-out questions through the service, the gateway and the device's own request, on
-emulated links without loss and with it, and for the figures: bytes and frames of an exchange, right answers
-against those over HTTP, and under loss what was answered, twice, or to another question. Not responsible for
-links, exchanges or the gateway (see `links`, `links.gateway.answering`).
+Held-out questions are asked through the service, the gateway and the device's own request, on emulated links
+without loss and with it: bytes and frames of an exchange, right answers against those over HTTP, and under
+loss what was answered, twice, or to another question. Not responsible for links or the gateway (see
+`links`, `links.gateway.answering`).
 
 The service is the real one, on a port of this machine. The links' time is emulated: hours of it take seconds.
 The service's answer to a question is computed once for each size of frames and used again under loss, so that
@@ -12,37 +12,30 @@ what differs is the link.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich.console import Console
-from rich.table import Table
-
 from cloud_anchor.errors import RequestError
-from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.settings import Limits
-from cloud_anchor.shipped import bundle_of
-from common.cli import run_command
-from common.progress import Bars
 from edge_runtime.client.client import Client, ReceivedPayload
 from edge_runtime.decode.forced import Token
 from edge_runtime.decode.refine import Retract
 from edge_runtime.errors import UsageError
 from edge_runtime.online import RemoteRequest, ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
+from lab.experiment import About, Experiment, Records, Setup, questions
 from lab.links.background import background_service
-from lab.options import add_fraction, add_pair, add_questions, questions
+from lab.options import option
 from lab.questions.items import Item
 from lab.questions.judge import is_right
+from lab.store import Record
+from lab.tables import Claim, Row, Table, verdict
 from links import LINK_PROFILES, Emulation, Link
 from links.exchange import RetryBudget
 from links.frames import Question
@@ -70,6 +63,25 @@ REQUEST_IDS = 8
 
 DUPLICATES, REORDERING = 0.05, 0.05
 """Shares of frames that come twice and late, under loss."""
+
+
+@dataclass(frozen=True)
+class OneFrameOptions:
+    """Raises RequestError for shares and numbers that there are not."""
+
+    links: tuple[str, ...] = option(
+        DEFAULT_LINKS, f"of {', '.join(LINK_PROFILES)}", choices=tuple(LINK_PROFILES), metavar="LINK"
+    )
+    loss: tuple[float, ...] = option((0.1,), "of the frames", metavar="SHARE")
+    attempts: int = option(5, "frames of a question at most")
+    sealed: bool = option(False, "authenticate frames: 6 bytes more for each")
+    fraction: float = option(0.1, "share of the steps")
+
+    def __post_init__(self) -> None:
+        if any(not 0 < loss < 1 for loss in self.loss):
+            raise RequestError(f"--loss: expected shares above 0 and below 1, found {self.loss}")
+        if self.attempts < 1:
+            raise RequestError(f"--attempts: expected at least 1, found {self.attempts}")
 
 
 @dataclass(frozen=True)
@@ -266,151 +278,141 @@ def summary_of(
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.experiments.one_frame",
-        description="Ask held-out questions over emulated links, without loss and with it.",
-        epilog="example: python -m lab.experiments.one_frame --prompts 100 --loss 0.1\n\n"
-        "exit codes: 0 the bar is met, 1 it is missed, 2 usage, 4 bad or missing model, 130 interrupted",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_pair(parser)
-    add_questions(parser, 100)
-    add_fraction(parser)
-    parser.add_argument(
-        "--links",
-        nargs="+",
-        choices=tuple(LINK_PROFILES),
-        default=list(DEFAULT_LINKS),
-        metavar="LINK",
-        help=f"of {', '.join(LINK_PROFILES)} (default: {' '.join(DEFAULT_LINKS)})",
-    )
-    parser.add_argument(
-        "--loss", type=float, nargs="+", default=[0.1], metavar="SHARE", help="of the frames (default 0.1)"
-    )
-    parser.add_argument("--attempts", type=int, default=5, help="frames of a question at most (default 5)")
-    parser.add_argument("--sealed", action="store_true", help="authenticate frames: 6 bytes more for each")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    args = parser.parse_args(argv)
-    return run_command("one_frame", lambda: _run(args))
+HTTP = "over HTTP"
 
 
-def _run(args: argparse.Namespace) -> int:
-    if any(not 0 < loss < 1 for loss in args.loss):
-        raise RequestError(f"loss: expected shares above 0 and below 1, found {args.loss}")
-    if args.attempts < 1:
-        raise RequestError(f"attempts: expected at least 1, found {args.attempts}")
-    with TemporaryDirectory() as folder:
-        rows = measure(args, make_pair(Path(folder) / "device") if args.sealed else None)
-    if args.json:
-        print(json.dumps([asdict(row) | {"meets_bar": row.meets_bar} for row in rows]))
-    else:
-        _print(rows)
-    return int(not all(row.meets_bar for row in rows))
-
-
-def measure(args: argparse.Namespace, seals: tuple[Path, Path] | None = None) -> list[LinkSummary]:
-    """The rows of every link, without loss and with each. seals: as in `exchanges`."""
-    items, place = questions(args), bundle_of(args.model, args.edge)
-    bars = Bars("one_frame")
-    edge = EdgeRuntime.open(place)
-    pipeline = Pipeline.open(args.model, edge=place)
-    plan = pipeline.plan()
-    config = replace(plan, steps=steps_for(args.fraction, plan.total_steps))
+def measure(setup: Setup, cells: Sequence[str]) -> Iterator[Record]:
+    """The answers over HTTP, and of each link the exchanges without loss and with each."""
+    own: OneFrameOptions = setup.own
+    pipeline, place = setup.lab.pipeline, setup.lab.edges[0].runtime.bundle.path
+    edge = EdgeRuntime.open(place, setup.options.variant)  # the device's own, beside that of the service
+    asked, plan = questions(setup), pipeline.plan()
+    config = replace(plan, steps=steps_for(own.fraction, plan.total_steps))
     limits = Limits(batch=1, queue=4, deadline=60.0)
-    budget = RetryBudget(attempts=args.attempts)
-    rows = []
-    with background_service(LocalBackend(pipeline, config, limits), limits) as port:
+    with (
+        TemporaryDirectory() as folder,
+        background_service(LocalBackend(pipeline, config, limits), limits) as port,
+    ):
+        seals = make_pair(Path(folder) / "device") if own.sealed else None
         client = Client(f"http://127.0.0.1:{port}", timeout=60.0)
         source = RememberedSource(ServiceSource.open(client, edge.bundle.contract.identity))
-        http = []
-        with bars.stage("over HTTP", len(items)) as step:
-            for item in items:
-                text = over_http(client, edge, item.prompt)
-                http.append((text, is_right(item, text)))
-                step(1)
-        for link in args.links:
-            lossless: list[LinkExchange] = []
-            for loss in (0.0, *args.loss):
+        for cell in cells:
+            if cell == HTTP:
+                texts = [over_http(client, edge, item.prompt) for item in asked]
+                right = [is_right(item, text) for item, text in zip(asked, texts, strict=True)]
+                yield {"texts": texts, "right": right}
+                continue
+            found = {}
+            for loss in (0.0, *own.loss):
                 ids = itertools.cycle(range(REQUEST_IDS)) if loss else itertools.count()
                 disorder = (DUPLICATES, REORDERING) if loss else (0.0, 0.0)
                 emulation = Emulation(
-                    LINK_PROFILES[link],
+                    LINK_PROFILES[cell],
                     loss=loss,
                     duplicates=disorder[0],
                     reordering=disorder[1],
-                    seed=f"{args.seed}/{link}/{loss}",
+                    seed=f"{setup.options.seed}/{cell}/{loss}",
                 )
-                found = []
-                with bars.stage(f"{link}, loss {loss:.0%}", len(items)) as step:
-                    for each in exchanges(emulation, source, edge, items, budget, ids, seals):
-                        found.append(each)
-                        step(1)
-                lossless = lossless or found
-                rows.append(summary_of(link, loss, found, http, lossless))
-    return rows
+                budget = RetryBudget(attempts=own.attempts)
+                work = exchanges(emulation, source, edge, asked, budget, ids, seals)
+                found[str(loss)] = [asdict(exchange) for exchange in work]
+            yield {"exchanges": found}
 
 
-def _print(rows: Sequence[LinkSummary]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    first = rows[0]
-    table = Table(title=f"One frame each way: {first.questions} held-out questions, no loss")
-    columns = ["link", "frame", "one frame each way", "question", "answer", "exchange", "largest"]
-    columns += [f"<= {BAR_BYTES} bytes", "right", "right over HTTP", "same text", "s on the air", "seconds"]
-    columns += ["money"]
-    for column in columns:
-        table.add_column(column, justify="left" if column == "link" else "right")
-    for row in rows:
-        if not row.loss:
-            money = f"{row.money:.4f} {row.currency}" if row.currency else "none"
-            table.add_row(
-                row.link,
-                str(row.largest),
-                f"{row.one_frame:.1%}",
-                f"{row.up:.1f} B",
-                f"{row.down:.1f} B",
-                f"{row.total:.1f} B",
-                f"{row.total_largest} B",
-                f"{row.within:.1%}",
-                f"{row.right:.1%}",
-                f"{row.right_http:.1%}",
-                f"{row.same:.1%}",
-                f"{row.airtime:.2f}",
-                f"{row.seconds:.1f}",
-                money,
-            )
-    console.print(table)
-    table = Table(
-        title=f"With loss, {DUPLICATES:.0%} of the frames twice and {REORDERING:.0%} late; request ids repeat"
-    )
-    columns = [
-        "link",
-        "loss",
-        "answered",
-        "questions sent",
-        "seconds",
-        "right",
-        "answered twice",
-        "to another",
+def summaries(records: Records) -> list[LinkSummary]:
+    """The figures of every link, without loss and with each."""
+    by_cell = {record["id"]: record for record in records}
+    http = list(zip(by_cell[HTTP]["texts"], by_cell[HTTP]["right"], strict=True))
+    found = []
+    for link in (name for name in by_cell if name != HTTP):
+        lossless: list[LinkExchange] = []
+        for loss, rows in by_cell[link]["exchanges"].items():
+            here = [LinkExchange(**row) for row in rows]
+            lossless = lossless or here
+            found.append(summary_of(link, float(loss), here, http, lossless))
+    return found
+
+
+def tables(records: Records, about: About) -> list[Table]:
+    found = summaries(records)
+    plain: list[Row] = [
+        {
+            "link": row.link,
+            "frame": row.largest,
+            "one frame each way": row.one_frame,
+            "question, bytes": row.up,
+            "answer, bytes": row.down,
+            "exchange, bytes": row.total,
+            "largest": row.total_largest,
+            f"within {BAR_BYTES} bytes": row.within,
+            "right": row.right,
+            "right over HTTP": row.right_http,
+            "same text": row.same,
+            "s on the air": row.airtime,
+            "seconds, median": row.seconds,
+            "money": f"{row.money:.4f} {row.currency}" if row.currency else "none",
+        }
+        for row in found
+        if not row.loss
     ]
-    for column in columns:
-        table.add_column(column, justify="left" if column == "link" else "right")
-    for row in rows:
-        if row.loss:
-            table.add_row(
-                row.link,
-                f"{row.loss:.0%}",
-                f"{row.answered:.1%}",
-                f"{row.frames_up:.2f}",
-                f"{row.seconds:.1f}",
-                f"{row.right:.1%}",
-                str(row.twice),
-                str(row.other),
-            )
-    console.print(table)
-    missed = [f"{row.link} at {row.loss:.0%} loss" for row in rows if not row.meets_bar]
-    console.print(f"the bar is {'missed: ' + ', '.join(missed) if missed else 'met'}")
+    lossy: list[Row] = [
+        {
+            "link": row.link,
+            "loss": f"{row.loss:.0%}",
+            "answered": row.answered,
+            "question frames": row.frames_up,
+            "seconds, median": row.seconds,
+            "right": row.right,
+            "answered twice": row.twice,
+            "to another question": row.other,
+        }
+        for row in found
+        if row.loss
+    ]
+    title = f"With loss, {DUPLICATES:.0%} of the frames twice and {REORDERING:.0%} late; request ids repeat"
+    return [
+        Table.of("links", f"One frame each way: {found[0].questions} held-out questions, no loss", plain),
+        Table.of("loss", title, lossy),
+    ]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def claims(records: Records, about: About) -> list[Claim]:
+    """The bar, per link and loss."""
+    plain = (
+        f"{BAR_ONE_FRAME:.0%} of the exchanges take one frame each way and none more than {BAR_BYTES} bytes, "
+        "with as many right answers as over HTTP."
+    )
+    lossy = (
+        f"Under loss {BAR_ANSWERED:.0%} of the questions are answered, none twice or with another's answer."
+    )
+    return [
+        Claim(
+            lossy if row.loss else plain,
+            verdict(row.meets_bar, not row.meets_bar, row.questions),
+            f"{row.one_frame:.1%} in one frame each way, the largest {row.total_largest} bytes; "
+            f"{row.answered:.1%} answered, {row.twice} twice, {row.other} with another's; right "
+            f"{row.right:.1%}, over HTTP {row.right_http:.1%}.",
+            where=f"{row.link}, loss {row.loss:.0%}",
+        )
+        for row in summaries(records)
+    ]
+
+
+def cells(setup: Setup) -> list[str]:
+    """What is measured, each over all questions."""
+    own: OneFrameOptions = setup.own
+    questions(setup)  # they are read before anything is made
+    return [HTTP, *own.links]
+
+
+EXPERIMENT = Experiment(
+    "one_frame",
+    "Questions and answers in one frame each way, over emulated links",
+    measure,
+    tables,
+    claims,
+    options=OneFrameOptions,
+    defaults={"prompts": 100},
+    items=cells,
+    together=len(LINK_PROFILES) + 1,
+)

@@ -14,7 +14,6 @@ from cloud_anchor.errors import RequestError
 from lab import __main__, experiment, protocol
 from lab import options as asking
 from lab.benches import sampler_bench
-from lab.experiments import agreement, frontier, passes
 from lab.questions.items import Item
 
 OUT = ["-o", "out"]
@@ -26,12 +25,13 @@ def run(name: str) -> Callable[[list[str]], int]:
 
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
-    "agreement": (agreement.main, PAIR),
+    "agreement": (run("agreement"), [*OUT, *PAIR]),
     "fill": (run("fill"), [*OUT, *PAIR]),
-    "frontier": (frontier.main, [*OUT, *PAIR]),
+    "frontier": (run("frontier"), [*OUT, *PAIR]),
     "hardness": (run("hardness"), [*OUT, *PAIR]),
     "number_formats": (run("number_formats"), [*OUT, *PAIR]),
-    "passes": (passes.main, [*OUT, *PAIR]),
+    "one_frame": (run("one_frame"), [*OUT, *PAIR]),
+    "passes": (run("passes"), [*OUT, *PAIR]),
     "rivals": (run("rivals"), [*OUT, *PAIR]),
 }
 """Commands that ask questions of a pair, with what they need besides."""

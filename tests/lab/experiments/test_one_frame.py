@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from lab.experiments.one_frame import LinkExchange, main, summary_of
+from lab.__main__ import main
+from lab.experiment import About
+from lab.experiments.one_frame import LinkExchange, claims, summaries, summary_of
 
 
 def exchange(
@@ -34,12 +37,21 @@ def test_the_bar_is_missed_by_what_it_is_about() -> None:
     assert not meets(0.1, [exchange(text="b")])
 
 
-def test_it_prints_the_figures_of_every_link(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--prompts", "3", "--links", "lorawan-sf10", "--loss", "0.3", "--attempts", "12"]
-    assert main([*arguments, "--sealed", "--json"]) == 0
-    plain, lossy = json.loads(capsys.readouterr().out)
-    assert (plain["questions"], plain["one_frame"], plain["answered"]) == (3, 1.0, 1.0)
-    assert plain["up"] + plain["down"] == pytest.approx(plain["total"])
-    assert plain["right"] == plain["right_http"]
-    assert (lossy["answered"], lossy["twice"], lossy["other"], lossy["meets_bar"]) == (1.0, 0, 0, True)
-    assert main(["--prompts", "1", "--loss", "1.5"]) == 2
+def test_it_measures_every_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = "run one_frame --prompts 3 --links lorawan-sf10 --loss 0.3 --attempts 12 --sealed -o".split()
+    assert main([*command, str(tmp_path)]) == 0
+    records = [json.loads(line) for line in (tmp_path / "items" / "one_frame.jsonl").open()]
+    plain, lossy = summaries(records)
+    assert (plain.questions, plain.one_frame, plain.answered) == (3, 1.0, 1.0)
+    assert plain.up + plain.down == pytest.approx(plain.total)
+    assert plain.right == plain.right_http
+    assert (lossy.answered, lossy.twice, lossy.other, lossy.meets_bar) == (1.0, 0, 0, True)
+    assert [claim.where for claim in claims(records, About())] == [
+        "lorawan-sf10, loss 0%",
+        "lorawan-sf10, loss 30%",
+    ]
+    tables = json.loads((tmp_path / "tables.json").read_text())["tables"]
+    assert [len(table["rows"]) for table in tables.values()] == [1, 1]
+    capsys.readouterr()
+    assert main([*"run one_frame --prompts 1 --loss 1.5 -o".split(), str(tmp_path)]) == 2
+    assert "--loss: expected shares above 0 and below 1" in capsys.readouterr().err

@@ -11,18 +11,22 @@ import pytest
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.shipped import PAIRS
+from lab.__main__ import main
 from lab.conditions import ALONE, ANCHORS
+from lab.experiment import About
 from lab.experiments import passes
 from lab.experiments.equal_bytes import EQUAL
 from lab.experiments.length_tables import (
     LENGTH_GROUPS,
+    LengthGroup,
     by_length,
     holds_from,
     length_plot,
-    length_report,
     length_tables,
 )
-from lab.tables import show
+from lab.statistics import Summary
+from lab.store import Store
+from lab.tables import Cell, show
 from tests.shipped import TINY_BUNDLE
 
 
@@ -57,34 +61,48 @@ def test_other_texts_are_refused(text: str) -> None:
         passes.rule_config(text, DenoiseConfig())
 
 
+FIGURES = ("bytes", "sent", "steps", "edge_passes", "edge_tokens", "gflop")
+
+
 def cell(right: float, f1: float) -> dict[str, float]:
-    return dict.fromkeys(passes.VALUES, 1.0) | {"right": right, "f1": f1}
+    return dict.fromkeys(FIGURES, 1.0) | {"right": right, "f1": f1}
 
 
-def test_differences_are_paired_with_the_threshold_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "READOUTS", {passes.EARLY_STOP: None, passes.SENT_TODAY: None})
+def mean_of(cell_: Cell) -> float:
+    assert isinstance(cell_, Summary)
+    return cell_.mean
+
+
+def test_differences_are_paired_with_the_threshold_rule() -> None:
     plain, better = [(0.0, 0.2), (1.0, 0.6), (0.0, 0.4)], [(1.0, 0.5), (1.0, 0.9), (1.0, 0.7)]
-    records = [
+    records: list[dict[str, Any]] = [
         {
+            "id": str(number),
+            "tokens": 100,
+            "full": {"right": True, "steps": 9},
             "rules": {
                 "apd:1": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*two)}},
                 "0.9": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*one)}},
-            }
+            },
         }
-        for one, two in zip(plain, better, strict=True)
+        for number, (one, two) in enumerate(zip(plain, better, strict=True))
     ]
-    rows = passes.summarise_passes(records, ["apd:1", "0.9"])
-    assert [(row["rule"], row["readout"]) for row in rows] == [
+    own = passes.PassesOptions(passes=(1,), rules=("apd:1", "0.9"))
+    table, by_length_ = passes.tables(records, About(own=own))
+    assert by_length_.rows == table.rows
+    assert [(row["rule"], row["sent as"]) for row in table.rows] == [
         (rule, readout) for rule in ("apd:1", "0.9") for readout in (passes.EARLY_STOP, passes.SENT_TODAY)
     ]
-    found = rows[1]
-    assert found["right"] == 1
-    assert found["right_difference"]["mean"] == pytest.approx(2 / 3)
-    assert found["f1_difference"]["mean"] == pytest.approx(0.3)
-    assert found["f1_difference"]["low"] == pytest.approx(0.3), "all pairs differ alike"
-    assert found["f1_difference"]["verdict"] == "higher"
-    assert found["bytes_difference"]["mean"] == 0
-    assert rows[3]["f1_difference"]["verdict"] == "undecided"
+    found = table.rows[1]
+    assert mean_of(found["right"]) == 1
+    assert mean_of(found["right, difference"]) == pytest.approx(2 / 3)
+    difference = found["F1, difference"]
+    assert mean_of(difference) == pytest.approx(0.3)
+    assert isinstance(difference, Summary)
+    assert difference.low == pytest.approx(0.3), "all pairs differ alike"
+    assert mean_of(found["bytes, difference"]) == 0
+    assert mean_of(table.rows[3]["F1, difference"]) == 0
+    assert "right and F1 to its early stop" in table.note
 
 
 def test_answers_are_grouped_by_length() -> None:
@@ -114,6 +132,7 @@ def test_the_main_table_compares_the_target_with_every_condition() -> None:
     readouts = {passes.EARLY_STOP: "early", passes.SENT_TODAY: "edge-aware"}
     records = [
         {
+            "id": str(tokens),
             "tokens": tokens,
             "full": {"right": True},
             "controls": {"9": {"edge alone": figures(0, 0.5)}, "76": {"edge alone": figures(0, 0.5)}},
@@ -132,41 +151,38 @@ def test_the_main_table_compares_the_target_with_every_condition() -> None:
         "60 to 119": 1,
         "120 and more": 2,
     }
-    report = length_report(records, ["product:0.3"], "product:0.3", readouts)
-    assert report["target"] == "edge-aware, rule product:0.3"
-    assert [row["passes"] for row in report["rows"]] == [9, 9, 9, 76, 76, 76]
-    alone, early, target = report["rows"][:3]
-    assert alone["right_less"]["mean"] == 1
-    assert alone["f1_less"]["mean"] == pytest.approx(0.45)
-    assert (early["right_less"]["verdict"], early["f1_less"]["mean"]) == ("higher", pytest.approx(0.15))
-    assert "right_less" not in target
-    assert report["holds"] == {
-        "edge alone": {"f1": None, "right": None},
-        "early, rule product:0.3": {"f1": 76, "right": 76},
-        "edge-aware, rule product:0.3": {"f1": 9, "right": 9},
-    }
-    beside, one, holds = length_tables({"60 and more": report}, 192)
+    group = LengthGroup(records, readouts, "product:0.3", 192)
+    assert group.target == "edge-aware, rule product:0.3"
+    beside, one, holds = length_tables({"60 and more": group})
+    assert [row["passes"] for row in one.rows] == ["9 (5%)"] * 3 + ["76 (40%)"] * 3
+    alone, early, target = one.rows[:3]
+    assert mean_of(alone["right, target less it"]) == 1
+    assert mean_of(alone["F1, target less it"]) == pytest.approx(0.45)
+    assert mean_of(early["right, target less it"]) == 1
+    assert mean_of(early["F1, target less it"]) == pytest.approx(0.15)
+    assert target["right, target less it"] is None
+    assert [list(row.values()) for row in holds.rows] == [
+        ["edge alone", "at none", "at none"],
+        ["early, rule product:0.3", "76 (40%)", "76 (40%)"],
+        ["edge-aware, rule product:0.3", "9 (5%)", "9 (5%)"],
+    ]
     row = one.rows[0]
     assert (row["passes"], row["condition"]) == ("9 (5%)", "edge alone")
     assert show(row["F1"]).endswith("[0.500, 0.500]")
     assert show(row["F1, target less it"]).startswith("0.450 ")
-    assert one.rows[2]["right, target less it"] is None
-    assert list(holds.rows[0].values()) == ["edge alone", "at none", "at none"]
     assert [row["condition"] for row in beside.rows].count("edge alone") == 2
     assert beside.rows[-1]["right, 60 and more"] == 1
-    assert length_plot({"60 and more": report}, 192).startswith(b"\x89PNG")
+    assert length_plot({"60 and more": group}).startswith(b"\x89PNG")
 
 
 def test_the_controlled_rule_is_one_that_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        passes.main(["-o", "none", "--rules", "0.9", "--controls", "eb:0.1"])
+    assert main("run passes -o none --rules 0.9 --controls eb:0.1".split()) == 2
     assert "--controls: expected one of 0.9, found eb:0.1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", ["0", "-1"])
 def test_passes_are_checked(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        passes.main(["-o", str(tmp_path), "--passes", "1", given])
+    assert main(["run", "passes", "-o", str(tmp_path), "--passes", "1", given]) == 2
     assert "--passes: expected at least 1" in capsys.readouterr().err
 
 
@@ -177,26 +193,28 @@ def test_passes_are_checked(given: str, tmp_path: Path, capsys: pytest.CaptureFi
 def test_prompts_are_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = ["-o", str(tmp_path), "--threads", "1", "--passes", "2", "1", "--rules", "0.9", "product:0.3"]
-    assert passes.main([*base, "--prompts", "1"]) == 0
-    assert "right and F1 to its early stop" in capsys.readouterr().out
+    base = [*"run passes --threads 1 --prompts 1 -o".split(), str(tmp_path), "--passes", "2", "1"]
+    assert main([*base, "--rules", "0.9", "product:0.3"]) == 0
+    assert "right and F1 to its early stop" in (tmp_path / "report.md").read_text()
     assert (tmp_path / "passes.png").read_bytes().startswith(b"\x89PNG")
-    report = json.loads((tmp_path / "passes.json").read_text())
-    assert len(report["rows"]) == 2 * 2 * len(passes.READOUTS)
-    assert [part["prompts"] for part in report["lengths"].values()] == [1]
-    for row in report["rows"]:
-        guided, walked = row["rule"] == "product:0.3", row["readout"] != passes.EARLY_STOP
-        assert row["steps"] <= row["passes"]
-        assert row["edge_passes"] >= (row["steps"] if guided else walked)
-        assert (row["edge_passes"] == 0) == (not guided and not walked)
-        assert row["bytes"] > 4
+    tables = json.loads((tmp_path / "tables.json").read_text())["tables"]
+    assert len(tables) == 2, "all answers, and those of the one length"
+    assert len(tables["passes"]["rows"]) == 2 * 2 * len(passes.READOUTS)
+    for row in tables["passes"]["rows"]:
+        guided, walked = row["rule"] == "product:0.3", row["sent as"] != passes.EARLY_STOP
+        steps, edge_passes = row["passes run"]["mean"], row["edge passes"]["mean"]
+        assert steps <= int(row["passes"])
+        assert edge_passes >= (steps if guided else walked)
+        assert (edge_passes == 0) == (not guided and not walked)
+        assert row["bytes"]["mean"] > 4
 
     def fail(*_: Any) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(passes.PassesBench, "measure", fail)
-    assert passes.main([*base, "--prompts", "1"]) == 0
-    assert passes.main([*base[:-1], "--prompts", "1"]) == 2
+    monkeypatch.setattr(Store, "add", fail)
+    assert main([*base, "--rules", "0.9", "product:0.3"]) == 0
+    capsys.readouterr()
+    assert main([*base, "--rules", "0.9"]) == 2
     assert "another rules" in capsys.readouterr().err
 
 
@@ -205,8 +223,8 @@ def test_prompts_are_measured_once(
     reason="the shipped pair is missing",
 )
 def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:
-    base = ["-o", str(tmp_path), "--threads", "1", "--fractions", "0.02", "--prompts", "1"]
-    assert passes.main([*base, "--rules", "product:0.3", "--controls", "product:0.3"]) == 0
+    base = [*"run passes --threads 1 --fractions 0.02 --prompts 1 -o".split(), str(tmp_path)]
+    assert main([*base, "--rules", "product:0.3", "--controls", "product:0.3"]) == 0
     (record,) = [json.loads(line) for line in (tmp_path / "items" / "passes.jsonl").read_text().splitlines()]
     ((mark, controls),) = record["controls"].items()
     assert mark == "2"
@@ -215,5 +233,5 @@ def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:
     for name in EQUAL:
         assert controls[name]["sent"] >= min(payload["sent"], record["tokens"])
     assert controls[ANCHORS]["sent"] <= 2
-    for name in ("by_length.json", "report.md", "by_length.png", "tables.json"):
+    for name in ("report.md", "by_length.png", "tables.json"):
         assert (tmp_path / name).stat().st_size > 500

@@ -6,63 +6,82 @@ The drafter learns the target's own greedy answers to training prompts, which ar
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from cloud_anchor.errors import RequestError
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
-from lab.drafting.options import GAMMA_OF_BLOCK, add_options, plan_of, prepare
+from lab.drafting.options import GAMMA_OF_BLOCK, DrafterOptions, device_of, prepare
 from lab.drafting.training import NAME, LossOptions, train_drafter
+from lab.options import add_options, given, option
 from lab.pairs.trainer import plot
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = ArgumentParser(
-        prog="python -m lab.drafting",
-        description="Train a block drafter for an autoregressive target, and measure its accepted length.",
-        epilog="example: python -m lab.drafting --target cloud_anchor/weights/tiny/tiny-qwen "
-        "--weights --focal --chain -o runs/drafter; then python -m convert runs/drafter/drafter -o "
-        "bundles/drafter --variants fp32",
+@dataclass(frozen=True)
+class TrainOptions(DrafterOptions):
+    output: Path = field(
+        default=Path("runs/drafter"),
+        metadata={"says": "folder of the run", "kind": Path, "flags": ("-o", "--output")},
     )
-    add_options(parser, Path("runs/drafter"))
-    group = parser.add_argument_group("loss (arXiv 2606.11552); without any of these, the cross-entropy")
-    group.add_argument(
-        "--weights",
+    data: tuple[str, ...] = option(("tiny",), "sources of the held-out prompts, in turn", metavar="SOURCE")
+    prompts: int = option(40, "how many held-out prompts to measure with", metavar="N")
+    seed: int = option(0, "of the run")
+    device: str | None = option(None, "cuda, cpu (default: cuda where there is one)")
+    threads: int | None = option(None, "processor threads (default: torch's)", kind=int)
+    weights: float | None = option(
+        None,
+        "weigh place k with exp(-(k - 1) / gamma); gamma: 10 for K = 16, in proportion for other K",
+        kind=float,
         nargs="?",
-        type=float,
         const=0.0,
         metavar="GAMMA",
-        help="weigh place k with exp(-(k - 1) / gamma); gamma: 10 for K = 16, in proportion for other K",
     )
-    group.add_argument("--focal", nargs="?", type=float, const=FOCAL_WEIGHT, default=0.0, metavar="ALPHA")
-    group.add_argument("--chain", nargs="?", type=float, const=CHAIN_WEIGHT, default=0.0, metavar="ALPHA")
-    args = parser.parse_args(argv)
-    again = f"interrupted: run the same command again to continue from {args.output}"
-    return run_command("train", lambda: _run(args), interrupted=again)
+    focal: float = option(0.0, "weight of the focal term", nargs="?", const=FOCAL_WEIGHT, metavar="ALPHA")
+    chain: float = option(0.0, "weight of the chain term", nargs="?", const=CHAIN_WEIGHT, metavar="ALPHA")
+
+    @property
+    def loss(self) -> LossOptions:
+        """The interventions that are turned on; raises RequestError."""
+        gamma = None if self.weights is None else self.weights or GAMMA_OF_BLOCK * self.block
+        if gamma is not None and gamma <= 0:
+            raise RequestError(f"--weights: expected a gamma above 0, found {gamma}")
+        return LossOptions(gamma, self.focal, self.chain)
 
 
-def _run(args: Namespace) -> int:
-    gamma = None if args.weights is None else args.weights or GAMMA_OF_BLOCK * args.block
-    if gamma is not None and gamma <= 0:
-        raise RequestError(f"--weights: expected a gamma above 0, found {gamma}")
-    plan = plan_of(args, LossOptions(gamma, args.focal, args.chain))
-    material = prepare(args)
-    trainer = train_drafter(
-        plan,
-        material.folder,
-        material.answers,
-        material.loaded,
-        args.output,
-        seed=args.seed,
-        device=args.device,
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = CommandParser(
+        prog="python -m lab.drafting",
+        description="Train a block drafter for an autoregressive target, and measure its accepted length.\n"
+        "--weights, --focal and --chain are those of arXiv 2606.11552; without them, the cross-entropy.",
+        epilog="example: python -m lab.drafting --target tiny-qwen --weights --focal --chain\n"
+        "         python -m convert runs/drafter/drafter -o bundles/drafter --variants fp32",
     )
-    plot([trainer.log], args.output / "loss.png")
-    lengths = tokens_a_pass(trainer.averaged().eval(), trainer.form, material.held_out, material.loaded[0])
+    add_options(parser, TrainOptions)
+    found = vars(parser.parse_args(argv))
+    return run_command(
+        "train",
+        lambda: _run(TrainOptions(**given(TrainOptions, found))),
+        interrupted="interrupted: run the same command again to continue",
+    )
+
+
+def _run(options: TrainOptions) -> int:
+    plan, out = options.plan(options.loss), options.output
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    material = prepare(options, options.data, options.prompts, out, options.device)
+    device = device_of(options.device)
+    trainer = train_drafter(plan, material.target, material.answers, out, seed=options.seed, device=device)
+    plot([trainer.log], out / "loss.png")
+    lengths = tokens_a_pass(trainer.averaged().eval(), trainer.form, material.held_out, material.target)
     mean = sum(lengths) / len(lengths)
     print(
-        f"{trainer.step} steps, written to {args.output / NAME}; {mean:.2f} tokens a pass of the target over "
+        f"{trainer.step} steps, written to {out / NAME}; {mean:.2f} tokens a pass of the target over "
         f"{len(lengths)} held-out answers",
         file=sys.stderr,
     )

@@ -1,7 +1,7 @@
 """The target's own answers: what a block drafter is trained on and measured with.
 
 Responsible for prompts, for the target's greedy answers to them in a file that an interrupted run goes on
-with, and for batches of blocks. Not responsible for losses or for the loop (see `lab.pairs.train`).
+with, and for batches of blocks. Not responsible for losses or for the loop (see `lab.pairs.trainer`).
 """
 
 from __future__ import annotations
@@ -11,50 +11,39 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import track
 
 from cloud_anchor.errors import RequestError
+from edge_runtime.bundle.manifest import BlockForm
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.problem import Draw, Problem
 from lab.pairs.testbed import library
 from lab.pairs.testbed.kinds import KINDS
-from lab.pairs.testbed.questions import held_out_questions, training_families
-from lab.pairs.tiny.tasks import FAMILIES, held_out_problems
+from lab.pairs.testbed.questions import training_families
+from lab.pairs.tiny.tasks import FAMILIES
 
 TOGETHER = 128
 """Answers written in one batch."""
 
 
-class Prompts(NamedTuple):
-    """A source of prompts: families to draw training prompts from, and held-out ones by number and seed."""
-
-    families: Mapping[str, Draw]
-    held_out: Callable[[int, int], Sequence[Problem]]
-
-
-def prompts_of(source: str) -> Prompts:
-    """The prompts of `tiny`, of `testbed`, or of one kind of its questions, `testbed:KIND`.
+def families_of(source: str) -> Mapping[str, Draw]:
+    """Families of training prompts: `tiny`, `testbed`, or one kind of its questions, `testbed:KIND`.
 
     Raises RequestError, and SourceMissingError.
     """
     if source == "tiny":
-        return Prompts(FAMILIES, held_out_problems)
+        return FAMILIES
     world, _, kind = source.partition(":")
     if world != "testbed" or (kind and kind not in KINDS):
         raise RequestError(
-            f"--data: expected tiny, testbed or testbed:KIND of {', '.join(KINDS)}, found {source!r}"
+            f"--learn: expected tiny, testbed or testbed:KIND of {', '.join(KINDS)}, found {source!r}"
         )
-    known = library.load()
-    kinds = [kind] if kind else list(KINDS)
-    families = training_families(known)
-    return Prompts(
-        {name: families[name] for name in kinds},
-        lambda count, seed: held_out_questions(known, count, seed, kinds=kinds if kind else ()),
-    )
+    families = training_families(library.load())
+    return {kind: families[kind]} if kind else families
 
 
 def training_prompts(families: Mapping[str, Draw], seed: int) -> Iterator[Problem]:
@@ -104,22 +93,26 @@ def write_answers(
 
 @dataclass(frozen=True)
 class Target:
-    """An autoregressive checkpoint, its prompt form and the ids that end an answer.
+    """An autoregressive checkpoint in a folder, its prompt form and the ids that end an answer.
 
-    context: most tokens of prompt, answer and block.
+    context: most tokens of prompt and answer. form: of its drafters. config: the checkpoint's own.
     """
 
+    folder: Path
+    config: Mapping[str, Any]
+    form: BlockForm
     net: Any
     ids: Callable[[str], list[int]]
     ends: Sequence[int]
     context: int
 
     def answers(
-        self, problems: Sequence[Problem], file: Path, settings: Mapping[str, Any]
+        self, questions: Sequence[tuple[str, str]], file: Path, settings: Mapping[str, Any]
     ) -> list[TargetAnswer]:
-        """The answers to these problems, from a file of JSON lines and where it ends from the model.
+        """The answers to these questions, from a file of JSON lines and where it ends from the model.
 
-        settings: what the answers depend on; raises RequestError where the file was made with others.
+        questions: family and prompt of each. settings: what the answers depend on; raises RequestError where
+        the file was made with others.
         """
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         records = [record for line in lines if (record := _parsed(line)) is not None]
@@ -131,20 +124,20 @@ class Target:
         file.parent.mkdir(parents=True, exist_ok=True)
         kept = records or [dict(settings)]
         file.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-        begins = range(len(kept) - 1, len(problems), TOGETHER)
+        begins = range(len(kept) - 1, len(questions), TOGETHER)
         for begin in track(begins, "the target's answers", console=Console(stderr=True)):
-            part = problems[begin : begin + TOGETHER]
-            prompts = [self.ids(problem.prompt) for problem in part]
+            part = questions[begin : begin + TOGETHER]
+            prompts = [self.ids(prompt) for _, prompt in part]
             room = self.context - max(map(len, prompts))
             found = write_answers(self.net, prompts, self.ends, room)
             rows = [
-                {"family": problem.family, "prompt": prompt, "answer": answer}
-                for problem, prompt, answer in zip(part, prompts, found, strict=True)
+                {"family": family, "prompt": prompt, "answer": answer}
+                for (family, _), prompt, answer in zip(part, prompts, found, strict=True)
             ]
             with file.open("a", encoding="utf-8") as out:
                 out.write("".join(json.dumps(row) + "\n" for row in rows))
             kept += rows
-        return [TargetAnswer(**row) for row in kept[1 : len(problems) + 1]]
+        return [TargetAnswer(**row) for row in kept[1 : len(questions) + 1]]
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

@@ -1,17 +1,16 @@
 """The training of a block drafter: its plan, its target, and what its loss takes from a batch.
 
 Responsible for these; runs are seeded and resumable. Not responsible for the loop, the optimisers and the log
-(see `lab.pairs.train`), the losses (see `losses`), the model (see `block_model`) or options (`options`).
+(see `lab.pairs.trainer`), the losses (see `losses`), the model (see `block_model`) or options (`options`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -31,6 +30,7 @@ from lab.drafting.block_model import (
     write_drafter,
 )
 from lab.drafting.losses import drafter_loss
+from lab.options import option
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.pair import TrainingRecipe
 from lab.pairs.row_weights import open_qwen2
@@ -49,21 +49,20 @@ class LossOptions:
 
 
 @dataclass(frozen=True)
-class DrafterPlan:
-    """A drafter to be trained.
-
-    hidden: None for the target's own shape, and weights to begin with. blocks: drafted places of each answer
-    in a batch. states: read the target's hidden states. tokens: of text in a batch.
+class DrafterSize:
+    """The size of a drafter and of its training, which are options too. hidden: None for the target's own
+    shape, and weights to begin with.
     """
 
-    block: int = 8
-    hidden: int | None = 96
-    layers: int = 2
-    states: bool = False
-    blocks: int = 8
-    tokens: int = 2048
-    steps: int = 2000
-    loss: LossOptions = LossOptions()
+    block: int = option(8, "K, tokens drafted in one pass")
+    hidden: int | None = option(96, "hidden size")
+    layers: int = option(2, "layers")
+    states: bool = option(
+        False, "also read the target's last hidden states, as DFlash does; not for the device"
+    )
+    blocks: int = option(8, "drafts of each answer in a batch")
+    tokens: int = option(2048, "of text in a batch")
+    steps: int = option(2000, "training steps")
 
     def __post_init__(self) -> None:
         for name, least in (("block", 2), ("layers", 1), ("blocks", 1), ("tokens", 1), ("steps", 1)):
@@ -71,6 +70,13 @@ class DrafterPlan:
                 raise RequestError(f"{name}: expected at least {least}, found {getattr(self, name)}")
         if self.hidden is not None and (self.hidden < 32 or self.hidden % 32):
             raise RequestError(f"hidden: expected a multiple of 32, found {self.hidden}")
+
+
+@dataclass(frozen=True)
+class DrafterPlan(DrafterSize):
+    """A drafter to be trained."""
+
+    loss: LossOptions = LossOptions()
 
 
 def weights_digest(folder: Path) -> str:
@@ -82,8 +88,8 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def load_target(folder: Path, block: int, device: str) -> tuple[Target, BlockForm, dict[str, Any]]:
-    """An autoregressive checkpoint as a target, the form of its drafters, and its configuration.
+def load_target(folder: Path, block: int, device: str) -> Target:
+    """An autoregressive checkpoint as the target of drafters of `block` tokens.
 
     The mask is the tokenizer's `<|mask|>`, else the first row of the embedding that no token has. Raises
     CheckpointError.
@@ -107,35 +113,29 @@ def load_target(folder: Path, block: int, device: str) -> tuple[Target, BlockFor
     net = open_qwen2(folder, dtype=torch.float32).to(device).eval()
     context = int(config["max_position_embeddings"]) - block
     ends = sorted(form.contract.eos_ids)
-    return Target(net, form.ids, ends, context), BlockForm(block, mask), config
+    return Target(folder, config, BlockForm(block, mask), net, form.ids, ends, context)
 
 
 class DrafterTrainer(Trainer):
-    """One training run of a drafter. target: for one that reads its states."""
+    """One training run of a drafter."""
 
     def __init__(
         self,
         plan: DrafterPlan,
-        folder: Path,
+        target: Target,
         answers: Sequence[TargetAnswer],
-        form: BlockForm,
-        configuration: Mapping[str, Any],
+        folder: Path,
         *,
         seed: int,
         device: str,
-        target: Target,
     ) -> None:
-        self.plan, self.form, self.target, self.configuration = plan, form, target, configuration
+        self.plan, self.form, self.target = plan, target.form, target
+        self.configuration = drafter_configuration(target.config, plan.hidden, plan.layers)
         self.states = int(target.net.config.hidden_size) if plan.states else 0
         self._answers = AnswerBlocks(answers, plan.blocks, seed)
         recipe = TrainingRecipe(NAME, steps=plan.steps, causal_steps=0, knows=True, masked_tokens=plan.tokens)
-        super().__init__(
-            recipe,
-            folder,
-            seed=seed,
-            device=device,
-            initial=None if plan.hidden else lambda net: begin_as(net, target.net),
-        )
+        initial = None if plan.hidden else lambda net: begin_as(net, target.net)
+        super().__init__(recipe, folder, seed=seed, device=device, initial=initial)
 
     def build(self) -> Qwen2ForCausalLM:
         return build_drafter(self.configuration, self.states)
@@ -159,16 +159,16 @@ class DrafterTrainer(Trainer):
             **asdict(self.plan.loss),
         )
 
-    def export_drafter(self, target_folder: Path, folder: Path) -> None:
+    def export(self, folder: Path) -> None:
         """Write the averaged weights as a checkpoint folder for `python -m convert`."""
-        write_drafter(self.averaged(), self.configuration, self.form, target_folder, folder, self.states)
+        net, target = self.averaged(), self.target.folder
+        write_drafter(net, self.configuration, self.form, target, folder, self.states)
 
 
 def train_drafter(
     plan: DrafterPlan,
-    target_folder: Path,
+    target: Target,
     answers: Sequence[TargetAnswer],
-    loaded: tuple[Target, BlockForm, dict[str, Any]],
     folder: Path,
     *,
     seed: int,
@@ -179,9 +179,11 @@ def train_drafter(
 
     Raises RequestError where the folder holds a run of another plan.
     """
-    target, form, config = loaded
+    most = int(target.config["num_hidden_layers"])
+    if plan.hidden is None and plan.layers > most:
+        raise RequestError(f"layers: expected at most the {most} of the target, found {plan.layers}")
     folder.mkdir(parents=True, exist_ok=True)
-    given = {"seed": seed, "answers": len(answers), "target": weights_digest(target_folder)}
+    given = {"seed": seed, "answers": len(answers), "target": weights_digest(target.folder)}
     wanted = json.loads(json.dumps(asdict(plan) | given))
     settings = folder / "plan.json"
     if settings.is_file() and (found := json.loads(settings.read_bytes())) != wanted:
@@ -191,15 +193,8 @@ def train_drafter(
             "another folder."
         )
     settings.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
-    if plan.hidden is None and plan.layers > int(config["num_hidden_layers"]):
-        raise RequestError(
-            f"layers: expected at most the {config['num_hidden_layers']} of the target, found {plan.layers}"
-        )
-    configuration = drafter_configuration(config, plan.hidden, plan.layers)
-    trainer = DrafterTrainer(
-        plan, folder, answers, form, configuration, seed=seed, device=device, target=target
-    )
+    trainer = DrafterTrainer(plan, target, answers, folder, seed=seed, device=device)
     trainer.resume()
     train(trainer, quiet=quiet)
-    trainer.export_drafter(target_folder, folder / NAME)
+    trainer.export(folder / NAME)
     return trainer

@@ -17,6 +17,7 @@ MODULES = {
     "frontier": "lab.experiments.frontier",
     "passes": "lab.experiments.passes",
     "hardness": "lab.experiments.hardness",
+    "losses": "lab.drafting.experiment",
     "number_formats": "lab.formats.number_formats",
     "rivals": "lab.rivals.experiment",
     "unknowns": "lab.experiments.unknowns",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,22 @@ from edge_runtime.decode.block_drafter import BlockDrafter
 from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.decode.speculate import Speculator
 from edge_runtime.engine.base import BaseEngine, Logits
-from lab.drafting import loss_ablation
+from lab.__main__ import main as lab
+from lab.drafting import experiment
 from lab.drafting.__main__ import main as train_main
 from lab.drafting.accepted import drafts_everywhere, pass_lengths, target_states, tokens_a_pass
 from lab.drafting.answers import (
     AnswerBlocks,
     Target,
     TargetAnswer,
-    prompts_of,
+    families_of,
     training_prompts,
     write_answers,
 )
 from lab.drafting.block_model import STATES, block_logits, build_drafter, drafter_configuration
 from lab.drafting.torch_engine import TorchEngine
 from lab.drafting.training import DrafterPlan, DrafterTrainer, LossOptions, load_target, train_drafter
+from lab.experiment import About
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.testbed.library import SourceMissingError
 from lab.pairs.tiny import recipe as tiny
@@ -54,8 +57,7 @@ def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def target(target_folder: Path) -> Target:
-    found, _, _ = load_target(target_folder, FORM.block, "cpu")
-    return found
+    return load_target(target_folder, FORM.block, "cpu")
 
 
 def drafter(target_folder: Path, states: int = 0, seed: int = 0) -> Qwen2ForCausalLM:
@@ -158,9 +160,10 @@ def test_lengths_count_the_targets_own_token() -> None:
 def test_answers_are_the_targets_greedy_ones_and_kept(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problems = [p for p, _ in zip(training_prompts(FAMILIES, 0), range(5), strict=False)]
-    assert len({p.prompt for p in problems}) == 5
-    assert not any(p.held_out for p in problems)
+    drawn = list(islice(training_prompts(FAMILIES, 0), 5))
+    problems = [(p.family, p.prompt) for p in drawn]
+    assert len(set(problems)) == 5
+    assert not any(p.held_out for p in drawn)
     short = replace(target, ids=lambda prompt: target.ids(prompt)[-30:])
     file = tmp_path / "answers.jsonl"
     first = short.answers(problems[:3], file, {"made": "so"})
@@ -185,17 +188,15 @@ def test_answers_are_the_targets_greedy_ones_and_kept(
 
 def test_prompts_of_one_kind() -> None:
     with pytest.raises(RequestError, match=r"tiny, testbed or testbed:KIND of fact, .*found 'testbed:poem'"):
-        prompts_of("testbed:poem")
+        families_of("testbed:poem")
     with pytest.raises(RequestError, match="found 'tiny:fact'"):
-        prompts_of("tiny:fact")
+        families_of("tiny:fact")
     try:
-        whole, profiles = prompts_of("testbed"), prompts_of("testbed:profile")
+        whole, profiles = families_of("testbed"), families_of("testbed:profile")
     except SourceMissingError as error:
         pytest.skip(str(error))
-    assert list(profiles.families) == ["profile"]
-    assert len(whole.families) == 7
-    assert {problem.family for problem in profiles.held_out(3, 0)} == {"profile"}
-    assert len({problem.family for problem in whole.held_out(7, 0)}) == 7
+    assert list(profiles) == ["profile"]
+    assert len(whole) == 7
 
 
 def test_answers_do_not_depend_on_their_batch(target: Target) -> None:
@@ -233,10 +234,10 @@ def memorised() -> list[TargetAnswer]:
 def test_an_interrupted_run_equals_one_in_a_piece(
     states: bool, target_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = load_target(target_folder, 4, "cpu")
+    target = load_target(target_folder, 4, "cpu")
     wanted = plan(states=states, loss=LossOptions(2.5, 0.3, 40.0))
     arguments: dict[str, Any] = {"seed": 1, "device": "cpu", "quiet": True}
-    whole = train_drafter(wanted, target_folder, memorised(), loaded, tmp_path / "a", **arguments)
+    whole = train_drafter(wanted, target, memorised(), tmp_path / "a", **arguments)
     advance = DrafterTrainer.advance
 
     def interrupted(trainer: DrafterTrainer, batch: TrainingBatch) -> float:
@@ -247,48 +248,35 @@ def test_an_interrupted_run_equals_one_in_a_piece(
     monkeypatch.setattr(DrafterTrainer, "advance", interrupted)
     folder = tmp_path / "b"
     with pytest.raises(KeyboardInterrupt):
-        train_drafter(wanted, target_folder, memorised(), loaded, folder, **arguments)
+        train_drafter(wanted, target, memorised(), folder, **arguments)
     assert not (folder / "drafter").exists()
     monkeypatch.undo()
-    again = train_drafter(wanted, target_folder, memorised(), loaded, folder, **arguments)
+    again = train_drafter(wanted, target, memorised(), folder, **arguments)
     for key, value in whole.ema.items():
         assert torch.equal(value, again.ema[key]), key
     assert (folder / "drafter" / "model.safetensors").is_file()
-    other = write_tiny_qwen(tmp_path / "other", seed=9, positions=96)
+    other = load_target(write_tiny_qwen(tmp_path / "other", seed=9, positions=96), 4, "cpu")
     with pytest.raises(RequestError, match="another target"):
-        train_drafter(wanted, other, memorised(), loaded, folder, **arguments)
+        train_drafter(wanted, other, memorised(), folder, **arguments)
     with pytest.raises(RequestError, match="another loss, steps"):
-        train_drafter(plan(states=states, steps=7), target_folder, memorised(), loaded, folder, **arguments)
+        train_drafter(plan(states=states, steps=7), target, memorised(), folder, **arguments)
 
 
-def test_a_drafter_can_begin_as_its_target(target_folder: Path, target: Target, tmp_path: Path) -> None:
-    loaded = load_target(target_folder, 4, "cpu")
-    arguments: dict[str, Any] = {"seed": 1, "device": "cpu", "quiet": True}
+def test_a_drafter_can_begin_as_its_target(target: Target, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"seed": 1, "device": "cpu"}
     wanted = plan(hidden=None, layers=1, steps=1)
-    given, form, config = loaded
-    begun = DrafterTrainer(
-        wanted,
-        tmp_path,
-        memorised(),
-        form,
-        drafter_configuration(config, None, 1),
-        seed=1,
-        device="cpu",
-        target=given,
-    ).model
+    begun = DrafterTrainer(wanted, target, memorised(), tmp_path, **arguments).model
     own = target.net.state_dict()
     assert len(begun.model.layers) == 1 < len(target.net.model.layers)
     for name, value in begun.state_dict().items():
         assert torch.equal(value, own[name]), name
-    trained = train_drafter(wanted, target_folder, memorised(), loaded, tmp_path / "a", **arguments)
+    trained = train_drafter(wanted, target, memorised(), tmp_path / "a", quiet=True, **arguments)
     written = json.loads((tmp_path / "a" / "drafter" / "config.json").read_text())
     assert written["architectures"] == ["BlockDrafter"]
-    assert written["hidden_size"] == config["hidden_size"]
+    assert written["hidden_size"] == target.config["hidden_size"]
     assert not torch.equal(trained.model.lm_head.weight, own["lm_head.weight"])
     with pytest.raises(RequestError, match=r"layers: expected at most the \d of the target, found 99"):
-        train_drafter(
-            replace(wanted, layers=99), target_folder, memorised(), loaded, tmp_path / "b", **arguments
-        )
+        train_drafter(replace(wanted, layers=99), target, memorised(), tmp_path / "b", **arguments)
 
 
 CYCLES = BlockForm(4, 303)
@@ -299,9 +287,8 @@ def trained(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Qw
     """A drafter after 120 steps on `memorised`."""
     trainer = train_drafter(
         plan(steps=120, tokens=256, loss=LossOptions(2.5, 0.3, 40.0)),
-        target_folder,
-        memorised(),
         load_target(target_folder, 4, "cpu"),
+        memorised(),
         tmp_path_factory.mktemp("trained"),
         seed=0,
         device="cpu",
@@ -318,8 +305,7 @@ def test_training_raises_the_accepted_length(target_folder: Path, trained: Qwen2
 
 
 def test_the_mask_is_a_row_that_no_token_has(target_folder: Path, tmp_path: Path) -> None:
-    _, form, _ = load_target(target_folder, 4, "cpu")
-    assert form == BlockForm(4, 303)
+    assert load_target(target_folder, 4, "cpu").form == BlockForm(4, 303)
     full = write_tiny_qwen(tmp_path / "full", padding=0)
     with pytest.raises(CheckpointError, match="a row of the embedding for a mask"):
         load_target(full, 4, "cpu")
@@ -327,54 +313,65 @@ def test_the_mask_is_a_row_that_no_token_has(target_folder: Path, tmp_path: Path
 
 @shipped
 def test_the_shipped_models_mask_and_a_diffusion_target() -> None:
-    assert load_target(QWEN, 8, "cpu")[1] == BlockForm(8, special_ids(tiny.TOKENS)[3])
+    assert load_target(QWEN, 8, "cpu").form == BlockForm(8, special_ids(tiny.TOKENS)[3])
     with pytest.raises(CheckpointError, match="expected an autoregressive target"):
         load_target(PAIRS["tiny"].checkpoint, 8, "cpu")
 
 
-def test_rows_of_the_ablation_are_paired_with_base() -> None:
-    lengths = {
-        "base": [[1.0, 2.0, 3.0], [2.0, 2.0, 3.0]],
-        "all": [[2.0, 3.0, 4.0], [3.0, 3.0, 4.0]],
-    }
-    groups = loss_ablation.groups_of(["x", "x", "y"], [3, 60, 59])
-    assert groups == {loss_ablation.EVERY: [0, 1, 2], "60 tokens and more": [1], "x": [0, 1], "y": [2]}
-    assert "60 tokens and more" not in loss_ablation.groups_of(["x"], [59])
-    rows = loss_ablation.summarise(lengths, groups)
-    assert [(row["group"], row["arm"]) for row in rows] == [
-        (group, arm) for group in groups for arm in lengths
+def record(loss: str, seed: int, lengths: list[float]) -> dict[str, Any]:
+    return {"loss": loss, "seed": seed, "lengths": lengths, "families": list("xxy"), "sizes": [3, 60, 59]}
+
+
+def test_the_losses_are_paired_with_base() -> None:
+    groups = experiment.groups_of(["x", "x", "y"], [3, 60, 59])
+    assert groups == {experiment.EVERY: [0, 1, 2], "60 tokens and more": [1], "x": [0, 1], "y": [2]}
+    assert "60 tokens and more" not in experiment.groups_of(["x"], [59])
+    records = [
+        record("base", 0, [1, 2, 3]),
+        record("all", 0, [2, 3, 4]),
+        record("base", 1, [2, 2, 3]),
+        record("all", 1, [3, 3, 4]),
     ]
-    whole = rows[1]
-    assert whole["tokens a pass"] == pytest.approx((2.5 + 3 + 4) / 3)
-    assert whole["less base"] == pytest.approx(1)
-    assert whole["less base interval"] == pytest.approx([1, 1])
-    assert whole["seeds"] == pytest.approx([3, 10 / 3])
+    by_group, by_loss = experiment.tables(records, About(own=experiment.ComparisonOptions()))
+    assert [row["answers"] for row in by_group.rows] == list(groups)
+    whole: Any = by_group.rows[0]
+    assert whole["all"].mean == pytest.approx((2.5 + 3 + 4) / 3)
+    less = whole["all less base"]
+    assert (less.mean, less.low, less.high) == pytest.approx((1, 1, 1))
+    assert [row["loss"] for row in by_loss.rows] == ["base", "all"]
+    assert by_loss.rows[1]["by seed"] == "3.00 3.33"
+    assert by_loss.rows[1]["less base"] == less
+    assert by_loss.rows[0]["less base"] is None
 
 
 @shipped
 def test_the_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    common = ["--target", str(QWEN), "--answers", "8", "--held-out", "4", "--steps", "2", "--tokens", "128"]
+    common = ["--answers", "8", "--prompts", "4", "--steps", "2", "--tokens", "128"]
     common += ["--hidden", "32", "--layers", "1", "--device", "cpu", "--threads", "1"]
     run = tmp_path / "run"
-    assert train_main([*common, "-o", str(run), "--weights", "--focal", "--chain"]) == 0
+    assert (
+        train_main([*common, "--target", str(QWEN), "-o", str(run), "--weights", "--focal", "--chain"]) == 0
+    )
     assert "tokens a pass of the target over 4 held-out answers" in capsys.readouterr().err
     config = json.loads((run / "drafter" / "config.json").read_text())
     assert (config["architectures"], config["block_size"]) == (["BlockDrafter"], 8)
     assert json.loads((run / "plan.json").read_text())["loss"] == {"gamma": 5.0, "focal": 0.3, "chain": 40.0}
     assert (run / "loss.png").is_file()
-    out = tmp_path / "ablation"
-    arguments = [*common, "-o", str(out), "--seeds", "1"]
-    assert loss_ablation.main(arguments) == 0
-    report = json.loads((out / "ablation.json").read_text())
-    assert report["arms"] == ["base", "+weights", "+focal", "+chain", "all"]
-    assert {row["group"] for row in report["rows"]} >= {loss_ablation.EVERY, "code"}
-    assert len(report["rows"]) % 5 == 0
-    assert all(row["tokens a pass"] >= 1 for row in report["rows"])
-    assert (out / "ablation.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setattr(loss_ablation, "tokens_a_pass", lambda *_: pytest.fail("measured again"))
-    assert loss_ablation.main(arguments) == 0
+    assert train_main(["--weights", "-1", "-o", str(run)]) == 2
+    assert "--weights: expected a gamma above 0" in capsys.readouterr().err
+    out = tmp_path / "losses"
+    arguments = ["run", "losses", *common, "-o", str(out), "--seeds", "1"]
+    assert lab(arguments) == 0
+    found = json.loads((out / "tables.json").read_text())["tables"]
+    columns = found["groups"]["columns"]
+    assert columns == ["answers", "number", "base", "+weights", "+focal", "+chain", "all", "all less base"]
+    assert {row["answers"] for row in found["groups"]["rows"]} >= {experiment.EVERY, "code"}
+    assert all(row["tokens a pass"]["mean"] >= 1 for row in found["losses"]["rows"])
+    assert (out / "all-0" / "drafter" / "config.json").is_file()
+    monkeypatch.setattr(experiment, "tokens_a_pass", lambda *_: pytest.fail("measured again"))
+    assert lab(arguments) == 0
     assert "every answer" in capsys.readouterr().out
-    assert loss_ablation.main([*arguments, "--hidden", "33"]) == 2
+    assert lab([*arguments, "--hidden", "33"]) == 2
     assert "hidden: expected a multiple of 32" in capsys.readouterr().err

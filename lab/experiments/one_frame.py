@@ -147,6 +147,7 @@ def exchanges(
         SERVICE_SECONDS,
         limits,
         [Seal(seals[1])] if seals else (),
+        predictive=True,
     )
     clock = emulation.clock
     device: Link = emulation.device()

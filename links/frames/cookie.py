@@ -8,7 +8,8 @@ making cookies (see `links.gateway.cookies`) nor for when one is asked for.
                           frame without its bytes 1-2
 
 A challenge is no larger than the smallest question: who forges an address gains nothing by it. Neither has a
-check of its own: a changed cookie is not the right one, and the question's check is behind it.
+check of its own: a changed cookie is not the right one, and the question's check is behind it. No other frame
+becomes a challenge where one bit is changed.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class FrameKind(IntEnum):
     QUESTION_PREDICTIVE = 2
     ANSWER = 3
     REFUSAL = 4
-    CHALLENGE = 5
-    QUESTION_WITH_COOKIE = 6
+    QUESTION_WITH_COOKIE = 5
+    CHALLENGE = 7
 
     @property
     def label(self) -> str:

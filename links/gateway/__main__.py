@@ -13,11 +13,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from common.cli import INTERRUPTED, run_command
 from edge_runtime.errors import UsageError
 from edge_runtime.fill import KEY_VARIABLE, read_prompt
+from links.gateway.quota import Spending
+from links.profiles import FREE
+
+log = logging.getLogger("links.gateway")
 
 EPILOG = """examples:
   # the shipped pair: the service, the gateway beside it, and a device
@@ -72,6 +77,26 @@ def parser() -> argparse.ArgumentParser:
         help="a device's NAME.gateway.seal; once for each device, and only these are answered (see "
         "links.seal)",
     )
+    result.add_argument(
+        "--predictive-from-anyone",
+        action="store_true",
+        help="read questions that are coded with the edge model, a pass for each token, without a seal too: "
+        "for links with authentication of their own",
+    )
+    money = result.add_argument_group(
+        "quotas, on a link that costs money", "of the frames sent, in the currency of the link's tariff"
+    )
+    for name, default, what in (
+        ("peer", Spending.of_peer, "to one peer in a day"),
+        ("day", Spending.of_day, "in a day"),
+        ("total", Spending.of_all, "in all, or since the start without --state"),
+    ):
+        money.add_argument(
+            f"--spend-{name}", type=float, default=default, metavar="M", help=f"{what} (default {default:g})"
+        )
+    money.add_argument(
+        "--state", type=Path, metavar="FOLDER", help="where what was spent is kept; default: nowhere"
+    )
     result.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return result
 
@@ -82,6 +107,7 @@ def _run(args: argparse.Namespace) -> int:
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
     from links.gateway.answering import Gateway, GatewayLimits, ServiceSource, serve_link
+    from links.gateway.quota import Quota
     from links.seal import Seal, SealedLink
 
     if args.kept < 1:
@@ -89,6 +115,14 @@ def _run(args: argparse.Namespace) -> int:
     logging.basicConfig(format="gateway: %(message)s", level=args.log_level.upper())
     key = read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
     client = Client(args.service, key, args.timeout)
+    if client.exposes_key:
+        raise UsageError(
+            f"service: expected https:// for a key that goes to another host, found {args.service!r:.100}; "
+            "it would cross the network unencrypted"
+        )
+    spending = Spending(args.spend_peer, args.spend_day, args.spend_total)
+    if not all(0 <= money < float("inf") for money in astuple(spending)):
+        raise UsageError(f"quotas: expected money of 0 or more, found {spending}")
     edge = EdgeRuntime.open(find_bundles("", args.edge)[0], threads=args.threads)
     stop, stopped_by = threading.Event(), signal.SIGTERM
 
@@ -106,7 +140,18 @@ def _run(args: argparse.Namespace) -> int:
         limits = GatewayLimits(kept=args.kept)
         if args.seals:
             link = SealedLink(link, [Seal(path) for path in args.seals])
-        gateway = Gateway(link, edge.question_context(), source, _in_thread, limits)
+        tariff = link.profile.tariff
+        if tariff != FREE and not tariff.price:
+            log.warning("no quota holds: a price is not known; state it in the address, as in ?price=0.0001")
+        gateway = Gateway(
+            link,
+            edge.question_context(),
+            source,
+            _in_thread,
+            limits,
+            predictive=args.predictive_from_anyone or None,
+            quota=Quota(spending, args.state) if tariff.price else None,
+        )
         before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
             print(f"gateway: {link.profile.name} to {args.service}", file=sys.stderr, flush=True)

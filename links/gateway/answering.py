@@ -4,15 +4,20 @@ Responsible for one run of the service a question however often it comes, for th
 refusals, and for sending no earlier than the link's duties allow. Not responsible for links, for HTTP or for
 threads: a function is given that runs a job.
 
-    frame -> question -> job (the service's chain of payloads) -> answer frames -> outbox -> link
+    frame -> job (its text; the service's chain of payloads) -> answer frames -> outbox -> link
+
+What strangers may cost is bounded: reading a text that is coded with the edge model takes a pass for each of
+its tokens, an answer goes to an address that receives, and money has quotas.
 """
 
 from __future__ import annotations
 
 import logging
 import queue
+import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -21,16 +26,26 @@ from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, LinkEr
 from links.datagram import Datagram, Link
 from links.exchange import LEAST_WAIT
 from links.frames import (
+    COOKIE_BYTES,
     MAX_PARTS,
     AnswerFrame,
+    Challenge,
+    FrameKind,
     Question,
+    QuestionHead,
     Refusal,
     RefusalCode,
     answer_room,
     decode_question,
     encode_reply,
     peek_frame,
+    peek_question,
+    split_cookie,
 )
+from links.frames.kinds import HEAD_BYTES
+from links.gateway.cookies import Cookies
+from links.gateway.limits import Allowance, FailedFrames, Rate
+from links.gateway.quota import Quota
 from links.kinds.emulated import Emulation
 from links.seal import Seal, SealedLink
 from payload import Codec, Shared
@@ -51,8 +66,18 @@ RETRY_SECONDS = 30
 IDLE_SECONDS, BUSY_SECONDS = 0.5, 0.02
 """Longest wait for a frame, without a job and with one."""
 
-COMPLAINT_SECONDS = 30.0
-"""A peer whose frames cannot be read is told so no more often than once in this time."""
+COMPLAINTS = Rate(1 / 30, 1)
+"""How often a peer is told that its frames are not read."""
+
+REPEATED_CHAINS = Rate(1 / 3, 1)
+"""How often a peer gets all frames of an answer again; a device asks again after longer pauses."""
+
+READING = {
+    FrameKind.QUESTION_PREDICTIVE: (Rate(16, 512), Rate(64, 2048)),
+    FrameKind.QUESTION_COMPACT: (Rate(256, 4096), Rate(1024, 16384)),
+}
+"""Bytes of coded text that are read, of a peer and of all of them. A byte takes up to 8 passes of the edge
+model, or 0.2 ms without it; people's questions have some 20 of the one or 40 of the other."""
 
 
 class AnchorSource(Protocol):
@@ -102,12 +127,15 @@ class ServiceSource:
 @dataclass(frozen=True)
 class GatewayLimits:
     """kept: answers that are remembered, so that a repeat is no second run. running: jobs at once, and of one
-    peer. outbox: frames that wait for the link; seconds: for which one may wait.
+    peer. reading: of these, questions that wait for the edge model or are read with it. outbox: frames that
+    wait for the link; seconds: for which one may wait.
     """
 
     kept: int = 256
     running: int = 16
     running_of_peer: int = 4
+    reading: int = 4
+    reading_of_peer: int = 2
     outbox: int = 512
     seconds: float = 900.0
 
@@ -140,6 +168,13 @@ Key = tuple[str | None, bytes]
 """Peer and question frame."""
 
 
+class Unread(NamedTuple):
+    """A question's text could not be read."""
+
+    id: int
+    error: Exception
+
+
 class Gateway:
     """Answers the questions on one link. `receive` and `poll` are for one thread.
 
@@ -147,7 +182,11 @@ class Gateway:
     start:   runs a job, which may take as long as the service does, in any thread. Its result is taken up by
              the next `poll`.
     runs:    questions that the service was asked. repeats: frames that asked the same again.
-    ignored: frames that are no question, or damaged. refused: refusals sent.
+    ignored: frames that are no question, damaged or not read. refused: refusals sent. challenged: addresses
+             asked to show that they receive, where anyone can write another's.
+    predictive: whose questions are read with the edge model: True: anyone's; None: those of a link where
+             frames are authenticated. The others are told to ask in another codec.
+    quota:   of the money that frames cost; None for any.
     """
 
     def __init__(
@@ -157,16 +196,27 @@ class Gateway:
         source: AnchorSource,
         start: Callable[[Callable[[], None]], None],
         limits: GatewayLimits | None = None,
+        *,
+        predictive: bool | None = None,
+        quota: Quota | None = None,
     ) -> None:
         self.link, self.context, self.source = link, context, source
         self.limits = limits or GatewayLimits()
-        self.runs = self.repeats = self.ignored = self.refused = 0
+        self.predictive = link.authenticated if predictive is None else predictive
+        self.quota = quota
+        self.runs = self.repeats = self.ignored = self.refused = self.challenged = 0
         self._start = start
         self._kept: OrderedDict[Key, KeptAnswer] = OrderedDict()
         self._running: Counter[str | None] = Counter()
-        self._results: queue.SimpleQueue[tuple[Key, AnswerFrame | Refusal]] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[Key, JobResult]] = queue.SimpleQueue()
         self._outbox: deque[OutgoingFrame] = deque()
-        self._complaints: OrderedDict[str | None, float] = OrderedDict()
+        self._cookies = Cookies() if link.forgeable else None
+        self._failed = FailedFrames()
+        self._complaints = Allowance(COMPLAINTS)
+        self._chains = Allowance(REPEATED_CHAINS)
+        self._texts = {kind: Allowance(*rates) for kind, rates in READING.items()}
+        self._model = threading.Lock()  # the edge model reads one text at a time
+        self._reading: Counter[str | None] = Counter()
 
     @property
     def room(self) -> int:
@@ -180,7 +230,16 @@ class Gateway:
 
     def receive(self, datagram: Datagram) -> None:
         """Take a frame that has arrived."""
-        key = datagram.peer, datagram.data
+        peer = datagram.peer
+        try:
+            frame, cookie = split_cookie(datagram.data)
+        except PayloadError:
+            self.ignored += 1
+            return
+        if self._cookies is not None and not self._cookies.shows(cookie, peer, self.link.clock.now):
+            self._challenge(peer, frame)
+            return
+        key = peer, frame
         answer = self._kept.get(key)
         if answer is not None:
             self._kept.move_to_end(key)
@@ -189,28 +248,57 @@ class Gateway:
             self._send_answer(key, answer)
             return
         try:
-            question = decode_question(datagram.data, self.context)
+            head = peek_question(frame, self.context)
         except PayloadError as error:
-            self._complain(datagram, error)
+            self._complain(key, error)
             return
-        self._ask(key, question)
+        if (code := self._failed.why(frame) or self._unwilling(peer, head)) is not None:
+            self.ignored += 1
+            later = RETRY_SECONDS if code is RefusalCode.OVERLOADED else None
+            self._refuse_rarely(peer, Refusal(head.id, code, later))
+            return
+        self._ask(key, head)
 
-    def _ask(self, key: Key, question: Question) -> None:
-        """Have the service answer a question that has not been asked before."""
-        room = self.room if question.room is None else min(question.room, self.room)
+    def _challenge(self, peer: str | None, frame: bytes) -> None:
+        """Ask an address to show that it receives, with no more bytes than came from it."""
+        head = peek_frame(frame)
+        if self._cookies is None or not head.kind.is_question or len(frame) < HEAD_BYTES + COOKIE_BYTES:
+            self.ignored += 1
+            return
+        self.challenged += 1
+        cookie = self._cookies.of(peer, self.link.clock.now)
+        self._put(encode_reply(Challenge(head.id, cookie)), peer, None)
+
+    def _unwilling(self, peer: str | None, head: QuestionHead) -> RefusalCode | None:
+        """Why a text is not read now, though it may be fine."""
+        by_model = head.kind is FrameKind.QUESTION_PREDICTIVE
+        limits, reading = self.limits, self._reading
+        full = reading.total() >= limits.reading or reading[peer] >= limits.reading_of_peer
+        if by_model and (not self.predictive or full):
+            return RefusalCode.OTHER_PREDICTIONS  # the device asks again without them
+        allowance = self._texts.get(head.kind)
+        if allowance is None or allowance.take(peer, head.body_bytes, self.link.clock.now):
+            return None
+        return RefusalCode.OTHER_PREDICTIONS if by_model else RefusalCode.OVERLOADED
+
+    def _ask(self, key: Key, head: QuestionHead) -> None:
+        """Have a question that has not been asked before read, and answered by the service."""
+        room = self.room if head.room is None else min(head.room, self.room)
         peer, limits = key[0], self.limits
         if room < MIN_PAYLOAD_BYTES:
-            self._refuse(peer, Refusal(question.id, RefusalCode.TOO_LONG))
+            self._refuse(peer, Refusal(head.id, RefusalCode.TOO_LONG))
             return
         if self._running.total() >= limits.running or self._running[peer] >= limits.running_of_peer:
-            self._refuse(peer, Refusal(question.id, RefusalCode.OVERLOADED, RETRY_SECONDS))
+            self._refuse(peer, Refusal(head.id, RefusalCode.OVERLOADED, RETRY_SECONDS))
             return
+        if self.quota is not None and not self.quota.allows(peer, self.link.cost(1).money):
+            return  # a refusal would cost as much as an answer
         self._kept[key] = KeptAnswer()
         self._forget()
         self._running[peer] += 1
-        self.runs += 1
-        log.info("question %d of %s: %d bytes", question.id, peer, len(key[1]))
-        self._start(lambda: self._run(key, question, room))
+        if head.kind is FrameKind.QUESTION_PREDICTIVE:
+            self._reading[peer] += 1
+        self._start(lambda: self._run(key, head, room))
 
     def _forget(self) -> None:
         """Drop the oldest answers beyond the limit, those in the making excepted."""
@@ -218,8 +306,15 @@ class Gateway:
         for key in [key for key, answer in self._kept.items() if answer.done][: max(0, excess)]:
             del self._kept[key]
 
-    def _run(self, key: Key, question: Question, room: int) -> None:
+    def _run(self, key: Key, head: QuestionHead, room: int) -> None:
         """The job: everything that it finds goes to `poll` as a result."""
+        try:
+            with self._model if head.kind is FrameKind.QUESTION_PREDICTIVE else nullcontext():
+                question = decode_question(key[1], self.context)
+        except Exception as error:
+            self._results.put((key, Unread(head.id, error)))
+            return
+        self._results.put((key, question))
         part = 0
         try:
             for received in self.source.payloads(question, room):
@@ -242,14 +337,26 @@ class Gateway:
             self._take_up(*self._results.get())
         return self._flush()
 
-    def _take_up(self, key: Key, reply: AnswerFrame | Refusal) -> None:
+    def _take_up(self, key: Key, reply: JobResult) -> None:
         answer = self._kept[key]
-        last = isinstance(reply, Refusal) or reply.last
-        if last:
+        read = isinstance(reply, Question | Unread)
+        if read and peek_frame(key[1]).kind is FrameKind.QUESTION_PREDICTIVE:
+            _less(self._reading, key[0])
+        if isinstance(reply, Question):
+            self.runs += 1
+            log.info("question %d of %s: %d bytes", reply.id, key[0], len(key[1]))
+            return
+        if isinstance(reply, Unread | Refusal) or reply.last:
             answer.done = True
-            self._running[key[0]] -= 1
-            if not self._running[key[0]]:
-                del self._running[key[0]]
+            _less(self._running, key[0])
+        if isinstance(reply, Unread):
+            del self._kept[key]
+            refusal = refusal_of(reply.error, reply.id, self.context.contract.identity)
+            if isinstance(reply.error, PayloadError):  # the same bytes will fail again
+                self._failed.add(key[1], refusal.code)
+            self.ignored += 1
+            self._refuse_rarely(key[0], refusal)
+            return
         if isinstance(reply, Refusal):
             if answer.frames:  # the first payloads are useful without the others: the device has them
                 log.warning("question %d of %s: the service broke off: %s", reply.id, key[0], reply.code.name)
@@ -261,7 +368,7 @@ class Gateway:
                 answer.frames.append(encode_reply(reply))
             return
         answer.frames.append(encode_reply(reply))
-        if last:
+        if reply.last:
             sizes = [len(frame) for frame in answer.frames]
             log.info("answer %d to %s: frames of %s bytes", reply.id, key[0], sizes)
         if self.link.profile.window is None or len(answer.frames) == 1:
@@ -269,13 +376,15 @@ class Gateway:
             answer.turn += 1
 
     def _send_answer(self, key: Key, answer: KeptAnswer) -> None:
-        """The frames of a kept answer once more; none while some of them wait to leave."""
+        """The frames of a kept answer once more; none while some of them wait to leave, or too soon."""
         if not answer.frames or answer.waiting:
             return
         frames = answer.frames
         if self.link.profile.window is not None:  # one frame for each of the device's: the next in turn
             frames = [frames[answer.turn % len(frames)]]
             answer.turn += 1
+        elif not self._chains.take(key[0], 1, self.link.clock.now):
+            return
         for frame in frames:
             self._put(frame, key[0], answer)
 
@@ -284,23 +393,21 @@ class Gateway:
         log.info("refused %d of %s: %s", refusal.id, peer, refusal.code.name)
         self._put(encode_reply(refusal), peer, None)
 
-    def _complain(self, datagram: Datagram, error: PayloadError) -> None:
+    def _complain(self, key: Key, error: PayloadError) -> None:
         """Say why a frame cannot be read, where it is likely to be a question for this gateway."""
         self.ignored += 1
+        peer, frame = key
         try:
-            head = peek_frame(datagram.data)
+            head = peek_frame(frame)
         except PayloadError:
             return
         if not head.kind.is_question or isinstance(error, ChecksumError):
             return  # another program's, or damaged: it will be sent again
-        now, peer = self.link.clock.now, datagram.peer
-        if now - self._complaints.get(peer, -COMPLAINT_SECONDS) < COMPLAINT_SECONDS:
-            return
-        self._complaints[peer] = now
-        self._complaints.move_to_end(peer)
-        while len(self._complaints) > self.limits.kept:
-            self._complaints.popitem(last=False)
-        self._refuse(peer, refusal_of(error, head.id, self.context.contract.identity))
+        self._refuse_rarely(peer, refusal_of(error, head.id, self.context.contract.identity))
+
+    def _refuse_rarely(self, peer: str | None, refusal: Refusal) -> None:
+        if self._complaints.take(peer, 1, self.link.clock.now):
+            self._refuse(peer, refusal)
 
     def _put(self, data: bytes, peer: str | None, answer: KeptAnswer | None) -> None:
         if len(self._outbox) >= self.limits.outbox:
@@ -329,11 +436,23 @@ class Gateway:
             if wait > 0:
                 continue  # too old
             try:
-                self.link.send(frame.data, frame.peer)
+                self._send(frame.data, frame.peer)
             except LinkError as error:
                 log.warning("%s", error)
         self._outbox = held
         return soonest
+
+    def _send(self, data: bytes, peer: str | None) -> None:
+        money = self.link.cost(len(data)).money
+        if self.quota is not None and money:
+            if not self.quota.allows(peer, money):
+                return
+            self.quota.spend(peer, money)
+        self.link.send(data, peer)
+
+
+JobResult = AnswerFrame | Refusal | Question | Unread
+"""In order: a question or that it is unread, then its answer's frames or a refusal."""
 
 
 def refusal_of(error: Exception, id: int, identity: str) -> Refusal:
@@ -354,6 +473,13 @@ def refusal_of(error: Exception, id: int, identity: str) -> Refusal:
     if code is RefusalCode.FAILED:
         log.error("no answer: %s", error)
     return Refusal(id, code, retry)
+
+
+def _less(count: Counter[str | None], peer: str | None) -> None:
+    """One less, and nothing kept of a peer with none."""
+    count[peer] -= 1
+    if not count[peer]:
+        del count[peer]
 
 
 BUSY = ("overloaded", "stopping", "not_ready", "out_of_memory", "deadline_exceeded")
@@ -381,9 +507,10 @@ def emulated_gateway(
     seconds: float = 1.0,
     limits: GatewayLimits | None = None,
     seals: Sequence[Seal] = (),
+    predictive: bool | None = None,
 ) -> Gateway:
     """A gateway on an emulated link, in its time. seconds: that the service takes for an answer. seals: those
-    of its devices, where frames are sealed.
+    of its devices, where frames are sealed. predictive: as of `Gateway`.
     """
     clock = emulation.clock
     sealed = SealedLink(emulation.gateway, seals) if seals else None
@@ -406,6 +533,6 @@ def emulated_gateway(
             gateway.receive(found)
             wake()
 
-    gateway = Gateway(sealed or emulation.gateway, context, source, start, limits)
+    gateway = Gateway(sealed or emulation.gateway, context, source, start, limits, predictive=predictive)
     emulation.gateway.listen(arrived)
     return gateway

@@ -1,15 +1,17 @@
 """A folder that frames come from and go to, as files that someone else carries.
 
 Responsible for whole files: what is written appears at once, what is read has stopped growing and is read
-once. Not responsible for what is in a file (see `sms_link`, `qr_link`).
+once; and for not filling the disk. Not responsible for what is in a file (see `sms`, `qr`).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,10 +22,15 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.1
 """Between two looks into the folder."""
 LARGEST_FILE = 16 << 20
+KEPT_OUTGOING, KEPT_TAKEN = 256, 64
+"""Files at most, of those that were written or read here; the oldest go."""
+OWN_NAME = r"\d{20}-\d+-\d+\..*"
 
 
 class Mailbox:
     """FOLDER/outgoing, FOLDER/incoming, and FOLDER/taken for what was read; they are made where missing.
+
+    outgoing and taken keep the latest files alone.
 
     Raises LinkError where the folder cannot be used.
     """
@@ -51,6 +58,7 @@ class Mailbox:
         try:
             beside.write_bytes(data)
             os.replace(beside, self.outgoing / name)
+            _trim(self.outgoing, KEPT_OUTGOING, OWN_NAME)
         except OSError as error:
             raise self._error(error) from None
         return self.outgoing / name
@@ -91,6 +99,8 @@ class Mailbox:
                 self._unreadable[name] = states[name]
                 continue
             os.replace(path, self.taken / name)
+            os.utime(self.taken / name)
+            _trim(self.taken, KEPT_TAKEN)
             return found
         return None
 
@@ -99,3 +109,12 @@ class Mailbox:
 
     def close(self) -> None:
         self._closed.set()
+
+
+def _trim(folder: Path, most: int, name: str = r"[^.].*") -> None:
+    """Delete the oldest files of such names beyond so many."""
+    files = [entry for entry in os.scandir(folder) if entry.is_file() and re.fullmatch(name, entry.name)]
+    with suppress(FileNotFoundError):  # who carries them takes some meanwhile
+        files.sort(key=lambda entry: (entry.stat().st_mtime_ns, entry.name))
+        for entry in files[: max(0, len(files) - most)]:
+            os.unlink(entry.path)

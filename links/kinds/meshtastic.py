@@ -8,10 +8,11 @@ duty cycle.
 from __future__ import annotations
 
 import importlib
+import logging
 import queue
 import re
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ from edge_runtime.errors import LinkError, UsageError
 from links.address import LinkAddress
 from links.datagram import Datagram, Link
 from links.profiles import LINK_PROFILES, LinkProfile
+
+log = logging.getLogger("links")
 
 TCP_PORT = 4403
 CONNECT_SECONDS = 30
@@ -32,9 +35,12 @@ CHECKED = 1.0
 SENT_KEPT = 64
 EVERYBODY = 0xFFFFFFFF
 
-TEMPORARY = {"NO_ROUTE", "GOT_NAK", "TIMEOUT", "MAX_RETRANSMIT", "NO_RESPONSE", "DUTY_CYCLE_LIMIT"}
-TEMPORARY |= {"RATE_LIMIT_EXCEEDED"}
-"""Reasons of the radio after which a later frame may pass; the frame counts as lost."""
+MISSING_KEY = {"PKI_FAILED", "PKI_UNKNOWN_PUBKEY", "PKI_SEND_FAIL_PUBLIC_KEY"}
+"""The radio does not know the other node's key yet, or has an old one: its next NodeInfo brings it."""
+
+REPORT_SECONDS = 600.0
+"""Refusals for one peer are logged no more often."""
+LOST_PEERS = 1024
 
 
 class MeshtasticLink(Link):
@@ -44,6 +50,10 @@ class MeshtasticLink(Link):
     to:        node number of the service; None: frames go to all nodes of the channel. A device with `to`
                receives from that node alone.
     channel:   index of the channel for what goes to all.
+
+    lost:      frames that the radio has refused, by peer (None: all nodes): of its queue, its duty cycle, or
+               because it cannot reach or encrypt for one node. They are lost like any other; what ends a link
+               is the loss of the connection to the radio.
 
     Peers are spelled as Meshtastic does: !a1b2c3d4. `close` closes the interface.
     """
@@ -64,9 +74,10 @@ class MeshtasticLink(Link):
         super().__init__(own if profile is None else profile, service=service)
         self._interface, self._to, self._channel = interface, to, channel
         self._inbox: queue.Queue[Datagram] = queue.Queue(WAITING_FRAMES)
-        self._sent_ids: OrderedDict[int, int] = OrderedDict()  # packets of late, and their sizes
+        self.lost: Counter[str | None] = Counter()
+        self._sent_ids: OrderedDict[int, tuple[int, int]] = OrderedDict()  # packets of late: size, receiver
+        self._reported: OrderedDict[str | None, float] = OrderedDict()  # when a refusal was logged
         self._sending = threading.Lock()  # a refusal may come before the library says the packet's number
-        self._refused: str | None = None
         self._gone: float | None = None
         self._closed = False
         pub = _library("pubsub").pub
@@ -104,7 +115,7 @@ class MeshtasticLink(Link):
                 packet = self._interface.sendData(frame, destinationId=to, portNum=port, **options)
             except (Exception, SystemExit) as error:  # the library has no error of its own for all that fails
                 raise LinkError(f"meshtastic: the radio did not take a frame: {error}") from error
-            self._sent_ids[packet.id] = len(frame)
+            self._sent_ids[packet.id] = len(frame), to
             while len(self._sent_ids) > SENT_KEPT:
                 self._sent_ids.popitem(last=False)
 
@@ -123,8 +134,6 @@ class MeshtasticLink(Link):
     def _check(self) -> None:
         if self._closed:
             raise LinkError("meshtastic: the link is closed; open another one")
-        if self._refused is not None:
-            raise LinkError(f"meshtastic: {self._refused}")
         if self._gone is not None and self.clock.now - self._gone > RESTART_SECONDS:
             raise LinkError("meshtastic: the connection to the radio is gone; is it switched on?")
 
@@ -143,13 +152,33 @@ class MeshtasticLink(Link):
     def _on_routing(self, packet: dict[str, Any], interface: Any) -> None:
         decoded = packet.get("decoded", {})
         with self._sending:
-            size = self._sent_ids.get(decoded.get("requestId", 0))
+            sent = self._sent_ids.get(decoded.get("requestId", 0))
         # Only the radio's own word counts: anybody in the mesh can send such a packet.
-        if interface is not self._interface or size is None or packet.get("from") != self._own:
+        if interface is not self._interface or sent is None or packet.get("from") != self._own:
             return
         reason = decoded.get("routing", {}).get("errorReason", "NONE")
-        if reason != "NONE" and reason not in TEMPORARY:
-            self._refused = f"the radio refuses a frame of {size} bytes: {reason}; check its channel and keys"
+        if reason != "NONE":
+            self._lose(*sent, reason)
+
+    def _lose(self, size: int, to: int, reason: str) -> None:
+        """Count a frame that the radio has refused, and log it once in a while."""
+        peer = None if to == EVERYBODY else spelled_node(to)
+        self.lost[peer] += 1
+        if len(self.lost) > LOST_PEERS:
+            del self.lost[next(iter(self.lost))]
+        now = self.clock.now
+        if now - self._reported.get(peer, -REPORT_SECONDS) < REPORT_SECONDS:
+            return
+        self._reported[peer] = now
+        self._reported.move_to_end(peer)
+        while len(self._reported) > LOST_PEERS:
+            self._reported.popitem(last=False)
+        remedy = (
+            "it has not heard that node's key" if reason in MISSING_KEY else "check its channel and settings"
+        )
+        log.warning(
+            "the radio refuses a frame of %d bytes to %s: %s; %s", size, peer or "all", reason, remedy
+        )
 
     def _on_lost(self, interface: Any) -> None:
         if interface is self._interface:

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from links.frames import AnswerFrame, Question, Refusal, RefusalCode, encode_question, encode_reply
+from links.frames import (
+    AnswerFrame,
+    Challenge,
+    Question,
+    Refusal,
+    RefusalCode,
+    encode_question,
+    encode_reply,
+    with_cookie,
+)
 from links.inspect import main
 from payload import AnchorSet, Extras, Shared, encode
 from tests.vectors.toy_vocabulary import contract
@@ -48,7 +57,15 @@ def test_inspect_shows_a_question_and_a_refusal(tmp_path: Path, capsys: pytest.C
     assert main([str(path), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["frame"], report["refusal"], report["retry_after"]) == ("refusal", "overloaded", 30)
-    path.write_bytes(bytes([0x38, 0, 0, 0, 0, 0, 0]))
+    challenge = encode_reply(Challenge(7, b"good"))
+    path.write_bytes(challenge)
+    assert main([str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cookie"] == b"good".hex()
+    path.write_bytes(with_cookie(encode_question(Question(7, "Où?"), Shared(TOY)), b"good"))
+    assert main([str(path), "--contract", str(bundle), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["question"], report["cookie"], report["text"]) == ("question-utf8", b"good".hex(), "Où?")
+    path.write_bytes(bytes([0x30, 0, 0, 0, 0, 0, 0]))
     assert main([str(path)]) == 3
     assert "kind" in capsys.readouterr().err
 

@@ -244,7 +244,7 @@ def cookie_frames(out: FrameVectors) -> None:
     out.bad("a cookie with flags", bytes([whole[0] | 1]) + whole[1:], "MalformedPayloadError", "cookie")
     out.bad("an answer behind a cookie", whole[:7] + b"\x18" + whole[8:], "FrameKindError", "cookie")
     out.bad("a payload behind a cookie", whole[:7] + b"\x50" + whole[8:], "VersionError", "cookie")
-    out.bad("a cookie behind a cookie", whole[:7] + b"\x30" + whole[8:], "FrameKindError", "cookie")
+    out.bad("a cookie behind a cookie", whole[:7] + b"\x28" + whole[8:], "FrameKindError", "cookie")
     out.bad("a cookie not taken off", whole, "FrameKindError")
     out.bad("a challenge cut short", challenge[:6], "TruncatedPayloadError", "reply")
     out.bad("a challenge with more", challenge + b"\0", "MalformedPayloadError", "reply")

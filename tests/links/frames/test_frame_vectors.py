@@ -116,10 +116,10 @@ def second_reader(data: bytes, contract: Contract) -> dict[str, Any]:
     """The fields of a good frame, read by SPEC.md alone but for the body of compact."""
     kind, flags, request = data[0] >> 3, data[0] & 7, data[1] << 8 | data[2]
     identity = bytes.fromhex(contract.identity)
-    if kind == 5:
+    if kind == 7:
         assert (flags, len(data)) == (0, 7)
         return {"id": request, "cookie": data[3:].hex()}
-    if kind == 6:
+    if kind == 5:
         assert flags == 0
         return {"cookie": data[3:7].hex(), "question": (data[7:8] + data[1:3] + data[8:]).hex()}
     if kind == 4:

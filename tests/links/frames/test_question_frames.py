@@ -354,7 +354,7 @@ def test_what_is_no_question_is_refused() -> None:
         (bytes([data[0] | 0x40]) + data[1:], VersionError),
         (bytes([data[0] | 0x80]) + data[1:], VersionError),
         (bytes([5 << 3]) + data[1:], FrameKindError),
-        (bytes([7 << 3]) + data[1:], FrameKindError),
+        (bytes([6 << 3]) + data[1:], FrameKindError),
         (encode_reply(AnswerFrame(1, 0, True, b"\x50\1\2\3")), FrameKindError),
         (data + bytes(MAX_QUESTION_FRAME_BYTES), OversizedPayloadError),
         (bytes(9000), OversizedPayloadError),

@@ -165,7 +165,7 @@ def test_what_is_no_reply_is_refused() -> None:
         (b"\x18\0\1\x94\0\0\0", VersionError),
         (b"\x1b\0\1\x3d\x54\0\0\0", MalformedPayloadError),  # part 64
         (question, FrameKindError),
-        (bytes([0x38]) + question[1:], FrameKindError),
+        (bytes([0x30]) + question[1:], FrameKindError),
         (PAYLOAD, VersionError),
         (b"\x18" + bytes(MAX_FRAME_BYTES), OversizedPayloadError),
         (sealed_refusal(0, b"")[:4], TruncatedPayloadError),

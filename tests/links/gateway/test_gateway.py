@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from edge_runtime.client.client import Client
 from edge_runtime.errors import UsageError
 from lab.pairs.tiny.tasks import held_out_problems
 from links.ask import main as ask_main
-from links.frames import Question, encode_question
+from links.frames import Question, Refusal, RefusalCode, encode_question, encode_reply, peek_frame
 from links.gateway.__main__ import main as gateway_main
 from links.gateway.answering import ServiceSource
 from links.kinds.udp import UdpLink
@@ -91,6 +92,49 @@ def test_small_frames_bring_the_answer_in_parts(
     assert json.loads(out)["text"] == parts["text"]
 
 
+@contextmanager
+def stranger(reply: Callable[[bytes], bytes]) -> Iterator[str]:
+    """An address where every question gets this frame back."""
+    stop = threading.Event()
+    with UdpLink("127.0.0.1", 0, service=True) as link:
+
+        def answer() -> None:
+            while not stop.is_set():
+                if found := link.receive(0.1):
+                    link.send(reply(found.data), found.peer)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"udp:{link.address}"
+        stop.set()
+        thread.join(5)
+
+
+def test_a_refusal_that_nobody_authenticated_leaves_the_devices_own_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refusal(data: bytes) -> bytes:
+        id = peek_frame(data).id
+        return encode_reply(Refusal(id, RefusalCode.OTHER_CONTRACT, identity="0" * 8))
+
+    with stranger(refusal) as address:
+        code, out, err = asked(capsys, "--link", address, QUESTION)
+    assert (code, bool(out.strip())) == (0, True)
+    assert "it has another contract" in err
+    assert "this device answers alone" in err
+
+
+def test_profiles_that_differ_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with stranger(lambda data: bytes(77)) as address:
+        link = f"{address}?profile=lorawan-sf10"
+        code, out, _ = asked(capsys, "--link", link, QUESTION, "--json")
+    trouble = json.loads(out)["service"]["trouble"]
+    assert code == 0
+    assert "link lorawan-sf10: expected frames of at most 51 bytes" in trouble
+    assert "found one of 77; give both ends the same profile" in trouble
+    assert json.loads(out)["link"]["sent"]["frames"] == 1, "no airtime for what cannot come"
+
+
 def test_sealed_only_the_sealed_are_answered(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,11 +204,24 @@ def test_the_gateway_refuses_what_it_cannot_stand_between(
         (["--service", "http://127.0.0.1:9"], "cannot be reached", 5),
         (["--edge", "no-such-bundle"], "no-such-bundle", 4),
         (["--kept", "0"], "at least 1", 2),
+        (["--spend-day", "-1"], "money of 0 or more", 2),
     ):
         assert gateway_main([*fine, *changed]) == code
         assert words in capsys.readouterr().err
     with pytest.raises(UsageError, match="the service's contract"):
         ServiceSource.open(Client(url), "0" * 64)
+
+
+def test_the_gateways_key_does_not_cross_a_network_unencrypted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUD_ANCHOR_KEY", "secret")
+    asked = ["--link", "udp-listen:127.0.0.1:0", "--edge", "tiny-qwen", "--service"]
+    assert gateway_main([*asked, "http://192.0.2.1:8080"]) == 2
+    err = capsys.readouterr().err
+    assert "expected https://" in err
+    assert "secret" not in err
+    assert gateway_main([*asked, "http://127.0.0.1:9"]) == 5, "on this machine it may"
 
 
 def test_the_gateways_command_answers_and_ends_cleanly(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.options import PipelineOptions, add_options
-from common.cli import CommandParser, run_command
+from cloud_anchor.options import GROUPS, PipelineOptions
+from common.cli import CommandParser, option, run_command
 from common.files import write_whole
 from common.progress import Bars
 from payload import AUTO, TOLERANCE, AnchorSet, Codec
@@ -40,24 +40,64 @@ PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
 """Codec of each profile."""
 
 
+_SOURCE: dict[str, Any] = {"either": "source", "required": True}
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnchorOptions(PipelineOptions):
     """The options of this command."""
 
-    prompt: str | None
-    prompt_file: Path | None
-    input: Path | None
-    output: str | None
-    json: bool
-    target_f1: float | None
-    frontier: Path | None
-    profile: str | None
-    codec: str | None
-    rank_tolerance: float
-    embed_prompt: bool
-    confidence: bool
-    batch: int
-    compile: bool
+    prompt: str | None = option(None, "the question", metavar="TEXT", **_SOURCE)
+    prompt_file: Path | None = option(None, "the same in UTF-8; - for stdin", Path, metavar="FILE", **_SOURCE)
+    input: Path | None = option(None, "one question a line; -o is a folder", Path, metavar="JSONL", **_SOURCE)
+    output: str | None = option(
+        None, "payload to write; - for stdout", flags=("-o", "--output"), metavar="FILE"
+    )
+    json: bool = option(False, "print everything, with each step, as JSON")
+    profile: str | None = option(
+        None,
+        "bytes: codec predictive, fewest bytes, one pass of the edge model per position; latency: codec "
+        "compact, fewest passes (default)",
+        choices=tuple(PROFILES),
+        either="codec",
+    )
+    codec: str | None = option(
+        None,
+        "codec by name: %(choices)s",
+        metavar="NAME",
+        choices=[AUTO, *(codec.label for codec in Codec)],
+        either="codec",
+    )
+    embed_prompt: bool = option(
+        True,
+        "carry the prompt, so that the file is filled without it (default); the device usually has it",
+        action=argparse.BooleanOptionalAction,
+        group="payload",
+    )
+    confidence: bool = option(
+        False,
+        "carry how sure the diffusion model is of each anchor, 2 bits each, for the device's doubt",
+        group="payload",
+    )
+    rank_tolerance: float = option(
+        TOLERANCE,
+        "by how much the device's log-probabilities may differ from those here, with codec predictive "
+        f"(default {TOLERANCE})",
+        metavar="NATS",
+        group="payload",
+    )
+    target_f1: float | None = option(
+        None, "fewest steps, then bytes, measured to give this mean F1", float, metavar="X", group="goal"
+    )
+    frontier: Path | None = option(
+        None,
+        "table of measured settings, from lab.experiments.frontier (default: the shipped pair's)",
+        Path,
+        metavar="FILE",
+        group="goal",
+    )
+    batch: int = option(8, "answers denoised together (default 8)", metavar="N", group="speed")
+    compile: bool = option(False, "torch.compile: slow first steps, then faster", group="speed")
 
     @property
     def chosen_codec(self) -> str:
@@ -65,82 +105,23 @@ class AnchorOptions(PipelineOptions):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse(AnchorOptions, argv)
-    return run_command("anchor", lambda: _run(options))
-
-
-def _parser() -> CommandParser:
     parser = CommandParser(
         prog="python -m cloud_anchor.anchor",
         usage="python -m cloud_anchor.anchor --prompt TEXT [-o FILE] [options]",
         description="Run part of a diffusion model's steps; write anchors of its answer as a payload.",
         epilog=EPILOG,
     )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--prompt", metavar="TEXT", help="the question")
-    source.add_argument("--prompt-file", type=Path, metavar="FILE", help="the same in UTF-8; - for stdin")
-    source.add_argument("--input", type=Path, metavar="JSONL", help="one question a line; -o is a folder")
-    parser.add_argument("-o", "--output", metavar="FILE", help="payload to write; - for stdout")
-    parser.add_argument("--json", action="store_true", help="print everything, with each step, as JSON")
-    written = parser.add_mutually_exclusive_group()
-    written.add_argument(
-        "--profile",
-        choices=tuple(PROFILES),
-        help="bytes: codec predictive, fewest bytes, one pass of the edge model per position; latency: codec "
-        "compact, fewest passes (default)",
+    parser.declare(
+        AnchorOptions,
+        GROUPS
+        | {
+            "payload": "What else a payload carries.",
+            "goal": "In place of fraction, selection and codec.",
+            "speed": None,
+        },
     )
-    written.add_argument(
-        "--codec",
-        metavar="NAME",
-        choices=[AUTO, *(codec.label for codec in Codec)],
-        help="codec by name: %(choices)s",
-    )
-    add_options(parser)
-    _add_payload(parser.expert_group("payload", "What else a payload carries."))
-    _add_goal(parser.expert_group("goal", "In place of fraction, selection and codec."))
-    speed = parser.expert_group("speed")
-    speed.add_argument(
-        "--batch", type=int, default=8, metavar="N", help="answers denoised together (default 8)"
-    )
-    speed.add_argument("--compile", action="store_true", help="torch.compile: slow first steps, then faster")
-    return parser
-
-
-def _add_payload(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--embed-prompt",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="carry the prompt, so that the file is filled without it (default); the device usually has it",
-    )
-    group.add_argument(
-        "--confidence",
-        action="store_true",
-        help="carry how sure the diffusion model is of each anchor, 2 bits each, for the device's doubt",
-    )
-    group.add_argument(
-        "--rank-tolerance",
-        type=float,
-        default=TOLERANCE,
-        metavar="NATS",
-        help="by how much the device's log-probabilities may differ from those here, with codec predictive "
-        f"(default {TOLERANCE})",
-    )
-
-
-def _add_goal(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--target-f1",
-        type=float,
-        metavar="X",
-        help="fewest steps, then bytes, measured to give this mean F1",
-    )
-    group.add_argument(
-        "--frontier",
-        type=Path,
-        metavar="FILE",
-        help="table of measured settings, from lab.experiments.frontier (default: the shipped pair's)",
-    )
+    options = parser.parse(AnchorOptions, argv)
+    return run_command("anchor", lambda: _run(options))
 
 
 def with_target(options: AnchorOptions, target: float) -> AnchorOptions:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS
-from common.cli import CommandParser
+from common.cli import option
 
 if TYPE_CHECKING:  # these bring torch along
     from cloud_anchor.pipeline import Pipeline
@@ -21,38 +22,120 @@ if TYPE_CHECKING:  # these bring torch along
     from common.progress import Progress
 
 
+GROUPS = {
+    "models": "Where and how the models run.",
+    "denoising": "How the diffusion model writes.",
+    "guided commits": "Commit rules that ask the edge model too, in one more pass of it per step.",
+    "selection": "Which tokens are sent.",
+}
+"""The groups of options for experts, with their descriptions."""
+
+
+def _commit_rule(text: str) -> CommitRule:
+    match text:
+        case "auto" | "quota" | "eb" | "apd" | "product":
+            return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected auto, quota, eb, apd, product or a probability, found {text!r}"
+        ) from None
+
+
+_model = partial(option, group="models")
+_denoising = partial(option, group="denoising")
+_commits = partial(option, group="guided commits")
+_selection = partial(option, group="selection")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """The options of `Pipeline.open`."""
 
-    model: str
-    edge: Path | None
-    edge_checkpoint: Path | None
-    device: str | None
-    dtype: str | None
+    model: str = option(
+        DEFAULT_MODEL, f"{', '.join(PAIRS)}, a folder or a hub name (default: {DEFAULT_MODEL})"
+    )
+    edge: Path | None = option(
+        None,
+        "bundle of the device's model, a folder or name (default: the shipped pair's)",
+        Path,
+        metavar="BUNDLE",
+    )
+    edge_checkpoint: Path | None = option(
+        None,
+        "the checkpoint that the bundle was made from: score selections with it in PyTorch, on --device",
+        Path,
+        metavar="FOLDER",
+        group="models",
+    )
+    device: str | None = _model(None, "cuda, cpu (default: cuda where there is one)")
+    dtype: str | None = _model(
+        None,
+        "float32, bfloat16, float16 (default: bfloat16 on cuda, and large models where the processor "
+        "computes it or float32 does not fit; else float32)",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenoiseOptions:
     """The options of `DenoiseConfig`; None stands for what the model's plan says."""
 
-    fraction: float
-    steps: int | None
-    total_steps: int | None
-    canvas: int | None
-    order: str
-    temperature: float
-    top_p: float | None
-    top_k: int | None
-    order_temperature: float | None
-    schedule: str
-    commit: CommitRule
-    commit_weight: float | None
-    commit_probability: float
-    entropy_bound: float
-    stop: str | None
-    prefix_every: int
-    seed: int
+    fraction: float = option(0.1, "share of the steps to run (default 0.1)", metavar="X", either="steps")
+    steps: int | None = option(None, "steps to run, instead of a share", int, metavar="N", either="steps")
+    total_steps: int | None = _denoising(
+        None, "steps of a full run (default: the model's, or 128)", int, metavar="N"
+    )
+    canvas: int | None = _denoising(
+        None, "response positions (default: the model's, or 256)", int, metavar="N"
+    )
+    order: str = _denoising(
+        "confidence",
+        "order of commits: confidence (default), or Dream's origin, maskgit_plus, topk_margin, entropy",
+        metavar="NAME",
+    )
+    order_temperature: float | None = _denoising(
+        None,
+        "draw positions from softmax(score / T) instead of taking the highest scores",
+        float,
+        metavar="T",
+    )
+    temperature: float = _denoising(0.0, "0: the most probable token (default)", metavar="T")
+    top_p: float | None = _denoising(None, "nucleus filter", float, metavar="P")
+    top_k: int | None = _denoising(None, "keep this many tokens", int, metavar="N")
+    seed: int = _denoising(0, "of each answer's draws (default 0)", metavar="N")
+    schedule: str = _denoising("dream", "dream (default) or cosine", metavar="NAME")
+    commit: CommitRule = option(
+        "auto",
+        "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
+        "eb, entropy-bounded; apd and product, see guided commits; auto (default), quota for select paper "
+        "and for orders other than confidence, else 0.9 until the answer is complete",
+        _commit_rule,
+        metavar="RULE",
+        group="denoising",
+    )
+    entropy_bound: float = _denoising(
+        0.1, "eb: how much entropy may commit at once beyond the largest (default 0.1)", metavar="NATS"
+    )
+    stop: str | None = _denoising(
+        None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE"
+    )
+    prefix_every: int = _denoising(
+        0,
+        "run the prompt in every Nth step only: faster for long prompts, and approximate (default: "
+        "every step)",
+        metavar="N",
+    )
+    commit_weight: float | None = _commits(
+        None,
+        "apd, left to right: the diffusion model's part R (default 0.7); product, of both models' "
+        "probabilities: the edge model's exponent (default 0.3)",
+        float,
+        metavar="W",
+    )
+    commit_probability: float = _commits(
+        0.9, "product: the probability from which tokens commit (default 0.9)", metavar="P"
+    )
 
     def config(self, plan: DenoiseConfig) -> DenoiseConfig:
         """The run that they describe, on a model with this plan; raises RequestError."""
@@ -72,11 +155,20 @@ class DenoiseOptions:
 class SelectionOptions:
     """The options of `Selection`; None stands for its defaults."""
 
-    select: str | None
-    threshold: float | None
-    guard: float | None
-    edge_passes: int | None
-    max_bytes: int | None
+    max_bytes: int | None = option(None, "keep the anchors that help most", int, metavar="N")
+    select: str | None = _selection(
+        None,
+        "paper: committed tokens; confidence: predictions from --threshold on; edge-aware: those of "
+        "them that the edge model would not predict by itself (default where there is an edge model)",
+        metavar="NAME",
+    )
+    threshold: float | None = _selection(
+        None, "probability from which a prediction binds (default 0.3)", float, metavar="P"
+    )
+    guard: float | None = _selection(
+        None, "send tokens the edge model prefers by less than this", float, metavar="LOGITS"
+    )
+    edge_passes: int | None = _selection(None, "most passes of the edge model", int, metavar="N")
 
     def selection(self) -> Selection:
         """The selection that they describe; raises RequestError."""
@@ -94,7 +186,7 @@ class SelectionOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions(ModelOptions, DenoiseOptions, SelectionOptions):
-    """The options of `add_options`: everything that a pipeline needs to make payloads."""
+    """Everything that a pipeline needs to make payloads: five options for everyone, the others in GROUPS."""
 
     def check(self) -> None:
         """Raises RequestError for a wrong option, before a model is loaded."""
@@ -114,147 +206,3 @@ class PipelineOptions(ModelOptions, DenoiseOptions, SelectionOptions):
         return Pipeline.open(
             **models, compiled=compiled, answers=answers, canvas=self.canvas, progress=progress
         )
-
-
-def add_options(parser: CommandParser) -> None:
-    """Adds the options of `PipelineOptions`: five for everyone, the others in groups for experts."""
-    parser.add_argument(
-        "--model",
-        default=DEFAULT_MODEL,
-        help=f"{', '.join(PAIRS)}, a folder or a hub name (default: {DEFAULT_MODEL})",
-    )
-    parser.add_argument(
-        "--edge",
-        type=Path,
-        metavar="BUNDLE",
-        help="bundle of the device's model, a folder or name (default: the shipped pair's)",
-    )
-    steps = parser.add_mutually_exclusive_group()
-    steps.add_argument(
-        "--fraction", type=float, default=0.1, metavar="X", help="share of the steps to run (default 0.1)"
-    )
-    steps.add_argument("--steps", type=int, metavar="N", help="steps to run, instead of a share")
-    parser.add_argument("--max-bytes", type=int, metavar="N", help="keep the anchors that help most")
-    _add_model(parser.expert_group("models", "Where and how the models run."))
-    _add_denoising(parser.expert_group("denoising", "How the diffusion model writes."))
-    _add_commits(
-        parser.expert_group(
-            "guided commits", "Commit rules that ask the edge model too, in one more pass of it per step."
-        )
-    )
-    _add_selection(parser.expert_group("selection", "Which tokens are sent."))
-
-
-def _add_model(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--edge-checkpoint",
-        type=Path,
-        metavar="FOLDER",
-        help="the checkpoint that the bundle was made from: score selections with it in PyTorch, on --device",
-    )
-    group.add_argument("--device", help="cuda, cpu (default: cuda where there is one)")
-    group.add_argument(
-        "--dtype",
-        help="float32, bfloat16, float16 (default: bfloat16 on cuda, and large models where the processor "
-        "computes it or float32 does not fit; else float32)",
-    )
-
-
-def _add_denoising(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--total-steps", type=int, metavar="N", help="steps of a full run (default: the model's, or 128)"
-    )
-    group.add_argument(
-        "--canvas", type=int, metavar="N", help="response positions (default: the model's, or 256)"
-    )
-    group.add_argument(
-        "--order",
-        default="confidence",
-        metavar="NAME",
-        help="order of commits: confidence (default), or Dream's origin, maskgit_plus, topk_margin, entropy",
-    )
-    group.add_argument(
-        "--order-temperature",
-        type=float,
-        metavar="T",
-        help="draw positions from softmax(score / T) instead of taking the highest scores",
-    )
-    group.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T", help="0: the most probable token (default)"
-    )
-    group.add_argument("--top-p", type=float, metavar="P", help="nucleus filter")
-    group.add_argument("--top-k", type=int, metavar="N", help="keep this many tokens")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of each answer's draws (default 0)")
-    group.add_argument("--schedule", default="dream", metavar="NAME", help="dream (default) or cosine")
-    group.add_argument(
-        "--commit",
-        type=_commit_rule,
-        default="auto",
-        metavar="RULE",
-        help="tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
-        "eb, entropy-bounded; apd and product, see guided commits; auto (default), quota for select paper "
-        "and for orders other than confidence, else 0.9 until the answer is complete",
-    )
-    group.add_argument(
-        "--entropy-bound",
-        type=float,
-        default=0.1,
-        metavar="NATS",
-        help="eb: how much entropy may commit at once beyond the largest (default 0.1)",
-    )
-    group.add_argument(
-        "--stop", metavar="RULE", help="end an answer early: complete, prophet, plateau, entropy"
-    )
-    group.add_argument(
-        "--prefix-every",
-        type=int,
-        default=0,
-        metavar="N",
-        help="run the prompt in every Nth step only: faster for long prompts, and approximate (default: "
-        "every step)",
-    )
-
-
-def _commit_rule(text: str) -> CommitRule:
-    match text:
-        case "auto" | "quota" | "eb" | "apd" | "product":
-            return text
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"expected auto, quota, eb, apd, product or a probability, found {text!r}"
-        ) from None
-
-
-def _add_commits(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--commit-weight",
-        type=float,
-        metavar="W",
-        help="apd, left to right: the diffusion model's part R (default 0.7); product, of both models' "
-        "probabilities: the edge model's exponent (default 0.3)",
-    )
-    group.add_argument(
-        "--commit-probability",
-        type=float,
-        default=0.9,
-        metavar="P",
-        help="product: the probability from which tokens commit (default 0.9)",
-    )
-
-
-def _add_selection(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--select",
-        metavar="NAME",
-        help="paper: committed tokens; confidence: predictions from --threshold on; edge-aware: those of "
-        "them that the edge model would not predict by itself (default where there is an edge model)",
-    )
-    group.add_argument(
-        "--threshold", type=float, metavar="P", help="probability from which a prediction binds (default 0.3)"
-    )
-    group.add_argument(
-        "--guard", type=float, metavar="LOGITS", help="send tokens the edge model prefers by less than this"
-    )
-    group.add_argument("--edge-passes", type=int, metavar="N", help="most passes of the edge model")

@@ -1,7 +1,7 @@
 """Command-line conventions shared by every command: exit codes, one-line errors, two levels of help.
 
 Responsible for turning exceptions into exit codes and one line on standard error, for a help that fits a
-screen, and for options as a dataclass. Not responsible for what the options are, or for output.
+screen, and for options as fields of a dataclass. Not responsible for what the options are, or for output.
 
     0 done, 1 failed otherwise, 2 usage, 3 bad payload, 4 bad or missing model, 5 refused by a service,
     130 interrupted
@@ -10,10 +10,12 @@ screen, and for options as a dataclass. Not responsible for what the options are
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
 from common.errors import UserError
@@ -21,6 +23,16 @@ from common.errors import UserError
 INTERRUPTED = 130
 
 Options = TypeVar("Options")
+
+
+def option(default: Any, says: str, kind: Any = None, **settings: Any) -> Any:
+    """A field of a dataclass that is an option of its name; a bool that is false is a switch.
+
+    kind: of a value, by default that of `default`, or text. settings: for argparse, and: `flags` names others
+    than --NAME; `group` is one for experts; of the options with one `either` a user gives one at most, or
+    exactly one where they are `required`.
+    """
+    return field(default=default, metadata={"help": says, "type": kind, **settings})
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -41,6 +53,20 @@ class CommandParser(argparse.ArgumentParser):
         titles = ", ".join(str(group.title) for group in self._expert_groups)
         self._help_all.help = f"show every option, also of: {titles}"
         return self._expert_groups[-1]
+
+    def declare(self, kind: type, groups: Mapping[str, str | None] = {}) -> None:
+        """Adds the fields of a dataclass that `option` made, those of a class before those of its bases.
+
+        groups: title and description of the groups for experts, in their order.
+        """
+        declared = {each.name: each for each in fields(kind)}
+        names = dict.fromkeys(name for base in kind.__mro__ for name in inspect.get_annotations(base))
+        for title in ("", *groups):
+            place = self.expert_group(title, groups[title]) if title else self
+            choices: dict[str, argparse._ActionsContainer] = {}
+            for each in (declared[name] for name in names):
+                if each.metadata.get("group", "") == title:
+                    _add(place, choices, each)
 
     def parse(self, kind: type[Options], arguments: Sequence[str] | None = None) -> Options:
         """The arguments as a dataclass with one field for each option."""
@@ -64,6 +90,25 @@ class CommandParser(argparse.ArgumentParser):
             yield
         finally:
             self._actions, self._action_groups = actions, groups
+
+
+def _add(
+    place: argparse._ActionsContainer, choices: dict[str, argparse._ActionsContainer], each: Field[Any]
+) -> None:
+    """choices: the groups of `either` that are there already."""
+    settings = {name: value for name, value in each.metadata.items() if name != "group"}
+    flags = settings.pop("flags", (f"--{each.name.replace('_', '-')}",))
+    kind = settings.pop("type")
+    if each.default is False:
+        settings["action"] = "store_true"
+    elif "action" not in settings or kind is not None:
+        settings["type"] = kind or (str if each.default is None else type(each.default))
+    if (either := settings.pop("either", None)) is not None:
+        required = settings.pop("required", False)
+        place = choices.setdefault(either, place.add_mutually_exclusive_group(required=required))
+    if flags[0].startswith("-"):
+        settings["dest"] = each.name
+    place.add_argument(*flags, default=each.default, **settings)
 
 
 class _HelpAll(argparse.Action):

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from common.cli import CommandParser, run_command
+from common.cli import CommandParser, option, run_command
 from common.progress import Bars
 from convert.check.verify import Thresholds
 from convert.conversion import DEFAULT_VARIANTS, convert
@@ -44,19 +44,55 @@ exit codes: 0 done, 2 wrong options, 4 the model cannot be used or fetched,
 class ConvertOptions:
     """The options of this command."""
 
-    model: str
-    out: Path
-    variants: str | None
-    exporter: str
-    tokenizer: Path | None
-    revision: str | None
-    context: int | None
-    threshold: list[str]
-    prompts: Path | None
-    calibration: Path | None
-    threads: int | None
-    force: bool
-    json: bool
+    model: str = option(
+        DEFAULT_MODEL,
+        "checkpoint folder, .gguf file or hub name (default: %(default)s)",
+        flags=("model",),
+        nargs="?",
+        metavar="MODEL",
+    )
+    out: Path = option(None, "folder to write", Path, flags=("-o", "--out"), required=True, metavar="BUNDLE")
+    variants: str | None = option(
+        None,
+        f"see below (default: {','.join(DEFAULT_VARIANTS[BUILDER])}; with optimum: some of "
+        f"{','.join(offered(OPTIMUM))}, default: {','.join(DEFAULT_VARIANTS[OPTIMUM])})",
+        metavar="NAMES",
+    )
+    exporter: str = option(
+        BUILDER,
+        "builder (Qwen2, Qwen3, Llama; default), or optimum, for other decoders; its graphs are slower",
+        choices=EXPORTERS,
+    )
+    context: int | None = option(
+        None, "most tokens, prompt and answer (default: 2048)", int, metavar="TOKENS"
+    )
+    force: bool = option(False, "replace a bundle that is already there")
+    json: bool = option(False, "print the manifest instead of a table")
+    tokenizer: Path | None = option(
+        None, "tokenizer and chat template for a .gguf file", Path, metavar="FOLDER", group="source"
+    )
+    revision: str | None = option(None, "branch, tag or commit of a hub model", group="source")
+    threshold: list[str] | None = option(
+        None,
+        "bound of a figure: top1 and greedy from below, mean_kl and max_delta from above, as in "
+        "int4.mean_kl=0.3; repeatable",
+        action="append",
+        metavar="VARIANT.NAME=VALUE",
+        group="verification",
+    )
+    prompts: Path | None = option(
+        None, "questions for verification, one per line", Path, metavar="FILE", group="verification"
+    )
+    calibration: Path | None = option(
+        None,
+        "UTF-8 text for int4's calibration, in the languages and forms of its use (default: built in)",
+        Path,
+        metavar="FILE",
+        group="calibration and threads",
+    )
+    threads: int | None = option(
+        None, "threads for PyTorch and ONNX Runtime", int, metavar="N", group="calibration and threads"
+    )
 
 
 def parser() -> CommandParser:
@@ -68,56 +104,14 @@ def parser() -> CommandParser:
             variants="\n".join(f"  {name:13} {recipe.about}" for name, recipe in RECIPES.items())
         ),
     )
-    result.add_argument(
-        "model",
-        nargs="?",
-        default=DEFAULT_MODEL,
-        metavar="MODEL",
-        help="checkpoint folder, .gguf file or hub name (default: %(default)s)",
+    result.declare(
+        ConvertOptions,
+        {
+            "source": "Where a model and its tokenizer come from.",
+            "verification": "What the variants are held to.",
+            "calibration and threads": None,
+        },
     )
-    result.add_argument("-o", "--out", type=Path, required=True, metavar="BUNDLE", help="folder to write")
-    result.add_argument(
-        "--variants",
-        metavar="NAMES",
-        help=f"see below (default: {','.join(DEFAULT_VARIANTS[BUILDER])}; with optimum: some of "
-        f"{','.join(offered(OPTIMUM))}, default: {','.join(DEFAULT_VARIANTS[OPTIMUM])})",
-    )
-    result.add_argument(
-        "--exporter",
-        choices=EXPORTERS,
-        default=BUILDER,
-        help="builder (Qwen2, Qwen3, Llama; default), or optimum, for other decoders; its graphs are slower",
-    )
-    result.add_argument(
-        "--context", type=int, metavar="TOKENS", help="most tokens, prompt and answer (default: 2048)"
-    )
-    result.add_argument("--force", action="store_true", help="replace a bundle that is already there")
-    result.add_argument("--json", action="store_true", help="print the manifest instead of a table")
-    source = result.expert_group("source", "Where a model and its tokenizer come from.")
-    source.add_argument(
-        "--tokenizer", type=Path, metavar="FOLDER", help="tokenizer and chat template for a .gguf file"
-    )
-    source.add_argument("--revision", help="branch, tag or commit of a hub model")
-    checks = result.expert_group("verification", "What the variants are held to.")
-    checks.add_argument(
-        "--threshold",
-        action="append",
-        default=[],
-        metavar="VARIANT.NAME=VALUE",
-        help="bound of a figure: top1 and greedy from below, mean_kl and max_delta from above, as in "
-        "int4.mean_kl=0.3; repeatable",
-    )
-    checks.add_argument(
-        "--prompts", type=Path, metavar="FILE", help="questions for verification, one per line"
-    )
-    work = result.expert_group("calibration and threads")
-    work.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="UTF-8 text for int4's calibration, in the languages and forms of its use (default: built in)",
-    )
-    work.add_argument("--threads", type=int, metavar="N", help="threads for PyTorch and ONNX Runtime")
     return result
 
 
@@ -208,7 +202,7 @@ def run(options: ConvertOptions) -> int:
         exporter=options.exporter,
         prompts=read_prompts(options.prompts) if options.prompts else None,
         calibration=read_text("--calibration", options.calibration) if options.calibration else None,
-        thresholds=thresholds_of(variants, options.threshold),
+        thresholds=thresholds_of(variants, options.threshold or []),
         threads=options.threads,
         force=options.force,
         progress=Bars(),

@@ -12,12 +12,13 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloud_anchor.errors import CloudError, RequestError
-from cloud_anchor.options import PipelineOptions, add_options
-from common.cli import INTERRUPTED, CommandParser, run_command
+from cloud_anchor.options import GROUPS, PipelineOptions
+from common.cli import INTERRUPTED, CommandParser, option, run_command
 from common.progress import Bars
 from payload import PayloadError
 
@@ -40,24 +41,38 @@ exit codes: 0 graceful shutdown (SIGTERM), 1 the address cannot be used,
 """
 
 
+_limit = partial(option, None, group="limits")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(PipelineOptions):
     """The options of this command; None for a limit stands for that of `settings.Limits`."""
 
-    host: str
-    port: int
-    keys: Path | None
-    page: bool | None
-    log_level: str
-    threads: int | None
-    linger: float
-    batch: int | None
-    queue: int | None
-    deadline: float | None
-    body_bytes: int | None
-    body_seconds: float | None
-    header_seconds: float | None
-    connections: int | None
+    host: str = option("127.0.0.1", "address to listen on (default 127.0.0.1)")
+    port: int = option(8080, "0: any free port (default 8080)")
+    keys: Path | None = option(
+        None, "API keys, one per line (default: $CLOUD_ANCHOR_KEYS, else none)", Path, metavar="FILE"
+    )
+    page: bool | None = option(
+        None,
+        "the page at /, which runs the edge model here (default: where --host is this machine)",
+        action=argparse.BooleanOptionalAction,
+    )
+    batch: int | None = option(None, "answers denoised together (default 8)", int, metavar="N")
+    queue: int | None = _limit("requests that may wait (default 64)", int, metavar="N")
+    deadline: float | None = _limit("seconds per request (default 30)", float, metavar="S")
+    body_bytes: int | None = _limit("bytes per body (default 65536)", int, metavar="N")
+    body_seconds: float | None = _limit("for a body to arrive (default 10)", float, metavar="S")
+    header_seconds: float | None = _limit("for a head to arrive (default 10)", float, metavar="S")
+    connections: int | None = _limit("open at once (default 1024)", int, metavar="N")
+    threads: int | None = option(None, "threads of PyTorch on a CPU", int, metavar="N", group="process")
+    log_level: str = option("info", "", choices=("debug", "info", "warning", "error"), group="process")
+    linger: float = option(
+        0.0,
+        "seconds between SIGTERM and closing the port, for a load balancer to notice (default 0)",
+        metavar="S",
+        group="process",
+    )
 
     def limits(self) -> Limits:
         """The limits that are given; raises RequestError."""
@@ -82,42 +97,8 @@ def parser() -> CommandParser:
         "/healthz, /readyz, /metrics, /openapi.json; a page at /.",
         epilog=EPILOG,
     )
-    result.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    result.add_argument("--port", type=int, default=8080, help="0: any free port (default 8080)")
-    result.add_argument(
-        "--keys",
-        type=Path,
-        metavar="FILE",
-        help="API keys, one per line (default: $CLOUD_ANCHOR_KEYS, else none)",
-    )
-    result.add_argument(
-        "--page",
-        action=argparse.BooleanOptionalAction,
-        help="the page at /, which runs the edge model here (default: where --host is this machine)",
-    )
-    result.add_argument("--batch", type=int, metavar="N", help="answers denoised together (default 8)")
-    add_options(result)
-    _add_limits(result.expert_group("limits", "Of requests and connections."))
-    process = result.expert_group("process")
-    process.add_argument("--threads", type=int, metavar="N", help="threads of PyTorch on a CPU")
-    process.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
-    process.add_argument(
-        "--linger",
-        type=float,
-        default=0.0,
-        metavar="S",
-        help="seconds between SIGTERM and closing the port, for a load balancer to notice (default 0)",
-    )
+    result.declare(ServeOptions, GROUPS | {"limits": "Of requests and connections.", "process": None})
     return result
-
-
-def _add_limits(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--queue", type=int, metavar="N", help="requests that may wait (default 64)")
-    group.add_argument("--deadline", type=float, metavar="S", help="seconds per request (default 30)")
-    group.add_argument("--body-bytes", type=int, metavar="N", help="bytes per body (default 65536)")
-    group.add_argument("--body-seconds", type=float, metavar="S", help="for a body to arrive (default 10)")
-    group.add_argument("--header-seconds", type=float, metavar="S", help="for a head to arrive (default 10)")
-    group.add_argument("--connections", type=int, metavar="N", help="open at once (default 1024)")
 
 
 def _run(options: ServeOptions) -> int:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.options import PipelineOptions, add_options
+from cloud_anchor.options import GROUPS, PipelineOptions
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from common.cli import CommandParser
 
@@ -18,7 +18,7 @@ PLAN = DenoiseConfig(canvas=40, total_steps=20)
 
 def parse(*arguments: str) -> PipelineOptions:
     parser = CommandParser()
-    add_options(parser)
+    parser.declare(PipelineOptions, GROUPS)
     return parser.parse(PipelineOptions, arguments)
 
 

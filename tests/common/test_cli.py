@@ -1,4 +1,4 @@
-"""Parsers with two levels of help, and arguments as a dataclass."""
+"""Parsers with two levels of help, options declared as fields, and arguments as a dataclass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.cli import CommandParser
+from common.cli import CommandParser, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,3 +61,33 @@ def test_arguments_become_a_dataclass() -> None:
 
 def test_a_parser_without_experts_has_one_level() -> None:
     assert "--help-all" not in CommandParser(prog="plain").format_help()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    width: int = option(210, "in millimetres", group="paper")
+    lines: int | None = option(None, "printed on it", int, either="lines")
+    blank: bool = option(False, "none", either="lines")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printing(Paper):
+    file: Path = option(None, "to print", Path, flags=("file",))
+    copies: int = option(1, "how many", flags=("-n", "--copies"))
+    black: bool = option(False, "instead of colours", either="ink", required=True)
+    colours: str | None = option(None, "of the inks", either="ink", required=True)
+
+
+def test_options_are_declared_as_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    declared = CommandParser(prog="print")
+    declared.declare(Printing, {"paper": "Its size."})
+    found = declared.parse(Printing, ["a.png", "-n", "3", "--black", "--lines", "7", "--width", "297"])
+    assert found == Printing(file=Path("a.png"), copies=3, black=True, lines=7, width=297)
+    assert "--width" not in declared.format_help()
+    for wrong in ([], ["--black", "--colours", "red"], ["--black", "--lines", "7", "--blank"]):
+        with pytest.raises(SystemExit, match="2"):
+            declared.parse(Printing, ["a.png", *wrong])
+    with pytest.raises(SystemExit, match="0"):
+        declared.parse(Printing, ["--help-all"])
+    text = capsys.readouterr().out
+    assert text.index("--copies") < text.index("--lines") < text.index("paper:\n  Its size.\n\n  --width")

@@ -105,7 +105,9 @@ def _add(
         settings["type"] = kind or (str if each.default is None else type(each.default))
     if (either := settings.pop("either", None)) is not None:
         required = settings.pop("required", False)
-        place = choices.setdefault(either, place.add_mutually_exclusive_group(required=required))
+        if either not in choices:
+            choices[either] = place.add_mutually_exclusive_group(required=required)
+        place = choices[either]
     if flags[0].startswith("-"):
         settings["dest"] = each.name
     place.add_argument(*flags, default=each.default, **settings)

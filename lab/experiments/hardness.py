@@ -8,10 +8,9 @@ makes of the runs (see `passes`).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, DenoiseConfig, commit_in_parallel
@@ -52,10 +51,6 @@ class Criterion:
         if self.high == math.inf:
             return f">= {self.low:g}"
         return f"<= {self.high:g}" if self.low == 0 else f"{self.low:g} to {self.high:g}"
-
-    def to_json(self) -> Record:
-        found = asdict(self.found) if self.found else None
-        return {"name": self.name, "wanted": self.wanted, "reached": self.reached, "found": found}
 
 
 def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
@@ -131,17 +126,10 @@ def tables(records: Records, about: About) -> list[Table]:
     return [Table.of("hardness", f"{len(records)} held-out questions", found)]
 
 
-def files(records: Records, about: About) -> dict[str, str]:
-    """The figures for the testbed's model card."""
-    report = {"questions": len(records), "figures": [figure.to_json() for figure in figures(records)]}
-    return {"hardness.json": json.dumps(report, indent=1) + "\n"}
-
-
 EXPERIMENT = Experiment(
     "hardness",
     "How hard a pair's questions are in few steps: the testbed's acceptance",
     measure,
     tables,
-    files=files,
     defaults={"prompts": 140, "data": ("testbed",)},
 )

@@ -20,6 +20,7 @@ from lab.pairs import shapes
 from lab.pairs.pair import Pair, TrainingRecipe
 from lab.pairs.tokens import SPECIALS
 from lab.pairs.trainer import plot
+from lab.publish import whole
 
 LOG = "training-log.json"
 PLOT = "loss.png"
@@ -54,16 +55,30 @@ class Trained:
             )
         return cls(name, recipe, log, _lines(log), _lines(run / f"{name}.evaluations.jsonl"))
 
-    @property
-    def seconds(self) -> float:
-        return self.log[-1]["seconds"] if self.log else 0.0
-
-    @property
-    def tokens(self) -> tuple[int, int]:
-        """Tokens of the causal and of the masked stage, padding included."""
+    def properties(self, shape: Mapping[str, Any]) -> dict[str, str]:
+        """What the card tells of the model, which has this shape; tokens include padding."""
         recipe = self.recipe
-        masked = (recipe.steps - recipe.causal_steps) * recipe.masked_tokens
-        return recipe.causal_steps * recipe.causal_tokens, masked
+        masked_steps = recipe.steps - recipe.causal_steps
+        steps = f"{recipe.causal_steps:,} causal of {recipe.causal_tokens:,} tokens"
+        tokens = f"{recipe.causal_steps * recipe.causal_tokens / 1e6:.1f} million"
+        if masked_steps:
+            steps += f", then {masked_steps:,} masked of {recipe.masked_tokens:,}"
+            tokens += f" + {masked_steps * recipe.masked_tokens / 1e6:.1f} million"
+        with torch.device("meta"):
+            parameters = shapes.parameters(shapes.build(shape))
+        last = self.log[-1] if self.log else None
+        return {
+            "parameters": f"{parameters / 1e6:.2f} million",
+            "shape": f"{shape['num_hidden_layers']} layers of {shape['hidden_size']}, "
+            f"{shape['num_attention_heads']} heads, {'tied' if shape['tie_word_embeddings'] else 'untied'}",
+            "steps": steps,
+            "tokens": tokens,
+            "learning rate": f"Muon {recipe.muon_rate:g}, AdamW {recipe.adam_rate:g}, linear decay over the "
+            f"last {recipe.decay_share:.0%}",
+            "averaged weights": f"decay {recipe.ema:g}",
+            "last loss, nats a token": f"{last['loss']:.3f}" if last else "",
+            "seconds": f"{last['seconds']:,.0f}" if last else "",
+        }
 
 
 def _lines(file: Path) -> list[dict[str, float]]:
@@ -74,12 +89,12 @@ def _lines(file: Path) -> list[dict[str, float]]:
 class Card:
     """What a card is written from.
 
-    hardness: the JSON of `lab.experiments.hardness`. machine: on which the run was. note: on deviations.
+    hardness: that experiment's table. machine: on which the run was. note: on deviations.
     """
 
     pair: Pair
     trained: Sequence[Trained]
-    hardness: dict[str, Any] | None
+    hardness: Mapping[str, Any] | None
     machine: str
     note: str | None
 
@@ -87,17 +102,16 @@ class Card:
     def read(cls, pair: Pair, run: Path, hardness: Path | None, machine: str, note: str | None) -> Card:
         """Raises CheckpointError where the run is not finished, or the hardness file is none."""
         trained = [Trained.read(run, name) for name in pair.recipes]
-        found = None
-        if hardness is not None:
-            try:
-                found = json.loads(hardness.read_text(encoding="utf-8"))
-                hardness_lines(found)
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise CheckpointError(
-                    f"{hardness}: expected hardness.json of lab.experiments.hardness, found "
-                    f"{type(error).__name__}: {error}"
-                ) from error
-        return cls(pair, trained, found, machine, note)
+        table = None
+        try:
+            if hardness:
+                table = json.loads(hardness.read_text(encoding="utf-8"))["tables"]["hardness"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{hardness}: expected tables.json of the experiment hardness, found "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return cls(pair, trained, table, machine, note)
 
     def write(self, folder: Path) -> None:
         """Write the card, the plot and the log into the folder of the shipped weights."""
@@ -126,7 +140,7 @@ class Card:
                 100,
             ),
             "",
-            *self.model_table(),
+            *markdown(self.model_rows()),
             "",
             f"Vocabulary {vocabulary:,} and {len(SPECIALS)} special tokens. Megabytes of weights: "
             + ", ".join(f"{name} {size / 1e6:.1f}" for name, size in sizes.items())
@@ -144,9 +158,11 @@ class Card:
             yield from ("", "**Deviations from the recipe.** " + " ".join(found))
         yield from ("", "## Evaluation", "")
         if self.hardness is not None:
-            yield "`python -m lab.experiments.hardness`, held-out questions:"
-            yield from ("", *hardness_lines(self.hardness), "")
-        yield from evaluation_lines(self.trained)
+            yield f"`python -m lab run hardness`, {self.hardness['title']}:"
+            yield from ("", *whole(self.hardness), "")
+        if evaluations := self.evaluation_rows():
+            yield "Share of right answers to held-out questions during the training:"
+            yield from ("", *markdown(evaluations))
         yield from ("", "## Sources", "", *pair.sources())
 
     def deviations(self) -> Iterator[str]:
@@ -161,77 +177,27 @@ class Card:
             if other:
                 yield f"{one.name} was trained with {', '.join(other)}."
 
-    def model_table(self) -> Iterator[str]:
-        yield f"| | {' | '.join(one.name for one in self.trained)} |"
-        yield "|---|" + "---|" * len(self.trained)
-        rows = {
-            "parameters": [
-                f"{_parameters(self.pair.shapes[one.name]) / 1e6:.2f} million" for one in self.trained
-            ],
-            "shape": [_shape(self.pair.shapes[one.name]) for one in self.trained],
-            "steps": [_steps(one.recipe) for one in self.trained],
-            "tokens": [" + ".join(f"{n / 1e6:.1f} million" for n in one.tokens if n) for one in self.trained],
-            "learning rate": [
-                f"Muon {one.recipe.muon_rate:g}, AdamW {one.recipe.adam_rate:g}, linear decay over the last "
-                f"{one.recipe.decay_share:.0%}"
-                for one in self.trained
-            ],
-            "averaged weights": [f"decay {one.recipe.ema:g}" for one in self.trained],
-            "last loss, nats a token": [
-                f"{one.log[-1]['loss']:.3f}" if one.log else "" for one in self.trained
-            ],
-            "seconds": [f"{one.seconds:,.0f}" for one in self.trained],
-        }
-        for name, cells in rows.items():
-            yield f"| {name} | {' | '.join(cells)} |"
+    def model_rows(self) -> list[dict[str, str]]:
+        """A row for each property of the models, a column for each model."""
+        about = {one.name: one.properties(self.pair.shapes[one.name]) for one in self.trained}
+        names = next(iter(about.values()))
+        return [{"": name} | {model: of[name] for model, of in about.items()} for name in names]
+
+    def evaluation_rows(self) -> list[dict[str, str]]:
+        """A row for each evaluation on the way."""
+        return [
+            {"": one.name}
+            | {kind: f"{value:,}" if kind == "step" else f"{value:.2f}" for kind, value in row.items()}
+            for one in self.trained
+            for row in one.evaluations
+        ]
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows as a table, with every column that a row has."""
+    return whole({"columns": list(dict.fromkeys(name for row in rows for name in row)), "rows": rows})
 
 
 def _columns(rows: Sequence[dict[str, float]]) -> dict[str, list[float | None]]:
     names = list(dict.fromkeys(name for row in rows for name in row))
     return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _parameters(shape: Mapping[str, Any]) -> int:
-    with torch.device("meta"):
-        return shapes.parameters(shapes.build(shape))
-
-
-def _shape(shape: Mapping[str, Any]) -> str:
-    tied = "tied" if shape["tie_word_embeddings"] else "untied"
-    layers, heads = shape["num_hidden_layers"], shape["num_attention_heads"]
-    return f"{layers} layers of {shape['hidden_size']}, {heads} heads, {tied}"
-
-
-def _steps(recipe: TrainingRecipe) -> str:
-    causal = f"{recipe.causal_steps:,} causal of {recipe.causal_tokens:,} tokens"
-    masked = recipe.steps - recipe.causal_steps
-    return causal + (f", then {masked:,} masked of {recipe.masked_tokens:,}" if masked else "")
-
-
-def hardness_lines(found: dict[str, Any]) -> list[str]:
-    """The table of `lab.experiments.hardness`; raises KeyError or TypeError for other JSON."""
-    lines = [f"| {found['questions']} questions | wanted | found [95%] | n | |", "|---|---|---|---|---|"]
-    for figure in found["figures"]:
-        value = figure["found"]
-        shown = (
-            f"{value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]" if value else "no such answer"
-        )
-        reached = "reached" if figure["reached"] else "not reached"
-        lines.append(
-            f"| {figure['name']} | {figure['wanted']} | {shown} | {value['n'] if value else 0} | {reached} |"
-        )
-    return lines
-
-
-def evaluation_lines(trained: Sequence[Trained]) -> Iterator[str]:
-    kinds = list(dict.fromkeys(k for one in trained for row in one.evaluations for k in row if k != "step"))
-    if not kinds:
-        yield "None was taken."
-        return
-    yield from ("Share of right answers to held-out questions during the training:", "")
-    yield f"| | step | {' | '.join(kinds)} |"
-    yield "|---|---|" + "---|" * len(kinds)
-    for one in trained:
-        for row in one.evaluations:
-            cells = (f"{row[kind]:.2f}" if kind in row else "" for kind in kinds)
-            yield f"| {one.name} | {row['step']:,} | {' | '.join(cells)} |"

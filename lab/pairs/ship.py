@@ -93,12 +93,12 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m lab.pairs.ship",
         description="Make a finished training run the shipped pair, with its model card. The testbed needs "
         "its extra and WordNet 3.0; run it again with --hardness for the table in the card.",
-        epilog="example: python -m lab.pairs.ship testbed runs/testbed --hardness hardness/hardness.json",
+        epilog="example: python -m lab.pairs.ship testbed runs/testbed --hardness hardness/tables.json",
     )
     parser.add_argument("pair", choices=list(RECIPES))
     parser.add_argument("run", type=Path, nargs="?", help="folder of the training run (runs/PAIR)")
     parser.add_argument(
-        "--hardness", type=Path, metavar="FILE", help="hardness.json of lab.experiments.hardness"
+        "--hardness", type=Path, metavar="FILE", help="tables.json of the experiment hardness"
     )
     parser.add_argument("--machine", metavar="TEXT", help="on which it was trained (default: this one)")
     parser.add_argument("--note", metavar="TEXT", help="how the run deviates from its recipe, for the card")

@@ -29,6 +29,7 @@ from lab.pairs.ship import MOST_BYTES, ship, weight_bytes
 from lab.pairs.testbed import recipe
 from lab.pairs.testbed.library import Library
 from lab.pairs.tiny import recipe as tiny
+from lab.statistics import summary
 from tests.shipped import TINY_BUNDLE
 
 TOKENIZER = PAIRS["tiny"].checkpoint
@@ -175,10 +176,18 @@ def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
     monkeypatch.setattr(recipe.sources, "wordnet_folder", lambda: tmp_path)
     about = {"Version": "1.2", "License": "MIT"}
     monkeypatch.setattr(recipe.metadata, "metadata", lambda name: about)
-    figure = {"name": "first pass F1", "wanted": "<= 0.8", "reached": True}
-    figure["found"] = {"n": 12, "mean": 0.71, "std": 0.1, "low": 0.65, "high": 0.77}
-    hardness = tmp_path / "hardness.json"
-    hardness.write_text(json.dumps({"questions": 12, "figures": [figure, figure | {"found": None}]}))
+    rows = [
+        {
+            "figure": "first pass F1",
+            "wanted": "<= 0.8",
+            "found": summary([0.7, 0.72]).to_json(),
+            "reached": "yes",
+        },
+        {"figure": "long answers", "wanted": "<= 0.4", "found": None, "reached": "no"},
+    ]
+    table = {"title": "12 held-out questions", "columns": list(rows[0]), "rows": rows}
+    hardness = tmp_path / "tables.json"
+    hardness.write_text(json.dumps({"tables": {"hardness": table}}))
     run = make_run(tmp_path / "run")
     folder = tmp_path / "weights"
     (folder / "testbed-dream").mkdir(parents=True)
@@ -193,8 +202,9 @@ def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
         "testbed-dream 0.2",
         "4 cores",
         "None at all.",
-        "| first pass F1 | <= 0.8 | 0.71 [0.65, 0.77] | 12 | reached |",
-        "no such answer",
+        "| first pass F1 | <= 0.8 | 0.71 [0.70, 0.72] | yes |",
+        "| long answers | <= 0.4 |  | no |",
+        "12 held-out questions",
         "| testbed-dream | 1,000 | 0.67 | 0.00 |",
         "| 1.2 | MIT |",
         "WordNet 3.0 Copyright 2006.",
@@ -218,7 +228,9 @@ def test_a_recipe_that_is_not_the_pairs_is_told(pair: Pair, tmp_path: Path) -> N
 
 def test_a_file_that_is_no_hardness_report_is_refused(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"other\.json: expected hardness\.json"):
+    with pytest.raises(
+        CheckpointError, match=r"other\.json: expected tables\.json of the experiment hardness"
+    ):
         Card.read(pair, make_run(tmp_path / "run"), tmp_path / "other.json", "", None)
 
 

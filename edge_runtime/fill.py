@@ -84,13 +84,6 @@ def parser() -> argparse.ArgumentParser:
         help="draft with the block drafter in this folder, where measured to pay; the text stays the same",
     )
     result.add_argument(
-        "--lookahead",
-        type=positive,
-        default=0,
-        metavar="N",
-        help="choose the last N tokens of a gap together with the anchors after it: more passes",
-    )
-    result.add_argument(
         "--verify",
         choices=("off", "greedy"),
         default="off",
@@ -223,7 +216,6 @@ def _run(args: argparse.Namespace) -> int:
             max_tokens=args.max_tokens,
             score_anchors=not args.no_scores,
             speculate=args.speculate,
-            lookahead=args.lookahead,
             verify=args.verify,
             tolerance=args.tolerance,
             drafter=args.drafter,

@@ -154,7 +154,6 @@ class EdgeRuntime:
         max_tokens: int | None = None,
         score_anchors: bool = True,
         speculate: str = "auto",
-        lookahead: int = 0,
         verify: str = "off",
         tolerance: float = 0.0,
         drafter: str | Path | BlockDrafter | None = None,
@@ -179,7 +178,6 @@ class EdgeRuntime:
             max_rows=profile.max_rows,
             drafter=self.speculator(speculate, drafter),
             max_draft=FillOptions.max_draft if drafter is None else drafter.form.block,
-            lookahead=lookahead,
             tolerance=None if verify == "off" else tolerance,
         )
 

@@ -1,1 +1,1 @@
-"""Forced decoding: gaps, endings, speculation, lookahead, refinement, stream adapters."""
+"""Forced decoding: gaps, endings, speculation, refinement, stream adapters."""

@@ -19,12 +19,11 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import NamedTuple
 
 from edge_runtime.decode.acceptance import GREEDY, Acceptance, Distribution, Draft, Sampling
 from edge_runtime.decode.endings import Ending, Stop, ending
-from edge_runtime.decode.lookahead import MAX_SCORED_ANCHORS, search
 from edge_runtime.decode.speculate import Drafter
 from edge_runtime.engine.base import Engine, Logits, log_total
 from edge_runtime.errors import ContextError, UsageError
@@ -56,8 +55,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class FillOptions:
-    """Decoding options. Only `lookahead`, `tolerance` and `sampling` change tokens, and `max_tokens` the
-    answer's end.
+    """Decoding options. Only `tolerance` and `sampling` change tokens, and `max_tokens` the answer's end.
 
     max_tokens:    most tokens of the answer; None is the payload's canvas.
     score_anchors: report log P of each anchor, at the cost of the output head on its row.
@@ -65,7 +63,6 @@ class FillOptions:
     max_chunk, max_rows: most tokens and most rows of logits of one pass; they bound its memory.
     drafter:       drafts gap tokens, several of which are verified in one pass (speculative decoding).
     max_draft:     most drafted tokens of one pass.
-    lookahead:     number of tokens at the end of a gap that are chosen together with the anchors after it.
     tolerance:     None takes every anchor. A number judges them: an anchor is taken where its log-probability
                    under the edge model is at most this many nats below that of the likeliest token, else the
                    edge model's own token. With 0 the answer is the edge model's own greedy one, whatever the
@@ -81,7 +78,6 @@ class FillOptions:
     max_rows: int = 64
     drafter: Drafter | None = None
     max_draft: int = 8
-    lookahead: int = 0
     tolerance: float | None = None
     sampling: Sampling | None = None
 
@@ -93,7 +89,6 @@ class FillStats:
     passes:   calls of the model. computed: tokens that went through it.
     reused:   prompt tokens found in its cache.
     drafted, accepted: drafted gap tokens, and those of them that were right.
-    looked, changed: gaps filled with lookahead, and those filled otherwise than greedy decoding would have.
     refused:  anchors in whose place the edge model's own token stands; None where anchors are not judged.
               Those at and behind the end of the answer are neither taken nor refused.
     prefill:  seconds to the end of the first pass. fill: seconds from there, the reader's own time included.
@@ -105,8 +100,6 @@ class FillStats:
     reused: int = 0
     drafted: int = 0
     accepted: int = 0
-    looked: int = 0
-    changed: int = 0
     refused: int | None = None
     prefill: float = 0.0
     fill: float = 0.0
@@ -145,7 +138,8 @@ def fill(
         )
     _check(options)
     rule = stop_rule(anchors, engine.context, len(prompt_ids), options)
-    return _Decoder(engine, list(prompt_ids), list(answered), anchors, rule, options, stats).tokens()
+    mode = _Forced if options.tolerance is None else _Verified
+    return mode(engine, list(prompt_ids), list(answered), anchors, rule, options, stats).tokens()
 
 
 def stop_rule(anchors: AnchorSet, context: int, prompt: int, options: FillOptions) -> Ending:
@@ -158,20 +152,15 @@ def stop_rule(anchors: AnchorSet, context: int, prompt: int, options: FillOption
 
 
 def _check(options: FillOptions) -> None:
-    if options.sampling and (options.lookahead or options.tolerance is not None):
-        raise UsageError(
-            "sampling: expected neither lookahead nor a tolerance for anchors beside it: both are defined "
-            "for greedy decoding. Leave the others out."
-        )
     if options.tolerance is None:
         return
+    if options.sampling:
+        raise UsageError(
+            "sampling: expected no tolerance for anchors beside it: that is defined for greedy decoding. "
+            "Leave one of the two out."
+        )
     if not options.tolerance >= 0:
         raise UsageError(f"tolerance: expected 0 nats or more, found {options.tolerance}")
-    if options.lookahead:
-        raise UsageError(
-            f"lookahead: expected 0 where anchors are verified, found {options.lookahead}: it chooses gap "
-            "tokens by the anchors after them, before these are verified. Leave one of the two out."
-        )
 
 
 class _Slot(NamedTuple):
@@ -190,7 +179,7 @@ _UNKNOWN = _Slot(-1, False)
 
 
 class _Decoder:
-    """The state of one answer being decoded."""
+    """The state of one answer: what is known of it, and passes over it. `answer` is the mode's own."""
 
     def __init__(
         self,
@@ -207,15 +196,10 @@ class _Decoder:
         self.stats = stats
         self.rule = rule
         self.acceptance = Acceptance(options.sampling or GREEDY)
-        self.tolerance = options.tolerance
         self.length = anchors.length
-        self.window = rule.end  # most anchors that one pass judges
-        if self.tolerance is not None:
-            stats.refused = stats.refused or 0
         self.eos = sorted(anchors.contract.eos_ids)
         self.anchors = anchors.by_position
-        self.anchor_positions = [position for position in anchors.positions if position < rule.end]
-        self.next_logits: Logits | None = None  # logits after the text, where a lookahead has computed them
+        self.gap_ends = [*(p for p in anchors.positions if p < rule.end), rule.end]
         self.prompt = prompt_ids
         self.text = prompt_ids + answered  # the prompt and every token of the answer so far
 
@@ -226,136 +210,62 @@ class _Decoder:
             if self.options.echo_prompt:
                 for index, id_ in enumerate(self.prompt):
                     yield Token(id_, index - len(self.prompt), Source.PROMPT, None)
-            yield from self._answer()
+            # The last token always runs: it predicts the next one.
+            reused = min(common_prefix(self.engine.tokens, self.text), len(self.text) - 1)
+            self.engine.rewind(reused)
+            if not self.stats.passes:
+                self.stats.reused = min(reused, len(self.prompt))
+            yield from self.answer()
         finally:
             self.stats.fill = before + time.perf_counter() - self.started - self.stats.prefill
+
+    def answer(self) -> Iterator[Token]:
+        """Passes over several slots each, until `stats.stop` says why the answer has ended."""
+        raise NotImplementedError
 
     @property
     def position(self) -> int:
         """Position of the next token."""
         return len(self.text) - len(self.prompt)
 
-    def _answer(self) -> Iterator[Token]:
-        """Repeats: run pending and known tokens in one pass, emit them, predict one more token."""
-        scored = self.options.score_anchors
-        judged = self.tolerance is not None
-        # The last token always runs: it predicts the next one.
-        reused = min(common_prefix(self.engine.tokens, self.text), len(self.text) - 1)
-        self.engine.rewind(reused)
-        if not self.stats.passes:
-            self.stats.reused = min(reused, len(self.prompt))
-        while self.position < self.rule.end:
-            pending = self.text[self.engine.length :]
-            slots = self._slots()
-            before = len(pending) - 1  # the row that predicts the first slot
-            rows = [before + i for i, slot in enumerate(slots) if scored or judged or not slot.anchor]
-            known = self.next_logits if self.next_logits is not None and rows[:1] == [before] else None
-            self.next_logits = None
-            ids = pending + [slot.id for slot in slots]
-            predictions = self._run(ids, rows) if known is None else chain([known], self._run(ids, rows[1:]))
-            taken = 0  # anchors of this pass
-            for slot in slots:
-                if slot.anchor and not judged:
-                    score = log_prob(next(predictions), slot.id) if scored else None
-                    yield self._emit(slot.id, Source.ANCHOR, score)
-                    continue
-                logits = next(predictions)
-                if slot is _UNKNOWN and not self._gap_before_lookahead(self.position):
-                    yield from self._look_ahead(logits)
-                    break
-                token = self._choose(logits, slot)
-                if token is None:
-                    return
-                right = token == slot.id
-                if slot.anchor and right:
-                    taken += 1
-                    yield self._emit(token, Source.ANCHOR, log_prob(logits, token) if scored else None)
-                    continue
-                if slot.anchor:
-                    self.stats.refused = (self.stats.refused or 0) + 1
-                    self.window = max(1, 2 * taken)
-                yield self._emit(token, Source.FILL, log_prob(logits, token))
-                if slot is not _UNKNOWN and not slot.anchor and self.options.drafter:
-                    self.options.drafter.observe(right)
-                if not right:
-                    self.engine.rewind(min(self.engine.length, len(self.text) - 1))
-                    break
-                self.stats.accepted += 1
-            self.window = max(self.window, 2 * taken)
-        self.stats.stop = self.rule.stop
-
-    def _slots(self) -> list[_Slot]:
-        """Positions of the next pass: anchors, drafted tokens where there is a drafter, one unknown token.
-
-        Anchors that are judged are at most `window`: all at first, after one was refused twice as many as
-        the last pass took, so that wrong anchors cost little. The last of them costs nothing: its prediction
-        is needed in any case.
-        """
+    def slots(self, most_anchors: int) -> list[_Slot]:
+        """Positions of the next pass: anchors, drafted tokens where there is a drafter, one unknown token."""
         slots: list[_Slot] = []
-        position, budget, judged = self.position, self.options.max_draft, 0
-        while position < self.rule.end:
+        position, budget = self.position, self.options.max_draft
+        while position < self.rule.end and most_anchors:
             if position in self.anchors:
                 slots.append(_Slot(self.anchors[position], True))
                 position += 1
-                judged += self.tolerance is not None
-                if judged == self.window:
-                    return slots
+                most_anchors -= 1
                 continue
-            draft = self._draft(position, budget, slots)
+            gap = self.gap_ends[bisect_left(self.gap_ends, position)] - position
+            draft = self._draft(min(gap, budget), slots)
             self.stats.drafted += len(draft)
             slots += draft
             position += len(draft)
             budget -= len(draft)
-            if position not in self.anchors and position < self.rule.end:
+            if len(draft) < gap:
                 return [*slots, _UNKNOWN]
         return slots
 
-    def _draft(self, position: int, budget: int, slots: Sequence[_Slot]) -> Sequence[_Slot]:
-        """Drafted tokens for the gap at a position, no more than the gap or the budget holds."""
-        gap = min(budget, self._gap_before_lookahead(position))
-        if self.options.drafter is None or gap <= 0:
+    def _draft(self, wanted: int, slots: Sequence[_Slot]) -> Sequence[_Slot]:
+        """At most as many drafted tokens as wanted, after the text and the slots so far."""
+        if self.options.drafter is None or not wanted:
             return ()
-        found = self.options.drafter.draft([*self.text, *(slot.id for slot in slots)], gap)
+        found = self.options.drafter.draft([*self.text, *(slot.id for slot in slots)], wanted)
         draft = found if isinstance(found, Draft) else Draft(found)
-        return [_Slot(id_, False, odds) for id_, odds in zip_longest(draft.ids[:gap], draft.odds[:gap])]
+        return [_Slot(id_, False, odds) for id_, odds in zip_longest(draft.ids[:wanted], draft.odds[:wanted])]
 
-    def _gap_before_lookahead(self, position: int) -> int:
-        """Number of tokens from a position on that are chosen without lookahead."""
-        following = bisect_left(self.anchor_positions, position)
-        if following == len(self.anchor_positions):
-            return self.rule.end - position
-        return max(0, self.anchor_positions[following] - position - self.options.lookahead)
-
-    def _look_ahead(self, logits: Logits) -> Iterator[Token]:
-        """Emits the rest of a gap, chosen by lookahead, and the anchors after it.
-
-        logits: float32[vocab] of the gap's next token.
+    def predictions(self, slots: Sequence[_Slot], wanted: Sequence[int]) -> Iterator[Logits]:
+        """Runs what the engine lacks of the text, and the slots; yields float32[vocab] logits for the slots
+        whose indices are wanted, each valid until the next.
         """
-        end = self.anchor_positions[bisect_left(self.anchor_positions, self.position)]
-        following = []
-        for position in range(end, min(end + MAX_SCORED_ANCHORS, self.rule.end)):
-            if position not in self.anchors:
-                break
-            following.append(self.anchors[position])
-        choice = search(logits, end - self.position, following, self._after, self.eos)
-        self.stats.looked += 1
-        self.stats.changed += not choice.greedy
-        for id_, score in zip(choice.ids, choice.scores, strict=True):
-            yield self._emit(id_, Source.FILL, score)
-        for id_, score in zip(following, choice.anchor_scores, strict=True):
-            yield self._emit(id_, Source.ANCHOR, score if self.options.score_anchors else None)
-        self.engine.rewind(common_prefix(self.engine.tokens, self.text))
-        self.next_logits = choice.next_logits
-
-    def _after(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
-        """Runs ids after the text; reuses what the cache holds of them up to the first wanted row."""
-        whole = [*self.text, *ids]
-        shared = min(common_prefix(self.engine.tokens, whole), len(self.text) + rows[0])
-        self.engine.rewind(shared)
-        return self._run(whole[shared:], [len(self.text) + row - shared for row in rows])
+        ids = [*self.text[self.engine.length :], *(slot.id for slot in slots)]
+        before = len(ids) - len(slots) - 1  # the row that predicts the first slot
+        return self._run(ids, [before + index for index in wanted])
 
     def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Iterator[Logits]:
-        """Runs the ids and yields float32[vocab] logits of the wanted rows, each valid until the next.
+        """Yields the logits of rows of the ids.
 
         Lazy: tokens that need no row are emitted before the pass. Tokens after the last wanted row are not
         run: their logits are not needed yet.
@@ -369,31 +279,106 @@ class _Decoder:
                 self.stats.prefill = time.perf_counter() - self.started
             yield from logits
 
-    def _emit(self, id_: int, source: Source, score: float | None) -> Token:
+    def emit(self, id_: int, source: Source, score: float | None) -> Token:
         position = self.position
         self.text.append(id_)
         return Token(id_, position, source, score)
 
-    def _choose(self, logits: Logits, slot: _Slot) -> int | None:
-        """The token of a position: its anchor where within the tolerance, else what `Acceptance` gives.
+    def fill(self, slot: _Slot, logits: Logits) -> Token | None:
+        """The token of a slot that is no anchor; None where an end token ends the answer.
 
-        None where the answer ends. The length that the payload states is judged like an anchor: the answer
-        ends there where an end token is within the tolerance.
+        The pass goes on after it only where it is the drafted one.
         """
-        if self.tolerance:  # with 0 an anchor of the same logit as the likeliest token is not that token
-            least = float(logits.max()) - self.tolerance
-            if self.position == self.length and self.eos and float(logits[self.eos].max()) >= least:
-                self.stats.stop = Stop.EOS
-                return None
-            if slot.anchor and float(logits[slot.id]) >= least:
-                return slot.id
         barred = self.eos if self.position < self.rule.eos_from else ()
-        drafted = None if slot is _UNKNOWN or slot.anchor else slot.id
+        drafted = None if slot is _UNKNOWN else slot.id
         token = self.acceptance.token(logits, drafted, slot.odds, barred)
-        if token not in self.eos or barred:
-            return token
-        self.stats.stop = Stop.EOS
-        return None
+        if token in self.eos and not barred:
+            self.stats.stop = Stop.EOS
+            return None
+        if drafted is not None:
+            self.stats.accepted += token == drafted
+            if self.options.drafter:
+                self.options.drafter.observe(token == drafted)
+        return self.emit(token, Source.FILL, log_prob(logits, token))
+
+    def forget_the_rest(self) -> None:
+        """Takes back what a pass has run beyond the text; the last token runs with the next pass."""
+        self.engine.rewind(min(self.engine.length, len(self.text) - 1))
+
+
+class _Forced(_Decoder):
+    """Every anchor is taken."""
+
+    def answer(self) -> Iterator[Token]:
+        scored = self.options.score_anchors
+        while self.position < self.rule.end:
+            slots = self.slots(self.rule.end)
+            wanted = [index for index, slot in enumerate(slots) if scored or not slot.anchor]
+            predictions = self.predictions(slots, wanted)
+            for slot in slots:
+                if slot.anchor:
+                    score = log_prob(next(predictions), slot.id) if scored else None
+                    yield self.emit(slot.id, Source.ANCHOR, score)
+                    continue
+                token = self.fill(slot, next(predictions))
+                if token is None:
+                    return
+                yield token
+                if token.id != slot.id:
+                    self.forget_the_rest()
+                    break
+        self.stats.stop = self.rule.stop
+
+
+class _Verified(_Decoder):
+    """An anchor is taken where the edge model would have written it, within `tolerance` nats.
+
+    Of anchors, all are judged in the first pass; after one was refused twice as many as the last pass took,
+    so that wrong anchors cost little.
+    """
+
+    def answer(self) -> Iterator[Token]:
+        self.stats.refused = self.stats.refused or 0
+        window = self.rule.end
+        while self.position < self.rule.end:
+            # The last anchor of a pass costs nothing: its prediction is needed in any case.
+            slots = self.slots(window)
+            taken = 0
+            for slot, logits in zip(slots, self.predictions(slots, range(len(slots))), strict=False):
+                if self._stated_end(logits):
+                    self.stats.stop = Stop.EOS
+                    return
+                if slot.anchor and self._would_write(slot.id, logits):
+                    taken += 1
+                    score = log_prob(logits, slot.id) if self.options.score_anchors else None
+                    yield self.emit(slot.id, Source.ANCHOR, score)
+                    continue
+                token = self.fill(_UNKNOWN if slot.anchor else slot, logits)
+                if token is None:
+                    return
+                if slot.anchor:
+                    self.stats.refused += 1
+                    window = 1
+                yield token
+                if token.id != slot.id:
+                    self.forget_the_rest()
+                    break
+            window = max(window, 2 * taken)
+        self.stats.stop = self.rule.stop
+
+    def _would_write(self, id_: int, logits: Logits) -> bool:
+        """With tolerance 0 an anchor of the same logit as the likeliest token is not that token."""
+        if not self.options.tolerance:
+            return id_ == int(logits.argmax())
+        return float(logits[id_]) >= float(logits.max()) - self.options.tolerance
+
+    def _stated_end(self, logits: Logits) -> bool:
+        """The length that the payload states is judged like an anchor: the answer ends there where an end
+        token is within the tolerance.
+        """
+        if not self.options.tolerance or self.position != self.length or not self.eos:
+            return False
+        return float(logits[self.eos].max()) >= float(logits.max()) - self.options.tolerance
 
 
 def chunks(

@@ -7,7 +7,6 @@ have given from the start. Not responsible for networks: another thread fills th
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
@@ -142,7 +141,7 @@ def fill_refined(
             return
         version, newer = found
         rule = stop_rule(newer, engine.context, len(prompt_ids), options)
-        kept = _kept(answer, anchors, newer, rule, eos_from, options)
+        kept = _kept(answer, newer, rule, eos_from, options)
         if options.tolerance is not None:  # of these anchors; those behind `kept` are judged again
             stats.refused = _refused(answer[:kept], newer)
         if kept < len(answer):
@@ -153,20 +152,12 @@ def fill_refined(
         stats.stop = None
 
 
-def _kept(
-    answer: Sequence[Token],
-    before: AnchorSet,
-    now: AnchorSet,
-    rule: Ending,
-    eos_from: int,
-    options: FillOptions,
-) -> int:
+def _kept(answer: Sequence[Token], now: AnchorSet, rule: Ending, eos_from: int, options: FillOptions) -> int:
     """Number of leading tokens of the answer that the anchors `now` would have given as well.
 
     A filled token is the model's own choice given its prefix, whatever was forced before; a token that was
-    forced and no longer is may differ. With lookahead, so may a token within sight of an anchor. An anchor
-    that was refused is judged again, except with tolerance 0, where no anchor changes a token. eos_from: the
-    `Ending.eos_from` under the anchors `before`.
+    forced and no longer is may differ. An anchor that was refused is judged again, except with tolerance 0,
+    where no anchor changes a token. eos_from: the `Ending.eos_from` under the anchors before them.
     """
     forced = now.by_position
     kept = min(len(answer), rule.end)
@@ -179,8 +170,7 @@ def _kept(
     for token in answer[:kept]:
         wanted = forced.get(token.position)
         if wanted is None:
-            seen = any(_in_sight(anchors, token.position, options.lookahead) for anchors in (now, before))
-            if token.source is Source.ANCHOR or seen:
+            if token.source is Source.ANCHOR:
                 return token.position
         elif wanted != token.id:
             return token.position
@@ -190,9 +180,3 @@ def _kept(
 def _refused(answer: Sequence[Token], anchors: AnchorSet) -> int:
     """Number of the anchors in whose place the answer has another token."""
     return sum(anchors.by_position.get(token.position, token.id) != token.id for token in answer)
-
-
-def _in_sight(anchors: AnchorSet, position: int, lookahead: int) -> bool:
-    """True where an anchor follows within `lookahead` positions."""
-    following = bisect_left(anchors.positions, position)
-    return following < len(anchors) and anchors.positions[following] - position <= lookahead

@@ -140,7 +140,6 @@ def test_verified_anchors_leave_the_devices_own_text(fill: Any, edge: EdgeRuntim
     for wrong, message in (
         (("--tolerance", "1"), "tolerance: expected verify 'greedy'"),
         (("--verify", "greedy", "--tolerance", "-1"), "tolerance: expected 0 nats or more"),
-        (("--verify", "greedy", "--lookahead", "2"), "lookahead: expected 0"),
     ):
         code, out, err = fill("with.bin", *wrong)
         assert (code, out) == (2, "")

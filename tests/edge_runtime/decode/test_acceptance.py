@@ -279,8 +279,7 @@ def test_faulty_input_is_named() -> None:
         Sampling(1.0, 0.0)
     with pytest.raises(UsageError, match="a distribution for each of 2 tokens, found 1"):
         Draft([1, 2], [np.ones(3)])
-    for options in (FillOptions(sampling=GREEDY, lookahead=1), FillOptions(sampling=GREEDY, tolerance=0)):
-        with pytest.raises(UsageError, match="sampling: expected neither"):
-            fill(Random(0), PROMPT, NOTHING, options)
+    with pytest.raises(UsageError, match="sampling: expected no tolerance"):
+        fill(Random(0), PROMPT, NOTHING, FillOptions(sampling=GREEDY, tolerance=0))
     with pytest.raises(UsageError, match="sampling: expected greedy decoding"):
         next(fill_refined(Random(0), PROMPT, AnchorFeed(), CONTRACT, FillOptions(sampling=GREEDY)))

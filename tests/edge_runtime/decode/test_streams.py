@@ -223,7 +223,6 @@ anchor_sets = st.lists(
 @given(
     prompt=st.lists(st.integers(0, 14), min_size=1, max_size=4),
     sets=anchor_sets,
-    lookahead=st.sampled_from((0, 0, 2)),
     seed=st.integers(0, 500),
 )
 def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
@@ -232,17 +231,15 @@ def test_refined_by_several_payloads_it_is_the_answer_of_the_last(
     contract: Contract,
     prompt: list[int],
     sets: list[tuple[dict[int, int], int | None, int]],
-    lookahead: int,
     seed: int,
 ) -> None:
-    options = FillOptions(lookahead=lookahead)
     payloads = [make_anchors(places, canvas=24, length=length) for places, length, _ in sets]
-    expected = [t.id for t in fill(make_engine(seed=seed), prompt, payloads[-1], options)]
+    expected = [t.id for t in fill(make_engine(seed=seed), prompt, payloads[-1])]
     feed, coming = AnchorFeed(), iter(zip(payloads, [after for *_, after in sets], strict=True))
     tokens: list[Token] = []
     retractions, wait = 0, sets[0][2]
     left = len(payloads)
-    stream = fill_refined(make_engine(seed=seed, context=64), prompt, feed, contract, options)
+    stream = fill_refined(make_engine(seed=seed, context=64), prompt, feed, contract)
 
     def bring() -> None:
         nonlocal left, wait

@@ -231,7 +231,6 @@ def test_options_that_exclude_one_another_are_refused(
     for options, reason in (
         (FillOptions(tolerance=-1.0), "0 nats or more, found -1.0"),
         (FillOptions(tolerance=math.nan), "0 nats or more, found nan"),
-        (FillOptions(tolerance=0.0, lookahead=2), "lookahead: expected 0"),
     ):
         with pytest.raises(UsageError, match=reason):
             fill(make_engine(), [1], make_anchors({}), options)

@@ -91,8 +91,8 @@ def ship(run: Path, pair: Pair, shipped: Mapping[str, ShippedPair] = PAIRS) -> i
 def main(argv: list[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m lab.pairs.ship",
-        description="Make a finished training run the shipped pair, with its model card. The testbed needs "
-        "its extra and WordNet 3.0; run it again with --hardness for the table in the card.",
+        description="Make a finished training run the shipped pair, with its model card.\nThe testbed needs "
+        "its extra and WordNet 3.0; run it again with --hardness for that table.",
         epilog="example: python -m lab.pairs.ship testbed runs/testbed --hardness hardness/tables.json",
     )
     parser.add_argument("pair", choices=list(RECIPES))

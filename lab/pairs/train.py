@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from cloud_anchor.errors import RequestError
 from common.cli import CommandParser, run_command
+from lab.options import add_options, given, option
 from lab.pairs import probe, tokens
 from lab.pairs.pair import Pair
 from lab.pairs.testbed import library
@@ -32,53 +33,43 @@ RECIPES: dict[str, Callable[[], Pair]] = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """The command's options, which its help explains."""
-
-    pair: str
-    output: Path | None
-    only: str | None
-    steps: int | None
-    go_on_from: tuple[str, str] | None
-    seed: int
-    device: str
-    threads: int | None
-    no_compile: bool
-    export: bool
+class TrainOptions:
+    output: Path | None = field(
+        default=None,
+        metadata={"says": "folder of the run (runs/PAIR)", "kind": Path, "flags": ("-o", "--output")},
+    )
+    only: str | None = option(None, "train one model only", metavar="MODEL")
+    steps: int | None = option(None, "override the number of steps", kind=int)
+    go_on_from: tuple[str, str] | None = option(
+        None,
+        "start a new run from this checkpoint's weights, as if they were at that step (with --only)",
+        nargs=2,
+        metavar=("FOLDER", "STEP"),
+    )
+    seed: int = option(0, "of the first weights and the batches")
+    device: str = option("cuda" if torch.cuda.is_available() else "cpu", "cuda, cpu")
+    threads: int | None = option(None, "processor threads (default: torch's)", kind=int)
+    no_compile: bool = option(False, "run without torch.compile")
+    export: bool = option(False, "only write the checkpoint folders of a run so far")
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m lab.pairs.train",
-        description="Train the models of a pair from scratch. An interrupted run resumes from its folder. "
+        description="Train the models of a pair from scratch. An interrupted run resumes from its folder.\n"
         "The testbed needs its extra and WordNet 3.0.",
         epilog="example: python -m lab.pairs.train tiny --only tiny-qwen -o runs/tiny",
     )
     parser.add_argument("pair", choices=list(RECIPES))
-    parser.add_argument("-o", "--output", type=Path, help="folder of the run (runs/PAIR)")
-    parser.add_argument("--only", metavar="MODEL", help="train one model only")
-    parser.add_argument("--steps", type=int, help="override the number of steps")
-    parser.add_argument(
-        "--go-on-from",
-        nargs=2,
-        metavar=("FOLDER", "STEP"),
-        help="start a new run from this checkpoint's weights, as if they were at that step (with --only)",
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, help="processor threads (default: torch's)")
-    parser.add_argument("--no-compile", action="store_true", help="run without torch.compile")
-    parser.add_argument(
-        "--export", action="store_true", help="only write the checkpoint folders of a run so far"
-    )
-    options = parser.parse(Options, argv)
-    out = options.output or Path("runs") / options.pair
+    add_options(parser, TrainOptions)
+    found = vars(parser.parse_args(argv))
+    name, options = found["pair"], TrainOptions(**given(TrainOptions, found))
+    out = options.output or Path("runs") / name
     again = f"interrupted: run the same command again to continue from {out}"
-    return run_command("train", lambda: _run(options, out), interrupted=again)
+    return run_command("train", lambda: _run(RECIPES[name](), options, out), interrupted=again)
 
 
-def _run(options: Options, out: Path) -> int:
-    pair = RECIPES[options.pair]()
+def _run(pair: Pair, options: TrainOptions, out: Path) -> int:
     _check(options, pair)
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -115,7 +106,7 @@ def _run(options: Options, out: Path) -> int:
     return 0
 
 
-def _check(options: Options, pair: Pair) -> None:
+def _check(options: TrainOptions, pair: Pair) -> None:
     if options.only and options.only not in pair.recipes:
         raise RequestError(f"--only: expected one of {', '.join(pair.recipes)}, found {options.only}")
     if options.go_on_from:

@@ -49,16 +49,7 @@ def plain(text: str) -> str:
     """Text without HTML: no tags, no entities, straight quotes, single spaces."""
     text = html.unescape(html.unescape(re.sub(r"<br\s*/?>|</p>|</li>", " ", text)))
     text = re.sub(r"<[^>]*>", "", text)
-    for odd, usual in (
-        ("’", "'"),
-        ("‘", "'"),
-        ("“", '"'),
-        ("”", '"'),
-        ("–", "-"),
-        ("—", "-"),
-        ("\ufeff", ""),
-    ):
-        text = text.replace(odd, usual)
+    text = text.translate(str.maketrans("’‘“”–—", "''\"\"--", "\ufeff"))
     return " ".join(text.split())
 
 

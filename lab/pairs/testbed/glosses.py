@@ -13,30 +13,15 @@ from lab.pairs.testbed.entity import Entity, plain
 WORDS = 900
 """So many of the most frequent nouns whose first sense has a short definition are used."""
 
-_TOPICS = {
-    4: "act",
-    5: "animal",
-    6: "artifact",
-    7: "attribute",
-    8: "body",
-    9: "cognition",
-    10: "communication",
-    11: "event",
-    12: "feeling",
-    13: "food",
-    14: "group",
-    15: "location",
-    17: "object",
-    18: "person",
-    19: "phenomenon",
-    20: "plant",
-    21: "possession",
-    22: "process",
-    25: "shape",
-    26: "state",
-    27: "substance",
-    28: "time",
-}
+_TOPICS = dict(
+    zip(
+        (*range(4, 16), *range(17, 23), *range(25, 29)),
+        "act animal artifact attribute body cognition communication event feeling food group location "
+        "object person phenomenon plant possession process shape state substance time".split(),
+        strict=True,
+    )
+)
+"""Topics by WordNet's numbers; nouns of other numbers are not used."""
 
 
 def _counts(file: Path) -> dict[str, int]:

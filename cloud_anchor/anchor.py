@@ -91,7 +91,7 @@ class AnchorOptions(PipelineOptions):
     )
     frontier: Path | None = option(
         None,
-        "table of measured settings, from lab.experiments.frontier (default: the shipped pair's)",
+        "table of measured settings, from `python -m lab run frontier` (default: the shipped pair's)",
         Path,
         metavar="FILE",
         group="goal",

@@ -1,7 +1,7 @@
 """Training of a pair from scratch: `python -m lab.pairs.train tiny`, or `testbed`.
 
 Responsible for the command. Not responsible for the loop (see `trainer`), for what each pair is trained on
-(see their recipes) or for evaluation (see `lab.evaluate`).
+(see their recipes) or for evaluation (see `lab run fill`).
 """
 
 from __future__ import annotations

@@ -160,6 +160,10 @@ class Answers:
         for values, rows in found.items():
             yield values, Answers(rows)
 
+    def renamed(self, metric: str, name: str) -> Answers:
+        """One metric alone, under another name, so that it can be compared with one that has it."""
+        return Answers([{"id": row["id"], name: row[metric]} for row in self.rows])
+
     def by(self, labels: Mapping[str, Label]) -> Iterator[tuple[Row, Answers]]:
         """Rows by their labels, for `rows`: column -> a field, or a field and how its value is shown."""
         named = {
@@ -183,10 +187,14 @@ class Answers:
 
 
 Label = str | tuple[str, Callable[[Any], Cell]]
-Column = str | Callable[[Answers], Cell]
+Figure = Callable[[Answers], Cell]
+Column = str | Figure
 
 
-def rows(groups: Iterable[tuple[Row, Answers]], columns: Mapping[str, Column]) -> list[Row]:
+Groups = Iterable[tuple[Row, Answers]]
+
+
+def rows(groups: Groups, columns: Mapping[str, Column]) -> list[Row]:
     """A row per group: its labels, then each column, the summary of a metric or what is made of the group."""
     return [
         labels
@@ -195,7 +203,7 @@ def rows(groups: Iterable[tuple[Row, Answers]], columns: Mapping[str, Column]) -
     ]
 
 
-def mean(metric: str) -> Column:
+def mean(metric: str) -> Figure:
     """The mean of a metric alone, without an interval."""
 
     def of(group: Answers) -> Cell:
@@ -205,7 +213,7 @@ def mean(metric: str) -> Column:
     return of
 
 
-def less_than(other: Callable[[Answers], Answers] | Answers, metric: str, *, turned: bool = False) -> Column:
+def less_than(other: Callable[[Answers], Answers] | Answers, metric: str, *, turned: bool = False) -> Figure:
     """The paired difference of a metric, the group's less the other's; turned: the other way round."""
 
     def of(group: Answers) -> Cell:
@@ -236,11 +244,9 @@ MEASURES_NOTE = (
 )
 
 
-def metric_cells(answers: Answers, columns: Iterable[str] = METRICS) -> Row:
+def metric_columns(columns: Iterable[str] = METRICS) -> dict[str, Column]:
     """N and the summary of each metric."""
-    cells: Row = {"N": len(answers)}
-    cells.update({column: answers.cell(METRICS[column]) for column in columns})
-    return cells
+    return {"N": len, **{column: METRICS[column] for column in columns}}
 
 
 LABELS = {
@@ -296,3 +302,28 @@ def compare(name: str, first: Answers, other: str, second: Answers, metric: str 
         f"{s.n})",
         "undecided" if result == "too few" else result,
     )
+
+
+def told(of: Callable[[str], Answers], one: str, other: str, metric: str = "f1") -> str:
+    """The sentence of `compare` on two samples by name."""
+    return compare(one, of(one), other, of(other), metric)[0]
+
+
+def compared(
+    paper: str,
+    of: Callable[[str], Answers],
+    one: str,
+    other: str,
+    metric: str = "f1",
+    decide: Callable[[str], str] = more,
+    why: str = "",
+    where: str = "",
+) -> Claim:
+    """The claim that the first of two samples has more of a metric (or less, as `decide` says)."""
+    sentence, result = compare(one, of(one), other, of(other), metric)
+    return Claim(paper, decide(result), f"{sentence}.", why, where)
+
+
+def spread(cell: Summary, form: str = "+.3f") -> str:
+    """A mean with its interval and N, for a sentence."""
+    return f"{cell.mean:{form}} [{cell.low:{form}}, {cell.high:{form}}], N = {cell.n}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from lab.plots import MARKERS, png
 from lab.store import Record
-from lab.tables import LENGTHS, Answers, Row, Table, less_than, mean, rows
+from lab.tables import LENGTHS, Answers, Column, Row, Table, less_than, mean, rows
 
 LENGTH_GROUPS: Mapping[str, tuple[int, float]] = {
     **LENGTHS,
@@ -99,7 +99,7 @@ class LengthGroup:
             return Answers() if first["condition"] == self.target else aware.where(passes=first["passes"])
 
         title = f"Answers of {length} tokens: {self.count} prompts, full run right {self.right:.3f}"
-        columns = {
+        columns: dict[str, Column] = {
             "F1": "f1",
             "F1, target less it": less_than(target, "f1", turned=True),
             "right": "right",
@@ -140,7 +140,11 @@ def length_tables(groups: Mapping[str, LengthGroup]) -> list[Table]:
     total = next(iter(groups.values())).total
     full: Row = {"passes": next(iter(groups.values())).share(total), "condition": FULL_RUN}
     for length, group in groups.items():
-        columns = {f"F1, {length}": "f1", f"right, {length}": "right", f"bytes, {length}": mean("bytes")}
+        columns: dict[str, Column] = {
+            f"F1, {length}": "f1",
+            f"right, {length}": "right",
+            f"bytes, {length}": mean("bytes"),
+        }
         for row in rows(group.by(), columns):
             beside.setdefault((row["passes"], row["condition"]), {}).update(row)
         full |= {f"F1, {length}": 1.0, f"right, {length}": group.right}

@@ -12,6 +12,8 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -36,7 +38,7 @@ from lab.experiments.paper.bridge import COLD_MORE, EARLY, GIVEN, WARM, taps
 from lab.experiments.paper.fills import CLAIMED, LAST
 from lab.experiments.paper.quantised import AS_TRAINED, WEIGHTS
 from lab.experiments.paper.sending import GZIP
-from lab.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Claim
+from lab.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Claim, compared
 from tests.lab.experiments.proposal_records import PROPOSED
 
 N = 100
@@ -433,13 +435,16 @@ def test_every_statement_of_a_phase_is_in_the_table() -> None:
                 assert len(matching) == 1, f"{name}: {claim.paper!r} matches {matching}"
 
 
+MAKERS: dict[str, Callable[..., Claim]] = {"Claim": Claim, "compared": compared}
+
+
 def _places(module: str) -> set[tuple[str, int, int]]:
-    """First and last line of every `Claim(...)` in a module's source."""
+    """First and last line of every `Claim(...)` and `compared(...)` in a module's source."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     return {
         (module, node.lineno, node.end_lineno or node.lineno)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Claim"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS
     }
 
 
@@ -447,13 +452,14 @@ def test_every_place_that_makes_a_claim_is_reached(monkeypatch: pytest.MonkeyPat
     modules = {phase.claims.__module__ for phase in PHASES.values() if phase.claims is not no_claims}
     made: set[tuple[str, int]] = set()
 
-    def recorded(*args: Any, **more: Any) -> Claim:
+    def recorded(make: Callable[..., Claim], *args: Any, **more: Any) -> Claim:
         frame = sys._getframe(1)
         made.add((frame.f_globals["__name__"], frame.f_lineno))
-        return Claim(*args, **more)
+        return make(*args, **more)
 
-    for module in modules:
-        monkeypatch.setattr(importlib.import_module(module), "Claim", recorded)
+    for module, (maker, make) in product(modules, MAKERS.items()):
+        if hasattr(importlib.import_module(module), maker):
+            monkeypatch.setattr(importlib.import_module(module), maker, partial(recorded, make))
     for name in {statement.phase for statement in STATEMENTS}:
         data = next(statement.supporting for statement in STATEMENTS if statement.phase == name)
         PHASES[name].claims(data[:20], ABOUT)

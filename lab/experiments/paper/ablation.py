@@ -7,6 +7,8 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from typing import Any
 
 from lab.case import RunCase
@@ -22,9 +24,13 @@ from lab.tables import (
     Row,
     Table,
     compare,
+    compared,
     less,
-    metric_cells,
+    less_than,
+    metric_columns,
     more,
+    rows,
+    told,
     verdict,
 )
 
@@ -35,42 +41,36 @@ COLUMNS = ("F1", "F1 (sets)", "chrF", "edit", "right", "sent")
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows = []
+    found = []
     for order in ORDERS:
-        rows += [row for row in case.reference(order) if row["condition"] == ALONE]
+        found += [row for row in case.reference(order) if row["condition"] == ALONE]
         for step in case.lab.paper_steps:
-            rows += [case.answer(order, step, name, how) for name, how in ABLATION.items()]
-    return {"answers": rows}
+            found += [case.answer(order, step, name, how) for name, how in ABLATION.items()]
+    return {"answers": found}
 
 
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
-    means: list[Row] = []
-    tests: list[Row] = []
-    for order in ORDERS:
-        for step in about.paper_steps:
-            for name in (ALONE, *ABLATION):
-                group = at(answers, order, step, name)
-                row: Row = {"order": order, "steps": about.share(step), "condition": name}
-                means.append(row | metric_cells(group, COLUMNS))
-            real = at(answers, order, step, ANCHORS)
-            for name in (RANDOM_TOKENS, RANDOM_POSITIONS, PREFIX, ALONE):
-                other = at(answers, order, step, name)
-                for metric in ("f1", "edit"):
-                    first, second = real.pairs(other, metric)
-                    found = real.less(other, metric)
-                    tests.append(
-                        {
-                            "order": order,
-                            "steps": about.share(step),
-                            "anchors against": name,
-                            "measure": "F1" if metric == "f1" else "edit",
-                            "N": len(first),
-                            "difference": found.summary if found else None,
-                            "Wilcoxon p": wilcoxon(first, second) if first else None,
-                            "Cohen's d": cohen_d(first, second),
-                        }
-                    )
+    groups: list[tuple[Row, Answers]] = []
+    pairs: list[Row] = []
+    for order, step in product(ORDERS, about.paper_steps):
+        labels: Row = {"order": order, "steps": about.share(step)}
+        of = partial(at, answers, order, step)
+        groups += [(labels | {"condition": name}, of(name)) for name in (ALONE, *ABLATION)]
+        for name, metric in product((RANDOM_TOKENS, RANDOM_POSITIONS, PREFIX, ALONE), ("f1", "edit")):
+            real, other = of(ANCHORS), of(name)
+            first, second = real.pairs(other, metric)
+            pairs.append(
+                labels
+                | {
+                    "anchors against": name,
+                    "measure": "F1" if metric == "f1" else metric,
+                    "N": len(first),
+                    "difference": less_than(other, metric)(real),
+                    "Wilcoxon p": wilcoxon(first, second) if first else None,
+                    "Cohen's d": cohen_d(first, second),
+                }
+            )
     paper = (
         "The paper at 10% and 25%: alone 0.125; real 0.840, 0.921; random tokens 0.002; random places "
         "0.774, 0.900."
@@ -79,13 +79,13 @@ def tables(records: Records, about: About) -> list[Table]:
         Table.of(
             "ablation",
             "Ablation: identity against position (Table 4)",
-            means,
+            rows(groups, metric_columns(COLUMNS)),
             f"{paper} {MEASURES_NOTE}",
         ),
         Table.of(
             "ablation-tests",
             "Ablation: tests (Table 4)",
-            tests,
+            pairs,
             "Wilcoxon signed-rank, two-sided; d over the pooled deviation. The paper: d 6.41 and 0.10.",
         ),
     ]
@@ -96,44 +96,39 @@ def claims(records: Records, about: About) -> list[Claim]:
     found = []
     step = about.paper_steps[0]
     for order in ORDERS:
-        real, alone = at(answers, order, step, ANCHORS), at(answers, order, step, ALONE)
-        wrong, moved = (at(answers, order, step, name) for name in (RANDOM_TOKENS, RANDOM_POSITIONS))
+        of = partial(at, answers, order, step)
+        real, wrong, moved = (of(name) for name in (ANCHORS, RANDOM_TOKENS, RANDOM_POSITIONS))
         where = about.where(order, step)
         sentence, result = compare(ANCHORS, real, RANDOM_TOKENS, wrong)
         d = cohen_d(*real.pairs(wrong, "f1"))
-        found.append(
+        gap = real.less(moved, "edit")
+        small = gap is not None and gap.summary.high < SMALL
+        found += [
             Claim(
                 "Token identity matters: random tokens at the anchors' places do worse, d = 6.41 (section "
                 "4.4).",
                 more(result),
                 f"{sentence}; d = {d:.2f}.",
                 where=where,
-            )
-        )
-        sentence, result = compare(RANDOM_TOKENS, wrong, ALONE, alone)
-        found.append(
-            Claim(
+            ),
+            compared(
                 "Random tokens are worse than no anchors at all (section 4.4).",
-                less(result),
-                f"{sentence}.",
+                of,
+                RANDOM_TOKENS,
+                ALONE,
+                decide=less,
                 where=where,
-            )
-        )
-        sentence, _ = compare(ANCHORS, real, RANDOM_POSITIONS, moved)
-        ordered, _ = compare(ANCHORS, real, RANDOM_POSITIONS, moved, "edit")
-        gap = real.less(moved, "edit")
-        small = gap is not None and gap.summary.high < SMALL
-        found.append(
+            ),
             Claim(
                 "Position is secondary: the tokens at random places do nearly as well, d = 0.10 (section "
                 "4.4).",
                 verdict(small, gap is not None and gap.verdict == "higher" and not small, len(real)),
-                f"{ordered}.",
-                f"By bag-of-words F1, which cannot see order: {sentence}; d = "
+                f"{told(of, ANCHORS, RANDOM_POSITIONS, 'edit')}.",
+                f"By bag-of-words F1, which cannot see order: {told(of, ANCHORS, RANDOM_POSITIONS)}; d = "
                 f"{cohen_d(*real.pairs(moved, 'f1')):.2f}.",
                 where,
-            )
-        )
+            ),
+        ]
     return found
 
 

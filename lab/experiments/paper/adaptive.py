@@ -9,7 +9,9 @@ would give. No run is made for this: the predictions at each number of steps are
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import Any
 
 from lab.case import FRACTIONS, RunCase
@@ -17,7 +19,7 @@ from lab.conditions import ORDERS, PARALLEL, committed, draft
 from lab.experiment import About, Records, phase
 from lab.questions.items import LEVELS
 from lab.statistics import summary
-from lab.tables import Answers, Cell, Claim, Row, Table, compare, more
+from lab.tables import Answers, Claim, Column, Figure, Row, Table, compare, less_than, more, rows
 
 PLANS = (*ORDERS, PARALLEL)
 GRADES: Mapping[str, tuple[float, float, float]] = {
@@ -37,7 +39,7 @@ def doubt(chances: Sequence[float]) -> float:
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows, signals = [], []
+    answers, signals = [], []
     for name in PLANS:
         run = case.runs[name]
         first = run.at(case.lab.steps[0])
@@ -54,8 +56,8 @@ def measure(case: RunCase) -> dict[str, Any]:
             at = case.at(run.at(step), full)
             early = case.score(draft(at).ids, full)
             row = {"plan": name, "step": step, "right": early["right"], "f1": early["f1"]}
-            rows.append(row | {"anchors_f1": case.score(case.fill(committed(at)).ids, full)["f1"]})
-    return {"answers": rows, "signals": signals}
+            answers.append(row | {"anchors_f1": case.score(case.fill(committed(at)).ids, full)["f1"]})
+    return {"answers": answers, "signals": signals}
 
 
 def halves(signals: Mapping[str, float]) -> tuple[set[str], set[str]]:
@@ -76,11 +78,11 @@ def allocated(
     by_step: the answers with few, with the middle number and with many steps.
     """
     tables_ = [{row["id"]: row for row in answers.rows} for answers in by_step]
-    rows = []
+    found = []
     for id_ in ids:
         row = tables_[0 if id_ in less else 2 if id_ in extra else 1][id_]
-        rows.append({"id": id_, metric: float(row[metric]), "step": row["step"]})
-    return Answers(rows)
+        found.append({"id": id_, metric: float(row[metric]), "step": row["step"]})
+    return Answers(found)
 
 
 def _by_lot(by_step: Sequence[Answers], ids: Sequence[str], metric: str) -> Answers:
@@ -144,62 +146,48 @@ class Allocation:
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    rows: list[Row] = []
-    for plan in PLANS:
-        for grade in GRADES:
-            found = Allocation(records, about, plan, grade)
-            if not found.ids:
+    found: list[Row] = []
+    for plan, grade in product(PLANS, GRADES):
+        here = Allocation(records, about, plan, grade)
+        if not here.ids:
+            continue
+        ways: dict[str, Callable[[str], Answers]] = {"the same for all": partial(here.same, here.ids)}
+        ways |= {f"by {signal}": partial(here.by, signal) for signal in SIGNALS}
+        ways |= {f"against {signal}": partial(here.by, signal, turned=True) for signal in SIGNALS}
+        ways |= {"by lot": here.by_lot, "by hindsight": here.by_hindsight}
+        for name, way in ways.items():
+            if not len(some := way("right")):
                 continue
-            ways: list[tuple[str, dict[str, Answers]]] = [
-                ("the same for all", {m: found.same(found.ids, m) for m in MEASURES.values()}),
-                *((f"by {s}", {m: found.by(s, m) for m in MEASURES.values()}) for s in SIGNALS),
-                *(
-                    (f"against {s}", {m: found.by(s, m, turned=True) for m in MEASURES.values()})
-                    for s in SIGNALS
-                ),
-                ("by lot", {m: found.by_lot(m) for m in MEASURES.values()}),
-                ("by hindsight", {m: found.by_hindsight(m) for m in MEASURES.values()}),
-            ]
-            for name, answers in ways:
-                some = answers["right"]
-                if not len(some):
-                    continue
-                row: Row = {"plan": plan, "mean steps": grade, "handed out": name, "N": len(some)}
-                row["steps"] = some.cell("step")
-                for column, metric in MEASURES.items():
-                    row[column] = answers[metric].cell(metric)
-                less = some.less(found.same(found.ids, "right"), "right")
-                row["right, less the same for all"] = less.summary if less else None
-                rows.append(row)
-    return [_needed(records, about), _table(rows)]
-
-
-def _table(rows: Sequence[Row]) -> Table:
+            row: Row = {"plan": plan, "mean steps": grade, "handed out": name, "N": len(some)}
+            row["steps"] = some.cell("step")
+            row |= {column: way(metric).cell(metric) for column, metric in MEASURES.items()}
+            row["right, less the same for all"] = less_than(here.same(here.ids, "right"), "right")(some)
+            found.append(row)
     note = (
         "Half of the items get more steps and half fewer: 5, 10 and 15%, or 10, 25 and 40%. Predicted length "
         "and doubt (nats of the draft's own negative log-likelihood) are read after 5% of the steps. "
-        "Hindsight "
-        "gives more steps to those whom they help most, by each measure itself: no rule can do better. "
-        f"Difficulty is the item's label ({', '.join(LEVELS)})."
+        "Hindsight gives more steps to those whom they help most, by each measure itself: no rule can do "
+        f"better. Difficulty is the item's label ({', '.join(LEVELS)})."
     )
-    return Table.of("adaptive", "Steps by difficulty (section 4.6)", rows, note)
+    return [
+        _needed(records, about),
+        Table.of("adaptive", "Steps by difficulty (section 4.6)", found, note),
+    ]
 
 
 def _needed(records: Records, about: About) -> Table:
     """Right answers and F1 by difficulty and steps."""
-    rows: list[Row] = []
-    groups = Answers.of(records).groups("plan", "difficulty")
-    for (plan, level), group in sorted(groups, key=lambda g: (PLANS.index(g[0][0]), str(g[0][1]))):
-        row: Row = {"plan": plan, "difficulty": level, "N": len({one["id"] for one in group.rows})}
-        for step in about.steps:
-            cells: dict[str, Cell] = {
-                f"right, {step}": group.where(step=step).cell("right"),
-                f"F1, {step}": group.where(step=step).cell("f1"),
-            }
-            row |= cells
-        rows.append(row)
+
+    def after(step: int, metric: str) -> Figure:
+        return lambda group: group.where(step=step).cell(metric)
+
+    columns: dict[str, Column] = {"N": lambda group: len({row["id"] for row in group.rows})}
+    for step in about.steps:
+        columns |= {f"right, {step}": after(step, "right"), f"F1, {step}": after(step, "f1")}
+    groups = Answers.of(records).by({"plan": "plan", "difficulty": "difficulty"})
+    ordered = sorted(groups, key=lambda g: (PLANS.index(str(g[0]["plan"])), str(g[0]["difficulty"])))
     note = "The draft after each number of steps; F1 is against the full run."
-    return Table.of("adaptive-levels", "Drafts by difficulty and steps", rows, note)
+    return Table.of("adaptive-levels", "Drafts by difficulty and steps", rows(ordered, columns), note)
 
 
 def claims(records: Records, about: About) -> list[Claim]:
@@ -212,13 +200,8 @@ def claims(records: Records, about: About) -> list[Claim]:
                 continue
             chosen, same = here.by(signal, "right"), here.same(ids, "right")
             sentence, result = compare(f"steps by {signal}", chosen, "the same steps for all", same, "right")
-            most, _ = compare(
-                "by hindsight",
-                here.by_hindsight("right"),
-                "the same steps for all",
-                here.same(here.ids, "right"),
-                "right",
-            )
+            every, best = here.same(here.ids, "right"), here.by_hindsight("right")
+            most, _ = compare("by hindsight", best, "the same steps for all", every, "right")
             steps = [summary(answers.values("step")).mean for answers in (chosen, same)]
             found.append(
                 Claim(

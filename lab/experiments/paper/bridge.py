@@ -24,7 +24,20 @@ from lab.experiment import About, Records, phase
 from lab.plots import Picture, means, png
 from lab.runs import run_once
 from lab.statistics import spearman
-from lab.tables import NOT_MEASURED, Answers, Claim, Row, Table, compare, more, verdict
+from lab.tables import (
+    NOT_MEASURED,
+    Answers,
+    Cell,
+    Claim,
+    Column,
+    Label,
+    Table,
+    compare,
+    more,
+    rows,
+    spread,
+    verdict,
+)
 
 ORDER = "confidence"
 THRESHOLDS = (0.5, 0.8, 0.95)
@@ -218,24 +231,25 @@ def viable(answers: Answers) -> list[tuple[str, int, float, str]]:
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    layers, answers = Answers.of(records, "layers"), Answers.of(records)
-    depth: list[Row] = []
-    for (source, layer, kind), group in layers.groups("source", "layer", "kind"):
-        row: Row = {"read": source, "layer": layer, "tokens": kind, "N": len(group)}
-        row["says what the model writes"] = group.cell("own")
-        row["says what the diffusion model writes there"] = group.cell("dream")
-        row["confidence"] = group.cell("confidence")
-        depth.append(row)
+    answers = Answers.of(records)
+    read: dict[str, Label] = {"read": "source", "layer": "layer", "tokens": "kind"}
+    said = {"own": "says what the model writes", "dream": "says what the diffusion model writes there"}
+    columns: dict[str, Column] = {"N": len, **{says: metric for metric, says in said.items()}}
+    depth = rows(Answers.of(records, "layers").by(read), columns | {"confidence": "confidence"})
     good = set(viable(answers))
-    starts: list[Row] = []
-    keys = ("condition", "source", "layer", "threshold", "kind")
-    for (condition, source, layer, threshold, kind), group in answers.groups(*keys):
-        row = {"start": condition, "read": source, "layer": layer or None, "p >=": threshold or None}
-        row |= {"tokens": kind, "N": len(group)}
-        if condition == WARM:
-            row["viable"] = "yes" if (source, layer, threshold, kind) in good else "no"
-        row |= {"injected": group.cell("injected"), "F1": group.cell("f1"), "edit": group.cell("edit")}
-        starts.append(row | {"right": group.cell("right"), "steps more": group.cell("extra")})
+
+    def is_viable(group: Answers) -> Cell:
+        first = group.rows[0]
+        if first["condition"] != WARM:
+            return None
+        return (
+            "yes" if tuple(first[name] for name in ("source", "layer", "threshold", "kind")) in good else "no"
+        )
+
+    start: dict[str, Label] = {"start": "condition", "read": "source", "layer": ("layer", _or_none)}
+    start |= {"p >=": ("threshold", _or_none), "tokens": "kind"}
+    columns = {"N": len, "viable": is_viable, "injected": "injected", "F1": "f1", "edit": "edit"}
+    starts = rows(answers.by(start), columns | {"right": "right", "steps more": "extra"})
     note = (
         f"Autoregressive model: {about.thinker}, {about.thinker_parameters / 1e6:.2f} million parameters. "
         f"Every start is followed by {about.paper_steps[0]} steps, and the current predictions are the "
@@ -245,26 +259,32 @@ def tables(records: Records, about: About) -> list[Table]:
         f"items, {ACCURATE:.0%} of them what the whole model writes. F1 against the cold full run, right "
         "against the ground truth."
     )
-    columns = ("start", "read", "layer", "p >=", "tokens", "N", "viable", "injected", "F1", "edit", "right")
     return [
         Table.of("bridge-layers", "Bridge: each layer through the head", depth),
-        Table("bridge", "Bridge: tokens on the canvas before step 0", (*columns, "steps more"), starts, note),
+        Table.of("bridge", "Bridge: tokens on the canvas before step 0", starts, note),
         _by_difficulty(answers),
     ]
 
 
+def _or_none(value: Any) -> Cell:
+    return value or None
+
+
 def _by_difficulty(answers: Answers) -> Table:
     """Right answers by difficulty, at the middle threshold with all tokens."""
-    rows: list[Row] = []
-    for (difficulty, source, layer), group in answers.groups("difficulty", "source", "layer"):
-        warm = group.where(condition=WARM, threshold=THRESHOLDS[1], kind="all")
-        if len(warm):
-            row: Row = {"difficulty": difficulty, "read": source, "layer": layer, "N": len(warm)}
-            row[COLD_MORE] = group.where(condition=COLD_MORE).cell("right")
-            rows.append(row | {WARM: warm.cell("right")})
+
+    def warm(group: Answers) -> Answers:
+        return group.where(condition=WARM, threshold=THRESHOLDS[1], kind="all")
+
+    groups = answers.by({"difficulty": "difficulty", "read": "source", "layer": "layer"})
+    columns: dict[str, Column] = {
+        "N": lambda group: len(warm(group)),
+        COLD_MORE: lambda group: group.where(condition=COLD_MORE).cell("right"),
+        WARM: lambda group: warm(group).cell("right"),
+    }
+    found = rows((each for each in groups if len(warm(each[1]))), columns)
     note = f"Right answers; tokens of p >= {THRESHOLDS[1]}."
-    title = "Bridge: right answers by difficulty"
-    return Table.of("bridge-difficulty", title, rows, note)
+    return Table.of("bridge-difficulty", "Bridge: right answers by difficulty", found, note)
 
 
 def claims(records: Records, about: About) -> list[Claim]:
@@ -324,8 +344,8 @@ def _deeper(layers: Answers, last: int) -> Claim:
     return Claim(
         paper,
         verdict(cell.low > 0, cell.high <= 0, cell.n),
-        f"Spearman's rho of depth and agreement within an item: {cell.mean:+.2f} [{cell.low:+.2f}, "
-        f"{cell.high:+.2f}], N = {cell.n} items, {last - 1} layers each.",
+        f"Spearman's rho of depth and agreement within an item: {spread(cell, '+.2f')} items,"
+        f" {last - 1} layers each.",
         "Without the last layer, which agrees with itself by definition; an item counts once, one without a "
         "trend as 0.",
     )

@@ -15,11 +15,11 @@ from lab.experiment import About, Records, phase
 from lab.plots import Picture, png
 from lab.questions.items import WORD_PROBLEMS
 from lab.statistics import Correlation, partial_spearman, spearman, wilson
-from lab.tables import Answers, Claim, Row, Table, compare, less, show, verdict
+from lab.tables import Answers, Claim, Column, Label, Row, Table, compare, less, rows, show, verdict
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    curves, rows = [], []
+    curves, answers = [], []
     for order in ORDERS:
         run = case.runs[order]
         full = run.full
@@ -35,8 +35,8 @@ def measure(case: RunCase) -> dict[str, Any]:
             }
         )
         for step in case.lab.steps:
-            rows.append({"order": order, "step": step, **_anchors(case, order, step)})
-    return {"steps": case.item.steps, "level": case.item.level, "curves": curves, "answers": rows}
+            answers.append({"order": order, "step": step, **_anchors(case, order, step)})
+    return {"steps": case.item.steps, "level": case.item.level, "curves": curves, "answers": answers}
 
 
 def _anchors(case: RunCase, order: str, step: int) -> dict[str, Any]:
@@ -60,28 +60,24 @@ def tables(records: Records, about: About) -> list[Table]:
 
 
 def _coverage(records: Records, about: About) -> Table:
-    rows: list[Row] = []
-    for (order, step), group in Answers.of(records).groups("order", "step"):
-        rows.append(
-            {
-                "order": order,
-                "steps": about.share(step),
-                "N": len(group),
-                "anchors": group.cell("anchors"),
-                "coverage": group.cell("coverage"),
-                "share in the leading run": group.cell("leading"),
-                "runs": group.cell("runs"),
-                "the edge's own": group.cell("own"),
-                "the edge's own, prefix of as many": group.cell("own_prefix"),
-                "the edge's own, all tokens": group.cell("own_all"),
-            }
-        )
+    labels: dict[str, Label] = {"order": "order", "steps": ("step", about.share)}
+    columns: dict[str, Column] = {
+        "N": len,
+        "anchors": "anchors",
+        "coverage": "coverage",
+        "share in the leading run": "leading",
+        "runs": "runs",
+        "the edge's own": "own",
+        "the edge's own, prefix of as many": "own_prefix",
+        "the edge's own, all tokens": "own_all",
+    }
     note = (
         "Coverage: share of the full answer's tokens that are committed. The edge's own: share of the "
         "tokens that the edge model writes by itself, given all that stands before; sending these changes "
         "nothing."
     )
-    return Table.of("commits", "A: commits by step", rows, note)
+    found = rows(Answers.of(records).by(labels), columns)
+    return Table.of("commits", "A: commits by step", found, note)
 
 
 def _columns(records: Records, order: str) -> dict[str, list[float]]:
@@ -102,8 +98,11 @@ def _columns(records: Records, order: str) -> dict[str, list[float]]:
 
 def _known(columns: dict[str, list[float]], names: Iterable[str]) -> list[list[float]]:
     """These columns over the items that have all of them."""
-    rows = zip(*(columns[name] for name in names), strict=True)
-    kept = [row for row in rows if all(value == value for value in row)]
+    kept = [
+        row
+        for row in zip(*(columns[name] for name in names), strict=True)
+        if all(value == value for value in row)
+    ]
     return [list(column) for column in zip(*kept, strict=True)] or [[] for _ in names]
 
 
@@ -134,14 +133,15 @@ PAPER = {
 
 
 def _correlations(records: Records, about: About) -> Table:
-    rows: list[Row] = []
-    for order in ORDERS:
-        for name, found in correlations(records, order).items():
-            rows.append({"order": order, "Spearman's rho of": name, "rho": found, "paper": PAPER.get(name)})
+    found: list[Row] = [
+        {"order": order, "Spearman's rho of": name, "rho": rho, "paper": PAPER.get(name)}
+        for order in ORDERS
+        for name, rho in correlations(records, order).items()
+    ]
     note = (
         "S50: the first step after which half of the answer's tokens are committed. None: a constant sample."
     )
-    return Table.of("difficulty", "A: S50, difficulty and length (section 4.6)", rows, note)
+    return Table.of("difficulty", "A: S50, difficulty and length (section 4.6)", found, note)
 
 
 def claims(records: Records, about: About) -> list[Claim]:
@@ -182,13 +182,10 @@ def _permanent(records: Records) -> Claim:
 
 def _load_bearing(records: Records, about: About, order: str) -> Claim:
     """The claim that the edge model does not predict the early commits by itself."""
-    rows = Answers.of(records).where(order=order, step=about.paper_steps[0])
-
-    def share(field: str) -> Answers:
-        return Answers([{"id": row["id"], "share": row[field]} for row in rows.rows])
-
-    sentence, result = compare("early commits", share("own"), "all tokens", share("own_all"), "share")
-    leading = rows.cell("leading")
+    here = Answers.of(records).where(order=order, step=about.paper_steps[0])
+    own, every = (here.renamed(name, "share") for name in ("own", "own_all"))
+    sentence, result = compare("early commits", own, "all tokens", every, "share")
+    leading = here.cell("leading")
     return Claim(
         "What is committed early is structurally load-bearing (section 2.1), so the edge would not have "
         "written it.",

@@ -19,7 +19,7 @@ from lab.case import RunCase
 from lab.conditions import ORDERS, committed, prefix
 from lab.experiment import About, Records, phase
 from lab.statistics import summary
-from lab.tables import Answers, Claim, Row, Table, compare, more
+from lab.tables import Answers, Claim, Column, Figure, Label, Table, compared, less_than, rows, told
 from payload import AnchorSet
 
 ON, OFF, KNOWN = "marker on", "marker off", "length known"
@@ -52,7 +52,7 @@ def by_estimate(anchors: AnchorSet, size: int) -> AnchorSet:
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows = []
+    found = []
     for order in ORDERS:
         for step in case.lab.steps:
             at = case.situation(order, step)
@@ -79,81 +79,90 @@ def measure(case: RunCase) -> dict[str, Any]:
                 "off_by": abs(estimate - size),
             }
             for name, form in forms.items():
-                rows.append({**labels, "condition": name, **case.score(case.fill(form).ids, at.full)})
-    return {"answers": rows}
+                found.append({**labels, "condition": name, **case.score(case.fill(form).ids, at.full)})
+    return {"answers": found}
+
+
+NAMES = (ON, OFF, KNOWN, RULE, ESTIMATED, PREFIX_ON, PREFIX_OFF, PREFIX_KNOWN)
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    rows: list[Row] = []
-    for (order, step, high), group in sorted(
-        Answers.of(records).groups("order", "step", "high"), key=lambda g: g[0]
-    ):
-        row: Row = {"order": order, "steps": about.share(step), "coverage": "above 40%" if high else "to 40%"}
-        row["N"] = len(group.where(condition=ON))
-        for name in (ON, OFF, KNOWN, RULE, ESTIMATED, PREFIX_ON, PREFIX_OFF, PREFIX_KNOWN):
-            row[name] = group.where(condition=name).cell("f1")
-        found = group.where(condition=ON).less(group.where(condition=OFF), "f1")
-        row["on less off"] = found.summary if found else None
-        rows.append(row)
+    answers = Answers.of(records)
+
+    def f1(name: str) -> Figure:
+        return lambda group: group.where(condition=name).cell("f1")
+
+    steps: dict[str, Label] = {"order": "order", "steps": ("step", about.share)}
+    coverage: dict[str, Label] = {"coverage": ("high", lambda high: "above 40%" if high else "to 40%")}
+    columns: dict[str, Column] = {"N": lambda group: len(group.where(condition=ON))}
+    columns |= {name: f1(name) for name in NAMES}
+    columns["on less off"] = lambda group: less_than(group.where(condition=OFF), "f1")(
+        group.where(condition=ON)
+    )
+    groups = sorted(
+        answers.by(steps | coverage),
+        key=lambda each: [each[1].rows[0][name] for name in ("order", "step", "high")],
+    )
     note = "F1 against the full run; coverage is of the full answer. The paper: +0.22 where it is above 40%."
-    return [
-        Table.of("ends", "End marker on and off (section 3.3)", rows, note),
-        _estimates(records, about),
-    ]
-
-
-def _estimates(records: Records, about: About) -> Table:
-    """How often the rule applies, by what the length is taken to be, and how good the estimate is."""
-    rows: list[Row] = []
-    for (order, step), group in Answers.of(records).where(condition=ON).groups("order", "step"):
-        row: Row = {"order": order, "steps": about.share(step), "N": len(group)}
-        row["estimate off by, tokens"] = group.cell("off_by")
-        row["applies by the canvas"] = group.cell("high_by_canvas")
-        row["by the estimate"] = group.cell("high_by_estimate")
-        row["by the finished answer"] = group.cell("high")
-        agree = [float(one["high"] == one["high_by_estimate"]) for one in group.rows]
-        rows.append(row | {"the estimate agrees": summary(agree)})
-    note = (
+    estimates = rows(
+        answers.where(condition=ON).by(steps),
+        {
+            "N": len,
+            "estimate off by, tokens": "off_by",
+            "applies by the canvas": "high_by_canvas",
+            "by the estimate": "high_by_estimate",
+            "by the finished answer": "high",
+            "the estimate agrees": lambda group: summary(
+                [float(row["high"] == row["high_by_estimate"]) for row in group.rows]
+            ),
+        },
+    )
+    shares = (
         "Shares of the items in which the anchors cover more than 40%. The cloud knows the estimate in time."
     )
-    return Table.of("ends-estimate", "Where the end-marker rule applies (section 3.3)", rows, note)
+    return [
+        Table.of("ends", "End marker on and off (section 3.3)", rows(groups, columns), note),
+        Table.of("ends-estimate", "Where the end-marker rule applies (section 3.3)", estimates, shares),
+    ]
 
 
 def claims(records: Records, about: About) -> list[Claim]:
     found = []
     for order in ORDERS:
-        rows = _first(Answers.of(records).where(order=order, high=True))
-        sentence, result = compare(ON, rows.where(condition=ON), OFF, rows.where(condition=OFF))
-        found.append(
-            Claim(
+        here = Answers.of(records).where(order=order)
+
+        def at(name: str, here: Answers = here) -> Answers:
+            return _first(here.where(high=True)).where(condition=name)
+
+        def estimated(name: str, here: Answers = here) -> Answers:
+            return _first(here.where(high_by_estimate=True)).where(condition=name)
+
+        found += [
+            compared(
                 "Cutting at the last anchor raises F1 where coverage is above 40% (section 3.3: by 0.22).",
-                more(result),
-                f"{sentence}.",
+                at,
+                ON,
+                OFF,
                 where=about.where(order),
-            )
-        )
-        rows = _first(Answers.of(records).where(order=order, high_by_estimate=True))
-        ruled, off = rows.where(condition=RULE), rows.where(condition=OFF)
-        sentence, result = compare(RULE, ruled, OFF, off)
-        stated, _ = compare(ESTIMATED, rows.where(condition=ESTIMATED), RULE, ruled)
-        found.append(
-            Claim(
+            ),
+            compared(
                 "The rule raises F1 where it applies by the length that the cloud estimates (section 3.3).",
-                more(result),
-                f"{sentence}.",
-                f"To state the estimated length instead: {stated}.",
-                about.where(order),
-            )
-        )
+                estimated,
+                RULE,
+                OFF,
+                why=f"To state the estimated length instead: {told(estimated, ESTIMATED, RULE)}.",
+                where=about.where(order),
+            ),
+        ]
     return found
 
 
-def _first(rows: Answers) -> Answers:
+def _first(answers: Answers) -> Answers:
     """The rows of each item's first step: an item counts once, where its coverage is high first."""
     first: dict[str, int] = {}
-    for row in rows.rows:
+    for row in answers.rows:
         first[row["id"]] = min(first.get(row["id"], row["step"]), row["step"])
-    return Answers([row for row in rows.rows if row["step"] == first[row["id"]]])
+    return Answers([row for row in answers.rows if row["step"] == first[row["id"]]])
 
 
 EXPERIMENT = phase("ends", "End marker", measure, tables, claims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from lab.case import RunCase
@@ -31,11 +32,16 @@ from lab.tables import (
     METRICS,
     Answers,
     Claim,
+    Column,
+    Figure,
+    Groups,
     Row,
     Table,
     compare,
-    metric_cells,
-    more,
+    compared,
+    metric_columns,
+    rows,
+    told,
     verdict,
 )
 
@@ -50,14 +56,14 @@ CLAIMED = aware(CLAIMED_THRESHOLD)
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows = []
+    found = []
     for order in ORDERS:
-        rows += case.reference(order)
+        found += case.reference(order)
         for step in case.lab.steps:
-            rows += [case.answer(order, step, name, how) for name, how in CONDITIONS.items()]
+            found += [case.answer(order, step, name, how) for name, how in CONDITIONS.items()]
     for step in case.lab.steps:
-        rows += [case.answer(LAST, step, name, how) for name, how in PARALLEL_CONDITIONS.items()]
-    return {"answers": rows}
+        found += [case.answer(LAST, step, name, how) for name, how in PARALLEL_CONDITIONS.items()]
+    return {"answers": found}
 
 
 def tables(records: Records, about: About) -> list[Table]:
@@ -68,7 +74,7 @@ def tables(records: Records, about: About) -> list[Table]:
 
 def _headline(answers: Answers, about: About) -> Table:
     """Both orders side by side at the paper's first fraction."""
-    rows: list[Row] = []
+    found: list[Row] = []
     step = about.paper_steps[0]
     for name in (ALONE, *CONDITIONS, *PARALLEL_CONDITIONS, FULL):
         row: Row = {"condition": name}
@@ -79,38 +85,38 @@ def _headline(answers: Answers, about: About) -> Table:
             row["N"] = len(group)
             for column in ("F1", "right", "bytes", "passes"):
                 row[f"{column}, {order}"] = group.cell(METRICS[column])
-        rows.append(row)
+        found.append(row)
     title = f"What an anchor buys: every condition after {about.share(step)} steps"
-    return Table.of("headline", title, rows, MEASURES_NOTE)
+    return Table.of("headline", title, found, MEASURES_NOTE)
 
 
 def _conditions(answers: Answers, order: str, about: About) -> Table:
-    rows: list[Row] = []
-    for (step, condition), group in sorted(answers.groups("step", "condition"), key=lambda each: each[0][0]):
-        rows.append({"steps": about.share(step), "condition": condition, **metric_cells(group)})
+    groups = answers.by({"steps": ("step", about.share), "condition": "condition"})
+    by_step = sorted(groups, key=lambda each: each[1].rows[0]["step"])
     title = f"B: Table 2 and its controls, order of commits by {order}"
-    return Table(f"fill-{order}", title, ("steps", "condition", "N", *METRICS), rows, MEASURES_NOTE)
+    columns = ("steps", "condition", "N", *METRICS)
+    return Table(f"fill-{order}", title, columns, rows(by_step, metric_columns()), MEASURES_NOTE)
 
 
 def _families(answers: Answers, about: About) -> Table:
     """Right answers by benchmark: the full runs, and the conditions after few steps."""
-    rows: list[Row] = []
     step = about.paper_steps[0]
-    for benchmark in [*dict.fromkeys(row["benchmark"] for row in answers.rows), "all"]:
-        here = answers if benchmark == "all" else answers.where(benchmark=benchmark)
-        row: Row = {"benchmark": benchmark, "N": len(at(here, LAST, step, ALONE))}
-        for order in ORDERS:
-            row[f"full run, {order}"] = at(here, order, step, FULL).cell("right")
-        for name in (ALONE, ANCHORS, PREFIX, DRAFT, CLAIMED, PARALLEL_DRAFT, PRODUCT):
-            row[name] = at(here, LAST, step, name).cell("right")
-        rows.append(row)
+
+    def right(order: str, name: str) -> Figure:
+        return lambda group: at(group, order, step, name).cell("right")
+
+    columns: dict[str, Column] = {"N": lambda group: len(at(group, LAST, step, ALONE))}
+    columns |= {f"full run, {order}": right(order, FULL) for order in ORDERS}
+    shown = (ALONE, ANCHORS, PREFIX, DRAFT, CLAIMED, PARALLEL_DRAFT, PRODUCT)
+    columns |= {name: right(LAST, name) for name in shown}
+    groups: Groups = [*answers.by({"benchmark": "benchmark"}), ({"benchmark": "all"}, answers)]
     note = f"But for the full runs: after {about.share(step)} steps, order of commits by {LAST}."
-    return Table.of("right", "B: right answers by benchmark", rows, note)
+    return Table.of("right", "B: right answers by benchmark", rows(groups, columns), note)
 
 
 def _kept(answers: Answers, about: About) -> Table:
     """Share of the full run's right answers that a condition keeps, with Wilson intervals (section 4.2)."""
-    rows: list[Row] = []
+    found: list[Row] = []
     for order in ORDERS:
         right = {row["id"] for row in at(answers, order, 0, FULL).rows if row["right"]}
         for step in about.paper_steps:
@@ -118,9 +124,9 @@ def _kept(answers: Answers, about: About) -> Table:
             for name in (ALONE, ANCHORS, PREFIX, DRAFT, CLAIMED):
                 kept = [r for r in at(answers, order, step, name).rows if r["id"] in right]
                 row[name] = proportion(sum(bool(r["right"]) for r in kept), len(kept))
-            rows.append(row)
+            found.append(row)
     note = "Cells: share ± deviation of one answer [95% Wilson interval]. The paper at 25%: 87 of 92, 0.946."
-    return Table.of("kept", "B: right answers of the full run that are kept (section 4.2)", rows, note)
+    return Table.of("kept", "B: right answers of the full run that are kept (section 4.2)", found, note)
 
 
 def at(answers: Answers, order: str, step: int, condition: str) -> Answers:
@@ -174,17 +180,16 @@ def claims(records: Records, about: About) -> list[Claim]:
     found = []
     for order in ORDERS:
         step = about.paper_steps[0]
-        where = about.where(order, step)
+        of = partial(at, answers, order, step)
         for paper, first, second, metric in STATEMENTS + (PARALLEL_STATEMENTS if order == LAST else ()):
-            one, other = at(answers, order, step, first), at(answers, order, step, second)
-            sentence, result = compare(first, one, second, other, metric)
             why = ""
             if second == ALONE:  # the prefix against the same control
-                why = compare(PREFIX, at(answers, order, step, PREFIX), ALONE, other, metric)[0] + "."
+                why = told(of, PREFIX, ALONE, metric) + "."
             elif first in (CLAIMED, PRODUCT):
-                sizes = (one.values("bytes"), other.values("bytes"))
+                sizes = (of(name).values("bytes") for name in (first, second))
                 why = "Bytes: " + " against ".join(f"{sum(s) / max(len(s), 1):.1f}" for s in sizes) + "."
-            found.append(Claim(paper, more(result), f"{sentence}.", why, where))
+            where = about.where(order, step)
+            found.append(compared(paper, of, first, second, metric, why=why, where=where))
         found.append(_preserved(answers, order, about))
     return found
 

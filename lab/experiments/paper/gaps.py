@@ -24,7 +24,7 @@ from lab.conditions import (
 )
 from lab.experiment import About, Records, phase
 from lab.statistics import spearman
-from lab.tables import Answers, Claim, Row, Table, compare, more, show, verdict
+from lab.tables import Answers, Claim, Column, Label, Table, compared, rows, show, told, verdict
 from payload import AnchorSet
 
 FORCED, SAME, OWN = "anchors, filled", "edge alone, same positions", "edge alone, the prefix's gaps"
@@ -53,11 +53,8 @@ def gap_scores(
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows = []
-    for order in ORDERS:
-        for step in case.lab.paper_steps:
-            rows += _at(case, order, step)
-    return {"answers": rows}
+    steps = case.lab.paper_steps
+    return {"answers": [row for order in ORDERS for step in steps for row in _at(case, order, step)]}
 
 
 def _at(case: RunCase, order: str, step: int) -> list[dict[str, Any]]:
@@ -72,12 +69,12 @@ def _at(case: RunCase, order: str, step: int) -> list[dict[str, Any]]:
         (FORCED, committed(at), gaps),
         (PREFIX, prefix(at), rest),
     )
-    rows = [_row(case, at, name, case.fill(anchors).ids, where) for name, anchors, where in selections]
+    found = [_row(case, at, name, case.fill(anchors).ids, where) for name, anchors, where in selections]
     aware_anchors = edge_aware(at, CLAIMED_THRESHOLD)
     open_ = gap_positions(len(at.full), aware_anchors.positions)
-    rows.append(_row(case, at, AWARE, case.fill(aware_anchors).ids, open_))
-    rows += [_row(case, at, SAME, alone, gaps), _row(case, at, OWN, alone, rest)]
-    return [{"order": order, "step": step, **row} for row in rows]
+    found.append(_row(case, at, AWARE, case.fill(aware_anchors).ids, open_))
+    found += [_row(case, at, SAME, alone, gaps), _row(case, at, OWN, alone, rest)]
+    return [{"order": order, "step": step, **row} for row in found]
 
 
 def _row(case: RunCase, at: Situation, name: str, ids: Sequence[int], where: Sequence[int]) -> dict[str, Any]:
@@ -96,37 +93,25 @@ def _row(case: RunCase, at: Situation, name: str, ids: Sequence[int], where: Seq
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    answers = Answers.of(records)
-    rows: list[Row] = []
-    for (order, step, name), group in answers.groups("order", "step", "condition"):
-        rows.append(
-            {
-                "order": order,
-                "steps": about.share(step),
-                "condition": name,
-                "N": len(group),
-                "gap-only F1": group.cell("gap_f1"),
-                "gap-token accuracy": group.cell("gap_accuracy"),
-                "gap F1, all gaps": group.cell("strict"),
-                "full F1": group.cell("f1"),
-                "gap tokens": group.cell("gaps"),
-                "coverage": group.cell("coverage"),
-                "gap F1 and coverage": spearman(group.values("coverage"), group.values("gap_f1")),
-            }
-        )
-    columns = ("order", "steps", "condition", "N", "gap-only F1", "gap-token accuracy", "gap F1, all gaps")
+    labels: dict[str, Label] = {"order": "order", "steps": ("step", about.share), "condition": "condition"}
+    columns: dict[str, Column] = {
+        "N": len,
+        "gap-only F1": "gap_f1",
+        "gap-token accuracy": "gap_accuracy",
+        "gap F1, all gaps": "strict",
+        "full F1": "f1",
+        "gap tokens": "gaps",
+        "coverage": "coverage",
+        "gap F1 and coverage": lambda group: spearman(group.values("coverage"), group.values("gap_f1")),
+    }
     note = (
         "Items whose answer the anchors cover in part. Gaps are the reference's positions without an "
         "anchor; as published, those that both answers reach are compared, and beside it all of them with "
         "what the answer says behind the reference's end. The last column is Spearman's rho. The paper at "
         "10% (N 20): 0.475 gap F1 against 0.231 alone, rho -0.037."
     )
-    title = "Gap-only scores (Table 5)"
-    return [
-        Table(
-            "gaps", title, (*columns, "full F1", "gap tokens", "coverage", "gap F1 and coverage"), rows, note
-        )
-    ]
+    found = rows(Answers.of(records).by(labels), columns)
+    return [Table("gaps", "Gap-only scores (Table 5)", (*labels, *columns), found, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:
@@ -134,23 +119,24 @@ def claims(records: Records, about: About) -> list[Claim]:
     found = []
     for order in ORDERS:
         here = answers.where(order=order, step=about.paper_steps[0])
-        forced, alone = here.where(condition=FORCED), here.where(condition=SAME)
+
+        def of(name: str, here: Answers = here) -> Answers:
+            return here.where(condition=name)
+
         where = about.where(order, about.paper_steps[0])
-        sentence, result = compare(FORCED, forced, SAME, alone, "gap_f1")
-        accuracy, _ = compare(FORCED, forced, SAME, alone, "gap_accuracy")
-        given, _ = compare(PREFIX, here.where(condition=PREFIX), OWN, here.where(condition=OWN), "gap_f1")
-        rho = spearman(forced.values("coverage"), forced.values("gap_f1"))
+        rho = spearman(of(FORCED).values("coverage"), of(FORCED).values("gap_f1"))
         low, high = rho.interval
-        found.append(
-            Claim(
+        found += [
+            compared(
                 "Anchors make the edge write better between them than it does alone (section 4.5).",
-                more(result),
-                f"{sentence}.",
-                f"By tokens in place: {accuracy}. The same for a prefix of as many tokens: {given}.",
-                where,
-            )
-        )
-        found.append(
+                of,
+                FORCED,
+                SAME,
+                "gap_f1",
+                why=f"By tokens in place: {told(of, FORCED, SAME, 'gap_accuracy')}. The same for a prefix of "
+                f"as many tokens: {told(of, PREFIX, OWN, 'gap_f1')}.",
+                where=where,
+            ),
             Claim(
                 "Gap-only F1 does not depend on coverage (rho -0.037, p 0.876, N 20; section 4.5).",
                 verdict(rho.p >= 0.05 and low > -MODERATE and high < MODERATE, rho.p < 0.05, rho.n),
@@ -158,8 +144,8 @@ def claims(records: Records, about: About) -> list[Claim]:
                 f"Holds where the whole interval is closer to 0 than {MODERATE}: a large p alone may be a "
                 "small sample's, as that of 20 items, whose interval is -0.47 to +0.41.",
                 where,
-            )
-        )
+            ),
+        ]
     return found
 
 

@@ -19,7 +19,7 @@ from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, PARALLEL, Situation
 from lab.experiment import About, Records, phase
 from lab.statistics import spearman
-from lab.tables import Answers, Claim, Row, Table, compare, more, verdict
+from lab.tables import Answers, Claim, Table, compared, rows, spread, told, verdict
 from payload import AnchorSet
 
 ORDER = "confidence"
@@ -63,7 +63,7 @@ def rankings(
 
 def measure(case: RunCase) -> dict[str, Any]:
     step = case.lab.paper_steps[0]
-    rows: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
     for plan, threshold in PLANS.items():
         at = case.situation(ORDER, step)
@@ -82,11 +82,11 @@ def measure(case: RunCase) -> dict[str, Any]:
         when = {p: full.when[p] for p in walk.sent if full.ids[p] == walk.text[p]}
         labels = {"plan": plan, "step": step}
         items.append(labels | _correlations(walk, influence, when))
-        rows += [
+        found += [
             labels | row
             for row in _within(case, at, walk, config, rankings(walk, influence, when, case.seed))
         ]
-    return {"answers": rows, "items": items}
+    return {"answers": found, "items": items}
 
 
 def _correlations(walk: EdgeWalk, influence: Mapping[int, int], when: Mapping[int, int]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _within(
     whole = edge_aware(at.early, walk, case.contract)
     most, least = case.size(whole), case.size(AnchorSet.empty(whole.canvas, case.contract, whole.length))
     score = case.score(case.fill(whole).ids, at.full)
-    rows = [{"share": 1.0, "ranking": EVERYTHING, "bytes": most, "sent": len(whole), **_kept(score)}]
+    found = [{"share": 1.0, "ranking": EVERYTHING, "bytes": most, "sent": len(whole), **_kept(score)}]
     for share in SHARES:
         limit = least + int(share * (most - least))
         for name, values in ranked.items():
@@ -131,8 +131,8 @@ def _within(
             anchors = edge_aware(at.early, chosen, case.contract)
             score = case.score(case.fill(anchors).ids, at.full)
             labels = {"share": share, "ranking": name, "bytes": case.size(anchors), "sent": len(anchors)}
-            rows.append(labels | _kept(score))
-    return rows
+            found.append(labels | _kept(score))
+    return found
 
 
 def _kept(score: Mapping[str, float]) -> dict[str, float]:
@@ -140,23 +140,24 @@ def _kept(score: Mapping[str, float]) -> dict[str, float]:
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    rows: list[Row] = []
-    for (plan, share, name), group in Answers.of(records).groups("plan", "share", "ranking"):
-        row: Row = {"run": plan, "share of the bytes": f"{share:.0%}", "chosen by": name, "N": len(group)}
-        columns = {"bytes": "bytes", "sent": "sent", "F1": "f1", "edit": "edit", "right": "right"}
-        rows.append(row | {column: group.cell(metric) for column, metric in columns.items()})
-    means: list[Row] = []
-    for (plan,), group in Answers.of(records, "items").groups("plan"):
-        row = {"run": plan, "N": len(group)}
-        columns = {
+    chosen = rows(
+        Answers.of(records).by(
+            {"run": "plan", "share of the bytes": ("share", "{:.0%}".format), "chosen by": "ranking"}
+        ),
+        {"N": len, "bytes": "bytes", "sent": "sent", "F1": "f1", "edit": "edit", "right": "right"},
+    )
+    means = rows(
+        Answers.of(records, "items").by({"run": "plan"}),
+        {
+            "N": len,
             "anchors": "anchors",
             "mean influence": "influence",
             "share without any": "without",
             "rho with the gain": "gain_rho",
             "rho with an early commit": "early_rho",
             "rho with an early place": "place_rho",
-        }
-        means.append(row | {column: group.cell(metric) for column, metric in columns.items()})
+        },
+    )
     where = about.share(about.paper_steps[0])
     note = (
         f"After {where} steps; the selection of threshold {CLAIMED_THRESHOLD:g} in the run by quota, "
@@ -175,7 +176,7 @@ def tables(records: Records, about: About) -> list[Table]:
     )
     return [
         Table.of("influence", "Influence of a token (TABES, section 5)", means, of_rho),
-        Table.of("influence-bytes", "Tokens chosen by influence, at equal bytes", rows, note),
+        Table.of("influence-bytes", "Tokens chosen by influence, at equal bytes", chosen, note),
     ]
 
 
@@ -200,8 +201,7 @@ def claims(records: Records, about: About) -> list[Claim]:
                 Claim(
                     says,
                     verdict(cell.low > 0, cell.high < 0 or max(-cell.low, cell.high) < WEAK, cell.n),
-                    f"Mean of Spearman's rho within an answer {cell.mean:+.2f} [{cell.low:+.2f}, "
-                    f"{cell.high:+.2f}], N = {cell.n}.",
+                    f"Mean of Spearman's rho within an answer {spread(cell, '+.2f')}.",
                     f"With the place, an early one counting more: {place.mean:+.2f}." if place else "",
                     where,
                 )
@@ -209,17 +209,18 @@ def claims(records: Records, about: About) -> list[Claim]:
         here = answers.where(plan=plan, share=CLAIMED_SHARE)
         if not len(here):
             continue
-        one, other = here.where(ranking=INFLUENCE), here.where(ranking=GAIN)
-        sentence, result = compare(INFLUENCE, one, GAIN, other)
-        right, _ = compare(INFLUENCE, one, GAIN, other, "right")
-        lot, _ = compare(GAIN, other, LOT, here.where(ranking=LOT))
+
+        def of(name: str, here: Answers = here) -> Answers:
+            return here.where(ranking=name)
+
         found.append(
-            Claim(
+            compared(
                 "Chosen by influence, the tokens of a payload keep more of the answer than chosen by gain.",
-                more(result),
-                f"{sentence}.",
-                f"{right}. {lot}.",
-                f"{where}, {CLAIMED_SHARE:.0%} of the bytes",
+                of,
+                INFLUENCE,
+                GAIN,
+                why=f"{told(of, INFLUENCE, GAIN, 'right')}. {told(of, GAIN, LOT)}.",
+                where=f"{where}, {CLAIMED_SHARE:.0%} of the bytes",
             )
         )
     return found

@@ -27,7 +27,7 @@ from lab.conditions import (
     edge_aware,
 )
 from lab.experiment import About, Records, phase
-from lab.tables import Answers, Claim, Row, Table, compare, less, more
+from lab.tables import Answers, Claim, Label, Table, compare, compared, less, rows, told
 from payload import AnchorSet
 
 CONNECTIVES = """
@@ -81,7 +81,7 @@ def _without(at: Situation, anchors: AnchorSet, dropped: Collection[int]) -> Anc
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows, ranks = [], []
+    answers, ranks = [], []
     for order in ORDERS:
         ranks += _ranks(case, order)
         for step in case.lab.paper_steps:
@@ -90,8 +90,8 @@ def measure(case: RunCase) -> dict[str, Any]:
                 found = _dropped(case, at, select(at))
                 if name == ANCHORS:
                     found += _added(case, at, select(at))
-                rows += [{"order": order, "step": step, "selection": name, **row} for row in found]
-    return {"answers": rows, "ranks": ranks}
+                answers += [{"order": order, "step": step, "selection": name, **row} for row in found]
+    return {"answers": answers, "ranks": ranks}
 
 
 def _find(case: RunCase, ids: Sequence[int]) -> list[int]:
@@ -171,17 +171,15 @@ COLUMNS = {"F1": "f1", "edit": "edit", "right": "right", "bytes": "bytes", "conn
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    rows: list[Row] = []
-    keys = ("order", "step", "selection", "change", "condition")
-    for (order, step, selection, _, name), group in Answers.of(records).groups(*keys):
-        row: Row = {"order": order, "steps": about.share(step), "selection": selection, "anchors": name}
-        row["N"] = len(group)
-        rows.append(row | {column: group.cell(metric) for column, metric in COLUMNS.items()})
-    ranks: list[Row] = []
-    for (order, name), group in Answers.of(records, "ranks").groups("order", "tokens"):
-        row = {"order": order, "tokens": name, "N": len(group), "a text": group.cell("count")}
-        row |= {"commits before them": group.cell("rank"), "the edge's own": group.cell("own")}
-        ranks.append(row)
+    steps: dict[str, Label] = {"order": "order", "steps": ("step", about.share)}
+    kinds: dict[str, Label] = {"selection": "selection", "change": "change", "anchors": "condition"}
+    found = rows(Answers.of(records).by(steps | kinds), {"N": len, **COLUMNS})
+    for row in found:
+        del row["change"]  # its conditions have names of their own
+    ranks = rows(
+        Answers.of(records, "ranks").by({"order": "order", "tokens": "tokens"}),
+        {"N": len, "a text": "count", "commits before them": "rank", "the edge's own": "own"},
+    )
     note = (
         "Items in which there are connectives to drop (or to add), and as many other anchors (or "
         "open tokens). "
@@ -193,7 +191,7 @@ def tables(records: Records, about: About) -> list[Table]:
         "ties count half. The edge's own: the share that the edge model writes by itself, given all before."
     )
     return [
-        Table.of("pivotal", "Connectives among the anchors", rows, note),
+        Table.of("pivotal", "Connectives among the anchors", found, note),
         Table.of("pivotal-order", "When connectives commit", ranks, when),
     ]
 
@@ -204,35 +202,37 @@ def claims(records: Records, about: About) -> list[Claim]:
     step = about.paper_steps[0]
     for order in ORDERS:
         for selection in SELECTIONS:
-            here = answers.where(order=order, step=step, selection=selection)
-            gone, others = (here.where(change="drop", condition=name) for name in (DROPPED, OTHERS_DROPPED))
-            if not len(gone):
-                continue
-            sentence, result = compare(DROPPED, gone, OTHERS_DROPPED, others)
-            right, _ = compare(DROPPED, gone, OTHERS_DROPPED, others, "right")
-            found.append(
-                Claim(
-                    "Pivotal tokens are critical among the anchors: to drop them costs more than to "
-                    "drop others "
-                    "(section 6, limitations).",
-                    less(result),
-                    f"{sentence}.",
-                    f"{right}.",
-                    f"{about.where(order, step)}; {selection}",
+            here = answers.where(order=order, step=step, selection=selection, change="drop")
+
+            def dropped(name: str, here: Answers = here) -> Answers:
+                return here.where(condition=name)
+
+            if len(dropped(DROPPED)):
+                found.append(
+                    compared(
+                        "Pivotal tokens are critical among the anchors: to drop them costs more than to "
+                        "drop others (section 6, limitations).",
+                        dropped,
+                        DROPPED,
+                        OTHERS_DROPPED,
+                        decide=less,
+                        why=f"{told(dropped, DROPPED, OTHERS_DROPPED, 'right')}.",
+                        where=f"{about.where(order, step)}; {selection}",
+                    )
                 )
-            )
         here = answers.where(order=order, step=step, selection=ANCHORS, change="add")
+
+        def added(name: str, here: Answers = here) -> Answers:
+            return here.where(condition=name)
+
         if len(here):
-            sentence, result = compare(
-                ADDED, here.where(condition=ADDED), OTHERS_ADDED, here.where(condition=OTHERS_ADDED)
-            )
             found.append(
-                Claim(
+                compared(
                     "To make sure of pivotal tokens among the anchors does more than to add others "
-                    "(section 6, "
-                    "limitations).",
-                    more(result),
-                    f"{sentence}.",
+                    "(section 6, limitations).",
+                    added,
+                    ADDED,
+                    OTHERS_ADDED,
                     where=about.where(order, step),
                 )
             )

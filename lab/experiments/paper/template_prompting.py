@@ -6,13 +6,25 @@ forced.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from lab.case import RunCase
 from lab.conditions import ALONE, ANCHORS, CONDITIONS, ORDERS, PREFIX, Situation
 from lab.experiment import About, Records, phase
 from lab.experiments.paper.fills import at as rows_at
-from lab.tables import MEASURES_NOTE, Answers, Claim, Row, Table, compare, less, metric_cells
+from lab.tables import (
+    MEASURES_NOTE,
+    Answers,
+    Claim,
+    Groups,
+    Table,
+    compared,
+    less,
+    metric_columns,
+    rows,
+    told,
+)
 
 PROMPTED = "template in the prompt"
 BLANK = "___"
@@ -38,11 +50,11 @@ def blanks(case: RunCase, at: Situation) -> str:
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     left_out = 0
     form, engine = case.form, case.lab.edges[0].runtime.engine
     for order in ORDERS:
-        rows += [row for row in case.reference(order) if row["condition"] == ALONE]
+        found += [row for row in case.reference(order) if row["condition"] == ALONE]
         for step in case.lab.paper_steps:
             at = case.situation(order, step)
             question = (
@@ -54,42 +66,44 @@ def measure(case: RunCase) -> dict[str, Any]:
                 left_out += 1
                 continue
             filled = case.fill(case.empty(), prompt_ids=ids)
-            rows.append(
+            found.append(
                 {"order": order, "step": step, "condition": PROMPTED, **case.score(filled.ids, at.full)}
             )
-            rows += [case.answer(order, step, name, CONDITIONS[name]) for name in (ANCHORS, PREFIX)]
-    return {"answers": rows, "left_out": left_out}
+            found += [case.answer(order, step, name, CONDITIONS[name]) for name in (ANCHORS, PREFIX)]
+    return {"answers": found, "left_out": left_out}
 
 
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
-    rows: list[Row] = []
-    for order in ORDERS:
-        for step in about.paper_steps:
-            for name in (PROMPTED, ANCHORS, PREFIX, ALONE):
-                group = rows_at(answers, order, step, name)
-                row: Row = {"order": order, "steps": about.share(step), "condition": name}
-                rows.append(row | metric_cells(group, COLUMNS))
+    groups: Groups = (
+        (
+            {"order": order, "steps": about.share(step), "condition": name},
+            rows_at(answers, order, step, name),
+        )
+        for order in ORDERS
+        for step in about.paper_steps
+        for name in (PROMPTED, ANCHORS, PREFIX, ALONE)
+    )
     left = sum(record["left_out"] for record in records)
     note = f"{left} prompts with a template were too long for the edge model's context. {MEASURES_NOTE}"
-    return [Table.of("template", "Template prompting (section 4.7)", rows, note)]
+    found = rows(groups, metric_columns(COLUMNS))
+    return [Table.of("template", "Template prompting (section 4.7)", found, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:
-    answers = Answers.of(records)
+    answers, step = Answers.of(records), about.paper_steps[0]
     found = []
     for order in ORDERS:
-        step = about.paper_steps[0]
-        prompted, forced, alone = (rows_at(answers, order, step, name) for name in (PROMPTED, ANCHORS, ALONE))
-        sentence, result = compare(PROMPTED, prompted, ANCHORS, forced)
-        beside, _ = compare(PROMPTED, prompted, ALONE, alone)
+        of = partial(rows_at, answers, order, step)
         found.append(
-            Claim(
+            compared(
                 "Asking the edge to fill in a template fails where forcing does not (section 4.7).",
-                less(result),
-                f"{sentence}.",
-                f"And {beside}.",
-                about.where(order, step),
+                of,
+                PROMPTED,
+                ANCHORS,
+                decide=less,
+                why=f"And {told(of, PROMPTED, ALONE)}.",
+                where=about.where(order, step),
             )
         )
     return found

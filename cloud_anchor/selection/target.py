@@ -63,8 +63,7 @@ def read_table(path: Path, fingerprint: str) -> list[Setting]:
         measured = str(table["ranking"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise RequestError(
-            f"{path}: expected a table of settings (python -m lab run frontier -o FOLDER), "
-            f"found: {error!r}"
+            f"{path}: expected a table of settings (python -m lab run frontier -o FOLDER), found: {error!r}"
         ) from error
     if measured != fingerprint:
         raise RequestError(

@@ -17,9 +17,9 @@ from lab import compare, publish
 from lab.experiments import PAPER, every, groups
 from lab.options import NoOptions, Options, add_options, given
 from lab.published import published_files as published
-from lab.published import recorded_tables, traces
+from lab.published import traces
 from lab.report import print_table
-from lab.run import run, track
+from lab.run import run
 from payload import PayloadError
 
 EPILOG = """examples:
@@ -115,28 +115,12 @@ def _compare(arguments: Sequence[str]) -> int:
     return compare.run(parser.parse_args(arguments))
 
 
-def _traces(arguments: Sequence[str]) -> int:
-    about = "Figures of published runs: by themselves, or filled by a real edge model (--edge)."
-    parser = CommandParser(prog="python -m lab traces", description=about, epilog=traces.EPILOG)
-    traces.add_arguments(parser)
-    recorded_tables.add_arguments(parser)
-    args = parser.parse_args(arguments)
-    return recorded_tables.run(args, track) if args.edge else traces.run(args)
-
-
-def _published(arguments: Sequence[str]) -> int:
-    about = "Tables of the published repository's result files, as they are."
-    parser = CommandParser(prog="python -m lab published", description=about, epilog=published.EPILOG)
-    published.add_arguments(parser)
-    return published.run(parser.parse_args(arguments))
-
-
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": _run,
     "list": _list,
     "compare": _compare,
-    "traces": _traces,
-    "published": _published,
+    "traces": traces.main,
+    "published": published.main,
     "publish": publish.main,
 }
 

@@ -13,12 +13,14 @@ PAPER = "paper"
 
 MODULES = {
     "agreement": "lab.experiments.agreement",
-    "one_frame": "lab.experiments.one_frame",
+    "codec_bench": "lab.formats.codec_bench",
     "frontier": "lab.experiments.frontier",
-    "passes": "lab.experiments.passes",
     "hardness": "lab.experiments.hardness",
     "losses": "lab.drafting.experiment",
     "number_formats": "lab.formats.number_formats",
+    "one_frame": "lab.experiments.one_frame",
+    "passes": "lab.experiments.passes",
+    "question_bytes": "lab.formats.question_bytes",
     "rivals": "lab.rivals.experiment",
     "unknowns": "lab.experiments.unknowns",
 }

@@ -9,19 +9,18 @@ made without their solutions. Not responsible for coding. Needs tokenizers.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from common.errors import InputError
 from common.files import read_text, write_whole
 from lab.formats.codec_bench import FULL, anchors_of, summary
@@ -128,30 +127,25 @@ def record(trace: Trace, prompt_ids: Sequence[int], prior: Prior, vocab_size: in
     return model.instances
 
 
-def sources(args: argparse.Namespace, traces: list[Trace], tokenizer: TraceTokenizer) -> list[TextSource]:
+def sources(
+    traces: list[Trace], fills: Sequence[Path], prompts: Path | None, tokenizer: TraceTokenizer
+) -> Iterator[TextSource]:
     """Every text for the word statistics."""
-    out = []
     for trace in traces:
         ids = [START, *full_answer(trace, tokenizer)]
-        if not trace.output_cut:
-            ids.append(END)
-        out.append(TextSource(trace.name, Text(ids, TRACE_WEIGHT)))
-    for path in args.fills:
+        yield TextSource(trace.name, Text(ids if trace.output_cut else [*ids, END], TRACE_WEIGHT))
+    for path in fills:
         for line in read_text(path).splitlines():
             row = json.loads(line)
             name = f"{row['benchmark']}/{row['index']}"
             alone = [START, *tokenizer.encode(row["alone_text"]), END]
-            out.append(TextSource(name, Text(alone, FILL_WEIGHT)))
+            yield TextSource(name, Text(alone, FILL_WEIGHT))
             for key in ("sf_0.1", "sf_0.25"):
                 ids = [t if t < tokenizer.contract.vocab_size else END for t in row[key]["real_tokens"]]
                 ids = ids[: ids.index(END) + 1] if END in ids else ids
-                out.append(TextSource(name, Text([START, *ids], FILL_WEIGHT / 2)))
-    if args.prompts:
-        out += [
-            TextSource(name, Text(tokenizer.encode(text), PROMPT_WEIGHT))
-            for name, text in _problems(args.prompts)
-        ]
-    return out
+                yield TextSource(name, Text([START, *ids], FILL_WEIGHT / 2))
+    for part, text in _problems(prompts) if prompts else ():
+        yield TextSource(part, Text(tokenizer.encode(text), PROMPT_WEIGHT))
 
 
 def _problems(folder: Path) -> Iterable[tuple[str | None, str]]:
@@ -176,12 +170,93 @@ def _solution(number: int) -> str:
     return f"solution {number}"
 
 
+class Training:
+    """The runs and texts of one training, in folds."""
+
+    def __init__(
+        self, traces: list[Trace], texts: Sequence[TextSource], tokenizer: TraceTokenizer, folds: int
+    ) -> None:
+        self.traces, self.texts, self.tokenizer, self.folds = traces, texts, tokenizer, folds
+        self.size = tokenizer.contract.vocab_size
+
+    def words_without(self, names: Set[str]) -> Words:
+        """Statistics of all texts but those of these names."""
+        texts = (source.text for source in self.texts if source.name not in names)
+        return count_words(texts, self.tokenizer.piece)
+
+    def parts(self) -> list[list[Trace]]:
+        """The runs by fold."""
+        order = list(self.traces)
+        random.Random(SEED).shuffle(order)
+        return [order[at :: self.folds] for at in range(self.folds)]
+
+    def recorded(self, part: Sequence[Trace], words: Words) -> list[Instance]:
+        """The tokens of some runs under these statistics, with their prompts and, counting less, without."""
+        prior, found = Prior(ZERO, words), []
+        for trace in part:
+            for prompt, importance in ((self.tokenizer.encode(trace.prompt), 1.0), ([], 0.4)):
+                found += weighed(record(trace, prompt, prior, self.size), importance)
+        print(f"{len(found)} tokens recorded", file=sys.stderr)
+        return found
+
+    def measured(self) -> Iterator[str]:
+        """The cost of every run under statistics and weights made without its fold, as lines."""
+        parts = self.parts()
+        words = [self.words_without({trace.name for trace in part}) for part in parts]
+        recorded = [self.recorded(part, own) for part, own in zip(parts, words, strict=True)]
+        rows: dict[tuple[str, bool], list[int]] = {}
+        for number, part in enumerate(parts):
+            seen = [each for at, found in enumerate(recorded) if at != number for each in found]
+            prior = Prior(fit(seen, f"without fold {number + 1}"), words[number])
+            for trace in part:
+                for fraction in MEASURED:
+                    anchors = anchors_of(trace, fraction, self.tokenizer)
+                    for known in (True, False):
+                        ids = self.tokenizer.encode(trace.prompt) if known else []
+                        size = HEADER_BYTES + len(compact.encode(anchors, ids, None, prior))
+                        rows.setdefault((fraction, known), []).append(size)
+        for (fraction, known), sizes in rows.items():
+            prompt = "known" if known else "unknown"
+            yield f"held out, at {fraction}, prompt {prompt}: {_figures(sizes)} bytes per payload"
+
+    def questions(self, folder: Path) -> str:
+        """The frames of GSM8K's questions under statistics made without the solutions of their fold."""
+        rows, sizes = _gsm8k(folder), []
+        for fold in range(self.folds):
+            words = self.words_without({_solution(n) for n in range(fold, len(rows), self.folds)})
+            prior = Prior(prior_of(self.size).weights, words)
+            for row in rows[fold :: self.folds]:
+                ids = self.tokenizer.encode(row["question"])
+                anchors = as_anchors(ids, self.tokenizer.contract, CANVASES)
+                sizes.append(QUESTION_HEADER_BYTES + len(compact.encode(anchors, (), None, prior)))
+        return f"questions of GSM8K, their solutions left out: {_figures(sizes)} bytes per frame"
+
+    def model(self) -> bytes:
+        """The model file: weights without and with statistics, fitted to every fold, and the statistics."""
+        parts = self.parts()
+        plain = [each for part in parts for each in self.recorded(part, Words())]
+        trained = [
+            each
+            for part in parts
+            for each in self.recorded(part, self.words_without({trace.name for trace in part}))
+        ]
+        return write_model(self.size, fit(plain, "all"), fit(trained, "all"), self.words_without(set()))
+
+
+def _figures(sizes: Sequence[int]) -> str:
+    row = summary(sizes)
+    return f"mean {row['mean']:.2f}, median {row['median']:.0f}, 95% below {row['p95']:.0f}"
+
+
+def weighed(instances: list[Instance], importance: float) -> list[Instance]:
+    return [instance._replace(importance=instance.importance * importance) for instance in instances]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.formats.train_token_model",
         description="Train the model file of codec compact.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--traces", type=Path, required=True, help="JSONL of diffusion runs")
     parser.add_argument(
@@ -202,91 +277,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         "-o", "--output", type=Path, default=MODEL_FILE, help="model file (payload/model.bin)"
     )
     args = parser.parse_args(argv)
-    return run_command("lab.formats.train_token_model", lambda: train(args))
 
-
-def train(args: argparse.Namespace) -> int:
-    """Trains and writes the model file, or with `--measure` prints the cost of held-out traces."""
-    tokenizer = TraceTokenizer(args.tokenizer or args.traces.parent / DEFAULT_TOKENIZER)
-    size = tokenizer.contract.vocab_size
-    traces = read_traces(args.traces)
-    texts = sources(args, traces, tokenizer)
-    if args.measure_questions:
-        if args.prompts is None:
+    def run() -> int:
+        if args.measure_questions and args.prompts is None:
             raise InputError("--measure-questions: expected --prompts FOLDER beside it, found none")
-        row = summary(question_frames(args.prompts, args.folds, texts, tokenizer))
-        print(
-            f"questions of GSM8K, their solutions left out: mean {row['mean']:.1f}, median "
-            f"{row['median']:.0f}, 95% below {row['p95']:.0f} bytes per frame"
-        )
+        tokenizer = TraceTokenizer(args.tokenizer or args.traces.parent / DEFAULT_TOKENIZER)
+        traces = read_traces(args.traces)
+        texts = list(sources(traces, args.fills, args.prompts, tokenizer))
+        training = Training(traces, texts, tokenizer, args.folds)
+        if args.measure_questions:
+            print(training.questions(args.prompts))
+        elif args.measure:
+            print(*training.measured(), sep="\n")
+        else:
+            data = training.model()
+            write_whole(args.output, data)
+            print(f"{args.output}: {len(data)} bytes")
         return 0
-    order = list(range(len(traces)))
-    random.Random(SEED).shuffle(order)
-    folds = [order[at :: args.folds] for at in range(args.folds)]
-    plain: list[list[Instance]] = []
-    trained: list[list[Instance]] = []
-    for number, fold in enumerate(folds):
-        words = words_without({traces[at].name for at in fold}, texts, tokenizer)
-        plain.append([])
-        trained.append([])
-        for at in fold:
-            ids = tokenizer.encode(traces[at].prompt)
-            for prompt, importance in ((ids, 1.0), ([], 0.4)):
-                plain[-1] += weighed(record(traces[at], prompt, Prior(ZERO, Words()), size), importance)
-                trained[-1] += weighed(record(traces[at], prompt, Prior(ZERO, words), size), importance)
-        print(f"fold {number + 1} of {len(folds)}: {len(trained[-1])} tokens recorded", file=sys.stderr)
-    if args.measure:
-        rows: dict[tuple[str, bool], list[int]] = {}
-        for number, fold in enumerate(folds):
-            seen = [i for at, part in enumerate(trained) if at != number for i in part]
-            words = words_without({traces[at].name for at in fold}, texts, tokenizer)
-            prior = Prior(fit(seen, f"without fold {number + 1}"), words)
-            for at in fold:
-                for fraction in MEASURED:
-                    anchors = anchors_of(traces[at], fraction, tokenizer)
-                    for known in (True, False):
-                        ids = tokenizer.encode(traces[at].prompt) if known else []
-                        size = HEADER_BYTES + len(compact.encode(anchors, ids, None, prior))
-                        rows.setdefault((fraction, known), []).append(size)
-        for (fraction, known), sizes in rows.items():
-            row = summary(sizes)
-            print(
-                f"held out, at {fraction}, prompt {'known' if known else 'unknown'}: mean {row['mean']:.2f}, "
-                f"median {row['median']:.0f}, 95% below {row['p95']:.0f} bytes per payload"
-            )
-        return 0
-    weights = [fit([i for part in parts for i in part], "all") for parts in (plain, trained)]
-    data = write_model(size, weights[0], weights[1], words_without(set(), texts, tokenizer))
-    write_whole(args.output, data)
-    print(f"{args.output}: {len(data)} bytes")
-    return 0
 
-
-def question_frames(
-    folder: Path, folds: int, texts: list[TextSource], tokenizer: TraceTokenizer
-) -> list[int]:
-    """Bytes of each question's frame under statistics made without the solutions of its fold."""
-    rows, size = _gsm8k(folder), tokenizer.contract.vocab_size
-    sizes = []
-    for fold in range(folds):
-        words = words_without(
-            {_solution(number) for number in range(fold, len(rows), folds)}, texts, tokenizer
-        )
-        prior = Prior(prior_of(size).weights, words)
-        for row in rows[fold::folds]:
-            ids = tokenizer.encode(row["question"])
-            anchors = as_anchors(ids, tokenizer.contract, CANVASES)
-            sizes.append(QUESTION_HEADER_BYTES + len(compact.encode(anchors, (), None, prior)))
-        print(f"fold {fold + 1} of {folds}", file=sys.stderr)
-    return sizes
-
-
-def words_without(names: set[str], texts: list[TextSource], tokenizer: TraceTokenizer) -> Words:
-    return count_words((source.text for source in texts if source.name not in names), tokenizer.piece)
-
-
-def weighed(instances: list[Instance], importance: float) -> list[Instance]:
-    return [instance._replace(importance=instance.importance * importance) for instance in instances]
+    return run_command("train_token_model", run)
 
 
 if __name__ == "__main__":

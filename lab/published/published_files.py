@@ -7,18 +7,18 @@ Not responsible for ablation_anchors.json, whose runs `traces` reads.
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
+from common.cli import CommandParser
 from common.errors import InputError
-from common.files import read_text, write_whole
+from common.files import read_text
 from lab.cost import equation_1
-from lab.report import print_table
+from lab.published.traces import print_tables
 from lab.statistics import spearman
 from lab.tables import Answers, Row, Table
 
@@ -171,18 +171,14 @@ def tables(folder: Path) -> Iterator[Table]:
             ) from error
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = CommandParser(
+        prog="python -m lab published",
+        description="Tables of the published repository's result files, as they are.",
+        epilog=EPILOG,
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the published repository's results/")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the tables as JSON")
-
-
-def run(args: argparse.Namespace) -> int:
-    found = list(tables(args.folder))
-    for table in found:
-        print(f"\n{table.title}\n")
-        print_table(table)
-        print(f"\n{table.note}")
-    if args.json:
-        data = {table.name: table.to_json() for table in found}
-        write_whole(args.json, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+    args = parser.parse_args(argv)
+    print_tables(list(tables(args.folder)), args.json)
     return 0

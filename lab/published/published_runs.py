@@ -1,20 +1,25 @@
-"""Published runs of a diffusion model, read for the codec benchmark and the training of the model file.
+"""Published runs of a diffusion model.
 
 Responsible for two forms of the same runs (prompt, output, anchors at fractions of the steps), and the
 Qwen2.5 tokenizer file: JSONL, one run a line, and the JSON list of the published repository, in which anchors
-are an object from position to id, and prompt and output may be cut. Not responsible for codecs.
+are an object from position to id, and prompt and output may be cut; and for a run as input of the selections.
+Not responsible for codecs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
+from cloud_anchor.errors import RequestError
+from cloud_anchor.sampling.config import steps_for
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.selection.translate import OPEN
 from common.errors import InputError
 from common.files import read_text
 from edge_runtime.text.tokenizer import Tokenizer
@@ -22,6 +27,9 @@ from payload.contract import Contract
 
 CANVAS = 512
 """Response positions of the published runs, but for the smallest set."""
+
+STEPS = 128
+"""Steps of the published runs."""
 
 PUBLISHED_PROMPT, PUBLISHED_OUTPUT = 200, 500
 """Most characters of a prompt and of an output in the published repository's list, which does not say where
@@ -53,6 +61,11 @@ class Trace:
     @property
     def name(self) -> str:
         return f"{self.benchmark}/{self.index}"
+
+    @property
+    def id(self) -> str:
+        """Its name as an item of an experiment."""
+        return self.name
 
 
 class TraceTokenizer(Tokenizer):
@@ -142,3 +155,76 @@ def full_answer(trace: Trace, tokenizer: TraceTokenizer) -> list[int]:
     if len(trace.anchors[last]) == trace.length:
         return [token for _, token in trace.anchors[last]]
     return tokenizer.encode(trace.output)
+
+
+def final_tokens(trace: Trace, tokenizer: TraceTokenizer) -> list[int]:
+    """The ids of a run's final answer from its start, as far as the file tells them.
+
+    They are the anchors of the last fraction. A gap among these is filled with the tokens of the output's
+    text, where these agree with the anchors around it. The answer may go on where the ids end: outputs are
+    cut at 500 characters.
+    """
+    anchors = dict(trace.anchors[max(trace.anchors, key=float)])
+    text = tokenizer.encode(trace.output)
+    if trace.output_cut:
+        text = text[:-1]  # the last token may be half of another one
+    elif len(text) != trace.length:
+        text = []  # other tokens than the model's
+    differs = (p for p, id_ in sorted(anchors.items()) if p < len(text) and text[p] != id_)
+    first = next(differs, None)
+    if first is not None:
+        sure = max((p for p in anchors if p < first), default=-1)
+        text = text[: sure + 1]
+    ids: list[int] = []
+    for position in range(trace.length):
+        if position in anchors:
+            ids.append(anchors[position])
+        elif position < len(text):
+            ids.append(text[position])
+        else:
+            break
+    return ids
+
+
+def recorded_run(
+    trace: Trace, fraction: str, tokenizer: TraceTokenizer, prompt_ids: Sequence[int] = ()
+) -> Denoised:
+    """A published run as it was at one of its fractions, as input of the selections and of `translate`.
+
+    Published runs have no predictions. The final answer stands in for them, with probability 1: in another
+    vocabulary the anchors then keep the places that the finished text gives them, which is generous to
+    whatever is compared by it. The length is known where every token is committed. Raises RequestError for a
+    fraction that the run lacks, or with anchors beyond what `final_tokens` knows.
+    """
+    if fraction not in trace.anchors:
+        raise RequestError(
+            f"{trace.name}: expected a fraction of {', '.join(trace.anchors)}, found {fraction}"
+        )
+    final = final_tokens(trace, tokenizer)
+    canvas = max(CANVAS, trace.length)
+    ids, when = [OPEN] * canvas, [0] * canvas
+    step = steps_for(float(fraction), STEPS)
+    for at in sorted((at for at in trace.anchors if float(at) <= float(fraction)), key=float, reverse=True):
+        for position, id_ in trace.anchors[at]:
+            if position >= len(final):
+                raise RequestError(
+                    f"{trace.name}: expected anchors before position {len(final)}, from where the recorded "
+                    f"output is cut, found one at {position}. Leave this run out at fraction {fraction}."
+                )
+            ids[position], when[position] = id_, steps_for(float(at), STEPS)
+    size = len(final)
+    if trace.length < canvas and all(when[: trace.length]):
+        ids[trace.length], when[trace.length] = min(tokenizer.contract.eos_ids), step
+    return Denoised(
+        prompt_ids=tuple(prompt_ids),
+        ids=ids,
+        when=when,
+        predicted=final + [OPEN] * (canvas - size),
+        confidence=[1.0] * size + [0.0] * (canvas - size),
+        ending=[0.0] * size + [1.0] * (canvas - size),
+        predicted_length=size,
+        steps=step,
+        total_steps=STEPS,
+        mask_id=OPEN,
+        eos_ids=tokenizer.contract.eos_ids,
+    )

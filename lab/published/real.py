@@ -33,10 +33,9 @@ from convert import Thresholds, convert
 from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.engine.prepack import cache_root
 from edge_runtime.runtime import EdgeRuntime, FillRequest
-from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
+from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces, recorded_run
 from lab.published.recorded import doubled_words, dream_form
 from lab.published.recorded_tables import published_tokenizer
-from lab.published.traces import recorded_run
 from lab.published.wheel_files import SMOLLM2, fetched
 from payload import AnchorSet, Shared, encode
 

@@ -27,14 +27,14 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE as BY_EDGE
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import Translation
-from edge_runtime.decode.forced import FillOptions, FillStats, common_prefix, fill
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, common_prefix, fill
 from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.errors import EdgeError
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.tokenizer import Tokenizer
-from lab.case import Edge
+from lab.case import Case, Edge, EdgeAnswer
 from lab.conditions import (
     ALONE,
     ANCHORS,
@@ -47,9 +47,8 @@ from lab.conditions import (
     Situation,
     aware,
 )
-from lab.published.published_runs import Trace, TraceTokenizer
+from lab.published.published_runs import Trace, TraceTokenizer, recorded_run
 from lab.published.row_pool import PooledRow, RowPool
-from lab.published.traces import recorded_run
 from lab.questions.items import Item
 from lab.questions.judge import is_right
 from lab.store import Record, Store
@@ -129,43 +128,27 @@ class RealPair:
         return cls(dream, translation, edge, pool, tests)
 
 
-@dataclass(frozen=True)
-class Written:
-    """An answer of the edge model: its token ids and text, and the passes it took."""
+class RecordedCase(Case):
+    """One published run with an edge model; equal anchors are filled and sized once.
 
-    ids: list[int]
-    text: str
-    passes: int
-
-
-Anchored = tuple[tuple[int, ...], tuple[int, ...], int | None]
-
-
-class RecordedCase:
-    """One published run with an edge model; equal anchors are filled and sized once."""
+    Raises RequestError where the file does not tell enough of the run (see `recorded_run`).
+    """
 
     def __init__(self, pair: RealPair, trace: Trace, seed: int = 0) -> None:
+        form = pair.translation.edge
+        item = Item(trace.name, trace.benchmark, trace.difficulty, trace.prompt, "", {})
+        super().__init__(item, form.ids(trace.prompt), form, [pair.edge], 0, seed)
         self.pair, self.trace = pair, trace
-        self.form = pair.translation.edge
-        self.prompt_ids = self.form.ids(trace.prompt)
-        self.seed = sum(trace.name.encode()) * 1_000_003 + seed
-        self.written: dict[Anchored, Written] = {}
-        self._sizes: dict[Anchored, dict[str, int]] = {}
+        self.first = self.situation(min(trace.anchors, key=float))
+        self.canvas = self.first.early.canvas
+        self.written: dict[Anchored, EdgeAnswer] = {}
         self.predictor = RememberingPredictor(pair.edge.runtime, self.prompt_ids)
 
     def situation(self, fraction: str) -> Situation:
-        """The run at a fraction of its steps, in the edge model's vocabulary.
-
-        Raises RequestError where the file does not tell enough (see `traces.recorded_run`).
-        """
+        """The run at a fraction of its steps, in the edge model's vocabulary."""
         run = recorded_run(self.trace, fraction, self.pair.dream)
         early = self.pair.translation.translate(run, self.prompt_ids)
-        full, scorer = early.predicted_answer, self.pair.edge.scorer
-        return Situation(early, full, self.form.contract, scorer, self.seed)
-
-    @cached_property
-    def first(self) -> Situation:
-        return self.situation(min(self.trace.anchors, key=float))
+        return Situation(early, early.predicted_answer, self.contract, self.pair.edge.scorer, self.seed)
 
     @property
     def full(self) -> list[int]:
@@ -174,13 +157,9 @@ class RecordedCase:
 
     @cached_property
     def sent(self) -> list[tuple[str, str, AnchorSet]]:
-        """Fraction, name and anchors of every condition; fractions that the file does not tell are left out.
-
-        Raises RequestError where it tells of none.
-        """
-        nothing = AnchorSet.empty(self.first.early.canvas, self.form.contract)
-        found = [("", ALONE, nothing), ("", EDGE_AWARE, CONDITIONS[aware(0.0)].select(self.first))]
+        """Fraction, name and anchors of every condition, without fractions that the file does not tell."""
         low = Selection(BY_EDGE, EdgeAwareConfig(guard=LOW_GUARD))
+        found = [("", ALONE, self.empty()), ("", EDGE_AWARE, CONDITIONS[aware(0.0)].select(self.first))]
         found.append(("", EDGE_AWARE_LOW_GUARD, self.first.select(low)))
         for fraction in FRACTIONS:
             try:
@@ -198,7 +177,7 @@ class RecordedCase:
         """Keeps the edge model's greedy answer."""
         most = None if anchors.length is not None else max(MAX_TOKENS, len(self.full))
         stats = FillStats()
-        ids: list[int] = []
+        tokens: list[Token] = []
         characters = 0
         if isinstance(engine, PooledRow):
             known = takewhile(lambda pair: pair[0] == pair[1], zip(anchors.positions, count(), strict=False))
@@ -206,59 +185,58 @@ class RecordedCase:
         options = FillOptions(score_anchors=False, max_tokens=most)
         answer = fill(engine, self.prompt_ids, anchors, options, stats)
         for token in answer:
-            ids.append(token.id)
+            tokens.append(token)
             characters += _characters(self.form.tokenizer.token_bytes(token.id))
             if self.trace.output_cut and characters > len(self.trace.output):
                 answer.close()
-        self.written[key(anchors)] = Written(ids, self.form.tokenizer.decode(ids), stats.passes)
+        forced = [token.source is Source.ANCHOR for token in tokens]
+        self.written[key(anchors)] = EdgeAnswer([token.id for token in tokens], forced, stats.passes)
 
     def sizes(self, anchors: AnchorSet) -> dict[str, int]:
         """Payload bytes by codec; both sides know the prompt. Nothing sent is no payload."""
         if not len(anchors):
             return {"compact": 0, "predictive": 0}
-        if key(anchors) not in self._sizes:
-            shared = Shared(
-                self.form.contract, self.prompt_ids, self.form.tokenizer, predictor=self.predictor
-            )
+        place = (Codec.PREDICTIVE, *key(anchors))
+        if place not in self._sizes:
+            shared = Shared(self.contract, self.prompt_ids, self.form.tokenizer, predictor=self.predictor)
             draft = self.written[key(anchors)].ids
-            self._sizes[key(anchors)] = {
-                "compact": len(encode(anchors, shared, Codec.COMPACT)),
-                "predictive": len(encode(anchors, shared, Codec.PREDICTIVE, draft=draft)),
-            }
-        return self._sizes[key(anchors)]
+            self._sizes[place] = len(encode(anchors, shared, Codec.PREDICTIVE, draft=draft))
+        return {"compact": self.size(anchors), "predictive": self._sizes[place]}
 
     def record(self) -> Record:
         """All figures of the run, once its answers are written."""
-        rows = [{"condition": FULL, "fraction": "", "passes": 0} | self.score(self.trace.output)]
+        rows = [{"condition": FULL, "fraction": "", "passes": 0} | self.compared(self.trace.output)]
         for fraction, name, anchors in self.sent:
             written = self.written[key(anchors)]
             row = {"condition": name, "fraction": fraction, "sent": len(anchors), "passes": written.passes}
-            rows.append(row | self.sizes(anchors) | self.score(written.text))
+            rows.append(row | self.sizes(anchors) | self.compared(self.text(written.ids)))
         differs = sum(int(a) != b for a, b in zip(self.predictor.greedy(self.full), self.full, strict=True))
         return {"answers": rows, "differs": differs, "edge_tokens": len(self.full)}
 
-    def score(self, text: str) -> dict[str, float]:
+    def compared(self, text: str) -> dict[str, float]:
         """Word F1 against Dream's text, and `right` where a whole answer can be checked."""
         wanted = self.trace.output
         seen = text[: len(wanted)] if self.trace.output_cut else text
         found = {"f1": round(word_f1(seen, wanted), 6), "exact": float(seen.strip() == wanted.strip())}
-        return found if self.item is None else found | {"right": float(is_right(self.item, text))}
+        return found if self.judge is None else found | {"right": float(is_right(self.judge, text))}
 
     @cached_property
-    def item(self) -> Item | None:
+    def judge(self) -> Item | None:
         """What judges the answer; None where nothing does, or where Dream's own answer was cut."""
         trace = self.trace
         if trace.output_cut or not trace.truth:
             return None
-        about = (trace.name, trace.benchmark, trace.difficulty, trace.prompt)
         match trace.benchmark:
             case "gsm8k":
-                return Item(*about, "number", {"number": trace.truth.replace(",", "")})
+                return replace(self.item, kind="number", key={"number": trace.truth.replace(",", "")})
             case "mmlu" | "arc":
-                return Item(*about, "letter", {"letter": trace.truth})
+                return replace(self.item, kind="letter", key={"letter": trace.truth})
         # The published prompts put a sentence before the task.
         of = (item for item in self.pair.tests if trace.prompt.strip().endswith(item.prompt.strip()))
         return next(of, None)
+
+
+Anchored = tuple[tuple[int, ...], tuple[int, ...], int | None]
 
 
 def key(anchors: AnchorSet) -> Anchored:
@@ -325,23 +303,22 @@ def measure_runs(
     """Measures the runs that have no record yet, and yields each run when it has one."""
     for begin in range(0, len(traces), together):
         group = traces[begin : begin + together]
-        cases = [
-            RecordedCase(pair, trace, seed) for trace in group if trace.name not in store.records(RECORDS)
-        ]
-        failed = {}
+        cases: list[RecordedCase] = []
         jobs: list[tuple[RecordedCase, AnchorSet]] = []
-        for case in cases:
+        for trace in group:
+            if trace.name in store.records(RECORDS):
+                continue
             try:
+                case = RecordedCase(pair, trace, seed)
                 jobs += [(case, anchors) for anchors in case.jobs()]
+                cases.append(case)
             except (RequestError, EdgeError, PayloadError) as error:
-                failed[case.trace.name] = f"{type(error).__name__}: {error}"
+                store.add(RECORDS, about(trace) | {"error": f"{type(error).__name__}: {error}"})
         pair.pool.work(jobs, lambda job, engine: job[0].write(job[1], engine))
         jobs.clear()
         while cases:  # what a case has read takes tens of megabytes
             case = cases.pop(0)
-            name = case.trace.name
-            found = {"error": failed[name]} if name in failed else case.record()
-            store.add(RECORDS, about(case.trace) | found)
+            store.add(RECORDS, about(case.trace) | case.record())
         yield from group
 
 

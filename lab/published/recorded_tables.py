@@ -1,32 +1,33 @@
 """`python -m lab traces FILE --edge BUNDLE -o FOLDER`: published runs on a real edge model.
 
-Responsible for the command, its files and the tables that follow from its records: all runs, by benchmark and
+Responsible for its options, its files and the tables that follow from its records: all runs, by benchmark and
 by length of the answer. Not responsible for measuring (see `recorded`).
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import CloudError, RequestError
-from common.errors import InputError
 from edge_runtime.engine.prepack import cache_root
 from edge_runtime.runtime import EdgeRuntime
 from lab.case import Edge
 from lab.loading import parameters
 from lab.machine import machine
+from lab.options import option
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 from lab.published.qwen_ranks import tokenizer_of_ranks
 from lab.published.recorded import MAX_TOKENS, RECORDS, TOGETHER, RealPair, measure_runs
 from lab.published.wheel_files import HUMANEVAL, QWEN_RANKS, fetched
 from lab.questions.items import Item, read_items
 from lab.report import write_tables
+from lab.run import track
 from lab.store import Record, Store
 from lab.tables import Answers, Row, Table
 
@@ -43,7 +44,6 @@ COLUMNS = {
     "predictive": "predictive",
     "passes": "passes",
 }
-ROWS = 12
 NOTE = (
     "F1 and exact: against Dream's text, its first 500 characters where the published output was cut. right: "
     "the checkable answer, of runs whose output was not cut (number of them in `judged`). sent: tokens. "
@@ -55,52 +55,47 @@ NOTE = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("with a real edge model")
-    group.add_argument("--edge", type=Path, metavar="BUNDLE", help="fill the runs with this bundle's model")
-    group.add_argument("--variant", help="variant of the bundle (default: the bundle's)")
-    group.add_argument(
-        "-o", "--output", type=Path, metavar="FOLDER", help="results folder; run again to continue"
-    )
-    group.add_argument("--limit", type=int, metavar="N", help="only N of the runs, chosen by the seed")
-    group.add_argument(
-        "--humaneval",
-        type=Path,
+@dataclass(frozen=True)
+class RecordedOptions:
+    variant: str | None = option(None, "variant of the bundle (default: the bundle's)")
+    limit: int | None = option(None, "only N of the runs, chosen by the seed", kind=int, metavar="N")
+    humaneval: str | None = option(
+        None,
+        f"HumanEval's JSONL[.gz], whose tests judge the code (default: fetched, {HUMANEVAL.requirement})",
         metavar="FILE",
-        help="HumanEval's JSONL[.gz], whose tests judge the code (default: fetched, "
-        f"{HUMANEVAL.requirement})",
     )
-    group.add_argument("--rows", type=int, default=ROWS, help=f"answers of one pass (default: {ROWS})")
-    group.add_argument("--seed", type=int, default=0, help="of the order of the runs and of random anchors")
-    group.add_argument("--threads", type=int, help="threads (default: the processor's fast cores)")
+    rows: int = option(12, "answers of one pass")
+    seed: int = option(0, "of the order of the runs and of random anchors")
+    threads: int | None = option(None, "threads (default: the processor's fast cores)", kind=int)
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "rows", "threads"):
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise RequestError(f"--{name}: expected at least 1, found {given}")
 
 
-def run(args: argparse.Namespace, progress: Callable[[Sequence[object], Iterable[object]], None]) -> int:
-    """The command; progress shows the work as it goes. Raises CloudError or EdgeError."""
-    for name, least in (("limit", 1), ("rows", 1), ("threads", 1)):
-        given = getattr(args, name)
-        if given is not None and given < least:
-            raise RequestError(f"--{name}: expected at least {least}, found {given}")
-    if args.output is None:
+def fill_runs(
+    file: Path, tokenizer: Path | None, bundle: Path, output: Path | None, options: RecordedOptions
+) -> int:
+    """The command with an edge model. Raises CloudError, EdgeError or InputError."""
+    if output is None:
         raise RequestError("--output: expected a folder for the results, found none (-o FOLDER)")
-    try:
-        traces = read_traces(args.file)
-        dream = TraceTokenizer(args.tokenizer or published_tokenizer(args.file.parent / DEFAULT_TOKENIZER))
-    except InputError as error:
-        raise RequestError(str(error)) from error
-    random.Random(args.seed).shuffle(traces)
-    chosen = traces[: args.limit]
-    edge = open_edge(args.edge, args.variant, args.threads)
-    pair = RealPair.of(dream, edge, args.rows, tests_of(chosen, args.humaneval))
-    bundle = edge.runtime.bundle
+    traces = read_traces(file)
+    dream = TraceTokenizer(tokenizer or published_tokenizer(file.parent / DEFAULT_TOKENIZER))
+    random.Random(options.seed).shuffle(traces)
+    chosen = traces[: options.limit]
+    edge = open_edge(bundle, options.variant, options.threads)
+    pair = RealPair.of(dream, edge, options.rows, tests_of(chosen, options.humaneval))
+    own = edge.runtime.bundle
     settings = {
-        "runs": hashlib.sha256(args.file.read_bytes()).hexdigest(),
+        "runs": hashlib.sha256(file.read_bytes()).hexdigest(),
         "edge": edge.name,
-        "weights": bundle.manifest.fingerprint(bundle.variant_name).hex(),
-        "seed": args.seed,
+        "weights": own.manifest.fingerprint(own.variant_name).hex(),
+        "seed": options.seed,
     }
-    store = Store(args.output, settings)
-    progress(chosen, measure_runs(pair, chosen, store, args.seed, TOGETHER))
+    store = Store(output, settings)
+    track(chosen, measure_runs(pair, chosen, store, options.seed, TOGETHER))
     names = {trace.name for trace in chosen}
     records = [record for id_, record in store.records(RECORDS).items() if id_ in names]
     write_report(store, records, f"Edge model: {edge.name}. Machine: {machine()}.")
@@ -121,17 +116,17 @@ def published_tokenizer(beside: Path | None = None) -> Path:
     return tokenizer_of_ranks(fetched(QWEN_RANKS), cache_root() / "qwen2.5_tokenizer.json")
 
 
-def tests_of(traces: Sequence[Trace], file: Path | None) -> list[Item]:
+def tests_of(traces: Sequence[Trace], file: str | None) -> list[Item]:
     """The tasks of HumanEval where a run is of one. Says so on standard error where they cannot be had."""
     if not any(trace.benchmark == "humaneval" for trace in traces):
         return []
-    if file is None:
-        try:
-            file = fetched(HUMANEVAL)
-        except CloudError as error:
-            print(f"suite: the answers to HumanEval are not judged: {error}", file=sys.stderr)
-            return []
-    return read_items("humaneval", file)
+    try:
+        return read_items("humaneval", Path(file) if file else fetched(HUMANEVAL))
+    except CloudError as error:
+        if file:
+            raise
+        print(f"traces: the answers to HumanEval are not judged: {error}", file=sys.stderr)
+        return []
 
 
 def write_report(store: Store, records: Sequence[Record], about: str) -> None:
@@ -154,26 +149,25 @@ def tables(records: Sequence[Record]) -> list[Table]:
         about = {"id": record["id"], "benchmark": record["benchmark"], "group": group_of(record["length"])}
         rows += [about | row for row in record["answers"]]
     answers = Answers(rows)
-    found = [Table("real", "All runs", ("sent at", "condition", *_columns()), _lines(answers), NOTE)]
+    found = [Table.of("real", "All runs", _lines(answers), NOTE)]
     for field, name, title in (
         ("benchmark", "benchmarks", "By benchmark"),
         ("group", "lengths", "By length of Dream's answer"),
     ):
-        lines: list[Row] = []
-        for value in _values(field, records):
-            lines += [{field: value, **line} for line in _lines(answers.where(**{field: value}))]
-        found.append(Table(name, title, (field, "sent at", "condition", *_columns()), lines))
+        parts = {value: answers.where(**{field: value}) for value in _parts(records, field)}
+        lines: list[Row] = [{field: value, **line} for value, of in parts.items() for line in _lines(of)]
+        found.append(Table.of(name, title, lines))
     return [*found, agreement(records)]
 
 
-def _values(field: str, records: Sequence[Record]) -> list[str]:
+def _parts(records: Sequence[Record], field: str) -> dict[str, list[Record]]:
+    """The records by benchmark, or by length of the answer."""
     if field == "group":
-        return [name for _, name in LENGTHS if any(group_of(r["length"]) == name for r in records)]
-    return sorted({record["benchmark"] for record in records})
-
-
-def _columns() -> tuple[str, ...]:
-    return ("N", "judged", *COLUMNS)
+        found = {name: [r for r in records if group_of(r["length"]) == name] for _, name in LENGTHS}
+    else:
+        names = sorted({record["benchmark"] for record in records})
+        found = {name: [r for r in records if r["benchmark"] == name] for name in names}
+    return {name: of for name, of in found.items() if of}
 
 
 def _lines(answers: Answers) -> list[Row]:
@@ -189,17 +183,9 @@ def _lines(answers: Answers) -> list[Row]:
 
 def agreement(records: Sequence[Record]) -> Table:
     """Tokens that the edge model would not have written, and doubled words, by group."""
-    groups = [("all runs", list(records))]
-    for field in ("benchmark", "group"):
-        for value in _values(field, records):
-            of = [
-                r
-                for r in records
-                if (r["benchmark"] if field == "benchmark" else group_of(r["length"])) == value
-            ]
-            groups.append((value, of))
+    groups = {"all runs": records, **_parts(records, "benchmark"), **_parts(records, "group")}
     lines: list[Row] = []
-    for name, of in groups:
+    for name, of in groups.items():
         tokens = sum(record["edge_tokens"] for record in of)
         lines.append(
             {

@@ -22,8 +22,13 @@ from cloud_anchor.selection.committed import committed, confident
 from cloud_anchor.selection.translate import OPEN, Translation, overlaps
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.tokenizer import Tokenizer
-from lab.published.published_runs import DEFAULT_TOKENIZER, TraceTokenizer, read_traces
-from lab.published.traces import final_tokens, recorded_run
+from lab.published.published_runs import (
+    DEFAULT_TOKENIZER,
+    TraceTokenizer,
+    final_tokens,
+    read_traces,
+    recorded_run,
+)
 from payload import Contract
 from tests.checkpoints import tokenizer_json, tokenizer_with_other_merges
 

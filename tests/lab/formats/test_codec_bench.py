@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from lab.formats.codec_bench import main
+from lab.__main__ import main
 from lab.published.published_runs import TraceTokenizer
 from tests.lab.conftest import TRACES
 
 
 def test_bench_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "traces.jsonl"
-    assert main([str(path)]) == 2
+    words = ["run", "codec_bench", "-o", str(tmp_path / "out"), "--traces", str(path)]
+    assert main(words[:-2]) == 2
+    assert "--traces: expected a file of runs, found none" in capsys.readouterr().err
+    assert main(words) == 2
     assert "expected a readable text file" in capsys.readouterr().err
     path.write_text('{"prompt": "x"}\n')
-    assert main([str(path)]) == 2
+    assert main(words) == 2
     assert "line 1: expected a run" in capsys.readouterr().err
     row = {
         "benchmark": "b",
@@ -32,33 +35,21 @@ def test_bench_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
         },
     }
     path.write_text(json.dumps(row) + "\n")
-    assert main([str(path)]) == 2
+    assert main(words) == 2
     assert "name it with --tokenizer FILE" in capsys.readouterr().err
 
 
-def test_bench_reports(
-    traces: object, qwen: TraceTokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = TRACES.read_text().splitlines()
+def test_bench_reports(traces: object, qwen: TraceTokenizer, tmp_path: Path) -> None:
     short = tmp_path / "traces.jsonl"
-    short.write_text("\n".join(lines[:2]))
+    short.write_text("\n".join(TRACES.read_text().splitlines()[:2]))
     tokenizer = TRACES.parent.parent / "tokenizer" / "qwen2.5_tokenizer.json.gz"
-    picture = tmp_path / "bytes.png"
-    plot = ["--plot", str(picture)] if _has("matplotlib") else []
-    assert main([str(short), "--tokenizer", str(tokenizer), "--json", *plot]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["traces"] == 2
-    row = report["fractions"]["0.1"]["compact"]
-    assert set(row) == {"mean", "median", "p95", "roundtrip"}
-    assert row["roundtrip"] == 2
-    assert {"template-gzip", "template-zstd", "compact", "compact-no-prompt"} == set(
-        report["fractions"]["0.1"]
-    )
-    assert {"raw", "gzip", "zstd"} <= set(report["full_text"])
-    assert not plot or picture.read_bytes().startswith(b"\x89PNG")
-
-
-def _has(name: str) -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(name) is not None
+    out = tmp_path / "out"
+    words = ["run", "codec_bench", "-o", str(out), "--traces", str(short), "--tokenizer", str(tokenizer)]
+    assert main(words) == 0
+    tables = json.loads((out / "tables.json").read_text())["tables"]
+    names = {"template-gzip", "template-zstd", "compact", "compact-no-prompt"}
+    assert tables["bytes"]["rows"][0].keys() == {"fraction", *names}
+    assert {row["codec"] for row in tables["spread"]["rows"]} == names
+    assert {"raw", "gzip", "zstd"} <= tables["text"]["rows"][0].keys()
+    assert tables["facts"]["rows"][0]["at 10%"] == 2
+    assert (out / "codecs.png").read_bytes().startswith(b"\x89PNG")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cloud_anchor.shipped import bundle_of
 from edge_runtime.runtime import EdgeRuntime
-from lab.formats import count_codes, question_bytes
+from lab.__main__ import main
+from lab.formats import count_codes
 from lab.questions.items import load_items
 from links.frames import Question, encode_question
 from links.frames.question_text import predictive_body, token_ids
@@ -25,20 +27,26 @@ QWEN = TRACES.parent.parent / "tokenizer" / "qwen2.5_tokenizer.json.gz"
 shipped = pytest.mark.skipif(not TINY_BUNDLE.exists(), reason="the shipped bundle is missing")
 
 
+def table(folder: Path, *options: str) -> dict[str, dict[str, Any]]:
+    """The table's rows by benchmark."""
+    assert main(["run", "question_bytes", "-o", str(folder), *options]) == 0
+    rows = json.loads((folder / "tables.json").read_text())["tables"]["frames"]["rows"]
+    return {row["questions of"]: row for row in rows}
+
+
 @shipped
-def test_the_table_is_of_the_frames_that_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    assert question_bytes.main(["--prompts", "8", "--skip", "2", "--decode", "1", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_the_table_is_of_the_frames_that_are_sent(tmp_path: Path) -> None:
+    report = table(tmp_path, "--prompts", "8", "--skip", "2", "--decode", "1")
     context = EdgeRuntime.open(TINY_BUNDLE, threads=1).question_context()
     items = load_items(["tiny"], 10, 0)[2:]
-    assert sum(row["questions"] for row in report.values()) == 8
+    assert sum(row["N"] for row in report.values()) == 8
     for name, row in report.items():
         texts = [item.prompt for item in items if item.benchmark == name]
         for codec in ("utf-8", "compact", "predictive", "auto"):
             sizes = [len(encode_question(Question(0, text), context, codec)) for text in texts]
-            assert row["frames"][codec] == pytest.approx(sum(sizes) / len(sizes))
+            assert row[codec] == pytest.approx(sum(sizes) / len(sizes))
         assert row["text"] == pytest.approx(sum(len(text.encode()) for text in texts) / len(texts))
-        assert row["fits"]["51"] == sum(size <= 51 for size in sizes) / len(sizes)
+        assert row["fits 51"] == sum(size <= 51 for size in sizes) / len(sizes)
 
 
 @pytest.mark.parametrize("pair", ["tiny", "testbed"])
@@ -53,35 +61,22 @@ def test_a_real_question_has_far_fewer_positions_than_its_bytes_allow(pair: str)
         assert 4 * (len(ids) + 1) <= QUESTION_BOUND.positions(len(body))
 
 
-def test_another_tokenizer_and_a_question_that_is_too_long(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_tokenizer_and_a_question_that_is_too_long(tmp_path: Path) -> None:
     if not QWEN.is_file():
         pytest.skip("the Qwen2.5 tokenizer is not beside the repository (../shared/tokenizer)")
     file = tmp_path / "asked.jsonl"
     rows = [{"question": "How many legs has an ant?" * n, "answer": "#### 6"} for n in (1, 100)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["--data", f"gsm8k={file}", "--prompts", "2", "--tokenizer", str(QWEN)]
-    assert question_bytes.main([*words, "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out).values()
-    assert (row["questions"], row["too_long"]) == (1, 1)
-    assert "predictive" not in row["frames"]
-    assert row["frames"]["auto"] == row["frames"]["compact"] < row["text"]
+    row = table(tmp_path / "out", "--data", f"gsm8k={file}", "--prompts", "2", "--tokenizer", str(QWEN))[
+        "gsm8k"
+    ]
+    assert (row["N"], row["too long"]) == (1, 1)
+    assert row["predictive"] is None
+    assert row["auto"] == row["compact"] < row["text"]
 
 
-@shipped
-def test_the_table_says_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "asked.jsonl"
-    rows = [{"question": "How many?" * n, "answer": "#### 6"} for n in (1, 300)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert question_bytes.main(["--data", f"gsm8k={file}", "--prompts", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert "tokens of tiny-qwen" in shown
-    assert "gsm8k: 1 questions of more than 2048 bytes are left out" in shown
-
-
-def test_no_questions_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert question_bytes.main(["--prompts", "0"]) != 0
+def test_no_questions_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "question_bytes", "-o", str(tmp_path), "--prompts", "0"]) != 0
     assert "expected at least 1" in capsys.readouterr().err
 
 

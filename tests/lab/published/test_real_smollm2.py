@@ -16,10 +16,9 @@ from cloud_anchor.selection.translate import Translation
 from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.runtime import EdgeRuntime
 from lab.published import real
-from lab.published.published_runs import TraceTokenizer, read_traces
+from lab.published.published_runs import TraceTokenizer, read_traces, recorded_run
 from lab.published.recorded import dream_form
 from lab.published.recorded_tables import published_tokenizer
-from lab.published.traces import recorded_run
 
 pytestmark = pytest.mark.slow
 

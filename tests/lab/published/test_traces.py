@@ -11,7 +11,7 @@ from lab.__main__ import main
 from lab.benches.random_checkpoint import write_tokenizer
 from lab.experiments.paper.gaps import gap_scores
 from lab.published.published_runs import DEFAULT_TOKENIZER, TraceTokenizer, read_traces
-from lab.published.traces import decoder, read_fills
+from lab.published.traces import read_fills
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
 
@@ -60,7 +60,7 @@ def test_a_small_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.skipif(not TRACES.exists(), reason="the published traces are not beside this repository")
 def test_published_gap_figures_are_reproduced_from_their_ids() -> None:
     tokenizer = TraceTokenizer(TRACES / DEFAULT_TOKENIZER)
-    text = decoder(tokenizer)
+    text = tokenizer.decode
     outputs = {trace.name: trace.output for trace in read_traces(TRACES / "dream7b_dev.jsonl")}
     compared = 0
     for fill in read_fills(TRACES / "qwen05_fill_dev.jsonl"):

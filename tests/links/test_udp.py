@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from edge_runtime.errors import LinkError
-from links import open_link
+from links import LINK_PROFILES, open_link
 from links.kinds.udp import UdpLink
 
 
@@ -142,3 +142,23 @@ def test_listening_everywhere() -> None:
                 assert found is not None
                 gateway.send(b"y", found.peer)
                 assert device.receive(5) == (b"y", None)
+
+
+def test_a_frame_that_the_other_ends_profile_allows_and_this_one_does_not_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    narrow = LINK_PROFILES["lorawan-sf10"]
+    with (
+        UdpLink("127.0.0.1", 0, service=True, profile=narrow) as service,
+        UdpLink("127.0.0.1", int(service.address.rpartition(":")[2])) as device,
+    ):
+        for size in (52, 60, 60, 51):
+            device.send(bytes(size))
+        found = service.receive(5)
+        assert found is not None
+        assert (len(found.data), service.oversized) == (51, 60)
+    assert [record.message for record in caplog.records] == [
+        f"a frame of {size} bytes from {found.peer} is dropped: expected at most 51 on profile lorawan-sf10; "
+        "give both ends the same"
+        for size in (52, 60)
+    ], "once for each greater size"

@@ -1,7 +1,7 @@
 """Losses that teach a block drafter to be accepted from left to right (arXiv 2606.11552).
 
 Responsible for the three interventions as pure functions of a drafter's log-probabilities. Not responsible
-for training (see `drafter_training`).
+for training (see `training`).
 
 The paper's text was not at hand. Its abstract names the three terms; gamma 10, alpha_f 0.3, alpha_c 40, K 16
 and the order in which they are stacked are those of a published summary of its tables. Position weights and

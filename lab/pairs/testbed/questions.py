@@ -23,7 +23,7 @@ def _training(library: Library, kind: str, rng: random.Random, knows: bool) -> P
 
 
 def training_families(library: Library) -> Mapping[str, Draw]:
-    """The kinds as `lab.pairs.training_data` draws them; without knowledge, of the edge's world."""
+    """The kinds as `lab.pairs.batches` draws them; without knowledge, of the edge's world."""
     return {kind: partial(_training, library, kind) for kind in KINDS}
 
 

@@ -123,49 +123,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--measure", metavar="VARIANT", help=argparse.SUPPRESS)
     parser.add_argument("--measure-genai", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    return run_command("full_size", lambda: run(args))
 
-
-def run(args: argparse.Namespace) -> int:
-    """Print the tables, or with --measure and --measure-genai the figures of this process as JSON."""
-    source, bundle = args.folder / "checkpoint", args.folder / "bundle"
-    if args.measure_genai:
-        print(json.dumps({"ms1": measure_genai(args.folder, args.measure, args.threads)}))
-        return 0
-    if args.measure:
-        print(json.dumps(measure(bundle, args.measure, args.threads)))
-        return 0
-    variants = tuple(args.variants.split(","))
-    if not (source / "model.safetensors").exists():
-        text = read_tokenizer(args.tokenizer) if args.tokenizer else None
-        write_random_checkpoint(source, "0.5B", tokenizer=text)
-    manifest = (
-        read_manifest(bundle)
-        if (bundle / MANIFEST).exists()
-        else converted(source, bundle, variants, args.threads)
-    )
-    heads = " | ".join(f"ms per chunk of {chunk}" for chunk in CHUNKS)
-    print(f"| variant | MB | mean KL | load s | resident MB (anonymous) | {heads} |")
-    print("|---" * (5 + len(CHUNKS)) + "|")
-    for name in variants:
-        variant = manifest.variants[name]
-        size = sum(record.size for record in variant.files.values()) / 1e6
-        cost = in_own_process(str(args.folder), "--measure", name, "--threads", str(args.threads))
-        chunks = " | ".join(f"{cost[f'ms{chunk}']:.1f}" for chunk in CHUNKS)
-        print(
-            f"| {name} | {size:.1f} | {variant.verification['mean_kl']:.1e} | {cost['load']:.1f} "
-            f"| {cost['resident']:.0f} ({cost['anonymous']:.0f}) | {chunks} |",
-            flush=True,
+    def run() -> int:
+        """Print the tables, or with --measure and --measure-genai the figures of this process as JSON."""
+        source, bundle = args.folder / "checkpoint", args.folder / "bundle"
+        if args.measure_genai:
+            print(json.dumps({"ms1": measure_genai(args.folder, args.measure, args.threads)}))
+            return 0
+        if args.measure:
+            print(json.dumps(measure(bundle, args.measure, args.threads)))
+            return 0
+        variants = tuple(args.variants.split(","))
+        if not (source / "model.safetensors").exists():
+            text = read_tokenizer(args.tokenizer) if args.tokenizer else None
+            write_random_checkpoint(source, "0.5B", tokenizer=text)
+        manifest = (
+            read_manifest(bundle)
+            if (bundle / MANIFEST).exists()
+            else converted(source, bundle, variants, args.threads)
         )
-    threads = ["--threads", str(args.threads)]
-    if "int4" in variants:
-        graph = ["--measure-genai", "--measure", "int4/genai.onnx"]
-        ours = in_own_process(str(bundle), *graph, *threads)
-        print(f"\nint4 in onnxruntime-genai's loop: {ours['ms1']:.1f} ms per token")
-    if args.genai:
-        theirs = in_own_process(str(args.genai), "--measure-genai", *threads)
-        print(f"onnxruntime-genai's own builder and loop: {theirs['ms1']:.1f} ms per token")
-    return 0
+        heads = " | ".join(f"ms per chunk of {chunk}" for chunk in CHUNKS)
+        print(f"| variant | MB | mean KL | load s | resident MB (anonymous) | {heads} |")
+        print("|---" * (5 + len(CHUNKS)) + "|")
+        for name in variants:
+            variant = manifest.variants[name]
+            size = sum(record.size for record in variant.files.values()) / 1e6
+            cost = in_own_process(str(args.folder), "--measure", name, "--threads", str(args.threads))
+            chunks = " | ".join(f"{cost[f'ms{chunk}']:.1f}" for chunk in CHUNKS)
+            print(
+                f"| {name} | {size:.1f} | {variant.verification['mean_kl']:.1e} | {cost['load']:.1f} "
+                f"| {cost['resident']:.0f} ({cost['anonymous']:.0f}) | {chunks} |",
+                flush=True,
+            )
+        threads = ["--threads", str(args.threads)]
+        if "int4" in variants:
+            graph = ["--measure-genai", "--measure", "int4/genai.onnx"]
+            ours = in_own_process(str(bundle), *graph, *threads)
+            print(f"\nint4 in onnxruntime-genai's loop: {ours['ms1']:.1f} ms per token")
+        if args.genai:
+            theirs = in_own_process(str(args.genai), "--measure-genai", *threads)
+            print(f"onnxruntime-genai's own builder and loop: {theirs['ms1']:.1f} ms per token")
+        return 0
+
+    return run_command("full_size", run)
 
 
 if __name__ == "__main__":

@@ -288,41 +288,6 @@ def profile(table: FormatTable, name: str, tokens: int = 64) -> dict[str, float]
     return dict(sorted(result.items(), key=lambda item: -item[1]))
 
 
-def run(args: argparse.Namespace) -> int:
-    table = FormatTable(args.model, args.folder, args.calibration, args.threads)
-    known = [*table.formats, *LLAMA]
-    names = [name for name in known if name != REFERENCE]
-    if args.rows:
-        names = [name.strip() for name in args.rows.split(";")]
-    if unknown := [name for name in names if name not in known]:
-        raise OptionError(f"--rows: expected some of {'; '.join(known)}, found {unknown[0]!r}.")
-    if args.profile:
-        print("| format | operator | ms a token |\n|---|---|---|")
-        for name in names:
-            for kind, milliseconds in profile(table, name).items():
-                print(f"| {name} | {kind} | {milliseconds:.2f} |", flush=True)
-        return 0
-    if args.speed:
-        clock = time.process_time if args.threads == 1 else time.perf_counter
-        print("| format | MB | ms at 0: median (least), ratio to the last row | at 128 |\n|---|---|---|---|")
-        for name, cells in speed(table, names, args.repeat, clock).items():
-            print(f"| {name} | {table.bytes(name) / 1e6:.1f} | {' | '.join(cells)} |", flush=True)
-        return 0
-    if args.text is None:
-        raise OptionError("--text: expected a file whose perplexity is measured, found none.")
-    print("| format | MB | perplexity | mean KL | top-1 | answers |\n|---|---|---|---|---|---|", flush=True)
-    with Bars(passing=True).stage("formats", len(names) + 1) as step:
-        for name, found in judge(table, names, args.text, args.positions):
-            size = f"{table.bytes(name) / 1e6:.1f}"
-            print(
-                f"| {name} | {size} | {np.exp(found.nats):.2f} | {found.kl:.4f} | {found.same:.3f} "
-                f"| {found.answers:.2f} |",
-                flush=True,
-            )
-            step(1)
-    return 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m lab.benches.int4_table",
@@ -350,7 +315,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeat", type=int, default=7, help="repetitions of the timing (default: 7)")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args(argv)
-    return run_command("int4_table", lambda: run(args))
+
+    def run() -> int:
+        table = FormatTable(args.model, args.folder, args.calibration, args.threads)
+        known = [*table.formats, *LLAMA]
+        names = [name for name in known if name != REFERENCE]
+        if args.rows:
+            names = [name.strip() for name in args.rows.split(";")]
+        if unknown := [name for name in names if name not in known]:
+            raise OptionError(f"--rows: expected some of {'; '.join(known)}, found {unknown[0]!r}.")
+        if args.profile:
+            print("| format | operator | ms a token |\n|---|---|---|")
+            for name in names:
+                for kind, milliseconds in profile(table, name).items():
+                    print(f"| {name} | {kind} | {milliseconds:.2f} |", flush=True)
+            return 0
+        if args.speed:
+            clock = time.process_time if args.threads == 1 else time.perf_counter
+            print(
+                "| format | MB | ms at 0: median (least), ratio to the last row | at 128 |\n|---|---|---|---|"
+            )
+            for name, cells in speed(table, names, args.repeat, clock).items():
+                print(f"| {name} | {table.bytes(name) / 1e6:.1f} | {' | '.join(cells)} |", flush=True)
+            return 0
+        if args.text is None:
+            raise OptionError("--text: expected a file whose perplexity is measured, found none.")
+        print(
+            "| format | MB | perplexity | mean KL | top-1 | answers |\n|---|---|---|---|---|---|", flush=True
+        )
+        with Bars(passing=True).stage("formats", len(names) + 1) as step:
+            for name, found in judge(table, names, args.text, args.positions):
+                size = f"{table.bytes(name) / 1e6:.1f}"
+                print(
+                    f"| {name} | {size} | {np.exp(found.nats):.2f} | {found.kl:.4f} | {found.same:.3f} "
+                    f"| {found.answers:.2f} |",
+                    flush=True,
+                )
+                step(1)
+        return 0
+
+    return run_command("int4_table", run)
 
 
 if __name__ == "__main__":

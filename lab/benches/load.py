@@ -11,7 +11,6 @@ request is lost if it gets no response; 503 is a response.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -28,12 +27,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloud_anchor.errors import CloudError, RequestError
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from edge_runtime.system import Processor
+from lab.options import add_options, given, option
 
 EPILOG = """examples:
   # starts a service with the shipped model, measures its capacity, then 60 s at 1 and 3 times that
-  python -m lab.benches.load --seconds 60 --at 1 --at 3
+  python -m lab.benches.load --seconds 60 --at 1 3
   # a service that runs already; --pid for its memory
   python -m lab.benches.load --url http://localhost:8080 --pid 4711 --json
 
@@ -52,6 +52,22 @@ QUESTIONS = (
     "Who is the mayor of {}?",
 )
 NAMES = ("Torden", "Branstead", "Vell", "Ulmar", "Kesting", "Norwick", "Harrow", "Selby")
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    url: str | None = option(None, "of a running service (default: starts one)")
+    pid: int | None = option(None, "of the service, to sample its memory", kind=int)
+    clients: int = option(16, "concurrent, for the capacity")
+    capacity_seconds: float = option(10.0, "seconds of the first phase", metavar="S")
+    seconds: float = option(60.0, "seconds of every other phase", metavar="S")
+    at: tuple[float, ...] = option((1.0, 3.0), "multiples of the capacity", metavar="X")
+    fraction: float | None = option(None, "share of the steps (default: the service's)", kind=float)
+    json: bool = option(False, "print one JSON object")
+
+    def __post_init__(self) -> None:
+        if min(self.clients, self.seconds, self.capacity_seconds, *self.at) <= 0:
+            raise RequestError("expected numbers above 0")
 
 
 class LoadTestError(CloudError):
@@ -261,17 +277,17 @@ async def wait_until_ready(client: LoadClient) -> None:
     raise LoadTestError("the service does not respond")
 
 
-async def measure(args: argparse.Namespace, client: LoadClient, pid: int | None) -> dict[str, Any]:
+async def measure(options: LoadOptions, client: LoadClient, pid: int | None) -> dict[str, Any]:
     """Every phase, as the JSON output; pid: the service's process, to sample its memory."""
     memory = MemoryMonitor(pid)
     await wait_until_ready(client)
-    phases = [await closed_loop(client, args.clients, args.capacity_seconds, memory)]
+    phases = [await closed_loop(client, options.clients, options.capacity_seconds, memory)]
     most = phases[0].report()["answers_per_second"]
     if not most:
         raise LoadTestError(f"no request was answered: {dict(phases[0].statuses)}")
-    for factor in args.at or (1.0, 3.0):
-        print(f"load: {factor:g} x {most:g} requests per second for {args.seconds:g} s", file=sys.stderr)
-        phases.append(await open_loop(client, f"{factor:g}x", factor * most, args.seconds, memory))
+    for factor in options.at:
+        print(f"load: {factor:g} x {most:g} requests per second for {options.seconds:g} s", file=sys.stderr)
+        phases.append(await open_loop(client, f"{factor:g}x", factor * most, options.seconds, memory))
     return {
         "machine": f"{os.cpu_count()} x {Processor.detect().name}",
         "phases": [phase.report() for phase in phases],
@@ -279,28 +295,33 @@ async def measure(args: argparse.Namespace, client: LoadClient, pid: int | None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
-    return run_command("load", lambda: _run(args))
+    parser = CommandParser(
+        prog="python -m lab.benches.load",
+        description="Measure a service's capacity, then send requests at multiples of that rate.",
+        epilog=EPILOG,
+    )
+    add_options(parser, LoadOptions)
+    parser.add_argument("service", nargs="*", help="options for the service it starts, after --")
+    args = parser.parse_args(argv)
+    return run_command("load", lambda: run(LoadOptions(**given(LoadOptions, vars(args))), args.service))
 
 
-def _run(args: argparse.Namespace) -> int:
-    if min(args.clients, args.seconds, args.capacity_seconds, *(args.at or [1.0])) <= 0:
-        raise RequestError("expected numbers above 0")
+def run(options: LoadOptions, service: Sequence[str]) -> int:
     process: subprocess.Popen[str] | None = None
-    url, pid = args.url, args.pid
+    url, pid = options.url, options.pid
     try:
         if url is None:
-            process, url = start_service(args.options)
+            process, url = start_service(service)
             pid = process.pid
-        client = LoadClient(url, os.environ.get("CLOUD_ANCHOR_KEY") or None, args.fraction)
-        found = asyncio.run(measure(args, client, pid))
+        client = LoadClient(url, os.environ.get("CLOUD_ANCHOR_KEY") or None, options.fraction)
+        found = asyncio.run(measure(options, client, pid))
     finally:
         if process is not None:
             process.terminate()
             process.wait()
     if process is not None:
         found["service_exit_code"] = process.returncode
-    print(json.dumps(found) if args.json else table(found))
+    print(json.dumps(found) if options.json else table(found))
     answered = all(set(phase["statuses"]) <= {"200", "503"} for phase in found["phases"])
     return 0 if answered else 1
 
@@ -336,31 +357,6 @@ def table(found: dict[str, Any]) -> str:
             )
         )
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m lab.benches.load",
-        description="Measure a service's capacity, then send requests at multiples of that rate.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--url", help="of a running service (default: starts one)")
-    parser.add_argument("--pid", type=int, help="of the service, to sample its memory")
-    parser.add_argument("--clients", type=int, default=16, help="concurrent, for the capacity (default 16)")
-    parser.add_argument("--capacity-seconds", type=float, default=10.0, metavar="S", help="default 10")
-    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of a phase (default 60)")
-    parser.add_argument(
-        "--at",
-        type=float,
-        action="append",
-        metavar="X",
-        help="multiple of the capacity; several (default 1, 3)",
-    )
-    parser.add_argument("--fraction", type=float, help="share of the steps (default: the service's)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("options", nargs="*", help="for the service it starts, after --")
-    return parser
 
 
 if __name__ == "__main__":

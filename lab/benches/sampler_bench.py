@@ -8,7 +8,6 @@ Responsible for timing steps and counting their arithmetic. Not responsible for 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -33,11 +32,11 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.engine.ort_engine import OrtEngine
-from lab.options import add_data, sources
+from lab.options import add_options, given, option, world_of
 from lab.questions.items import load_items
 
 EPILOG = """examples:
@@ -404,87 +403,81 @@ def held_out_prompts(source: str, model: DreamModel, data: list[str], count: int
     return [form.ids(item.prompt) for item in load_items(data, count, 0)]
 
 
+@dataclass(frozen=True)
+class SamplerOptions:
+    model: str = option("tiny", "tiny, testbed, a folder, or a hub name")
+    random_7b: bool = option(False, "Dream-7B's shape with random weights instead")
+    edge: str | None = option(
+        None,
+        f"also steps guided by this edge model; {RANDOM_EDGE}: Qwen2.5-0.5B's shape, random weights",
+        metavar="BUNDLE",
+    )
+    edge_checkpoint: str | None = option(None, "run the bundle's checkpoint in PyTorch instead, in batches")
+    batch: tuple[int, ...] = option((1, 8, 32), "sizes of batches")
+    prompts: int | None = option(None, "prompts timed (default: the largest batch)", kind=int)
+    canvas: int = option(128, "response positions")
+    total_steps: int = option(128, "steps planned")
+    steps: int = option(12, "steps run")
+    repeats: int = option(3, "the best of this many is taken")
+    no_plain: bool = option(False, "leave the plain sampler out")
+    stop: str | None = option(None, "also with this stop rule", choices=sorted(STOPS))
+    held_out: bool = option(False, "held-out questions (--data) as prompts, not random ids: answers that end")
+    data: tuple[str, ...] = option((), "their sources (default: the model's own)", metavar="SOURCE")
+    compile: bool = option(False, "also with torch.compile")
+    prefix_every: int = option(0, "also with the prompt run in every Nth step only", metavar="N")
+    device: str | None = option(None, "cuda, cpu")
+    threads: int | None = option(None, "CPU threads; with 1, processor time is measured", kind=int)
+    json: bool = option(False, "print one JSON object")
+
+    def __post_init__(self) -> None:
+        if min(self.batch) < 1 or self.repeats < 1:
+            raise RequestError("batch and repeats: expected at least 1")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.benches.sampler_bench",
         description="Time the sampler, with the plain one beside it.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--model", default="tiny", help="tiny, a folder, or a hub name (default: tiny)")
-    source.add_argument("--random-7b", action="store_true", help="Dream-7B's shape with random weights")
-    parser.add_argument(
-        "--edge",
-        metavar="BUNDLE",
-        help=f"also steps guided by this edge model; {RANDOM_EDGE}: Qwen2.5-0.5B's shape, random weights",
-    )
-    parser.add_argument(
-        "--edge-checkpoint", help="run the bundle's checkpoint in PyTorch instead, in batches"
-    )
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--prompts", type=int, help="prompts timed (default: the largest batch)")
-    parser.add_argument("--canvas", type=int, default=128)
-    parser.add_argument("--total-steps", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--repeats", type=int, default=3, help="the best of this many is taken")
-    parser.add_argument("--no-plain", action="store_true", help="leave the plain sampler out")
-    parser.add_argument("--stop", choices=sorted(STOPS), help="also with this stop rule")
-    parser.add_argument(
-        "--held-out",
-        action="store_true",
-        help="held-out questions (--data) as prompts, instead of random ids: answers that end",
-    )
-    add_data(parser)
-    parser.add_argument("--compile", action="store_true", help="also with torch.compile")
-    parser.add_argument(
-        "--prefix-every",
-        type=int,
-        default=0,
-        metavar="N",
-        help="also with the prompt run in every Nth step only",
-    )
-    parser.add_argument("--device")
-    parser.add_argument("--threads", type=int, help="CPU threads; with 1, processor time is measured")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    return run_command("bench", lambda: _run(args))
+    add_options(parser, SamplerOptions)
+    found = given(SamplerOptions, vars(parser.parse_args(argv)))
+    return run_command("bench", lambda: run(SamplerOptions(**found)))
 
 
-def _run(args: argparse.Namespace) -> int:
-    if min(args.batch) < 1 or args.repeats < 1:
-        raise RequestError("batch and repeats: expected at least 1")
+def run(options: SamplerOptions) -> int:
+    if options.threads:
+        torch.set_num_threads(options.threads)
     config = DenoiseConfig(
-        canvas=args.canvas,
-        total_steps=args.total_steps,
-        steps=args.steps,
+        canvas=options.canvas,
+        total_steps=options.total_steps,
+        steps=options.steps,
         order="entropy",
         temperature=0.2,
         top_p=0.95,
     )
-    model = random_model(device=args.device) if args.random_7b else load_model(args.model, device=args.device)
-    count = args.prompts or max(args.batch)
-    if args.held_out:
-        prompts = held_out_prompts(args.model, model, sources(args), count)
+    device, count = options.device, options.prompts or max(options.batch)
+    model = random_model(device=device) if options.random_7b else load_model(options.model, device=device)
+    if options.held_out:
+        data = list(options.data) or [world_of(options.model)]
+        prompts = held_out_prompts(options.model, model, data, count)
     else:
-        prompts = random_prompts(model, count, args.canvas, min(model.mask_id, *model.eos_ids))
+        prompts = random_prompts(model, count, options.canvas, min(model.mask_id, *model.eos_ids))
     rows = compare(
         model,
         prompts,
         config,
-        args.batch,
-        args.repeats,
-        with_plain=not args.no_plain,
-        compiled=args.compile,
-        prefix_every=args.prefix_every,
-        stop=args.stop,
+        options.batch,
+        options.repeats,
+        with_plain=not options.no_plain,
+        compiled=options.compile,
+        prefix_every=options.prefix_every,
+        stop=options.stop,
     )
-    if args.edge:
-        guide = open_guide(args.edge, args.edge_checkpoint, model, args.threads)
-        rows += guided_steps(model, guide, prompts, config, args.batch, args.repeats)
-    if args.json:
+    if options.edge:
+        guide = open_guide(options.edge, options.edge_checkpoint, model, options.threads)
+        rows += guided_steps(model, guide, prompts, config, options.batch, options.repeats)
+    if options.json:
         print(json.dumps([asdict(row) for row in rows]))
     else:
         _print(rows, config, model)

@@ -86,7 +86,6 @@ def test_the_load_script_counts_every_answer(
             "0.5",
             "--at",
             "1",
-            "--at",
             "6",
         ]
         code = load.main([*options, "--clients", "4", "--json", "--fraction", "0.25"])

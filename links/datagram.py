@@ -106,6 +106,10 @@ class Link(ABC):
         """Most bytes of a frame from the other side: the room of an answer."""
         return self.profile.up if self.service else self.profile.down
 
+    def sender(self, peer: str | None) -> str | None:
+        """Who is at a peer's address, where one sender may have many."""
+        return peer
+
     def cost(self, size: int) -> FrameCost:
         """What a frame of so many bytes costs."""
         return self.profile.cost(size)

@@ -230,6 +230,9 @@ class SealedLink(Link):
     def largest_received(self) -> int:
         return self._link.largest_received - SEAL_BYTES
 
+    def sender(self, peer: str | None) -> str | None:
+        return self._link.sender(peer)
+
     def cost(self, size: int) -> FrameCost:
         return self._link.cost(size + SEAL_BYTES)
 

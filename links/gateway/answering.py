@@ -277,7 +277,7 @@ class Gateway:
         if by_model and (not self.predictive or full):
             return RefusalCode.OTHER_PREDICTIONS  # the device asks again without them
         allowance = self._texts.get(head.kind)
-        if allowance is None or allowance.take(peer, head.body_bytes, self.link.clock.now):
+        if allowance is None or allowance.take(self.link.sender(peer), head.body_bytes, self.link.clock.now):
             return None
         return RefusalCode.OTHER_PREDICTIONS if by_model else RefusalCode.OVERLOADED
 
@@ -291,7 +291,7 @@ class Gateway:
         if self._running.total() >= limits.running or self._running[peer] >= limits.running_of_peer:
             self._refuse(peer, Refusal(head.id, RefusalCode.OVERLOADED, RETRY_SECONDS))
             return
-        if self.quota is not None and not self.quota.allows(peer, self.link.cost(1).money):
+        if self.quota is not None and not self.quota.allows(self.link.sender(peer), self.link.cost(1).money):
             return  # a refusal would cost as much as an answer
         self._kept[key] = KeptAnswer()
         self._forget()
@@ -443,11 +443,11 @@ class Gateway:
         return soonest
 
     def _send(self, data: bytes, peer: str | None) -> None:
-        money = self.link.cost(len(data)).money
+        money, sender = self.link.cost(len(data)).money, self.link.sender(peer)
         if self.quota is not None and money:
-            if not self.quota.allows(peer, money):
+            if not self.quota.allows(sender, money):
                 return
-            self.quota.spend(peer, money)
+            self.quota.spend(sender, money)
         self.link.send(data, peer)
 
 

@@ -64,6 +64,10 @@ class UdpLink(Link):
         """This end's own host:port."""
         return _spelled(self._socket.getsockname())
 
+    def sender(self, peer: str | None) -> str | None:
+        """The host: a port is free to choose."""
+        return None if peer is None else peer.rpartition(":")[0]
+
     def _transmit(self, frame: bytes, peer: str | None) -> None:
         to = None if peer is None else self._peer(peer)
         try:

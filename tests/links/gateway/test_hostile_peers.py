@@ -408,6 +408,22 @@ def test_what_was_spent_outlives_the_process_and_a_clock_that_goes_back(tmp_path
         Quota(spending, tmp_path / "state")
 
 
+def test_a_host_has_one_quota_whatever_its_port(tmp_path: Path) -> None:
+    profile = replace(LINK_PROFILES["udp"], tariff=Tariff("by frame", "USD", 0.4))
+    quota = Quota(Spending(1.0, 10.0, 10.0))
+    with (
+        UdpLink("127.0.0.1", 0, service=True, profile=profile) as link,
+        running(Gateway(link, PLAIN, FakeSource(), start, quota=quota)),
+    ):
+        done = []
+        for number in range(2):
+            with UdpLink("127.0.0.1", int(link.address.rpartition(":")[2])) as device:
+                budget = RetryBudget(attempts=1, seconds=3)
+                done.append(ask(device, PLAIN, number, "compact", budget).complete)
+        assert done == [True, False], "a challenge and an answer, then nothing"
+        assert link.sent.money == 0.8
+
+
 def test_a_link_that_is_free_has_no_quota() -> None:
     emulation = Emulation(LINK_PROFILES["udp"])
     gateway = emulated_gateway(emulation, PLAIN, FakeSource())

@@ -26,7 +26,20 @@ from lab.experiment import About, Records, phase
 from lab.plots import MARKERS, Picture, means, png
 from lab.runs import grid
 from lab.statistics import Difference, difference, proportion
-from lab.tables import EQUAL, MIN_ITEMS, Answers, Claim, Row, Table, more, verdict
+from lab.tables import (
+    EQUAL,
+    MIN_ITEMS,
+    Answers,
+    Cell,
+    Claim,
+    Column,
+    Label,
+    Table,
+    more,
+    rows,
+    spread,
+    verdict,
+)
 
 RANDOM = "random"
 """The plan that commits in random order, Dream's default."""
@@ -115,7 +128,7 @@ def budgets(total_steps: int) -> list[int]:
 def measure(case: RunCase) -> dict[str, Any]:
     base = case.lab.base
     steps = budgets(base.total_steps)
-    rows: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for name in PLANS:
         run = observe(case.lab.pipeline.model, case.prompt_ids, planned(name, base), steps)
         full = run.at(base.total_steps).answer
@@ -127,8 +140,8 @@ def measure(case: RunCase) -> dict[str, Any]:
             if stop not in scores:
                 at = case.at(run.at(stop), full)
                 scores[stop] = _scores(case, at, filled=name != RANDOM)
-            rows.append({"plan": name, "budget": budget, "planned": wanted, "steps": stop, **scores[stop]})
-    return {"answers": rows}
+            found.append({"plan": name, "budget": budget, "planned": wanted, "steps": stop, **scores[stop]})
+    return {"answers": found}
 
 
 def _scores(case: RunCase, at: Situation, *, filled: bool) -> dict[str, Any]:
@@ -182,40 +195,50 @@ def early(answers: Answers, plan: str, step: int) -> Answers:
     every later one that was seen is, as `early`.
     """
     fixed = answers.where(plan=plan, budget=FIXED)
-    rows = []
+    found = []
     for (id_,), group in fixed.groups("id"):
         by_step = {row["planned"]: row["right"] for row in group.rows}
         if by_step[max(by_step)]:
             kept = all(right for planned_steps, right in by_step.items() if planned_steps >= step)
-            rows.append({"id": id_, "early": float(kept)})
-    return Answers(rows)
+            found.append({"id": id_, "early": float(kept)})
+    return Answers(found)
 
 
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
-    rules: list[Row] = []
-    levels: list[Row] = []
-    fixed: list[Row] = []
-    for (plan, budget), group in answers.groups("plan", "budget"):
-        if budget == FIXED:
-            continue
-        found = against_fixed(answers, plan, budget)
-        row: Row = {"plan": plan, "stops by": budget, "N": len(group), "steps": group.cell("steps")}
-        row["right"] = group.cell("right")
-        row["less fixed steps of that mean"] = found.summary if found else None
-        rules.append(row | {name: group.cell(metric) for name, metric in _COLUMNS.items()})
-        if budget not in (COMPLETE, *CLAIMED):
-            continue
-        for (level,), part in sorted(group.groups("difficulty"), key=lambda g: str(g[0])):
-            row = {"plan": plan, "stops by": budget, "difficulty": level, "N": len(part)}
-            levels.append(row | {"steps": part.cell("steps"), "right": part.cell("right")})
-    for (plan, step), group in answers.where(budget=FIXED).groups("plan", "planned"):
-        if step not in {int(share * about.total_steps) for share in SHOWN}:
-            continue
-        row = {"plan": plan, "steps": about.share(step), "N": len(group)}
-        row |= {"steps until complete": group.cell("steps"), "right": group.cell("right")}
-        row["right by now, of those right in the end"] = early(answers, plan, step).cell("early")
-        fixed.append(row | {name: group.cell(metric) for name, metric in _COLUMNS.items()})
+
+    def gain(group: Answers) -> Cell:
+        found = against_fixed(answers, group.rows[0]["plan"], group.rows[0]["budget"])
+        return found.summary if found else None
+
+    def by_now(group: Answers) -> Cell:
+        return early(answers, group.rows[0]["plan"], group.rows[0]["planned"]).cell("early")
+
+    decided = Answers([row for row in answers.rows if row["budget"] != FIXED])
+    stopped: dict[str, Label] = {"plan": "plan", "stops by": "budget"}
+    costs: dict[str, Column] = {"N": len, "steps": "steps", "right": "right"}
+    rules = rows(decided.by(stopped), {**costs, "less fixed steps of that mean": gain, **_COLUMNS})
+    levels = rows(
+        (
+            (labels | level, part)
+            for labels, group in decided.by(stopped)
+            if labels["stops by"] in (COMPLETE, *CLAIMED)
+            for level, part in sorted(group.by({"difficulty": "difficulty"}), key=lambda g: str(g[0]))
+        ),
+        costs,
+    )
+    shown = {int(share * about.total_steps) for share in SHOWN}
+    plans: dict[str, Label] = {"plan": "plan", "steps": ("planned", about.share)}
+    fixed = rows(
+        (each for each in answers.where(budget=FIXED).by(plans) if each[1].rows[0]["planned"] in shown),
+        {
+            "N": len,
+            "steps until complete": "steps",
+            "right": "right",
+            "right by now, of those right in the end": by_now,
+            **_COLUMNS,
+        },
+    )
     note = (
         "Right and F1 are of the draft: every prediction where the rule stops; F1 is against the same plan's "
         "last step. Anchors: the committed tokens, filled by the edge model. Bytes: the default selection. "
@@ -261,8 +284,7 @@ def claims(records: Records, about: About) -> list[Claim]:
                     f"{_PROPOSED[rule]} sets the steps of each query better than a fixed number does "
                     "(section 6).",
                     more("equal" if equal else "undecided" if s.n < MIN_ITEMS else gain.verdict),
-                    f"Right answers against fixed steps of the same mean: {s.mean:+.3f} [{s.low:+.3f}, "
-                    f"{s.high:+.3f}], N = {s.n}.",
+                    f"Right answers against fixed steps of the same mean: {spread(s)}.",
                     f"{steps.mean:.1f} of {about.total_steps} steps [{steps.low:.1f}, {steps.high:.1f}]."
                     if steps
                     else "",

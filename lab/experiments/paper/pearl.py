@@ -17,7 +17,7 @@ from lab.plots import Picture, means, png
 from lab.questions.items import WORD_PROBLEMS, Item
 from lab.runs import grid, plans, run_once
 from lab.statistics import proportion
-from lab.tables import Answers, Claim, Row, Table, verdict
+from lab.tables import Answers, Claim, Column, Figure, Table, rows, verdict
 
 NAMES = (ANCHORS, PREFIX, DRAFT, aware(CLAIMED_THRESHOLD))
 ENOUGH = 0.95
@@ -32,14 +32,14 @@ def wanted(item: Item) -> bool:
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows = []
+    found = []
     for order in ORDERS:
         for step in grid(case.lab.base.total_steps):
             for name in NAMES:
                 row = case.answer(order, step, name, CONDITIONS[name])
-                rows.append({key: row[key] for key in ("order", "step", "condition", "f1", "right")})
-        rows += _replanned(case, order)
-    return {"answers": rows}
+                found.append({key: row[key] for key in ("order", "step", "condition", "f1", "right")})
+        found += _replanned(case, order)
+    return {"answers": found}
 
 
 def _replanned(case: RunCase, order: str) -> Iterator[dict[str, Any]]:
@@ -66,36 +66,35 @@ def point(steps: Sequence[int], scores: Sequence[float], enough: float = ENOUGH)
 
 def _points(answers: Answers) -> Answers:
     """One row per item with its `point`, None where it has none."""
-    rows = []
-    for (item,), group in answers.groups("id"):
-        steps = [int(row["step"]) for row in group.rows]
-        rows.append({"id": item, "point": point(steps, group.values("f1"))})
-    return Answers(rows)
+    return Answers(
+        [
+            {"id": item, "point": point([int(row["step"]) for row in group.rows], group.values("f1"))}
+            for (item,), group in answers.groups("id")
+        ]
+    )
 
 
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
-    curve: list[Row] = []
-    for (order, step), group in sorted(answers.groups("order", "step"), key=lambda found: found[0]):
-        row: Row = {"order": order, "steps": about.share(step)}
-        row["N"] = max(len(here) for _, here in group.groups("condition"))
-        for name in (*NAMES, REPLANNED):
-            row[name] = group.where(condition=name).cell("f1")
-            row[f"right: {name}"] = group.where(condition=name).cell("right")
-        curve.append(row)
-    points: list[Row] = []
-    for (order, name), group in answers.groups("order", "condition"):
-        found = _points(group)
-        reached = found.values("point")
-        points.append(
-            {
-                "order": order,
-                "condition": name,
-                "N": len(found),
-                "reached": len(reached),
-                "point, steps": found.cell("point"),
-            }
-        )
+
+    def of(name: str, metric: str) -> Figure:
+        return lambda group: group.where(condition=name).cell(metric)
+
+    columns: dict[str, Column] = {"N": lambda group: max(len(here) for _, here in group.groups("condition"))}
+    for name in (*NAMES, REPLANNED):
+        columns |= {name: of(name, "f1"), f"right: {name}": of(name, "right")}
+    by_step = sorted(
+        answers.by({"order": "order", "steps": ("step", about.share)}),
+        key=lambda each: [each[1].rows[0][key] for key in ("order", "step")],
+    )
+    curve = rows(by_step, columns)
+    points = rows(
+        (
+            (labels, _points(group))
+            for labels, group in answers.by({"order": "order", "condition": "condition"})
+        ),
+        {"N": len, "reached": lambda found: len(found.values("point")), "point, steps": "point"},
+    )
     note = (
         f"The first step from which on F1 stays at {ENOUGH:.0%} or more, over the items that reach it. "
         "Replanned runs denoise everything in so many steps, as the published phase C; the others are one "

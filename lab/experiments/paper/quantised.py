@@ -24,7 +24,7 @@ from lab.case import RunCase
 from lab.conditions import ALONE, ANCHORS, FULL, PREFIX, committed, plan, prefix
 from lab.experiment import About, Records, phase
 from lab.runs import run_once
-from lab.tables import Answers, Claim, Row, Table, verdict
+from lab.tables import Answers, Claim, Table, rows, verdict
 
 ORDER = "confidence"
 GROUP = 32
@@ -162,7 +162,7 @@ def measure(case: RunCase) -> dict[str, Any]:
     model = lab.pipeline.model
     reference = case.runs[ORDER].answer
     step = lab.paper_steps[0]
-    rows = []
+    found = []
     for weights in (AS_TRAINED, *WEIGHTS):
         if weights in WEIGHTS:
             (run,) = run_once(quantised(model, weights), [case.prompt_ids], plan(ORDER, lab.base), [step])
@@ -177,11 +177,11 @@ def measure(case: RunCase) -> dict[str, Any]:
         }
         for name, ids in answers.items():
             row = {"weights": weights, "condition": name, **case.score(ids, reference)}
-            rows.append(row | {"overlap": overlap(ids, reference), "repeated": repetition(ids)})
+            found.append(row | {"overlap": overlap(ids, reference), "repeated": repetition(ids)})
     alone = case.alone().ids
-    rows.append({"weights": AS_TRAINED, "condition": ALONE, **case.score(alone, reference)})
-    rows[-1] |= {"overlap": overlap(alone, reference), "repeated": repetition(alone)}
-    return {"answers": rows}
+    found.append({"weights": AS_TRAINED, "condition": ALONE, **case.score(alone, reference)})
+    found[-1] |= {"overlap": overlap(alone, reference), "repeated": repetition(alone)}
+    return {"answers": found}
 
 
 COLUMNS = {
@@ -194,25 +194,23 @@ COLUMNS = {
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    rows: list[Row] = []
-    for (weights, name), group in Answers.of(records).groups("weights", "condition"):
-        row: Row = {"weights": weights, "condition": name, "N": len(group)}
-        rows.append(row | {column: group.cell(metric) for column, metric in COLUMNS.items()})
+    groups = Answers.of(records).by({"weights": "weights", "condition": "condition"})
     note = (
         f"All against the full run with the weights as trained; order by {ORDER}, anchors and prefix after "
         f"{about.share(about.paper_steps[0])} steps. Layers only; int8 and int4 round to nearest in groups "
         f"of {GROUP}. The paper: about 33% token overlap with Q4_K_M."
     )
-    return [Table.of("quantised", "A quantised diffusion model (section 4.7)", rows, note)]
+    found = rows(groups, {"N": len, **COLUMNS})
+    return [Table.of("quantised", "A quantised diffusion model (section 4.7)", found, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:
     answers = Answers.of(records)
     found = []
     for weights in WEIGHTS:
-        rows = answers.where(weights=weights, condition=FULL)
-        cell, repeated = rows.cell("overlap"), rows.cell("repeated")
-        right = rows.less(answers.where(weights=AS_TRAINED, condition=FULL), "right")
+        here = answers.where(weights=weights, condition=FULL)
+        cell, repeated = here.cell("overlap"), here.cell("repeated")
+        right = here.less(answers.where(weights=AS_TRAINED, condition=FULL), "right")
         if cell is None or repeated is None or right is None:
             continue
         loss = right.summary

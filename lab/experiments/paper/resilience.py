@@ -19,7 +19,7 @@ from lab.experiment import About, Records, phase
 from lab.formats.pairs import from_pairs, to_pairs
 from lab.plots import Picture, means, png
 from lab.statistics import proportion
-from lab.tables import Answers, Claim, Row, Table, compare, more, verdict
+from lab.tables import Answers, Claim, Column, Table, compare, more, rows, told, verdict
 from payload import AnchorSet, Codec, Contract, PayloadError, Shared, decode, encode
 from payload.codecs import compact
 from payload.codecs.template import Shape, decode_template, encode_template
@@ -100,12 +100,12 @@ def measure(case: RunCase) -> dict[str, Any]:
         if not len(anchors):
             continue
         alone = case.score(case.alone().ids, at.full)
-        for part, rows in (
+        for part, found in (
             (wrong, _before_encoding(case, at, anchors, alone)),
             (wire, _on_the_wire(case, anchors)),
             (bare, _without_check(case, at, anchors, alone)),
         ):
-            part += [{"selection": name, **row} for row in rows]
+            part += [{"selection": name, **row} for row in found]
     return {"answers": wrong, "wire": wire, "bare": bare}
 
 
@@ -121,7 +121,7 @@ def _before_encoding(
     case: RunCase, at: Situation, anchors: AnchorSet, alone: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     untouched = case.score(case.fill(anchors).ids, at.full)
-    rows: list[dict[str, Any]] = [
+    found: list[dict[str, Any]] = [
         {"error": ALONE, "count": 0, **_kept(alone)},
         {"error": RIGHT, "count": 0, **_kept(untouched)},
     ]
@@ -133,30 +133,30 @@ def _before_encoding(
             sets = [change(at, anchors, count, rng) for _ in range(DRAWS)]
             scores = [_kept(case.score(case.fill(one).ids, at.full)) for one in sets if one is not None]
             if scores:
-                rows.append({"error": kind, "count": count, **_mean(scores)})
-    return rows
+                found.append({"error": kind, "count": count, **_mean(scores)})
+    return found
 
 
 def _on_the_wire(case: RunCase, anchors: AnchorSet) -> list[dict[str, Any]]:
     """Changed payloads, with their check: how many were refused, and how many read with other anchors."""
     shared = Shared(case.contract, case.prompt_ids, case.form.tokenizer)
-    rows = []
+    found = []
     for codec in CODECS:
         data = encode(anchors, shared, codec)
         for count in COUNTS:
             rng = random.Random(case.seed + count)
-            found = [_read(changed(data, count, rng), shared) for _ in range(TRIALS)]
-            rows.append(
+            read = [_read(changed(data, count, rng), shared) for _ in range(TRIALS)]
+            found.append(
                 {
                     "codec": codec.label,
                     "count": count,
                     "bytes": len(data),
                     "trials": TRIALS,
-                    "refused": sum(one is None for one in found),
-                    "wrong": sum(one is not None and one != anchors for one in found),
+                    "refused": sum(one is None for one in read),
+                    "wrong": sum(one is not None and one != anchors for one in read),
                 }
             )
-    return rows
+    return found
 
 
 def _read(data: bytes, shared: Shared) -> AnchorSet | None:
@@ -185,7 +185,7 @@ def _without_check(
             lambda body: compact.decode(body, case.contract, case.prompt_ids, None),
         ),
     }
-    rows = []
+    found = []
     for name, (body, read) in formats.items():
         rng = random.Random(case.seed)
         scores, unread = [], 0
@@ -193,8 +193,8 @@ def _without_check(
             filled = _filled(case, read, changed(body, 1, rng))
             unread += filled is None
             scores.append(_kept(alone if filled is None else case.score(filled.ids, at.full)))
-        rows.append({"format": name, "bytes": len(body), "unread": unread / DRAWS, **_mean(scores)})
-    return rows
+        found.append({"format": name, "bytes": len(body), "unread": unread / DRAWS, **_mean(scores)})
+    return found
 
 
 def _of_pairs(body: bytes, anchors: AnchorSet) -> Shape:
@@ -213,28 +213,34 @@ def _filled(case: RunCase, read: Callable[[bytes], Shape], body: bytes) -> EdgeA
         return None
 
 
-def refused(rows: Answers) -> tuple[int, int]:
+def refused(answers: Answers) -> tuple[int, int]:
     """Refused payloads, and trials."""
-    return int(sum(rows.values("refused"))), int(sum(rows.values("trials")))
+    return int(sum(answers.values("refused"))), int(sum(answers.values("trials")))
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    wrong: list[Row] = []
-    columns = {"F1": "f1", "edit": "edit", "right": "right"}
-    for (selection, error, count), group in Answers.of(records).groups("selection", "error", "count"):
-        row: Row = {"selection": selection, "anchors": error, "of them wrong": str(count), "N": len(group)}
-        wrong.append(row | {column: group.cell(metric) for column, metric in columns.items()})
-    wire: list[Row] = []
-    for (selection, codec, count), group in Answers.of(records, "wire").groups("selection", "codec", "count"):
-        row = {"selection": selection, "codec": codec, "bytes": group.cell("bytes"), "changed": str(count)}
-        row["payloads"] = refused(group)[1]
-        row["refused"] = proportion(*refused(group))
-        wire.append(row | {"read with other anchors": int(sum(group.values("wrong")))})
-    bare: list[Row] = []
-    for (selection, name), group in Answers.of(records, "bare").groups("selection", "format"):
-        row = {"selection": selection, "body": name, "N": len(group), "bytes": group.cell("bytes")}
-        row["cannot be read"] = group.cell("unread")
-        bare.append(row | {column: group.cell(metric) for column, metric in columns.items()})
+    scores: dict[str, Column] = {"F1": "f1", "edit": "edit", "right": "right"}
+    wrong = rows(
+        Answers.of(records).by(
+            {"selection": "selection", "anchors": "error", "of them wrong": ("count", str)}
+        ),
+        {"N": len, **scores},
+    )
+    wire = rows(
+        Answers.of(records, "wire").by(
+            {"selection": "selection", "codec": "codec", "changed": ("count", str)}
+        ),
+        {
+            "bytes": "bytes",
+            "payloads": lambda group: refused(group)[1],
+            "refused": lambda group: proportion(*refused(group)),
+            "read with other anchors": lambda group: int(sum(group.values("wrong"))),
+        },
+    )
+    bare = rows(
+        Answers.of(records, "bare").by({"selection": "selection", "body": "format"}),
+        {"N": len, "bytes": "bytes", "cannot be read": "unread", **scores},
+    )
     where = f"After {about.share(about.paper_steps[0])} steps."
     return [
         Table.of(
@@ -244,9 +250,10 @@ def tables(records: Records, about: About) -> list[Table]:
             f"{where} Means of {DRAWS} draws per item, of items with as many anchors. Nobody can "
             "detect these.",
         ),
-        Table.of(
+        Table(
             "resilience-wire",
             "Bytes changed on the wire: payloads that are refused",
+            ("selection", "codec", "bytes", "changed", "payloads", "refused", "read with other anchors"),
             wire,
             f"{where} {TRIALS} changed payloads per item; Wilson intervals. Every payload has a check "
             "of 16 bits. "
@@ -299,17 +306,18 @@ def claims(records: Records, about: About) -> list[Claim]:
                 )
             )
         left = bare.where(selection=name)
-        text, pairs = left.where(format=TEMPLATE), left.where(format=PAIRS)
-        sentence, result = compare(TEMPLATE, text, PAIRS, pairs)
-        other, _ = compare(TEMPLATE, text, COMPACT, left.where(format=COMPACT))
+
+        def body(name: str, left: Answers = left) -> Answers:
+            return left.where(format=name)
+
+        sentence, result = compare(TEMPLATE, body(TEMPLATE), PAIRS, body(PAIRS))
         found.append(
             Claim(
-                "Errors in the template's text are made good by context, unlike those in binary "
-                "pairs of position "
-                "and id (section 4.8).",
+                "Errors in the template's text are made good by context, unlike those in binary pairs of "
+                "position and id (section 4.8).",
                 more(result),
                 f"One byte changed, no check: {sentence}.",
-                f"{other}.",
+                f"{told(body, TEMPLATE, COMPACT)}.",
                 where,
             )
         )

@@ -19,7 +19,7 @@ from lab.conditions import (
 )
 from lab.experiment import About, Records, phase
 from lab.formats.pairs import to_pairs
-from lab.tables import Answers, Claim, Row, Table, compare, less
+from lab.tables import Answers, Claim, Column, Label, Table, compare, less, rows
 from payload import Codec
 
 NAMES = (ANCHORS, PREFIX, SCATTERED, aware(CLAIMED_THRESHOLD), DRAFT)
@@ -34,14 +34,14 @@ PAIRS = "plain pairs"
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows = []
+    found = []
     for order in ORDERS:
         run = case.runs[order]
         whole = case.situation(order, case.lab.base.total_steps)
         text = case.text(run.answer).encode()
         sizes = {RAW: len(text), GZIP: len(gzip.compress(text, 9, mtime=0))}
         everything = whole.anchors(dict(enumerate(run.answer)), len(run.answer))
-        rows.append(
+        found.append(
             {"order": order, "step": case.lab.base.total_steps, "condition": FULL}
             | sizes
             | _sizes(case, everything)
@@ -50,8 +50,8 @@ def measure(case: RunCase) -> dict[str, Any]:
             at = case.situation(order, step)
             for name in NAMES:
                 anchors = CONDITIONS[name].select(at)
-                rows.append({"order": order, "step": step, "condition": name, **_sizes(case, anchors)})
-    return {"answers": rows}
+                found.append({"order": order, "step": step, "condition": name, **_sizes(case, anchors)})
+    return {"answers": found}
 
 
 def _sizes(case: RunCase, anchors: Any) -> dict[str, int]:
@@ -60,18 +60,19 @@ def _sizes(case: RunCase, anchors: Any) -> dict[str, int]:
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    rows: list[Row] = []
-    for (order, step, name), group in Answers.of(records).groups("order", "step", "condition"):
-        row: Row = {"order": order, "steps": about.share(step), "sent": name, "N": len(group)}
-        row["tokens"] = group.cell("sent")
-        row.update({codec: group.cell(codec) for codec in (*CODECS, PAIRS, RAW, GZIP)})
-        rows.append(row)
+    steps: dict[str, Label] = {"order": "order", "steps": ("step", about.share), "sent": "condition"}
+    columns: dict[str, Column] = {
+        "N": len,
+        "tokens": "sent",
+        **{codec: codec for codec in (*CODECS, PAIRS, RAW, GZIP)},
+    }
+    found = rows(Answers.of(records).by(steps), columns)
     note = (
         "Bytes of a whole payload: header, body, checksum. Text is the full answer, and plain pairs are "
         "position and id in whole bytes, both without any framing; the paper counts 100 to 400 bytes. "
         "The paper at 10%, 8 prompts: template + gzip 119, the full text's gzip 209."
     )
-    return [Table.of("bytes", "Payload bytes (section 4.8)", rows, note)]
+    return [Table.of("bytes", "Payload bytes (section 4.8)", found, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:
@@ -94,8 +95,7 @@ def claims(records: Records, about: About) -> list[Claim]:
             ),
         )
         for mine, theirs, says in pairs:
-            left = Answers([{"id": row["id"], "bytes": row[mine]} for row in sent.rows])
-            right = Answers([{"id": row["id"], "bytes": row[theirs]} for row in full.rows])
+            left, right = sent.renamed(mine, "bytes"), full.renamed(theirs, "bytes")
             sentence, result = compare(
                 f"anchors as {mine}", left, f"the full answer as {theirs}", right, "bytes"
             )

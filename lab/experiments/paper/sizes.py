@@ -7,7 +7,7 @@ from typing import Any
 from lab.case import Lab, RunCase
 from lab.conditions import ALONE, ANCHORS, CLAIMED_THRESHOLD, CONDITIONS, ORDERS, PREFIX, aware
 from lab.experiment import About, Records, phase
-from lab.tables import NOT_MEASURED, Answers, Claim, Row, Table, compare, verdict
+from lab.tables import NOT_MEASURED, Answers, Claim, Label, Row, Table, compare, less_than, verdict
 
 NAMES = (ANCHORS, PREFIX, aware(CLAIMED_THRESHOLD))
 SMALL = 0.05
@@ -22,7 +22,7 @@ def needs(lab: Lab) -> str | None:
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    rows = []
+    found = []
     for index, edge in enumerate(case.lab.ladder, len(case.lab.edges)):
         for order in ORDERS:
             alone = [row for row in case.reference(order, index) if row["condition"] == ALONE]
@@ -31,33 +31,30 @@ def measure(case: RunCase) -> dict[str, Any]:
                 for step in case.lab.paper_steps
                 for name in NAMES
             ]
-            rows += [{"edge": edge.name, **row} for row in alone + found]
-    return {"answers": rows}
+            found += [{"edge": edge.name, **row} for row in alone + found]
+    return {"answers": found}
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    answers = Answers.of(records)
     small, *others = about.edges
-    rows: list[Row] = []
-    for (order, step, condition), group in answers.groups("order", "step", "condition"):
+    found: list[Row] = []
+    steps: dict[str, Label] = {"order": "order", "steps": ("step", about.share), "condition": "condition"}
+    for labels, group in Answers.of(records).by(steps):
+        base = group.where(edge=small)
         for metric in ("f1", "right"):
-            row: Row = {"order": order, "steps": about.share(step), "condition": condition}
-            row["measure"] = "F1" if metric == "f1" else metric
-            base = group.where(edge=small)
-            row["N"] = len(base)
+            row: Row = labels | {"measure": "F1" if metric == "f1" else metric, "N": len(base)}
             row[small] = base.cell(metric)
             for name in others:
                 other = group.where(edge=name)
                 row[name] = other.cell(metric)
-                found = other.less(base, metric)
-                row[f"{name} less {small}"] = found.summary if found else None
-            rows.append(row)
+                row[f"{name} less {small}"] = less_than(base, metric)(other)
+            found.append(row)
     sizes = ", ".join(
         f"{name} has {count / 1e6:.2f} million parameters" for name, count in about.edges.items()
     )
     title = "Size of the edge model (Table 3)"
     note = f"{sizes}; all in {about.precision}. The paper: alone +0.081, with anchors -0.009."
-    return [Table.of("sizes", title, rows, note)]
+    return [Table.of("sizes", title, found, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:

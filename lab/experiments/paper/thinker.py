@@ -19,7 +19,7 @@ from lab.experiment import About, Records, phase
 from lab.experiments.paper.bridge import known_right, needs, unknowing
 from lab.questions.items import Item
 from lab.runs import Run, run_once
-from lab.tables import NOT_MEASURED, Answers, Claim, Row, Table, compare, more
+from lab.tables import NOT_MEASURED, Answers, Claim, Column, Table, compare, more, rows, told
 
 ORDER = "confidence"
 PLAN_TOKENS = 32
@@ -56,7 +56,7 @@ def measure(case: RunCase) -> dict[str, Any]:
         runs[name] = _run(case, prompt) if prompt else None
     runs[PREFIX] = _run(case, case.prompt_ids, thought)
     reference = case.runs[ORDER].answer
-    rows = [{"plan": NONE, "stage": ALONE, **case.score(case.alone().ids, reference)}]
+    found = [{"plan": NONE, "stage": ALONE, **case.score(case.alone().ids, reference)}]
     for name, run in runs.items():
         if run is None:
             continue
@@ -67,11 +67,11 @@ def measure(case: RunCase) -> dict[str, Any]:
             ANCHORS: case.fill(committed(at)).ids,
             AWARE: case.fill(edge_aware(at, CLAIMED_THRESHOLD)).ids,
         }
-        rows += [
+        found += [
             {"plan": name, "stage": stage, **case.score(ids, reference)} for stage, ids in stages.items()
         ]
-    known = {"knows": known_right(case), "alone": rows[0]["right"]}
-    return {"answers": rows, "plan": case.text(thought), "cut": sum(cut.values()), "teacher": [known]}
+    known = {"knows": known_right(case), "alone": found[0]["right"]}
+    return {"answers": found, "plan": case.text(thought), "cut": sum(cut.values()), "teacher": [known]}
 
 
 def _with_plan(case: RunCase, words: list[int]) -> tuple[list[int] | None, bool]:
@@ -97,19 +97,15 @@ def _run(case: RunCase, prompt: list[int], begin: list[int] | None = None) -> Ru
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    rows: list[Row] = []
-    for (name, stage), group in Answers.of(records).groups("plan", "stage"):
-        row: Row = {"plan": name, "stage": stage, "N": len(group), "right": group.cell("right")}
-        rows.append(
-            row | {"F1": group.cell("f1"), "edit": group.cell("edit"), "tokens": group.cell("tokens")}
-        )
+    columns: dict[str, Column] = {"N": len, "right": "right", "F1": "f1", "edit": "edit", "tokens": "tokens"}
+    found = rows(Answers.of(records).by({"plan": "plan", "stage": "stage"}), columns)
     cut = sum(record["cut"] for record in records)
     note = (
         f"Thinker: {about.thinker}. Plans of at most {PLAN_TOKENS} tokens; {cut} were cut to the diffusion "
         f"model's context. Anchors after {about.share(about.paper_steps[0])} steps. F1 against the full run "
         "without a plan."
     )
-    return [Table.of("thinker", "Factored inference (section 6)", rows, note)]
+    return [Table.of("thinker", "Factored inference (section 6)", found, note)]
 
 
 def claims(records: Records, about: About) -> list[Claim]:
@@ -118,13 +114,7 @@ def claims(records: Records, about: About) -> list[Claim]:
     none, oracle, thinker = (full.where(plan=name) for name in (NONE, ORACLE, THINKER))
     readable, reads = compare(ORACLE, oracle, NONE, none, "right")
     sentence, result = compare(THINKER, thinker, NONE, none, "right")
-    end, _ = compare(
-        THINKER,
-        answers.where(plan=THINKER, stage=AWARE),
-        NONE,
-        answers.where(plan=NONE, stage=AWARE),
-        "right",
-    )
+    end = told(lambda name: answers.where(plan=name, stage=AWARE), THINKER, NONE, "right")
     reason = unknowing(records)
     if reason is None and reads != "higher":
         reason = (

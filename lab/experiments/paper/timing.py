@@ -144,21 +144,18 @@ ROWS = {
     "sequential prefix": "pipeline: prefix (needs the full run)",
     "sequential aware": "pipeline: edge-aware",
 }
+RATIOS = {
+    "speedup": "full run over pipeline, times",
+    "speedup at once": "full run over pipeline with both sides at once, times",
+    "saved": "cloud time saved, share",
+}
 
 
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
-    rows: list[Row] = [
+    found: list[Row] = [
         {"component": says, "N": len(answers.values(name)), "ms": answers.cell(name)}
-        for name, says in ROWS.items()
-    ]
-    ratios = {
-        "full run over pipeline, times": "speedup",
-        "full run over pipeline with both sides at once, times": "speedup at once",
-        "cloud time saved, share": "saved",
-    }
-    rows += [
-        {"component": says, "N": len(answers), "ms": answers.cell(name)} for says, name in ratios.items()
+        for name, says in (ROWS | RATIOS).items()
     ]
     note = (
         f"Order by {ORDER}, batch of one, wall time, the best of {REPEATS}, both sides on "
@@ -166,7 +163,7 @@ def tables(records: Records, about: About) -> list[Table]:
         "answer of many, as the paper's max(552, 1825) ms; one answer waits for one side after the other."
     )
     return [
-        Table("timing", "Timing of the components (Table 6)", ("component", "N", "ms"), rows, note),
+        Table("timing", "Timing of the components (Table 6)", ("component", "N", "ms"), found, note),
         _cost(records, about),
         _memory(records),
     ]

@@ -14,11 +14,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.cli import run_command
+from common.cli import CommandParser, option, run_command
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
 from payload.errors import ChecksumError, FingerprintError
@@ -43,153 +44,153 @@ MAX_PROMPT_FILE_BYTES = 1 << 20
 _EPILOG = """\
 examples:
   python -m edge_runtime.fill payload.bin
-  python -m edge_runtime.fill payload.bin --prompt "What is the tallest hill of Vell?" --json
-  cat payload.bin | python -m edge_runtime.fill - --model bundles/qwen2.5-0.5b --variant int4
-  python -m edge_runtime.fill payload.bin --drafter bundles/drafter
+  python -m edge_runtime.fill payload.bin --model bundles/qwen2.5-0.5b --json
+  # ask a service; where it cannot be reached, this device answers alone
+  python -m edge_runtime.fill --url http://localhost:8080 --prompt "Who...?"
 
-  # ask a service; where it cannot be reached, this device answers alone and says so
-  python -m edge_runtime.fill --url http://localhost:8080 --prompt "What is the tallest hill of Vell?"
-
-exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model, 5 refused by the service (or, with
---no-fallback, not reached), 130 interrupted
+exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
+5 refused by the service (with --no-fallback: or not reached), 130 interrupted
 """
 
+MODEL_GROUP = {"engine": "How the model runs."}
+OUTPUT_GROUP = {"output": "What is shown besides the text."}
+_GROUPS = {
+    "service": "With --url: what is asked of the service.",
+    "anchors and drafts": "Which anchors are taken, and drafts of gap tokens, which change no text.",
+    **MODEL_GROUP,
+    **OUTPUT_GROUP,
+}
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
+
+def positive(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")
+    return value
+
+
+_engine = partial(option, group="engine")
+_output = partial(option, group="output")
+_service = partial(option, group="service")
+_anchors = partial(option, group="anchors and drafts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The options of the bundle and its engine (see `open_runtime`)."""
+
+    model: str | None = option(
+        None,
+        "folder or name of a model bundle; default: $EDGE_MODEL, else an installed one that fits",
+        metavar="BUNDLE",
+    )
+    variant: str | None = _engine(None, "which of its variants; default: the bundle's own", metavar="NAME")
+    threads: int | None = _engine(None, "default: one for each fast core", positive, metavar="N")
+    context: int | None = _engine(
+        None, "most tokens of prompt and answer; default: the bundle's", positive, metavar="N"
+    )
+    engine: str = _engine(
+        ORT,
+        f"library that runs the model; onnxruntime-genai has to be installed; default: {ORT}",
+        choices=ENGINES,
+    )
+    profile: str = _engine("latency", "default: latency", choices=tuple(PROFILES))
+    deterministic: bool = _engine(False, "the same sums in the same order every time; no speculation")
+    no_verify: bool = _engine(False, "do not check the bundle's SHA-256: starts faster")
+    no_prepack: bool = _engine(False, "do not keep reordered weights in the user's cache folder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """The options of `write_answer`."""
+
+    json: bool = option(False, "print one JSON object in place of streaming text")
+    color: str = _output("auto", "default: auto", choices=("auto", "always", "never"))
+    quiet: bool = _output(False, "no figures on standard error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FillArguments(ModelOptions, OutputOptions):
+    """Everything that the command is given."""
+
+    payload: str | None = option(
+        None, "file of the payload; - reads standard input", flags=("payload",), nargs="?"
+    )
+    url: str | None = option(None, "ask this service for anchors, in place of a file")
+    prompt: str | None = option(
+        None, "the prompt, where the payload does not carry it", metavar="TEXT", either="prompt"
+    )
+    prompt_file: Path | None = option(
+        None, "the same from a UTF-8 file", Path, metavar="FILE", either="prompt"
+    )
+    max_tokens: int | None = option(None, "end the answer after N tokens", positive, metavar="N")
+    key_file: Path | None = option(
+        None,
+        f"file with its key; default: ${KEY_VARIABLE}, else none",
+        Path,
+        metavar="FILE",
+        group="service",
+    )
+    fractions: list[float] | None = option(
+        None,
+        "share of the cloud's steps; several, with --stream, for one payload after each",
+        float,
+        flags=("--fraction",),
+        action="append",
+        metavar="F",
+        group="service",
+    )
+    stream: bool | None = _service(
+        None,
+        "write at once and refine the text as payloads come; default: on a terminal",
+        action=argparse.BooleanOptionalAction,
+    )
+    codec: str | None = _service(
+        None,
+        "of its payloads; predictive: fewest bytes, one pass of this model per token, and compact where "
+        "this device's numbers differ from the service's; default: the service's choice",
+        choices=CODECS,
+    )
+    timeout: float = _service(15.0, "most seconds to wait for it (default 15)", metavar="S")
+    confidence: bool = _service(
+        False, "ask how sure the cloud is of what it sends (2 bits a token): the line `doubt`"
+    )
+    no_fallback: bool = _service(False, "fail where it cannot be reached, instead of answering alone")
+    no_scores: bool = _anchors(False, "do not compute the anchors' probabilities: faster")
+    verify: str = _anchors(
+        "off",
+        "greedy: take an anchor only where this model would have written it, else its own token; "
+        "default: off, every anchor is taken",
+        choices=("off", "greedy"),
+    )
+    tolerance: float = _anchors(
+        0.0,
+        "with --verify greedy: how far an anchor's log-probability may be below the likeliest token's; "
+        "default: 0, the text is this model's own",
+        metavar="NATS",
+    )
+    speculate: str = _anchors(
+        "auto",
+        "draft gap tokens and verify several per pass; auto: where measurements say that it saves time",
+        choices=("auto", "on", "off"),
+    )
+    drafter: Path | None = option(
+        None,
+        "draft with the block drafter in this folder, where measurements say that it saves time",
+        Path,
+        metavar="BUNDLE",
+        group="anchors and drafts",
+    )
+
+
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="python -m edge_runtime.fill",
         description="Finish, on this device, the answer whose anchors a payload carries.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("payload", nargs="?", help="file of the payload; - reads standard input")
-    prompt = result.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt, where the payload does not carry it")
-    prompt.add_argument("--prompt-file", metavar="FILE", type=Path, help="the same from a UTF-8 file")
-    add_model(result)
-    result.add_argument("--max-tokens", type=positive, metavar="N", help="end the answer after N tokens")
-    result.add_argument(
-        "--no-scores", action="store_true", help="do not compute the anchors' probabilities: faster"
-    )
-    result.add_argument(
-        "--speculate",
-        choices=("auto", "on", "off"),
-        default="auto",
-        help="draft gap tokens and verify several per pass; auto: where measured to pay",
-    )
-    result.add_argument(
-        "--drafter",
-        metavar="BUNDLE",
-        type=Path,
-        help="draft with the block drafter in this folder, where measured to pay; the text stays the same",
-    )
-    result.add_argument(
-        "--verify",
-        choices=("off", "greedy"),
-        default="off",
-        help="greedy: take an anchor only where this model would have written it, else its own token; "
-        "default: off, every anchor is taken",
-    )
-    result.add_argument(
-        "--tolerance",
-        type=float,
-        default=0.0,
-        metavar="NATS",
-        help="with --verify greedy: how far an anchor's log-probability may be below the likeliest token's; "
-        "default: 0, the text is this model's own",
-    )
-    add_output(result)
-    add_service(result)
+    result.declare(_FillArguments, _GROUPS)
     return result
-
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the bundle and the engine (see `open_runtime`)."""
-    parser.add_argument(
-        "--model",
-        metavar="BUNDLE",
-        help="folder or name of a model bundle; default: $EDGE_MODEL, else an installed one that fits",
-    )
-    parser.add_argument("--variant", metavar="NAME", help="which of its variants; default: the bundle's own")
-    parser.add_argument("--threads", type=positive, metavar="N", help="default: one for each fast core")
-    parser.add_argument(
-        "--context",
-        type=positive,
-        metavar="N",
-        help="most tokens of prompt and answer; default: the bundle's",
-    )
-    parser.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default=ORT,
-        help=f"library that runs the model; onnxruntime-genai has to be installed; default: {ORT}",
-    )
-    parser.add_argument("--profile", choices=tuple(PROFILES), default="latency", help="default: latency")
-    parser.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="the same sums in the same order every time; no speculation",
-    )
-    parser.add_argument(
-        "--no-verify", action="store_true", help="do not check the bundle's SHA-256: starts faster"
-    )
-    parser.add_argument(
-        "--no-prepack", action="store_true", help="do not keep reordered weights in the user's cache folder"
-    )
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `write_answer`."""
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object in place of streaming text"
-    )
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
-    parser.add_argument("--quiet", action="store_true", help="no figures on standard error")
-
-
-def add_service(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `Client` and `ServiceOptions`."""
-    group = parser.add_argument_group("service, in place of a file")
-    group.add_argument("--url", help="its address, such as https://anchors.example.com")
-    group.add_argument(
-        "--key-file",
-        metavar="FILE",
-        type=Path,
-        help=f"file with its key; default: ${KEY_VARIABLE}, else none",
-    )
-    group.add_argument(
-        "--fraction",
-        dest="fractions",
-        type=float,
-        action="append",
-        default=[],
-        metavar="F",
-        help="share of the cloud's steps; several, with --stream, for one payload after each",
-    )
-    group.add_argument(
-        "--stream",
-        action=argparse.BooleanOptionalAction,
-        help="write at once and refine the text as payloads come; default: on a terminal",
-    )
-    group.add_argument(
-        "--codec",
-        choices=CODECS,
-        help="of its payloads; predictive: fewest bytes, one pass of this model per token, and where this "
-        "device's numbers differ from the service's, compact by itself; default: the service's own choice",
-    )
-    group.add_argument(
-        "--timeout", type=float, default=15.0, metavar="S", help="most seconds to wait for it (default 15)"
-    )
-    group.add_argument(
-        "--confidence",
-        action="store_true",
-        help="ask how sure the cloud is of what it sends (2 bits a token): the line `doubt`",
-    )
-    group.add_argument(
-        "--no-fallback",
-        action="store_true",
-        help="fail where it cannot be reached, instead of answering alone",
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -197,16 +198,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command("fill", lambda: _run(_parse(argv)))
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse(argv: Sequence[str] | None) -> _FillArguments:
     """The arguments; exits with code 2 unless there is exactly one source of anchors."""
     known = parser()
-    args = known.parse_args(argv)
+    args = known.parse(_FillArguments, argv)
     if (args.payload is None) == (args.url is None):
         known.error(f"expected either a payload file or --url, found {'both' if args.url else 'neither'}")
     return args
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: _FillArguments) -> int:
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
     prompt = read_prompt(args.prompt_file) if args.prompt_file else args.prompt
     open_source = _open_payload if args.url is None else _open_service
@@ -227,12 +228,12 @@ def _run(args: argparse.Namespace) -> int:
 
 def write_answer(
     program: str,
-    args: argparse.Namespace,
+    args: OutputOptions,
     edge: EdgeRuntime,
     answer: Answer[Token | Retract],
     more: Callable[[], tuple[str, dict[str, Any]]] | None = None,
 ) -> None:
-    """Write an answer as it comes, and its figures, by the options of `add_output`.
+    """Write an answer as it comes, and its figures, by these options.
 
     program: that begins a line of trouble. more: after the answer, a further line of figures, and what the
     JSON object has of them.
@@ -284,33 +285,36 @@ def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:
         print(f"{program}: {answer.service.failure}; this device answers {how}", file=sys.stderr, flush=True)
 
 
-def _open_service(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
+def _open_service(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
     """A request sent to the service, while the model is loaded."""
     from edge_runtime.client.client import Client
     from edge_runtime.online import ServiceOptions, ServiceRequest, choose_bundle
 
+    assert args.url is not None
     if not prompt:
         raise UsageError("--url: expected a prompt (--prompt, --prompt-file), found none")
     key = read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
     client = Client(args.url, key, args.timeout)
     stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
-    if not all(0 < fraction <= 1 for fraction in args.fractions):
-        raise UsageError(f"fraction: expected above 0, at most 1, found {args.fractions}")
-    if len(args.fractions) > 1 and not stream:
+    fractions = tuple(args.fractions or ())
+    if not all(0 < fraction <= 1 for fraction in fractions):
+        raise UsageError(f"fraction: expected above 0, at most 1, found {list(fractions)}")
+    if len(fractions) > 1 and not stream:
         raise UsageError("fraction: expected one without --stream, found several")
     if client.exposes_key:
         print("fill: the key goes over the network unencrypted; use https", file=sys.stderr)
     edge = open_runtime(args, choose_bundle(client, args.model))
-    options = ServiceOptions(tuple(args.fractions), stream, not args.no_fallback, args.codec, args.confidence)
+    options = ServiceOptions(fractions, stream, not args.no_fallback, args.codec, args.confidence)
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
 
-def _open_payload(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
+def _open_payload(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
     """A payload file, read with the bundle that fits it."""
     from edge_runtime.bundle.bundle import read_manifest
     from edge_runtime.bundle.lookup import find_bundles
     from payload import Codec, peek
 
+    assert args.payload is not None
     data = read_payload(args.payload)
     header = peek(data)
     predictive = header.codec is Codec.PREDICTIVE
@@ -333,7 +337,7 @@ def _open_payload(args: argparse.Namespace, prompt: str | None) -> tuple[EdgeRun
     return edge, partial(edge.fill, request)
 
 
-def open_runtime(args: argparse.Namespace, path: Path, variant: str | None = None) -> EdgeRuntime:
+def open_runtime(args: ModelOptions, path: Path, variant: str | None = None) -> EdgeRuntime:
     """The runtime of a bundle with the command line's options; its model is not loaded yet."""
     from edge_runtime.runtime import EdgeRuntime
 
@@ -364,13 +368,6 @@ def read_prompt(path: Path) -> str:
         raise UsageError(f"{path}: expected a readable prompt file, found: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: expected UTF-8, found byte {error.object[error.start]:#04x}") from error
-
-
-def positive(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")
-    return value
 
 
 if __name__ == "__main__":

@@ -6,96 +6,107 @@ is shown (see `fill`).
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.cli import run_command
+from common.cli import CommandParser, option, run_command
 from edge_runtime.errors import UsageError
-from edge_runtime.fill import CODECS, add_model, add_output, open_runtime, positive, write_answer
+from edge_runtime.fill import (
+    CODECS,
+    MODEL_GROUP,
+    OUTPUT_GROUP,
+    ModelOptions,
+    OutputOptions,
+    open_runtime,
+    positive,
+    write_answer,
+)
 
 if TYPE_CHECKING:
     from links import Link, Traffic
 
 _EPILOG = """\
 examples:
-  # the gateway: python -m links.gateway --link udp-listen:7777 --service http://localhost:8080
+  # beside it runs: python -m links.gateway --link udp-listen:7777 --service ...
   python -m links.ask --link udp:localhost:7777 "Who leads Anna's town?"
-
-  # no more than 10 seconds on the air for the question and its repeats, and no longer than 5 minutes
-  python -m links.ask --link "udp:localhost:7777?profile=lorawan-sf10" --airtime 10 --timeout 300 "..."
+  # at most 10 seconds on the air for the question and its repeats
+  python -m links.ask --airtime 10 "..." \\
+      --link "udp:localhost:7777?profile=lorawan-sf10"
 
 Where no answer comes, this device answers alone and says so.
 
-exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model, 5 refused, or the link has failed
-(with --no-fallback, or no answer came), 130 interrupted
+exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
+5 refused, or the link has failed (with --no-fallback, or no answer came),
+130 interrupted
 """
 
+_GROUPS = {
+    "question": "What is asked of the cloud, and how it is written.",
+    "repeats": "What is lost is sent again, within these bounds.",
+    **MODEL_GROUP,
+    **OUTPUT_GROUP,
+}
+_question = partial(option, group="question")
+_repeats = partial(option, group="repeats")
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
+
+@dataclass(frozen=True, kw_only=True)
+class _AskArguments(ModelOptions, OutputOptions):
+    """Everything that the command is given."""
+
+    question: str = option("", "the prompt, as text; - reads standard input", flags=("question",))
+    link: str = option(
+        "", "the link, such as udp:HOST:PORT; see links/README.md", metavar="ADDRESS", required=True
+    )
+    seal: Path | None = option(
+        None,
+        "this device's NAME.device.seal: authenticates every frame, 6 bytes each (see links/README.md)",
+        Path,
+        metavar="FILE",
+    )
+    airtime: float | None = option(
+        None, "seconds on the air of the question and its repeats; default: any", float, metavar="S"
+    )
+    timeout: float = option(600.0, "give up after (default 600)", metavar="S")
+    no_fallback: bool = option(False, "fail where no answer comes, instead of answering alone")
+    fraction: float | None = _question(
+        None, "share of the cloud's steps", float, metavar="F", either="extent"
+    )
+    steps: int | None = _question(None, "number of the cloud's steps", positive, metavar="N", either="extent")
+    codec: str = _question(
+        "predictive",
+        "of both frames; predictive (default): fewest bytes, one pass of this model per token",
+        choices=CODECS,
+    )
+    largest: int | None = _question(
+        None, "bytes of the answer's frames, where less than the link's", positive, metavar="N"
+    )
+    max_tokens: int | None = _question(None, "end the answer after N tokens", positive, metavar="N")
+    attempts: int = _repeats(5, "frames of the question (default 5)", positive, metavar="N")
+
+
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="python -m links.ask",
         description="Ask over a link that carries short frames, and finish the answer on this device.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("question", help="the prompt, as text; - reads standard input")
-    result.add_argument(
-        "--link",
-        required=True,
-        metavar="ADDRESS",
-        help="the link, such as udp:HOST:PORT; see links/README.md",
-    )
-    extent = result.add_mutually_exclusive_group()
-    extent.add_argument("--fraction", type=float, metavar="F", help="share of the cloud's steps")
-    extent.add_argument("--steps", type=positive, metavar="N", help="number of the cloud's steps")
-    result.add_argument(
-        "--codec",
-        choices=CODECS,
-        help="of both frames; predictive: fewest bytes, one pass of this model a token; default: predictive "
-        "but for a question without --seal, which a gateway reads so only from those that it trusts",
-    )
-    result.add_argument(
-        "--largest",
-        type=positive,
-        metavar="N",
-        help="bytes of the answer's frames, where less than the link's",
-    )
-    result.add_argument(
-        "--seal",
-        type=Path,
-        metavar="FILE",
-        help="this device's NAME.device.seal: authenticates every frame, 6 bytes each (see links/README.md)",
-    )
-    budget = result.add_argument_group("repeats")
-    budget.add_argument(
-        "--attempts", type=positive, default=5, metavar="N", help="frames of the question (default 5)"
-    )
-    budget.add_argument(
-        "--airtime", type=float, metavar="S", help="seconds on the air of all of them; default: any"
-    )
-    budget.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="give up after (default 600)"
-    )
-    result.add_argument(
-        "--no-fallback", action="store_true", help="fail where no answer comes, instead of answering alone"
-    )
-    result.add_argument("--max-tokens", type=positive, metavar="N", help="end the answer after N tokens")
-    add_model(result)
-    add_output(result)
+    result.declare(_AskArguments, _GROUPS)
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    args = parser().parse_args(argv)
+    args = parser().parse(_AskArguments, argv)
     return run_command("ask", lambda: _run(args))
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: _AskArguments) -> int:
     from links import open_link
     from links.exchange import RetryBudget
     from links.over_link import LinkOptions, LinkRequest
@@ -107,8 +118,7 @@ def _run(args: argparse.Namespace) -> int:
     question = sys.stdin.read().removesuffix("\n") if args.question == "-" else args.question
     if not question:
         raise UsageError("question: expected a text, found an empty one")
-    for name in ("airtime", "timeout"):
-        value = getattr(args, name)
+    for name, value in (("airtime", args.airtime), ("timeout", args.timeout)):
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"{name}: expected seconds above 0, found {value:g}")
     if args.fraction is not None and not 0 < args.fraction <= 1:

@@ -6,12 +6,11 @@ answer's payload as `payload.inspect` describes it; a refusal.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from links.frames import (
     AnswerFrame,
     Challenge,
@@ -23,7 +22,7 @@ from links.frames import (
     split_cookie,
 )
 from payload.files import read_payload
-from payload.inspect import add_arguments, describe, shared_of, show
+from payload.inspect import InspectArguments, describe, shared_of, show
 from payload.shared import Shared
 
 EPILOG = """examples:
@@ -33,18 +32,17 @@ EPILOG = """examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m links.inspect",
         description="What a frame says, and the payload inside.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_arguments(parser)
-    args = parser.parse_args(argv)
+    parser.declare(InspectArguments)
+    args = parser.parse(InspectArguments, argv)
     return run_command("links inspect", lambda: _run(args))
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: InspectArguments) -> int:
     data, shared = read_payload(args.file), shared_of(args)
     report, inside = _frame(data, shared)
     show(report if inside is None else report | describe(inside, shared), args.json)

@@ -7,11 +7,12 @@ for frames (see `links.inspect`).
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.cli import option
 from common.errors import InputError
 from common.files import read_json
 from payload.anchors import AnchorSet
@@ -27,21 +28,21 @@ EPILOG = """examples:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the payload; - reads standard input")
-    parser.add_argument(
-        "--contract",
-        type=Path,
-        metavar="FILE",
-        help="bundle.json or a contract's JSON: lists the anchors as well",
+@dataclass(frozen=True, kw_only=True)
+class InspectArguments:
+    """What is read, and with what."""
+
+    file: str = option("", "the file; - reads standard input", flags=("file",))
+    contract: Path | None = option(
+        None, "bundle.json or a contract's JSON: lists the anchors as well", Path, metavar="FILE"
     )
-    parser.add_argument(
-        "--prompt-ids", metavar="IDS", help="comma-separated ids of the prompt, where the payload needs it"
+    prompt_ids: str | None = option(
+        None, "comma-separated ids of the prompt, where the payload needs it", metavar="IDS"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    json: bool = option(False, "print one JSON object")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: InspectArguments) -> int:
     data = read_payload(args.file)
     shared = shared_of(args)
     if data and not data[0] >> 6:
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def shared_of(args: argparse.Namespace) -> Shared | None:
+def shared_of(args: InspectArguments) -> Shared | None:
     """What --contract and --prompt-ids say that both sides share; None without them. Raises InputError."""
     contract = None
     if args.contract:

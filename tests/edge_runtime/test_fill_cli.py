@@ -322,3 +322,19 @@ def test_help_has_an_example(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     assert "examples:\n  python -m edge_runtime.fill payload.bin" in capfd.readouterr().out
+
+
+def test_help_fits_a_screen_and_all_of_it_has_groups(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    with pytest.raises(SystemExit):
+        cli.main(["--help-all"])
+    text = capfd.readouterr().out
+    assert all(f"\n{group}:\n" in text for group in ("service", "anchors and drafts", "engine", "output"))
+    assert all(option in text for option in ("--no-fallback", "--drafter", "--threads", "--quiet"))

@@ -33,7 +33,7 @@ def client(dream_folder: Path, edge_bundle: Path) -> Iterator[Client]:
 @pytest.mark.skipif(not SCHEMATHESIS.exists(), reason="schemathesis is not installed")
 def test_schemathesis_finds_nothing(client: Client, tmp_path: Path) -> None:
     command = [str(SCHEMATHESIS), "run", f"{client.url}/openapi.json", "--checks", "all", "--no-color"]
-    command += ["-H", f"Authorization: Bearer {KEY}", "--max-examples", "5", "--seed", "1"]
+    command += ["-H", f"Authorization: Bearer {KEY}", "--max-examples", "10", "--seed", "1"]
     shutil.copy(ROOT / "schemathesis.toml", tmp_path)
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=dict(os.environ), check=False

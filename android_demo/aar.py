@@ -48,89 +48,20 @@ def pom_property(name: str) -> str:
 VERSION = pom_property("version")
 
 
-def dependency(group: str, artifact: str, version: str, kind: str = "jar", scope: str = "compile") -> str:
-    """The element of a POM for a dependency."""
-    return f"""    <dependency>
-      <groupId>{group}</groupId>
-      <artifactId>{artifact}</artifactId>
-      <version>{version}</version>
-      <type>{kind}</type>
-      <scope>{scope}</scope>
-    </dependency>"""
+def _template(name: str, **values: str) -> str:
+    """A text of the folder `templates` with values in place of its {names}."""
+    return (HERE / "templates" / name).read_text(encoding="utf-8").format(**values)
 
 
-def pom(artifact: str, packaging: str, name: str, description: str, dependencies: Sequence[str]) -> str:
-    """The POM of an artifact of this group and version."""
-    listed = "\n".join(dependencies)
-    return f"""<?xml version="1.0" encoding="UTF-8"?>
-<project xmlns="http://maven.apache.org/POM/4.0.0" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-         xsi:schemaLocation="http://maven.apache.org/POM/4.0.0 http://maven.apache.org/xsd/maven-4.0.0.xsd">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>{GROUP}</groupId>
-  <artifactId>{artifact}</artifactId>
-  <version>{VERSION}</version>
-  <packaging>{packaging}</packaging>
-  <name>{name}</name>
-  <description>{description}</description>
-  <licenses>
-    <license><name>MIT</name></license>
-  </licenses>
-  <dependencies>
-{listed}
-  </dependencies>
-</project>
-"""
-
-
-KOTLIN = dependency("org.jetbrains.kotlin", "kotlin-stdlib", pom_property("kotlin.version"))
-POM = pom(
-    ARTIFACT,
-    "aar",
-    "Inverse speculation: edge runtime",
-    "Payloads of anchors to text on a phone, with ONNX Runtime.",
-    [
-        KOTLIN,
-        dependency(
-            "com.microsoft.onnxruntime",
-            "onnxruntime-android",
-            pom_property("onnxruntime.version"),
-            "aar",
-            "runtime",
-        ),
-    ],
-)
-COROUTINES_POM = pom(
-    COROUTINES,
-    "jar",
-    "Inverse speculation: edge runtime for coroutines",
-    "The edge runtime as Flow and suspend functions.",
-    [
-        dependency(GROUP, ARTIFACT, VERSION, "aar"),
-        KOTLIN,
-        dependency(
-            "org.jetbrains.kotlinx", "kotlinx-coroutines-core-jvm", pom_property("coroutines.version")
-        ),
-    ],
-)
-
-
-def metadata(artifact: str) -> str:
-    """The list of an artifact's versions, of which there is one."""
-    return f"""<?xml version="1.0" encoding="UTF-8"?>
-<metadata>
-  <groupId>{GROUP}</groupId>
-  <artifactId>{artifact}</artifactId>
-  <versioning>
-    <latest>{VERSION}</latest>
-    <release>{VERSION}</release>
-    <versions>
-      <version>{VERSION}</version>
-    </versions>
-  </versioning>
-</metadata>
-"""
-
-
+_VERSIONS = {
+    "group": GROUP,
+    "version": VERSION,
+    "kotlin": pom_property("kotlin.version"),
+    "onnxruntime": pom_property("onnxruntime.version"),
+    "coroutines": pom_property("coroutines.version"),
+}
+POM = _template("edge-runtime.pom", artifact=ARTIFACT, **_VERSIONS)
+COROUTINES_POM = _template("coroutines.pom", artifact=COROUTINES, library=ARTIFACT, **_VERSIONS)
 AAR_METADATA = "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=26\n"
 
 
@@ -206,7 +137,9 @@ def _publish(repository: Path, artifact: str, files: Mapping[str, bytes]) -> Pat
     folder.mkdir(parents=True)
     for end, data in files.items():
         _write(folder / f"{artifact}-{VERSION}{end}", data)
-    _write(root / "maven-metadata.xml", metadata(artifact).encode())
+    _write(
+        root / "maven-metadata.xml", _template("maven-metadata.xml", artifact=artifact, **_VERSIONS).encode()
+    )
     return folder
 
 

@@ -24,7 +24,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise_stream
 from cloud_anchor.selection.select import Selection
-from common.files import write_whole
+from common.files import read_text, write_whole
 from edge_runtime.errors import EdgeError
 from payload import Codec, PayloadError
 
@@ -51,13 +51,9 @@ def read_jobs(path: Path) -> list[PromptJob]:
     A line without an id is named by its number. An invalid line becomes a job with an error.
     Raises RequestError where the file cannot be read or has no line.
     """
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path}: expected a readable UTF-8 file, found: {error}") from error
     jobs: list[PromptJob] = []
     taken: set[str] = set()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path, RequestError).splitlines(), 1):
         if line.strip():
             job = _job(line, f"{number:04d}")
             if job.name in taken:

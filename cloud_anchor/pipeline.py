@@ -10,7 +10,7 @@ terminals or networks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -236,18 +236,17 @@ class Pipeline:
                 else self.translation.translate(run, self.form.ids(prompt))
                 for prompt, run in zip(prompts, runs, strict=True)
             ]
-        contract = self.form.contract
+
+        def size(result: PipelineResult) -> int:
+            return len(self.payload(result, codec, embed_prompt, confidence))
+
         results = []
-        for prompt, run, selected in zip(
-            prompts, runs, select(runs, contract, selection, self.scorer), strict=True
-        ):
+        selections = select(runs, self.form.contract, selection, self.scorer)
+        for prompt, run, selected in zip(prompts, runs, selections, strict=True):
             require_anchors(run, selected)
             result = PipelineResult(prompt, run, selected.anchors, selected.walk)
-            if selection.max_bytes is not None:
-                result = self._within_bytes(
-                    result, selection, selection.max_bytes, codec, embed_prompt, confidence
-                )
-            results.append(result)
+            most = selection.max_bytes
+            results.append(result if most is None else self._within_bytes(result, selection, most, size))
         return results
 
     def _within_bytes(
@@ -255,19 +254,17 @@ class Pipeline:
         result: PipelineResult,
         selection: Selection,
         max_bytes: int,
-        codec: Codec | str,
-        embed_prompt: bool,
-        confidence: bool,
+        size: Callable[[PipelineResult], int],
     ) -> PipelineResult:
         """The result with as many anchors as a payload of max_bytes holds; raises RequestError."""
         assert self.scorer is not None  # a byte budget implies edge-aware
         assert result.walk is not None
+        run, contract, config = result.run, self.form.contract, selection.config
 
-        def size(anchors: AnchorSet) -> int:
-            return len(self.payload(replace(result, anchors=anchors), codec, embed_prompt, confidence))
+        def measured(anchors: AnchorSet) -> int:
+            return size(replace(result, anchors=anchors))
 
-        run, contract = result.run, self.form.contract
-        walk = within_bytes(self.scorer, run, result.walk, contract, selection.config, max_bytes, size)
+        walk = within_bytes(self.scorer, run, result.walk, contract, config, max_bytes, measured)
         return replace(result, anchors=edge_aware(run, walk, contract), walk=walk)
 
     def payload(

@@ -1,6 +1,7 @@
 """Files of the commands: reading, atomic writing.
 
-Responsible for turning what goes wrong with a file into one InputError. Not responsible for their content.
+Responsible for turning what goes wrong with a file into one error for the user. Not responsible for what is
+in them.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ import os
 from pathlib import Path
 from typing import Any
 
-from common.errors import InputError
+from common.errors import InputError, UserError
 
 
-def read_text(path: Path) -> str:
-    """UTF-8 text of a file, decompressed where its name ends in .gz. Raises InputError."""
+def read_text(path: Path, error: type[UserError] = InputError) -> str:
+    """UTF-8 text of a file, decompressed where its name ends in .gz. Raises `error`."""
     try:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: expected a readable text file, found {error}") from None
+    except (OSError, EOFError, UnicodeDecodeError) as fault:
+        raise error(f"{path}: expected a readable text file, found {fault}") from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises InputError."""
+def read_json(path: Path, error: type[UserError] = InputError) -> dict[str, Any]:
+    """The JSON object in a file. Raises `error`."""
     try:
-        value = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: expected JSON, found {error}") from None
+        value = json.loads(read_text(path, error))
+    except json.JSONDecodeError as fault:
+        raise error(f"{path}: expected JSON, found {fault}") from None
     if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object, found {type(value).__name__}")
+        raise error(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
 
 

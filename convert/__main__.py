@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.cli import CommandParser, option, run_command
+from common.files import read_text
 from common.progress import Bars
 from convert.check.verify import Thresholds
 from convert.conversion import DEFAULT_VARIANTS, convert
@@ -130,18 +131,9 @@ def thresholds_of(variants: Sequence[str], settings: Sequence[str]) -> dict[str,
     return result
 
 
-def read_text(option: str, path: Path) -> str:
-    """The text of a file that an option names; raises OptionError."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"{option} {path}: expected a readable text file, found: {error}.") from error
-
-
 def read_prompts(path: Path) -> list[str]:
     """The non-empty lines of a file; raises OptionError."""
-    lines = read_text("--prompts", path).splitlines()
-    prompts = [line.strip() for line in lines if line.strip()]
+    prompts = [line.strip() for line in read_text(path, OptionError).splitlines() if line.strip()]
     if not prompts:
         raise OptionError(f"--prompts {path}: expected one question per line, found none.")
     return prompts
@@ -201,7 +193,7 @@ def run(options: ConvertOptions) -> int:
         tokenizer=options.tokenizer,
         exporter=options.exporter,
         prompts=read_prompts(options.prompts) if options.prompts else None,
-        calibration=read_text("--calibration", options.calibration) if options.calibration else None,
+        calibration=read_text(options.calibration, OptionError) if options.calibration else None,
         thresholds=thresholds_of(variants, options.threshold or []),
         threads=options.threads,
         force=options.force,

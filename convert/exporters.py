@@ -10,7 +10,7 @@ import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from common.progress import Progress
 from convert.errors import OptionError
@@ -38,7 +38,7 @@ class GraphJob(NamedTuple):
     texts: Sequence[Sequence[int]]
 
 
-class Exporter(Protocol):
+class Exporter:
     """A way to write graphs of one opened checkpoint.
 
     cache:   form of the graphs' KV cache.
@@ -47,35 +47,32 @@ class Exporter(Protocol):
     """
 
     cache: str
-    tools: tuple[str, ...]
-    copies: tuple[int, int]
+    tools: tuple[str, ...] = ()
+    copies = (0, 0)
     checkpoint: CheckpointFolder
 
     def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
-        """The work that all variants share."""
+        """The work that all variants share; none, unless a kind of exporter has some."""
 
     def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
         """Write a variant's graph, its weights and what else belongs to it beside it."""
+        raise NotImplementedError
 
     def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
-        """Write the files of the bundle that belong to no variant; default: name of the default variant."""
+        """Write the bundle's files that belong to no variant; default: name of the default variant."""
 
 
-class BuilderExporter:
+class BuilderExporter(Exporter):
     """Graphs of `decoder`, for the architectures that it knows, in every storage format."""
 
     cache = FIXED
-    tools: tuple[str, ...] = ()
-    copies = (0, 0)
+    checkpoint: Checkpoint
 
     def __init__(self, folder: Path) -> None:
         architecture = architecture_of(read_config(folder))
         if architecture not in ARCHITECTURES:
             raise foreign_architecture(folder, architecture)
         self.checkpoint = Checkpoint(folder)
-
-    def prepare(self, workspace: Workspace, depends: object, progress: Progress) -> None:
-        pass
 
     def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
         recipe = recipe_of(job.name, self.checkpoint.shape)
@@ -93,12 +90,13 @@ class BuilderExporter:
             write_genai_config(bundle, graph, shape, identity, context, self.checkpoint.folder)
 
 
-class OptimumExporter:
+class OptimumExporter(Exporter):
     """Graphs that optimum traces, for every decoder that it exports with a cache, in floating point."""
 
-    cache = GROWING
-    tools: tuple[str, ...] = ("optimum", "optimum-onnx")
+    cache = GROWING  # which onnxruntime-genai does not open
+    tools = ("optimum", "optimum-onnx")
     copies = (4, 2)
+    checkpoint: ExportableCheckpoint
 
     def __init__(self, folder: Path) -> None:
         self.checkpoint = ExportableCheckpoint(folder)
@@ -118,9 +116,6 @@ class OptimumExporter:
         shape, half = self.checkpoint.shape, RECIPES[job.name].weights == Floating(half=True)
         with progress.stage(f"{job.name}: weights", shape.parameters) as step:
             write_exported(source, job.path, shape, half=half, context=job.context, progress=step)
-
-    def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
-        pass  # onnxruntime-genai opens fixed caches only
 
 
 EXPORTERS: dict[str, type[BuilderExporter] | type[OptimumExporter]] = {

@@ -1,8 +1,8 @@
-"""An independent record of a run's canvases: what the diffusion model was shown in every pass.
+"""A run between its steps, and an independent record of its canvases: what the model was shown in every pass.
 
-Responsible for recording at the model's own entrance, and for what the record says about committed tokens
-(section 2.1). Not responsible for the sampler, whose own account of its commits is what the record is
-compared with.
+Responsible for runs step by step, for recording at the model's own entrance, and for what the record says
+about committed tokens (section 2.1). Not responsible for the sampler, whose own account of its commits is
+what the record is compared with.
 """
 
 from __future__ import annotations
@@ -15,7 +15,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloud_anchor.errors import RequestError
 from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.guide import Guide
+from cloud_anchor.sampling.state import State
+from cloud_anchor.sampling.step import advance
+
+
+def denoise_steps(
+    model: DreamModel,
+    prompts: Sequence[Sequence[int]],
+    config: DenoiseConfig,
+    state: State | None = None,
+    guide: Guide | None = None,
+) -> Iterator[State]:
+    """Yields the state after each step, up to config.steps, of new answers or of those in `state`.
+
+    For observing a run and for continuing one: the same object each time, advanced in place. Stop rules do
+    not apply.
+    """
+    if not prompts and state is None:
+        raise RequestError("expected at least one prompt, found none")
+    state = state or State.start(model, prompts, config)
+    while min(state.steps) < config.run_steps:
+        advance(model, state, config, guide)
+        yield state
+
+
+def canvas_at(run: Denoised, step: int) -> list[int]:
+    """The canvas as it was after `step` steps."""
+    pairs = zip(run.ids, run.when, strict=True)
+    return [token if 0 < done <= step else run.mask_id for token, done in pairs]
 
 
 @contextmanager

@@ -13,9 +13,8 @@ from typing import Any
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.sampling.state import State
-from lab.canvases import misbooked, reversals, shown
+from lab.canvases import denoise_steps, misbooked, reversals, shown
 from lab.conditions import ORDERS, PARALLEL, parallel_plan, plan
 from lab.questions.items import WORD_PROBLEMS, Item
 

@@ -6,9 +6,11 @@ tokens. Not responsible for models or tensors, nor for which tokens are sent (se
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 from cloud_anchor.sampling.guide import Guidance
@@ -108,13 +110,6 @@ class Denoised:
                 commits[step - 1].ids.append(token)
         return commits
 
-    def canvas_at(self, step: int) -> list[int]:
-        """The canvas as it was after `step` steps."""
-        return [
-            token if 0 < done <= step else self.mask_id
-            for token, done in zip(self.ids, self.when, strict=True)
-        ]
-
     def anchors(self, tokens: Mapping[int, int], contract: Contract, length: int | None) -> AnchorSet:
         """An AnchorSet of this run: `tokens` by position, and the length of the answer where it is known."""
         return AnchorSet.of(tokens, self.canvas, contract, length)
@@ -132,27 +127,14 @@ class Denoised:
         """Share of the answer that is committed after each step (paper section 3.1), one number per step.
 
         End markers are no part of the answer. The answer is that of this run: committed tokens before the
-        end, and while that is open, the predicted ones.
+        end, and while that is open, the predicted ones; all of an empty one is committed.
         """
-        return coverage_of(self.when[: self.predicted_length], self.steps)
+        when = self.when[: self.predicted_length]
+        counts = Counter(when)
+        committed = accumulate(counts[step] for step in range(1, self.steps + 1))
+        return [count / len(when) if when else 1.0 for count in committed]
 
     @property
     def s50(self) -> int | None:
         """The first step at which half of the answer is committed (paper section 4.6); None if none was."""
         return next((step for step, share in enumerate(self.coverage, 1) if share >= 0.5), None)
-
-
-def coverage_of(when: Sequence[int], steps: int) -> list[float]:
-    """Share of positions committed after step 1, 2, ... `steps`; `when` as in Denoised. All 1 where it is
-    empty.
-    """
-    if not when:
-        return [1.0] * steps
-    counts = [0] * (steps + 1)
-    for step in when:
-        counts[step] += 1
-    shares, total = [], 0
-    for count in counts[1:]:
-        total += count
-        shares.append(total / len(when))
-    return shares

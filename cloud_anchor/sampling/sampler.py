@@ -1,6 +1,6 @@
 """The sampler: denoises prompts, from canvases of mask tokens to answers, complete or stopped early.
 
-Responsible for running whole denoising runs, batched or step by step. Not responsible for a single step (see
+Responsible for running whole denoising runs, batched. Not responsible for a single step (see
 `step`) or for what is sent of an unfinished answer (see `selection`).
 """
 
@@ -15,8 +15,6 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Guide
-from cloud_anchor.sampling.state import State
-from cloud_anchor.sampling.step import advance
 
 Prompt = Sequence[int]
 """Token ids."""
@@ -66,23 +64,3 @@ def denoise_stream(
         after_step()
         for index, answer, _ in answers:
             yield index, answer
-
-
-def denoise_steps(
-    model: DreamModel,
-    prompts: Sequence[Prompt],
-    config: DenoiseConfig,
-    state: State | None = None,
-    guide: Guide | None = None,
-) -> Iterator[State]:
-    """Yields the state after each step, up to config.steps, of new answers or of those in `state`.
-
-    For observing a run and for continuing one: the same object each time, advanced in place. Stop rules do
-    not apply.
-    """
-    if not prompts and state is None:
-        raise RequestError("expected at least one prompt, found none")
-    state = state or State.start(model, prompts, config)
-    while min(state.steps) < config.run_steps:
-        advance(model, state, config, guide)
-        yield state

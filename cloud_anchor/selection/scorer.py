@@ -31,13 +31,8 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import ContextError, EngineError
 
 _SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "vocab_size",
-)
+    "hidden_size intermediate_size num_attention_heads num_hidden_layers num_key_value_heads vocab_size"
+).split()
 """Sizes that a checkpoint's config.json and the manifest of its bundle agree on."""
 
 MAX_CHUNK = 512

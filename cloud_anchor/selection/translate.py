@@ -70,24 +70,21 @@ class Translation:
         pieces = [self._text_of(id_) for id_ in run.predicted_answer]
         ids = self.edge.tokenizer.encode_bytes(b"".join(pieces))
         covered = overlaps([len(self.edge.tokenizer.token_bytes(id_)) for id_ in ids], list(map(len, pieces)))
-        committed = [all(run.when[p] for p in places) for places in covered]
+        steps = [[run.when[p] for p in places] for places in covered]
+        committed = [all(when) for when in steps]
         chances = [math.prod(run.confidence[p] for p in places) for places in covered]
         certain = [math.prod(run.certainty[p] for p in places) for places in covered if run.certainty]
-        rest = _behind(run, len(ids), min(self.edge.contract.eos_ids))
+        rest, rest_when, rest_ending = _behind(run, len(ids), min(self.edge.contract.eos_ids))
         return TranslatedRun(
             prompt_ids=tuple(prompt_ids),
-            ids=[id_ if done else OPEN for id_, done in zip(ids, committed, strict=True)] + rest.ids,
-            when=[
-                max(run.when[p] for p in places) if done else 0
-                for places, done in zip(covered, committed, strict=True)
-            ]
-            + rest.when,
-            predicted=ids + rest.ids,
+            ids=[id_ if done else OPEN for id_, done in zip(ids, committed, strict=True)] + rest,
+            when=[max(when) if all(when) else 0 for when in steps] + rest_when,
+            predicted=ids + rest,
             confidence=[1.0 if done else chance for chance, done in zip(chances, committed, strict=True)]
-            + [float(id_ != OPEN) for id_ in rest.ids],
-            certainty=certain + [0.0] * len(rest.ids) if run.certainty else [],
+            + [float(id_ != OPEN) for id_ in rest],
+            certainty=certain + [0.0] * len(rest) if run.certainty else [],
             # An end further on inside the token would leave its first bytes standing.
-            ending=[run.ending[places[0]] for places in covered] + rest.ending,
+            ending=[run.ending[places[0]] for places in covered] + rest_ending,
             predicted_length=len(ids),
             steps=run.steps,
             total_steps=run.total_steps,
@@ -119,25 +116,18 @@ def overlaps(sizes: Sequence[int], pieces: Sequence[int]) -> list[list[int]]:
     return found
 
 
-@dataclass(frozen=True)
-class _Rest:
-    """A canvas behind the draft, as the fields of Denoised."""
+def _behind(run: Denoised, size: int, end: int) -> tuple[list[int], list[int], list[float]]:
+    """ids, when and ending of what follows a translated draft of `size` tokens.
 
-    ids: list[int]
-    when: list[int]
-    ending: list[float]
-
-
-def _behind(run: Denoised, size: int, end: int) -> _Rest:
-    """What follows a translated draft of `size` tokens: the run's positions behind its draft, committed end
-    markers as `end`, all else open. They fill the run's canvas, or end with the first end marker.
+    These are the run's positions behind its draft, committed end markers as `end`, all else open. They fill
+    the run's canvas, or end with the first end marker.
     """
     room = run.canvas - size
     least = run.first_end + 1 - run.predicted_length if run.first_end < run.canvas else 0
     places = range(run.predicted_length, run.canvas)[: max(room, least)]
     added = max(0, room - len(places))
     ended = [run.ids[p] in run.eos_ids for p in places]
-    return _Rest(
+    return (
         [end if there else OPEN for there in ended] + [OPEN] * added,
         [run.when[p] if there else 0 for p, there in zip(places, ended, strict=True)] + [0] * added,
         [run.ending[p] for p in places] + [1.0] * added,

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from onnx import TensorProto
 
-from convert.graph.dialects import Dialect, Fused, Portable, past_name, present_name
+from convert.graph.dialects import Dialect, Fused, Portable, save_decoder
 from convert.graph.nodes import GraphWriter
 from convert.graph.weights import WeightFormat
 from convert.source.checkpoint import Checkpoint, FloatArray
@@ -98,20 +97,5 @@ def write_graph(
         head = None if shape.tie_word_embeddings else tensor("lm_head.weight")
         logits = weights.head(graph, selected, (shape.vocab_size, shape.hidden_size), head)
         graph.nodes("Identity", [logits], ["logits"])
-
-        cache = (TensorProto.FLOAT, (1, shape.num_key_value_heads, "buffer", shape.head_dim))
-        layers = [(i, part) for i in range(shape.num_hidden_layers) for part in ("key", "value")]
-        graph.save(
-            path,
-            inputs={
-                "input_ids": (TensorProto.INT64, (1, "tokens")),
-                "attention_mask": (TensorProto.INT64, (1, "total")),
-                "rows": (TensorProto.INT64, ("rows",)),
-                **{past_name(i, part): cache for i, part in layers},
-            },
-            outputs={
-                "logits": (TensorProto.FLOAT, ("rows", shape.vocab_size)),
-                **{present_name(i, part): cache for i, part in layers},
-            },
-            metadata={"context": str(context), "dialect": dialect},
-        )
+        metadata = {"context": str(context), "dialect": dialect}
+        save_decoder(graph, path, shape, metadata, lengths=("buffer", "buffer"))

@@ -12,7 +12,9 @@ C key/value heads (H = C * G), D head size.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from onnx import TensorProto
@@ -20,6 +22,7 @@ from onnx import TensorProto
 from convert.graph.nodes import MICROSOFT, GraphWriter
 from convert.source.checkpoint import DecoderShape
 from convert.source.rotary import rotary_tables
+from edge_runtime.bundle.manifest import Sizes
 
 
 def past_name(layer: int, part: str) -> str:
@@ -30,6 +33,33 @@ def past_name(layer: int, part: str) -> str:
 def present_name(layer: int, part: str) -> str:
     """Name of the output with a layer's cache after the chunk; part is "key" or "value"."""
     return f"present.{layer}.{part}"
+
+
+def save_decoder(
+    graph: GraphWriter,
+    path: Path,
+    sizes: Sizes,
+    metadata: Mapping[str, str],
+    lengths: tuple[str, str],
+    more: Sequence[str] = (),
+) -> None:
+    """Write the file of a decoder's graph. lengths: names of the caches', before the chunk and after it.
+
+    more: inputs, besides those of every decoder, with a number for each token of the chunk.
+    """
+    layers = [(i, part) for i in range(sizes.num_hidden_layers) for part in ("key", "value")]
+    past, present = (
+        (TensorProto.FLOAT, (1, sizes.num_key_value_heads, length, sizes.head_dim)) for length in lengths
+    )
+    inputs: dict[str, tuple[int, Sequence[int | str]]] = {
+        "input_ids": (TensorProto.INT64, (1, "tokens")),
+        "attention_mask": (TensorProto.INT64, (1, "total")),
+        **dict.fromkeys(more, (TensorProto.INT64, (1, "tokens"))),
+        "rows": (TensorProto.INT64, ("rows",)),
+        **{past_name(i, part): past for i, part in layers},
+    }
+    logits = {"logits": (TensorProto.FLOAT, ("rows", sizes.vocab_size))}
+    graph.save(path, inputs, logits | {present_name(i, part): present for i, part in layers}, metadata)
 
 
 def exact_scale(head_dim: int) -> float:
@@ -83,13 +113,8 @@ class Fused:
 
     def norm(self, x: str, gamma: str) -> str:
         # The schema is ONNX Runtime's although its domain is the standard one.
-        return self._graph.node(
-            "SimplifiedLayerNormalization",
-            [x, gamma],
-            epsilon=self._shape.rms_norm_eps,
-            axis=-1,
-            stash_type=1,
-        )
+        settings: dict[str, Any] = {"epsilon": self._shape.rms_norm_eps, "axis": -1, "stash_type": 1}
+        return self._graph.node("SimplifiedLayerNormalization", [x, gamma], **settings)
 
     def add_norm(self, x: str, residual: str, gamma: str) -> tuple[str, str]:
         total = self._graph.fresh("residual")
@@ -112,11 +137,8 @@ class Fused:
         """The operator's first three inputs: all packed in one, or queries, keys and values."""
         if gammas is None:
             return [qkv, "", ""]
-        heads, kv_heads, size = (
-            self._shape.num_attention_heads,
-            self._shape.num_key_value_heads,
-            self._shape.head_dim,
-        )
+        shape = self._shape
+        heads, kv_heads, size = shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim
         sizes = self._graph.constant([heads * size, kv_heads * size, kv_heads * size])
         q, k, v = self._graph.nodes("Split", [qkv, sizes], 3, axis=-1)
         return [self._normed(q, gammas[0], heads), self._normed(k, gammas[1], kv_heads), v]
@@ -162,9 +184,8 @@ class Portable:
         """Cosines and sines [S, D] of the chunk's positions, both halves alike."""
         tables = []
         for name, table in zip(("cos", "sin"), rotary_tables(self._shape, context), strict=True):
-            rows = self._graph.node(
-                "Gather", [self._graph.weight(f"rotary.{name}", table), positions], axis=0
-            )
+            weight = self._graph.weight(f"rotary.{name}", table)
+            rows = self._graph.node("Gather", [weight, positions], axis=0)
             tables.append(self._graph.node("Concat", [rows, rows], axis=-1))
         return tables[0], tables[1]
 
@@ -189,10 +210,8 @@ class Portable:
         extent = g.node("Concat", [one, g.constant([heads]), self._new, one], axis=0)
         head = g.constant(np.arange(heads).reshape(1, heads, 1, 1))
         place = g.node("Reshape", [positions, g.node("Concat", [one, one, self._new, one], axis=0)])
-        parts = [
-            g.node("Expand", [part, extent]) for part in (g.constant(np.zeros((1, 1, 1, 1))), head, place)
-        ]
-        return g.node("Concat", parts, axis=-1)
+        first = g.constant(np.zeros((1, 1, 1, 1)))
+        return g.node("Concat", [g.node("Expand", [part, extent]) for part in (first, head, place)], axis=-1)
 
     def norm(self, x: str, gamma: str) -> str:
         g = self._graph

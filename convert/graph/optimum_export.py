@@ -29,7 +29,7 @@ from onnx import TensorProto, numpy_helper
 
 from convert.errors import ArchitectureError, OptionError, SourceError
 from convert.graph.decoder import DATA_SUFFIX
-from convert.graph.dialects import past_name, present_name
+from convert.graph.dialects import past_name, save_decoder
 from convert.graph.nodes import OPSET, GraphWriter
 from convert.source.exportable import ExportableCheckpoint, ExportableShape
 
@@ -108,26 +108,9 @@ def write_exported(
             progress(value.size)
         for node in graph.node:
             writer.include_node(node)
-        heads, size = shape.num_key_value_heads, shape.head_dim
-        layers = [(i, part) for i in range(shape.num_hidden_layers) for part in ("key", "value")]
-        writer.save(
-            path,
-            inputs={
-                "input_ids": (TensorProto.INT64, (1, "tokens")),
-                "attention_mask": (TensorProto.INT64, (1, "total")),
-                **({_POSITIONS: (TensorProto.INT64, (1, "tokens"))} if positioned else {}),
-                "rows": (TensorProto.INT64, ("rows",)),
-                **{past_name(i, part): (TensorProto.FLOAT, (1, heads, "past", size)) for i, part in layers},
-            },
-            outputs={
-                "logits": (TensorProto.FLOAT, ("rows", shape.vocab_size)),
-                **{
-                    present_name(i, part): (TensorProto.FLOAT, (1, heads, "total", size))
-                    for i, part in layers
-                },
-            },
-            metadata={"context": str(context), "dialect": "exported"},
-        )
+        more = [_POSITIONS] * positioned
+        metadata = {"context": str(context), "dialect": "exported"}
+        save_decoder(writer, path, shape, metadata, ("past", "total"), more)
 
 
 def _library() -> Callable[..., None]:

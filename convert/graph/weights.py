@@ -22,6 +22,7 @@ from convert.source.checkpoint import FloatArray
 EMBEDDING, HEAD = "embed_tokens", "lm_head"
 
 Shape = tuple[int, int]
+Bias = FloatArray | None
 
 LayerQuantizer = Callable[[str, FloatArray, int], Blocks]
 """A matrix [N, K] of a layer, by its name and in blocks of a size, to integers and scales."""
@@ -30,9 +31,7 @@ LayerQuantizer = Callable[[str, FloatArray, int], Blocks]
 class WeightFormat(Protocol):
     """A storage format. Activations are float32 in all of them."""
 
-    def linear(
-        self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
-    ) -> str:
+    def linear(self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: Bias = None) -> str:
         """x [1, S, K] times weight [N, K] transposed, plus bias [N]: [1, S, N]."""
 
     def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
@@ -58,9 +57,7 @@ class Floating:
     def _restored(self, graph: GraphWriter, name: str) -> str:
         return graph.node("Cast", [name], to=TensorProto.FLOAT)
 
-    def linear(
-        self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
-    ) -> str:
+    def linear(self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: Bias = None) -> str:
         y = graph.node("MatMul", [x, self._store(graph, f"{name}.weight", weight.T)])
         return y if bias is None else graph.node("Add", [y, graph.weight(f"{name}.bias", bias)])
 
@@ -125,9 +122,7 @@ class Blockwise:
             accuracy_level=self.accuracy,
         )
 
-    def linear(
-        self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
-    ) -> str:
+    def linear(self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: Bias = None) -> str:
         block = self.block_of(weight.shape[1])
         blocks = self.layers(name, weight, block) if self.layers else quantize(weight, self.bits, block)
         zeros = "" if blocks.zeros is None else graph.weight(f"{name}.zeros", blocks.zeros)
@@ -173,9 +168,7 @@ class Dynamic(Blockwise):
 
     bits: int = 8
 
-    def linear(
-        self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: FloatArray | None = None
-    ) -> str:
+    def linear(self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: Bias = None) -> str:
         scales = np.abs(weight).max(axis=1) / np.float32(127)
         integers = np.rint(weight / np.where(scales == 0, 1, scales)[:, None]).astype(np.int8)
         inputs = [

@@ -8,9 +8,8 @@ weights.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from common.files import read_json
 from convert.errors import ArchitectureError, SourceError
 from convert.source.architectures import ARCHITECTURES, Architecture
 from convert.source.rotary import RotaryScaling
@@ -27,7 +27,6 @@ from edge_runtime.bundle.manifest import BlockForm, Sizes
 
 FloatArray = npt.NDArray[np.float32]
 
-_HASH_CHUNK = 1 << 22
 BLOCK_DRAFTER, BLOCK_LAYERS = "BlockDrafter", "Qwen2ForCausalLM"
 """The class that a block drafter's config.json names, and that of its layers."""
 _PLAIN = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
@@ -97,6 +96,16 @@ class DecoderShape(CheckpointShape):
         return asdict(self)
 
 
+def digest_of(files: Iterable[Path]) -> str:
+    """SHA-256 (hex) of the names and the content of files."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The parsed `config.json` of a checkpoint folder; raises SourceError."""
     path = folder / "config.json"
@@ -105,17 +114,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder}: expected a checkpoint folder with config.json, found none. "
             "Give the folder that holds config.json and *.safetensors, or a hub name."
         )
-    return _read_object(path)
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise SourceError(f"{path}: expected JSON, found: {error}. Fetch the file again.") from error
-    if not isinstance(data, dict):
-        raise SourceError(f"{path}: expected a JSON object, found {type(data).__name__}.")
-    return data
+    return read_json(path, SourceError)
 
 
 def architecture_of(config: dict[str, Any]) -> str:
@@ -228,7 +227,7 @@ class CheckpointFolder:
     def declared_ends(self) -> list[int]:
         """Ids that config.json and generation_config.json declare to end an answer, without repetitions."""
         path = self.folder / "generation_config.json"
-        generation = _read_object(path) if path.is_file() else {}
+        generation = read_json(path, SourceError) if path.is_file() else {}
         ids: list[int] = []
         for declared in (self.config.get("eos_token_id"), generation.get("eos_token_id")):
             ids += declared if isinstance(declared, list) else [] if declared is None else [declared]
@@ -237,13 +236,7 @@ class CheckpointFolder:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of config.json and the weights."""
-        digest = hashlib.sha256()
-        for path in (self.folder / "config.json", *self.files):
-            digest.update(path.name.encode())
-            with path.open("rb") as file:
-                while chunk := file.read(_HASH_CHUNK):
-                    digest.update(chunk)
-        return digest.hexdigest()
+        return digest_of([self.folder / "config.json", *self.files])
 
     def stored(self) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
         """File, name and shape of every tensor."""

@@ -6,7 +6,6 @@ responsible for its tokenizer (see `gguf_tokenizer`) or for what is done with th
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import numpy as np
 
 from convert.errors import ArchitectureError, ResourceError, SourceError
 from convert.source.architectures import ARCHITECTURES
-from convert.source.checkpoint import FloatArray, shape_of
+from convert.source.checkpoint import FloatArray, digest_of, shape_of
 from convert.source.gguf_tokenizer import Metadata, end_ids, tokenizer_files
 from convert.source.rotary import RotaryScaling, frequencies
 
@@ -35,7 +34,6 @@ TOKENIZER_FILES = (
 _FACTORS = "rope_freqs.weight"
 _LLAMA3 = (1.0, 4.0, 8192)  # low, high and original context of every published Llama 3
 _SHARD = 512 << 20
-_HASH_CHUNK = 1 << 22
 
 
 class GgufFile:
@@ -229,15 +227,8 @@ def unpack_gguf(
 
 def gguf_digest(path: Path, tokenizer: Path | None) -> str:
     """SHA-256 (hex) of the file and of the tokenizer's files beside it."""
-    digest = hashlib.sha256()
     others = [tokenizer / name for name in TOKENIZER_FILES] if tokenizer else []
-    for each in (path, *others):
-        if each.is_file():
-            digest.update(each.name.encode())
-            with each.open("rb") as file:
-                while chunk := file.read(_HASH_CHUNK):
-                    digest.update(chunk)
-    return digest.hexdigest()
+    return digest_of(each for each in (path, *others) if each.is_file())
 
 
 def _tokenizer_texts(file: GgufFile, tokenizer: Path | None) -> dict[str, str]:
@@ -261,12 +252,7 @@ def _opened(path: Path) -> GGUFReader:
         return GGUFReader(path)
     except OSError as error:
         raise SourceError(f"{path}: expected a readable file, found: {error.strerror or error}.") from error
-    except (
-        ValueError,
-        IndexError,
-        KeyError,
-        UnicodeDecodeError,
-    ) as error:  # from damage
+    except (ValueError, IndexError, KeyError) as error:  # from damage
         raise SourceError(
             f"{path}: expected a whole GGUF file, found: {error}. "
             "The file is damaged or its download was interrupted: fetch it again."

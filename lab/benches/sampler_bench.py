@@ -36,6 +36,7 @@ from common.cli import CommandParser, run_command
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.engine.ort_engine import OrtEngine
+from lab.canvases import canvas_at
 from lab.options import add_options, given, option, world_of
 from lab.questions.items import load_items
 
@@ -261,7 +262,7 @@ def compare(
     def timed(name: str, how: DenoiseConfig) -> None:
         for batch in batches:
             runs, seconds = _best_of(repeats, model, partial(denoise, model, prompts, how, batch))
-            found = [[run.canvas_at(step) for step in range(1, config.run_steps + 1)] for run in runs]
+            found = [[canvas_at(run, step) for step in range(1, config.run_steps + 1)] for run in runs]
             same = None
             if expected is not None:
                 ends = [len(answer) for answer in answers] if how.stop else None

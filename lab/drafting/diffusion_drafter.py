@@ -25,9 +25,9 @@ import numpy as np
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.sampling.state import State
 from edge_runtime.decode.acceptance import GREEDY, Acceptance, Distribution, Draft, Sampling, distribution
+from lab.canvases import denoise_steps
 
 
 class DiffusionDrafter:

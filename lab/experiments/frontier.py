@@ -21,10 +21,10 @@ import zstandard
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, PAPER, Selection, select
 from edge_runtime.decode.forced import FillStats
+from lab.canvases import denoise_steps
 from lab.case import Case
 from lab.conditions import parallel_plan
 from lab.experiment import About, Experiment, Records, Setup

@@ -124,7 +124,7 @@ def test_single_errors_stop_nothing(
 
 
 def test_input_that_cannot_be_used(dream_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="expected a readable UTF-8 file"):
+    with pytest.raises(RequestError, match="expected a readable text file"):
         read_jobs(tmp_path / "none.jsonl")
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")

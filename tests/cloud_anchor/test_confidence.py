@@ -13,12 +13,13 @@ import torch
 from cloud_anchor.anchor import main as anchor
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.sampling.sampler import denoise, denoise_steps
+from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.select import Selection
 from edge_runtime import fill as fill_command
 from edge_runtime.client.client import Client as EdgeClient
 from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
+from lab.canvases import denoise_steps
 from payload import confidence_level, doubt, peek
 from tests.cloud_anchor.serve.service_runner import PLAN, Client, local, served
 

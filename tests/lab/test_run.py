@@ -13,10 +13,10 @@ import pytest
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import denoise_steps
 from lab.__main__ import main
 from lab.autoregressive import Autoregressive
 from lab.benches.footprint import AWARE, CLOUD, DEVICE, INTERPRETER, PAYLOAD
+from lab.canvases import denoise_steps
 from lab.conditions import ORDERS, plan
 from lab.drafting.spec_diff import DRAFTED
 from lab.drafting.spec_diff import grid as grid_of_drafts

@@ -27,22 +27,8 @@ from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.chain import PayloadWriter, chain_within_bytes
 from cloud_anchor.selection.select import Selection
-from cloud_anchor.serve.batching.jobs import (
-    CanvasStep,
-    EngineLoad,
-    Job,
-    JobEvent,
-    ServedPayload,
-    Throughput,
-)
-from cloud_anchor.serve.errors import (
-    internal,
-    out_of_memory,
-    overloaded,
-    refused,
-    stopping,
-    too_late,
-)
+from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload, Throughput
+from cloud_anchor.serve.errors import internal, out_of_memory, overloaded, refused, stopping, too_late
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError
 from payload import AnchorSet, Base, Codec, PayloadError, Shared, encode
@@ -102,18 +88,11 @@ class BatchEngine:
         return self._failures < MAX_FAILURES and all(thread.is_alive() for thread in self._threads)
 
     def load(self) -> EngineLoad:
-        with self._changed:
-            return self._load()
-
-    def _load(self) -> EngineLoad:
-        waiting, running = len(self._waiting), sum(len(group) for group in list(self._groups))
-        return EngineLoad(
-            waiting=waiting,
-            running=running,
-            selecting=max(0, len(self._jobs) - waiting - running),
-            steps_left=sum(job.steps_left for job in self._jobs),
-            rate=self._throughput.value,
-        )
+        with self._changed:  # which its owner may enter again
+            waiting, running = len(self._waiting), sum(len(group) for group in list(self._groups))
+            selecting = max(0, len(self._jobs) - waiting - running)
+            steps_left = sum(job.steps_left for job in self._jobs)
+        return EngineLoad(waiting, running, selecting, steps_left, self._throughput.value)
 
     def submit(self, job: Job) -> None:
         """Admit a job, whose results will be delivered.
@@ -124,7 +103,7 @@ class BatchEngine:
         with self._changed:
             if self._closing:
                 raise stopping()
-            load = self._load()
+            load = self.load()
             # Seconds until all admitted jobs are finished, at the measured throughput.
             wait = load.steps_left / load.rate if load.rate else 0.0
             most = self.limits.batch + self.limits.queue
@@ -132,11 +111,8 @@ class BatchEngine:
                 found = f"{len(self._jobs)} of them"
                 raise overloaded(f"fewer than {most} requests in the service", found, wait / 2)
             if wait > job.time_limit:
-                raise overloaded(
-                    f"to be done within the request's {job.time_limit:g} s",
-                    f"{wait:.0f} s of work before it",
-                    wait,
-                )
+                expected = f"to be done within the request's {job.time_limit:g} s"
+                raise overloaded(expected, f"{wait:.0f} s of work before it", wait)
             self._jobs.add(job)
             self._waiting.append(job)
             self._changed.notify_all()
@@ -278,8 +254,9 @@ class BatchEngine:
                 each.job.deliver(CanvasStep(each.run))
                 if not each.last:
                     continue
+            translation, ids = self.pipeline.translation, each.job.edge_prompt_ids
             try:
-                run = self._translated(each)
+                run = translation.translate(each.run, ids) if translation and ids is not None else each.run
             except (EdgeError, PayloadError) as error:
                 self._end(each.job, refused(error))
             else:
@@ -294,13 +271,6 @@ class BatchEngine:
             else:
                 for each, result in zip(group, results, strict=True):
                     self._deliver(each, result)
-
-    def _translated(self, finished: FinishedRun) -> Denoised:
-        """The run in the edge's vocabulary."""
-        job, run, _ = finished
-        if self.pipeline.translation is None or job.edge_prompt_ids is None:
-            return run
-        return self.pipeline.translation.translate(run, job.edge_prompt_ids)
 
     def _deliver(self, finished: FinishedRun, result: PipelineResult | None) -> None:
         """Deliver the payload of a run, or the error; result: None to select its anchors first."""
@@ -335,45 +305,22 @@ class BatchEngine:
             extras = run.extras(sure_of=anchors.positions if job.confidence else ())
             if job.chain:  # for links where every byte counts
                 extras = replace(extras, step=0, total_steps=0)
-            return encode(
-                anchors,
-                replace(shared, base=base),
-                job.codec,
-                extras,
-                tolerance=self.pipeline.tolerance,
-                draft=result.draft,
-            )
+            known, tolerance = replace(shared, base=base), self.pipeline.tolerance
+            return encode(anchors, known, job.codec, extras, tolerance=tolerance, draft=result.draft)
 
         base = None if job.self_contained else job.base
         if job.chain is not None and result.walk is not None and self.pipeline.scorer is not None:
             most, count = job.chain
-            chain = chain_within_bytes(
-                self.pipeline.scorer,
-                run,
-                result.walk,
-                contract,
-                job.selection.config,
-                most,
-                written,
-                base,
-                count,
-            )
+            scorer, config = self.pipeline.scorer, job.selection.config
+            chain = chain_within_bytes(scorer, run, result.walk, contract, config, most, written, base, count)
         else:
             chain = [_one_payload(result.anchors, written, base)]
         job.base = chain[-1][0]
+        at = run.steps, run.total_steps, run.canvas
+        left = range(len(chain))[::-1]
         return [
-            ServedPayload(
-                data,
-                len(anchors),
-                anchors.length,
-                run.steps,
-                run.total_steps,
-                run.canvas,
-                delta=delta,
-                last=last and number == len(chain),
-                more=number < len(chain),
-            )
-            for number, ((data, anchors), delta) in enumerate(chain, 1)
+            ServedPayload(data, len(anchors), anchors.length, *at, delta, last and not more, more > 0)
+            for more, ((data, anchors), delta) in zip(left, chain, strict=True)
         ]
 
     def _select(

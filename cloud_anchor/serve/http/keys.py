@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cloud_anchor.errors import RequestError
+from common.files import read_text
 
 VARIABLE = "CLOUD_ANCHOR_KEYS"
 LEAST_CHARACTERS = 16
@@ -36,11 +37,8 @@ class ApiKeys:
         """Keys of a file, one per line (# begins a comment), or of the environment, separated by commas."""
         if path is None:
             return cls(key.strip() for key in environment.get(VARIABLE, "").split(",") if key.strip())
-        try:
-            lines = path.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"{path}: expected a readable file of keys, found: {error}") from error
-        keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        lines = map(str.strip, read_text(path, RequestError).splitlines())
+        keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:
             raise RequestError(f"{path}: expected one key per line, found none")
         return cls(keys)

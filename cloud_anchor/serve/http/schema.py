@@ -6,8 +6,8 @@ being served are filled in by `describe` once it is loaded. Not responsible for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -62,9 +62,15 @@ class ChatMessage(_StrictModel):
     content: str
 
 
-_PROMPT_OR_MESSAGES: dict[str, Any] = {
-    "oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}],
-}
+def _config(title: str, shares: str) -> ConfigDict:
+    """title: of the schema. shares: the field that excludes steps."""
+    either: list[Any] = [{"required": ["prompt"]}, {"required": ["messages"]}]
+    excluded: dict[str, Any] = {"required": [shares, "steps"]}
+    return ConfigDict(title=title, json_schema_extra={"oneOf": either, "not": excluded})
+
+
+_AS_THEY_ARE = "steps order stop select max_bytes codec model contract deadline".split()
+"""Fields of the bodies that requests have as well."""
 
 
 class _PromptFields(_StrictModel):
@@ -99,101 +105,65 @@ class _PromptFields(_StrictModel):
         description="Seconds after which the answer is of no use."
     )
 
-    def _common(self) -> dict[str, Any]:
+    steps: Annotated[int, Field(ge=1), WHOLE] | None = _optional(
+        description="Steps to run, instead of shares of them."
+    )
+    max_bytes: Annotated[int, Field(ge=MIN_PAYLOAD_BYTES, le=MAX_PAYLOAD_BYTES), WHOLE] | None = _optional(
+        description="Of each payload: the anchors that help most. What does not fit is left out, or follows "
+        f"in further payloads of a stream. With select {EDGE_AWARE} only."
+    )
+
+    @model_validator(mode="after")
+    def _exclusive_fields(self) -> Self:
+        self.to_request()
+        return self
+
+    def to_request(self) -> AnchorRequest:
+        """The validated request; raises ValueError for fields that exclude one another."""
+        raise NotImplementedError
+
+    def _request(self, name: str, shares: Sequence[float] | None, **more: Any) -> AnchorRequest:
+        """The request for payloads after these shares of the steps, from the field `name`."""
+        if shares is not None and self.steps is not None:
+            raise ValueError(f"expected either {name} or steps, found both")
+        if self.max_bytes is not None and self.select not in (None, EDGE_AWARE):
+            raise ValueError(f"expected max_bytes with select {EDGE_AWARE} only, found select {self.select}")
         if (self.prompt is None) == (self.messages is None):
-            raise ValueError(
-                "expected either prompt or messages, found " + ("both" if self.prompt else "none")
-            )
-        messages = [("user", self.prompt)] if self.messages is None else self.messages
-        return {
-            "messages": tuple(m if isinstance(m, tuple) else (m.role, m.content) for m in messages),
-            "order": self.order,
-            "stop": self.stop,
-            "select": self.select,
-            "codec": self.codec,
-            "confidence": bool(self.confidence),
-            "model": self.model,
-            "contract": self.contract,
-            "deadline": self.deadline,
-        }
-
-
-def _check_budget(max_bytes: int | None, select: str | None) -> None:
-    """Raises ValueError for a budget with a selection that has no order of gain."""
-    if max_bytes is not None and select not in (None, EDGE_AWARE):
-        raise ValueError(f"expected max_bytes with select {EDGE_AWARE} only, found select {select}")
+            found = "both" if self.prompt else "none"
+            raise ValueError(f"expected either prompt or messages, found {found}")
+        messages = [ChatMessage(role="user", content=self.prompt)] if self.prompt else self.messages or []
+        return AnchorRequest(
+            tuple((message.role, message.content) for message in messages),
+            tuple(shares or ()),
+            confidence=bool(self.confidence),
+            **{field: getattr(self, field) for field in _AS_THEY_ARE},
+            **more,
+        )
 
 
 class AnchorsBody(_PromptFields):
     """One payload: after a share of the steps, or a number of them; at most so many bytes."""
 
-    model_config = ConfigDict(
-        title="AnchorsRequest",
-        json_schema_extra=_PROMPT_OR_MESSAGES | {"not": {"required": ["fraction", "steps"]}},
-    )
+    model_config = _config("AnchorsRequest", "fraction")
 
     fraction: Share | None = _optional(description="Share of the planned steps to run.")
-    steps: Annotated[int, Field(ge=1), WHOLE] | None = _optional(
-        description="Steps to run, instead of a share."
-    )
-    max_bytes: Annotated[int, Field(ge=MIN_PAYLOAD_BYTES, le=MAX_PAYLOAD_BYTES), WHOLE] | None = _optional(
-        description=f"Keep the anchors that help most. With select {EDGE_AWARE} only."
-    )
-
-    @model_validator(mode="after")
-    def _exclusive_fields(self) -> AnchorsBody:
-        self.to_request()
-        return self
 
     def to_request(self) -> AnchorRequest:
-        """The validated request; raises ValueError for fields that exclude one another."""
-        if self.fraction is not None and self.steps is not None:
-            raise ValueError("expected either fraction or steps, found both")
-        _check_budget(self.max_bytes, self.select)
-        fractions = () if self.fraction is None else (self.fraction,)
-        return AnchorRequest(
-            **self._common(), fractions=fractions, steps=self.steps, max_bytes=self.max_bytes
-        )
+        return self._request("fraction", None if self.fraction is None else [self.fraction])
 
 
 class StreamBody(_PromptFields):
     """A payload, or a chain of them, after each of several shares of the steps."""
 
-    model_config = ConfigDict(
-        title="StreamRequest",
-        json_schema_extra=_PROMPT_OR_MESSAGES | {"not": {"required": ["fractions", "steps"]}},
-    )
+    model_config = _config("StreamRequest", "fractions")
 
     fractions: Annotated[list[Share], Field(min_length=1)] | None = _optional(
         description=f"Shares of the steps, in any order; {', '.join(map(str, STREAM_FRACTIONS))} by default."
     )
 
-    steps: Annotated[int, Field(ge=1), WHOLE] | None = _optional(
-        description="Steps to run, instead of shares."
-    )
-    max_bytes: Annotated[int, Field(ge=MIN_PAYLOAD_BYTES, le=MAX_PAYLOAD_BYTES), WHOLE] | None = _optional(
-        description="Of each payload: what does not fit follows in further ones that add to it, the anchors "
-        f"that help most first. With select {EDGE_AWARE} only."
-    )
-
-    @model_validator(mode="after")
-    def _exclusive_fields(self) -> StreamBody:
-        self.to_request()
-        return self
-
     def to_request(self) -> AnchorRequest:
-        """The validated request; raises ValueError for fields that exclude one another."""
-        if self.fractions is not None and self.steps is not None:
-            raise ValueError("expected either fractions or steps, found both")
-        _check_budget(self.max_bytes, self.select)
-        fractions = () if self.steps is not None else tuple(self.fractions or STREAM_FRACTIONS)
-        return AnchorRequest(
-            **self._common(),
-            fractions=fractions,
-            steps=self.steps,
-            max_bytes=self.max_bytes,
-            chain=self.max_bytes is not None,
-        )
+        shares = STREAM_FRACTIONS if self.fractions is None and self.steps is None else self.fractions
+        return self._request("fractions", shares, chain=self.max_bytes is not None)
 
 
 class TraceBody(_StrictModel):
@@ -262,25 +232,21 @@ class StateAnswer(BaseModel):
 def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
     """The OpenAPI description with the ranges of the model being served filled in."""
     bodies = schema["components"]["schemas"]
-    for name in ("AnchorsBody", "StreamBody"):
-        fields = bodies[name]["properties"]
+    others = [how for how in info.selections if how != EDGE_AWARE]
+    clash: dict[str, Any] = {"required": ["max_bytes", "select"], "properties": {"select": {"enum": others}}}
+    if info.selections[0] != EDGE_AWARE:  # then leaving it out clashes as well
+        other = {"required": ["select"], "properties": {"select": {"const": EDGE_AWARE}}}
+        clash = {"required": ["max_bytes"], "not": other}
+    for body in (bodies["AnchorsBody"], bodies["StreamBody"]):
+        fields = body["properties"]
         fields["select"]["enum"] = list(info.selections)
         fields["codec"]["enum"] = list(info.codecs)
         fields["deadline"]["maximum"] = info.limits.deadline
         fields["messages"]["maxItems"] = info.limits.messages
         fields["steps"]["maximum"] = info.total_steps
-    bodies["StreamBody"]["properties"]["fractions"]["maxItems"] = info.limits.payloads
-    others = [how for how in info.selections if how != EDGE_AWARE]
-    clash: dict[str, Any] = {"required": ["max_bytes", "select"], "properties": {"select": {"enum": others}}}
-    if info.selections[0] != EDGE_AWARE:  # then leaving it out clashes as well
-        clash = {
-            "required": ["max_bytes"],
-            "not": {"required": ["select"], "properties": {"select": {"const": EDGE_AWARE}}},
-        }
-    for name in ("AnchorsBody", "StreamBody"):
-        body = bodies[name]
         if info.budget:
             body["not"] = {"anyOf": [body["not"], clash]}
         else:
-            del body["properties"]["max_bytes"]
+            del fields["max_bytes"]
+    bodies["StreamBody"]["properties"]["fractions"]["maxItems"] = info.limits.payloads
     return schema

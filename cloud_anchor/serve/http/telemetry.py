@@ -6,10 +6,15 @@ responsible for when something is measured.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeVar
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+T = TypeVar("T", Counter, Gauge, Histogram)
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64)
 _BYTES = (8, 16, 32, 64, 128, 256, 512, 1024, 4096)
@@ -20,29 +25,18 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        name = "cloud_anchor_"
-        at = self.registry
-        self.requests = Counter(
-            name + "requests", "Requests answered, by path and status.", ["path", "status"], registry=at
-        )
-        self.seconds = Histogram(
-            name + "request_seconds", "Time to answer.", ["path"], buckets=_SECONDS, registry=at
-        )
-        self.refusals = Counter(name + "refusals", "Requests refused, by code.", ["code"], registry=at)
-        self.payload_bytes = Histogram(
-            name + "payload_bytes", "Size of payloads.", buckets=_BYTES, registry=at
-        )
-        self.left = Counter(name + "clients_left", "Clients that left before their answer.", registry=at)
-        self.step_seconds = Histogram(
-            name + "step_seconds", "Time of a step over the batch.", buckets=_SECONDS, registry=at
-        )
-        self.batch = Histogram(
-            name + "step_answers",
-            "Answers advanced by a step.",
-            buckets=_ROWS,
-            registry=at,
-        )
-        self.now = Gauge(name + "now", "What is being done now.", ["what"], registry=at)
+        count, measure = partial(self._new, Counter), partial(self._new, Histogram)
+        self.requests = count("requests", "Requests answered, by path and status.", ["path", "status"])
+        self.seconds = measure("request_seconds", "Time to answer.", ["path"], buckets=_SECONDS)
+        self.refusals = count("refusals", "Requests refused, by code.", ["code"])
+        self.payload_bytes = measure("payload_bytes", "Size of payloads.", buckets=_BYTES)
+        self.left = count("clients_left", "Clients that left before their answer.")
+        self.step_seconds = measure("step_seconds", "Time of a step over the batch.", buckets=_SECONDS)
+        self.batch = measure("step_answers", "Answers advanced by a step.", buckets=_ROWS)
+        self.now = self._new(Gauge, "now", "What is being done now.", ["what"])
+
+    def _new(self, kind: type[T], name: str, says: str, labels: Sequence[str] = (), **settings: Any) -> T:
+        return kind(f"cloud_anchor_{name}", says, labels, registry=self.registry, **settings)
 
     def step(self, rows: int, seconds: float) -> None:
         """Record a step; called from the engine's thread."""

@@ -17,8 +17,8 @@ from typing import Any
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.sampler import denoise_steps
 from cloud_anchor.sampling.stops import STOPS, Stop, complete, entropy_sum, prophet
+from lab.canvases import denoise_steps
 from lab.case import RunCase
 from lab.conditions import ORDERS, PARALLEL, Situation, committed, default, draft, parallel_plan
 from lab.conditions import plan as plan_of

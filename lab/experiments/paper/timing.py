@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from cloud_anchor.sampling.sampler import denoise_steps
 from edge_runtime.decode.forced import FillOptions, fill
 from lab.benches.footprint import INTERPRETER, PROMPT_TOKENS, peaks
+from lab.canvases import denoise_steps
 from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan, prefix
 from lab.cost import equation_1, pipeline_flops

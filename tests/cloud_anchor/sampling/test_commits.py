@@ -22,10 +22,11 @@ from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.commits import RULES
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.guide import Candidates, Span, SpanScores, multiply
-from cloud_anchor.sampling.sampler import denoise, denoise_steps
+from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_engine import OrtEngine
+from lab.canvases import canvas_at, denoise_steps
 
 PROMPTS = [[5, 9, 17, 80, 3], [44, 2], [7, 7, 8, 120, 61, 33, 90, 14, 250]]
 NEW_RULES: list[dict[str, object]] = [
@@ -299,7 +300,7 @@ def test_one_pass_of_the_guide_a_step(model: DreamModel, guide: EngineScorer) ->
         assert len(mine) == run.guide_passes == 3
         assert run.guide_tokens == sum(len(span.prompt) + len(span.text) - 1 for span in mine)
         for step, span in enumerate(mine):
-            before = run.canvas_at(step)
+            before = canvas_at(run, step)
             drafted = list(span.text)[: 24 if len(span.text) == 24 else -1]
             for position, token in enumerate(drafted):
                 assert before[position] in (token, model.mask_id), "a committed token is in every draft"

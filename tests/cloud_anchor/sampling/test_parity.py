@@ -14,9 +14,10 @@ import torch
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.dream import DreamModel, Prefix
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig
-from cloud_anchor.sampling.sampler import denoise, denoise_steps, denoise_stream
+from cloud_anchor.sampling.sampler import denoise, denoise_stream
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
+from lab.canvases import canvas_at, denoise_steps
 from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
 
 DREAM = ("origin", "maskgit_plus", "topk_margin", "entropy")
@@ -75,7 +76,7 @@ def test_every_step_equals_the_plain_sampler(
             seed=seed,
         )
         (run,) = denoise(model, [prompt], config)
-        assert [run.canvas_at(step) for step in range(1, 17)] == expected
+        assert [canvas_at(run, step) for step in range(1, 17)] == expected
 
 
 def test_logits_equal_the_equations(model: DreamModel, reference: ReferenceModel) -> None:
@@ -177,7 +178,7 @@ def test_going_on_equals_running_straight(model: DreamModel, order: str) -> None
         *_, state = denoise_steps(model, [], whole, start)
         assert state.results(model, whole) == straight
     for first, full in zip(early, straight, strict=True):
-        assert first.ids == full.canvas_at(3)
+        assert first.ids == canvas_at(full, 3)
         assert first.history == full.history[:3]
 
 

@@ -14,6 +14,7 @@ from cloud_anchor.sampling import filters, schedules, scores, stops, unmasking
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.committed import committed, confident
+from lab.canvases import canvas_at
 from payload import Contract, Extras
 from tests.cloud_anchor.cloud_reference import keep_best, keep_nucleus
 
@@ -213,7 +214,7 @@ def test_coverage_and_s50_count_the_answer_only() -> None:
     assert run.coverage == [0.25, 0.5, 1.0, 1.0]
     assert run.s50 == 2
     assert [commit.positions for commit in run.history] == [[1, 4, 5], [0], [2, 3], []]
-    assert run.canvas_at(1) == [MASK, 2, MASK, MASK, 100, 100]
+    assert canvas_at(run, 1) == [MASK, 2, MASK, MASK, 100, 100]
 
 
 def test_paper_selection_is_what_is_committed_before_the_end() -> None:

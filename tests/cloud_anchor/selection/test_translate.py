@@ -22,6 +22,7 @@ from cloud_anchor.selection.committed import committed, confident
 from cloud_anchor.selection.translate import OPEN, Translation, overlaps
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.tokenizer import Tokenizer
+from lab.canvases import canvas_at
 from lab.published.published_runs import (
     DEFAULT_TOKENIZER,
     TraceTokenizer,
@@ -314,7 +315,7 @@ def test_a_recorded_run_knows_what_the_file_tells() -> None:
     early = recorded_run(whole, "0.1", tokenizer)
     kept = whole.anchors["0.1"]
     assert [(p, id_) for p, id_ in enumerate(early.ids) if id_ != OPEN] == list(kept)
-    assert [run.canvas_at(12)[p] for p, _ in kept] == [id_ for _, id_ in kept]
+    assert [canvas_at(run, 12)[p] for p, _ in kept] == [id_ for _, id_ in kept]
     with pytest.raises(RequestError, match="expected a fraction of"):
         recorded_run(whole, "0.9", tokenizer)
     odd = traces["humaneval/290"]  # its output is not what its anchors say

@@ -107,7 +107,7 @@ def test_it_serves_and_shuts_down_gracefully(
         (["--deadline", "0"], 2, "deadline: expected above 0"),
         (["--order", "random"], 2, "order: expected"),
         (["--threads", "0"], 2, "threads: expected at least 1"),
-        (["--keys", "/nonexistent/keys"], 2, "expected a readable file of keys"),
+        (["--keys", "/nonexistent/keys"], 2, "expected a readable text file"),
         (
             ["--edge-checkpoint", "/nonexistent/qwen"],
             4,

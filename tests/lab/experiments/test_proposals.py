@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.sampling.sampler import denoise, denoise_steps
+from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeWalk
 from edge_runtime.decode.endings import Stop, ending
+from lab.canvases import denoise_steps
 from lab.conditions import ANCHORS, ORDERS, PARALLEL, PRODUCT, Situation, plan
 from lab.experiments.paper import PHASES, adaptive, budget, ends, influence, pivotal, resilience
 from lab.tables import Answers, show

@@ -122,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="BUNDLE",
         help="with --traces: passes and time with no drafter, prompt lookup and this block drafter, where "
-        "measured to pay and always",
+        "it saves time and always",
     )
     result.add_argument("--limit", type=int, metavar="N", help="only the first N traces")
     result.add_argument(
@@ -265,7 +265,7 @@ def _drafters(
     repeat: int,
     report: BenchReport,
 ) -> None:
-    """Times the answers without a drafter, with each where it is measured to pay, and with the block drafter
+    """Times the answers without a drafter, with each where it saves time, and with the block drafter
     in every gap; the texts are equal.
     """
     plain = FillOptions(score_anchors=False)

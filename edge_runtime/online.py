@@ -151,7 +151,7 @@ class RemoteRequest(ABC):
         return decode(data, Shared(bundle.contract, prompt_ids, bundle.tokenizer, base, predictor))
 
     def _take(self, data: bytes, anchors: AnchorSet) -> None:
-        """Goes on with the anchors of a payload that has arrived."""
+        """Continues with the anchors of a payload that has arrived."""
         self.report.payload_bytes.append(len(data))
         self.report.doubt = doubt(peek(data).extras.confidence)
         self._feed.put(anchors)
@@ -200,7 +200,7 @@ class ServiceRequest(RemoteRequest):
         fields = {
             "contract": self.edge.bundle.contract.identity,
             "codec": codec,
-            "confidence": self.options.confidence or None,  # services of earlier versions do not know it
+            "confidence": self.options.confidence or None,
         }
         if self.options.stream:
             fractions = list(self.options.fractions) or None

@@ -194,7 +194,7 @@ class EdgeRuntime:
         "auto": where there are prepacked weights; the costs of passes are measured once, in a second, and
         kept with them. "on": always. "off": never. None for a deterministic runtime in any mode: the
         number of drafted tokens depends on measured times.
-        block: drafts in place of prompt lookup, in modes "auto" and "on", where its pass is measured to pay.
+        block: drafts in place of prompt lookup, in modes "auto" and "on", where measurements favour it.
         Raises UsageError where there is one and the mode is "off" or the runtime deterministic.
         """
         deterministic = self._settings.get("deterministic")

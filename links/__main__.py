@@ -1,7 +1,7 @@
 """`python -m links`: the kinds of links, what a frame costs on each, and how long it takes.
 
 Responsible for the table, and for frames there and back over the emulated links. Not responsible for the
-figures of a link (see `link_profiles`) or for what is lost being sent again (see `exchange`).
+figures of a link (see `profiles`) or for what is lost being sent again (see `exchange`).
 """
 
 from __future__ import annotations

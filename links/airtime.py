@@ -1,7 +1,7 @@
 """Time on air of a LoRa packet, by Semtech's published formula.
 
 Responsible for the formula (Semtech AN1200.13, "LoRa Modem Designer's Guide", section 4; SX1276 datasheet,
-section 4.1.1.7). Not responsible for the headers that a network puts into a packet (see `link_profiles`).
+section 4.1.1.7). Not responsible for the headers that a network puts into a packet (see `profiles`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Duty cycles and quotas: how much a sender may send in any window of time.
 
 Responsible for counting what was sent and for the earliest time at which more may be. Not responsible for
-waiting, and not for the figures of a band or a network (see `link_profiles`).
+waiting, and not for the figures of a band or a network (see `profiles`).
 """
 
 from __future__ import annotations

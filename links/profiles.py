@@ -4,7 +4,7 @@ Responsible for the figures, the one table of them. Not responsible for their ef
 for counting against a duty (see `duty`) or for sending (see `datagram`).
 
 Money and airtime are for planning: prices change and differ by contract, and an address may state another
-(see `link_address`).
+(see `address`).
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ class _Decoder:
     def fill(self, slot: _Slot, logits: Logits) -> Token | None:
         """The token of a slot that is no anchor; None where an end token ends the answer.
 
-        The pass goes on after it only where it is the drafted one.
+        The pass continues after it only where it is the drafted one.
         """
         barred = self.eos if self.position < self.rule.eos_from else ()
         drafted = None if slot is _UNKNOWN else slot.id

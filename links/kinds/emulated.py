@@ -1,7 +1,7 @@
 """An emulated link: airtime, delays, duties, loss, duplicates and reordering, in a time of its own.
 
 Responsible for when a frame arrives, if it does. Not responsible for the figures of a link (see
-`link_profiles`). The same seed gives the same losses; collisions are not emulated, a share of losses stands
+`profiles`). The same seed gives the same losses; collisions are not emulated, a share of losses stands
 for them.
 
     emulation = Emulation(LINK_PROFILES["sbd"], loss=0.1, seed=1)

@@ -1,6 +1,6 @@
 """The kinds of links that there are, and `open_link`, which opens the one at an address.
 
-Responsible for the table. Not responsible for an address's parts (see `link_address`) or for what a kind does
+Responsible for the table. Not responsible for an address's parts (see `address`) or for what a kind does
 with its place (see the modules beside this one).
 """
 

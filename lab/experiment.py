@@ -1,6 +1,7 @@
 """An experiment: how items are measured, and the tables, statements and plots that follow from the records.
 
-One file in `lab/experiments/` (or another folder of the laboratory) and a line in `lab/experiments/__init__`:
+One file in `lab/experiments/` (or another folder of the laboratory) and a line in `lab/experiments/__init__`
+(`option` is that of `common.cli`):
 
     @dataclass(frozen=True)
     class Repeats:

@@ -1,36 +1,26 @@
 """Options of the laboratory: declared once as fields of a dataclass, with their help beside their default.
 
 Responsible for the options that every experiment has (which models, which questions, which plan) and for
-reading declared ones. Not responsible for reading questions (see `items`) or for loading models (see
-`loading`).
+those of several experiments in one parser. Not responsible for loading models (see `loading`).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.shipped import PAIRS
-from lab.questions.items import Item, load_items
+from common.cli import option
 
 FIXTURE = "tiny"
 """The pair that is measured unless another is named."""
 
 OWN, PAPER = "suite", "paper"
 PROTOCOLS = (OWN, PAPER)
-
-
-def option(default: Any, says: str, kind: Any = None, **settings: Any) -> Any:
-    """A field that is an option of its name; a tuple takes several values, a bool is a switch.
-
-    kind: of a value, by default that of `default` (or of its first element). settings: for argparse;
-    `flags` names others than --NAME.
-    """
-    return field(default=default, metadata={"says": says, "kind": kind, **settings})
 
 
 @dataclass(frozen=True)
@@ -45,8 +35,8 @@ class Options:
     output: Path = field(
         default=Path(),
         metadata={
-            "says": "results folder; run again to continue",
-            "kind": Path,
+            "help": "results folder; run again to continue",
+            "type": Path,
             "flags": ("-o", "--output"),
             "required": True,
         },
@@ -118,7 +108,7 @@ def add_options(parser: argparse._ActionsContainer, kind: type, defaults: Mappin
 
 def _add(parser: argparse._ActionsContainer, each: Field[Any], default: Any) -> None:
     settings = dict(each.metadata)
-    says, kind = settings.pop("says"), settings.pop("kind")
+    says, kind = settings.pop("help"), settings.pop("type")
     flags = settings.pop("flags", (f"--{each.name.replace('_', '-')}",))
     if each.default is False:
         settings["action"] = "store_true"
@@ -144,68 +134,6 @@ def given(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Adds --model, a diffusion model."""
-    parser.add_argument(
-        "--model", default=FIXTURE, help=f"{', '.join(PAIRS)}, a folder, a hub name (default: {FIXTURE})"
-    )
-
-
-def add_pair(parser: argparse.ArgumentParser) -> None:
-    """Adds --model and --edge, a diffusion model and the bundle of its device (see `shipped.bundle_of`)."""
-    add_model(parser)
-    parser.add_argument(
-        "--edge",
-        type=Path,
-        metavar="BUNDLE",
-        help="the device's bundle, a folder or a shipped one's name (default: the shipped pair's)",
-    )
-
-
-def add_fraction(parser: argparse.ArgumentParser) -> None:
-    """Adds --fraction."""
-    parser.add_argument("--fraction", type=float, default=0.1, help="share of the steps to run (default 0.1)")
-
-
 def world_of(model: str) -> str:
     """The name of the world whose questions a model is asked: a shipped pair's own, else the fixture's."""
     return model if model in PAIRS else FIXTURE
-
-
-def add_data(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """Adds --data, read by `sources`. default: a source, by default that of the measured pair."""
-    says = default or "the shipped pair's own questions"
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        metavar="SOURCE",
-        default=[default] if default else None,
-        help="of the questions, in turn: tiny, testbed, testbed:KIND, or gsm8k, mmlu, arc, humaneval, each "
-        f"with =FILE.jsonl or from the `datasets` package (default: {says})",
-    )
-
-
-def add_questions(
-    parser: argparse.ArgumentParser,
-    count: int,
-    flags: Sequence[str] = ("--prompts",),
-    data: str | None = None,
-) -> None:
-    """Adds --data, the number of questions and --seed, read by `questions`. data: as `add_data`'s default."""
-    add_data(parser, data)
-    parser.add_argument(
-        *flags, dest="prompts", type=int, default=count, metavar="N", help=f"how many questions ({count})"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="which questions, and whatever else is drawn (0)")
-
-
-def sources(args: argparse.Namespace) -> list[str]:
-    """The sources that --data names, else that of the pair of --model."""
-    return list(args.data or [world_of(args.model)])
-
-
-def questions(args: argparse.Namespace) -> list[Item]:
-    """The questions of `add_questions`; raises RequestError."""
-    if args.prompts < 1:
-        raise RequestError(f"number of questions: expected at least 1, found {args.prompts}")
-    return load_items(sources(args), args.prompts, args.seed)

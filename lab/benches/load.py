@@ -27,9 +27,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloud_anchor.errors import CloudError, RequestError
-from common.cli import CommandParser, run_command
+from common.cli import CommandParser, option, run_command
 from edge_runtime.system import Processor
-from lab.options import add_options, given, option
+from lab.options import add_options, given
 
 EPILOG = """examples:
   # starts a service with the shipped model, measures its capacity, then 60 s at 1 and 3 times that

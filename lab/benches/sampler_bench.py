@@ -32,12 +32,12 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
-from common.cli import CommandParser, run_command
+from common.cli import CommandParser, option, run_command
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.engine.ort_engine import OrtEngine
 from lab.canvases import canvas_at
-from lab.options import add_options, given, option, world_of
+from lab.options import add_options, given, world_of
 from lab.questions.items import load_items
 
 EPILOG = """examples:

@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 
 from cloud_anchor.errors import RequestError
-from common.cli import CommandParser, run_command
+from common.cli import CommandParser, option, run_command
 from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
 from lab.drafting.options import GAMMA_OF_BLOCK, DrafterOptions, device_of, prepare
 from lab.drafting.training import NAME, LossOptions, train_drafter
-from lab.options import add_options, given, option
+from lab.options import add_options, given
 from lab.pairs.trainer import plot
 
 

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from cloud_anchor.errors import RequestError
+from common.cli import option
 from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
 from lab.drafting.options import GAMMA_OF_BLOCK, DrafterOptions, device_of, prepare
 from lab.drafting.training import LossOptions, train_drafter
 from lab.experiment import About, Experiment, Models, Records, Setup
-from lab.options import option
 from lab.plots import Picture, png
 from lab.statistics import summary
 from lab.store import Record

@@ -15,9 +15,9 @@ import torch
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint
+from common.cli import option
 from lab.drafting.answers import Target, TargetAnswer, families_of, training_prompts
 from lab.drafting.training import DrafterPlan, DrafterSize, LossOptions, load_target, weights_digest
-from lab.options import option
 from lab.questions.items import load_items
 
 GAMMA_OF_BLOCK = 10 / 16

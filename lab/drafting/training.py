@@ -19,6 +19,7 @@ from transformers import Qwen2ForCausalLM
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.model.prompt_form import PromptForm
+from common.cli import option
 from edge_runtime.bundle.manifest import BlockForm
 from lab.drafting.accepted import target_states
 from lab.drafting.answers import AnswerBlocks, BlockBatch, Target, TargetAnswer
@@ -30,7 +31,6 @@ from lab.drafting.block_model import (
     write_drafter,
 )
 from lab.drafting.losses import drafter_loss
-from lab.options import option
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.pair import TrainingRecipe
 from lab.pairs.row_weights import open_qwen2

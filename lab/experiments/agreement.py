@@ -17,11 +17,11 @@ from cloud_anchor.sampling.config import commit_in_parallel, steps_for
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE, Selection, select
+from common.cli import option
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.runtime import EdgeRuntime
 from lab.case import Case, Edge
 from lab.experiment import About, Experiment, Records, Setup
-from lab.options import option
 from lab.questions.items import Item
 from lab.store import Record
 from lab.tables import Answers, Column, Table, mean, rows

@@ -23,12 +23,12 @@ from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, PAPER, Selection, select
+from common.cli import option
 from edge_runtime.decode.forced import FillStats
 from lab.canvases import denoise_steps
 from lab.case import Case
 from lab.conditions import parallel_plan
 from lab.experiment import About, Experiment, Records, Setup
-from lab.options import option
 from lab.plots import Picture, png
 from lab.questions.items import Item
 from lab.store import Record

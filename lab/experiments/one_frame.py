@@ -23,6 +23,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.settings import Limits
+from common.cli import option
 from edge_runtime.client.client import Client, ReceivedPayload
 from edge_runtime.decode.forced import Token
 from edge_runtime.decode.refine import Retract
@@ -31,7 +32,6 @@ from edge_runtime.online import RemoteRequest, ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from lab.experiment import About, Experiment, Records, Setup, questions
 from lab.links.background import background_service
-from lab.options import option
 from lab.questions.items import Item
 from lab.questions.judge import is_right
 from lab.store import Record

@@ -21,6 +21,7 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, Selection, select
+from common.cli import option
 from lab.case import Case
 from lab.conditions import Situation, plan
 from lab.experiment import About, Experiment, Records, Setup
@@ -34,7 +35,6 @@ from lab.experiments.length_tables import (
     length_plot,
     length_tables,
 )
-from lab.options import option
 from lab.plots import MARKERS, Picture, png
 from lab.questions.items import Item
 from lab.store import Record

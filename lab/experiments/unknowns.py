@@ -18,8 +18,8 @@ from cloud_anchor.errors import NothingToSendError, RequestError
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.select import Selection
+from common.cli import option
 from lab.experiment import About, Experiment, Records, Setup
-from lab.options import option
 from lab.pairs.testbed import library
 from lab.pairs.testbed.questions import held_out_questions
 from lab.pairs.tiny.tasks import known_and_unknown

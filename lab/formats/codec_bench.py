@@ -19,8 +19,8 @@ from typing import Any
 import zstandard
 
 from cloud_anchor.errors import CloudError, RequestError
+from common.cli import option
 from lab.experiment import About, Experiment, Models, Records, Setup
-from lab.options import option
 from lab.plots import Picture, png
 from lab.published.published_runs import (
     CANVAS,

@@ -17,8 +17,8 @@ from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
+from common.cli import option
 from lab.experiment import About, Experiment, Records, Setup
-from lab.options import option
 from lab.questions.items import Item
 from lab.store import Record
 from lab.tables import Answers, Row, Table

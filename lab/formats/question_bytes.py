@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from cloud_anchor.errors import CloudError
+from common.cli import option
 from common.errors import UserError
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.runtime import EdgeRuntime
 from lab.experiment import About, Experiment, Models, Records, Setup, questions
-from lab.options import option
 from lab.published.published_runs import TraceTokenizer
 from lab.questions.items import Item
 from lab.store import Record

@@ -16,8 +16,8 @@ import torch
 from tokenizers import Tokenizer
 
 from cloud_anchor.errors import RequestError
-from common.cli import CommandParser, run_command
-from lab.options import add_options, given, option
+from common.cli import CommandParser, option, run_command
+from lab.options import add_options, given
 from lab.pairs import probe, tokens
 from lab.pairs.pair import Pair
 from lab.pairs.testbed import library

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import CloudError, RequestError
+from common.cli import option
 from edge_runtime.engine.prepack import cache_root
 from edge_runtime.runtime import EdgeRuntime
 from lab.case import Edge
 from lab.loading import parameters
 from lab.machine import machine
-from lab.options import option
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 from lab.published.qwen_ranks import tokenizer_of_ranks
 from lab.published.recorded import MAX_TOKENS, RECORDS, TOGETHER, RealPair, measure_runs

@@ -13,11 +13,11 @@ from typing import Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
+from common.cli import option
 from lab.experiment import About, Experiment, Records, Setup
 from lab.experiments.passes import rule_config
 from lab.links.conversation import CLOUD, EDGE, Speeds
 from lab.links.networks import LOSSES, NETWORKS
-from lab.options import option
 from lab.plots import Picture, png
 from lab.questions.items import Item
 from lab.rivals.methods import REFINED, SKETCH, WHOLE, Exchange, MethodBench, MethodOptions, shot

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,22 +37,20 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
 """Commands that ask questions of a pair, with what they need besides."""
 
 
-def parsed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    asking.add_pair(parser)
-    asking.add_questions(parser, 3)
-    return parser.parse_args(words)
-
-
 def test_questions_are_those_of_the_pair_unless_sources_are_named() -> None:
-    assert asking.sources(parsed()) == ["tiny"]
-    assert asking.sources(parsed(*PAIR)) == ["testbed"]
-    assert asking.sources(parsed("--model", "some/folder")) == ["tiny"]
-    assert asking.sources(parsed(*PAIR, "--data", "tiny", "testbed:sum")) == ["tiny", "testbed:sum"]
-    asked = [item.prompt for item in asking.questions(parsed())]
-    assert asked == [item.prompt for item in asking.questions(parsed("--data", "tiny", "--seed", "0"))]
-    assert len(asked) == 3
-    assert asked != [item.prompt for item in asking.questions(parsed("--seed", "1"))]
+    assert asking.Options().sources == ["tiny"]
+    assert asking.Options(model="testbed").sources == ["testbed"]
+    assert asking.Options(model="some/folder").sources == ["tiny"]
+    named = asking.Options(model="testbed", data=("tiny", "testbed:sum"))
+    assert named.sources == ["tiny", "testbed:sum"]
+
+    def asked(**given: Any) -> list[str]:
+        setup = experiment.Setup(asking.Options(prompts=3, **given), None)
+        return [item.prompt for item in experiment.questions(setup)]
+
+    assert asked() == asked(data=("tiny",), seed=0)
+    assert len(asked()) == 3
+    assert asked() != asked(seed=1)
 
 
 @pytest.fixture
@@ -64,7 +62,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int, int]]:
         calls.append((sources, count, seed))
         raise RequestError("asked")
 
-    for module in (asking, experiment, protocol, sampler_bench):
+    for module in (experiment, protocol, sampler_bench):
         monkeypatch.setattr(module, "load_items", note)
     return calls
 

@@ -103,22 +103,16 @@ def _leading(arguments: Sequence[str]) -> list[str]:
 
 def _list(arguments: Sequence[str]) -> int:
     CommandParser(prog="python -m lab list", description="The experiments by name.").parse_args(arguments)
-    print(f"{PAPER:12} all of these down to specdiff, the paper's, in one report")
+    print(f"{PAPER:15} all of these down to specdiff, the paper's, in one report")
     for each in every():
-        print(f"{each.name:12} {each.title}")
+        print(f"{each.name:15} {each.title}")
     return 0
-
-
-def _compare(arguments: Sequence[str]) -> int:
-    parser = CommandParser(prog="python -m lab compare", description="Compare the means of two runs.")
-    compare.add_arguments(parser)
-    return compare.run(parser.parse_args(arguments))
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": _run,
     "list": _list,
-    "compare": _compare,
+    "compare": compare.main,
     "traces": traces.main,
     "published": published.main,
     "publish": publish.main,

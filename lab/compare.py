@@ -7,14 +7,14 @@ in two hundred is expected to fail by chance.
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
+from common.cli import CommandParser
 from lab.store import TABLES
 
 
@@ -79,12 +79,11 @@ def _estimate(cell: Any) -> bool:
     return isinstance(cell, dict) and "low" in cell
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def main(arguments: Sequence[str]) -> int:
+    parser = CommandParser(prog="python -m lab compare", description="Compare the means of two runs.")
     parser.add_argument("first", type=Path, metavar="A", help="results folder")
     parser.add_argument("second", type=Path, metavar="B", help="results folder of another seed")
-
-
-def run(args: argparse.Namespace) -> int:
+    args = parser.parse_args(arguments)
     found = list(comparisons(read_tables(args.first), read_tables(args.second)))
     if not found:
         raise RequestError("expected two runs with cells in common, found none. Run the same phases in both.")

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import RequestError, require
 from cloud_anchor.options import GROUPS, PipelineOptions
 from common.cli import CommandParser, option, run_command
 from common.files import write_whole
@@ -135,12 +135,10 @@ def with_target(options: AnchorOptions, target: float) -> AnchorOptions:
     table = options.frontier or (pair.settings if pair and pair.settings.is_file() else None)
     if edge is None or table is None:
         raise RequestError("target F1: expected an edge bundle (--edge) and its table (--frontier)")
-    if any(
-        given is not None for given in (options.steps, options.total_steps, options.select, options.threshold)
-    ):
-        raise RequestError(
-            "target F1: expected no --steps, --total-steps, --select or --threshold, for it chooses them"
-        )
+    chosen_too = options.steps, options.total_steps, options.select, options.threshold
+    if any(given is not None for given in chosen_too):
+        found = "--steps, --total-steps, --select or --threshold"
+        raise RequestError(f"target F1: expected no {found}, for it chooses them")
     manifest = read_manifest(bundle_folder(edge))
     settings = read_table(table, manifest.fingerprint(manifest.default_variant).hex())
     named = options.codec or options.profile
@@ -210,8 +208,7 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
 
     if not options.output or options.output == "-":
         raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
-    if options.batch < 1:
-        raise RequestError(f"batch: expected at least 1, found {options.batch}")
+    require("batch", options.batch >= 1, "at least 1", options.batch)
     jobs = read_jobs(source)
     options.check()
     pipeline = _open(options, options.batch, Bars("anchor", passing=True))
@@ -238,13 +235,13 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
         for error in run_batch(pipeline, left, folder, batch):
             failed += error is not None
             bar.advance(task)
-    summary = {"prompts": len(jobs), "made": len(left) - failed, "already_there": len(jobs) - len(left)}
-    summary["failed"] = failed
+    there, made = len(jobs) - len(left), len(left) - failed
     if options.json:
+        summary = {"prompts": len(jobs), "made": made, "already_there": there, "failed": failed}
         print(json.dumps(summary))
     else:
-        counts = (f"{name.replace('_', ' ')} {count}" for name, count in summary.items())
-        print(", ".join(counts), file=sys.stderr)
+        counts = f"prompts {len(jobs)}, made {made}, already there {there}, failed {failed}"
+        print(counts, file=sys.stderr)
     if failed:
         print(f"anchor: {failed} prompts failed; see the errors in {folder.path / MANIFEST}", file=sys.stderr)
         return 3

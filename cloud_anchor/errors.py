@@ -22,6 +22,12 @@ class RequestError(CloudError):
     exit_code = 2
 
 
+def require(name: str, holds: bool, expected: str, found: object) -> None:
+    """Raises RequestError for an option or field `name` unless what is expected of it holds."""
+    if not holds:
+        raise RequestError(f"{name}: expected {expected}, found {found!r}")
+
+
 class CheckpointError(CloudError):
     """A model folder is missing, incomplete or of an unknown architecture."""
 

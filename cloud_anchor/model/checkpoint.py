@@ -6,7 +6,6 @@ from a model's repository is run. Not responsible for what the model computes (s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.memory import Load, MemoryNeeds, default_format
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
+from common import files
 from common.progress import Progress, Silent
 from edge_runtime.system import available_memory
 
@@ -42,9 +42,9 @@ def load_model(
     """Loads `testbed`, `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
 
     device: default CUDA where there is one. dtype: default bfloat16 on CUDA, elsewhere as `default_format`
-    says. answers, canvas, beside: for the estimate of the memory (see
-    `memory.Load`); canvas: default the checkpoint's own. progress: told of the number format where it is not
-    float32, and of the weights as they are read.
+    says. answers, canvas, beside: for the estimate of the memory (see `memory.Load`); canvas: default the
+    checkpoint's own. progress: told of a number format that is not float32, and of
+    the weights as they are read.
 
     Raises CheckpointError, and MemoryLackError before anything is loaded.
     """
@@ -101,15 +101,7 @@ def find_checkpoint(source: str) -> Path:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a checkpoint's file; raises CheckpointError."""
-    try:
-        data = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: this file is missing") from error
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: expected JSON, found: {error}") from error
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path}: expected an object, found a {type(data).__name__}")
-    return data
+    return files.read_json(path, CheckpointError)
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -186,10 +178,10 @@ def _fill(
     expected = {name: value.shape for name, value in net.named_parameters()}
     tied = net.config.tie_word_embeddings
     seen: set[str] = set()
-    files = list(_weight_files(folder))
-    title = f"loading {len(files)} file{'s' * (len(files) > 1)}"
-    with progress.stage(title, sum(path.stat().st_size for path in files if path.is_file())) as step:
-        for path in files:
+    parts = list(_weight_files(folder))
+    title = f"loading {len(parts)} file{'s' * (len(parts) > 1)}"
+    with progress.stage(title, sum(path.stat().st_size for path in parts if path.is_file())) as step:
+        for path in parts:
             state: dict[str, torch.Tensor] = {}
             for stored, tensor in _tensors(path, place):
                 name = family.rename(stored)

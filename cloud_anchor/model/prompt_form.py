@@ -111,12 +111,7 @@ def tokenizer_data(folder: Path) -> dict[str, Any]:
     lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
     settings = read_json(folder / "tokenizer_config.json")
     added = [
-        {
-            "id": int(id_),
-            "special": bool(token["special"]),
-            **{flag: bool(token.get(flag)) for flag in _FLAGS},
-        }
-        | {"content": token["content"]}
+        {"id": int(id_), "content": token["content"], **{flag: bool(token.get(flag)) for flag in _FLAGS}}
         for id_, token in sorted(settings.get("added_tokens_decoder", {}).items(), key=lambda kv: int(kv[0]))
     ]
     # A first line "#version: ..." is a comment; a merge may begin with # too, but has no colon there.
@@ -153,7 +148,7 @@ def qwen2_tokenizer(
     }
 
 
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+_FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
 
 
 def _own_template(folder: Path) -> ChatTemplate:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import RequestError, require
 from cloud_anchor.sampling.schedules import SCHEDULES
 from cloud_anchor.sampling.scores import SCORES
 from cloud_anchor.sampling.stops import STOPS
@@ -81,55 +81,38 @@ class DenoiseConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check("canvas", 1 <= self.canvas <= MAX_CANVAS, f"1 to {MAX_CANVAS} positions", self.canvas)
-        _check("total steps", 1 <= self.total_steps <= MAX_STEPS, f"1 to {MAX_STEPS}", self.total_steps)
-        _check("steps", 1 <= self.run_steps <= self.total_steps, f"1 to {self.total_steps}", self.steps)
-        _check("order", self.order in ORDERS, " or ".join(ORDERS), self.order)
-        _check("schedule", self.schedule in SCHEDULES, " or ".join(SCHEDULES), self.schedule)
-        _check("stop", self.stop is None or self.stop in STOPS, " or ".join(STOPS), self.stop)
-        _check("prefix every", 0 <= self.prefix_every <= MAX_STEPS, f"0 to {MAX_STEPS}", self.prefix_every)
-        _check("temperature", 0 <= self.temperature <= 100, "0 to 100", self.temperature)
-        _check("top-p", self.top_p is None or 0 < self.top_p <= 1, "above 0, at most 1", self.top_p)
-        _check("top-k", self.top_k is None or self.top_k >= 1, "at least 1", self.top_k)
-        _check(
-            "order temperature",
-            self.order_temperature is None or 0 <= self.order_temperature <= 100,
-            "0 to 100",
-            self.order_temperature,
-        )
+        require("canvas", 1 <= self.canvas <= MAX_CANVAS, f"1 to {MAX_CANVAS} positions", self.canvas)
+        require("total steps", 1 <= self.total_steps <= MAX_STEPS, f"1 to {MAX_STEPS}", self.total_steps)
+        require("steps", 1 <= self.run_steps <= self.total_steps, f"1 to {self.total_steps}", self.steps)
+        require("order", self.order in ORDERS, " or ".join(ORDERS), self.order)
+        require("schedule", self.schedule in SCHEDULES, " or ".join(SCHEDULES), self.schedule)
+        require("stop", self.stop is None or self.stop in STOPS, " or ".join(STOPS), self.stop)
+        require("prefix every", 0 <= self.prefix_every <= MAX_STEPS, f"0 to {MAX_STEPS}", self.prefix_every)
+        require("temperature", 0 <= self.temperature <= 100, "0 to 100", self.temperature)
+        require("top-p", self.top_p is None or 0 < self.top_p <= 1, "above 0, at most 1", self.top_p)
+        require("top-k", self.top_k is None or self.top_k >= 1, "at least 1", self.top_k)
+        heat = self.order_temperature
+        require("order temperature", heat is None or 0 <= heat <= 100, "0 to 100", heat)
         self._check_commit()
 
     def _check_commit(self) -> None:
         named = self.commit in NAMED_COMMITS
         allowed = named or (not isinstance(self.commit, str) and 0 < self.commit <= 1)
-        _check(
-            "commit",
-            allowed,
-            "auto, quota, eb, apd, product or a probability above 0, at most 1",
-            self.commit,
-        )
+        known = f"{', '.join(NAMED_COMMITS)} or a probability above 0, at most 1"
+        require("commit", allowed, known, self.commit)
         scored = self.rule == "quota" or self.order != ORIGIN
-        _check("commit", scored, f"a scored order beside {self.commit}", self.order)
-        _check(
-            "commit probability",
-            0 < self.commit_probability <= 1,
-            "above 0, at most 1",
-            self.commit_probability,
-        )
-        _check(
-            "entropy bound",
-            0 <= self.entropy_bound < math.inf,
-            "a finite number from 0 on",
-            self.entropy_bound,
-        )
+        require("commit", scored, f"a scored order beside {self.commit}", self.order)
+        chance, bound = self.commit_probability, self.entropy_bound
+        require("commit probability", 0 < chance <= 1, "above 0, at most 1", chance)
+        require("entropy bound", 0 <= bound < math.inf, "a finite number from 0 on", bound)
         if self.commit_weight is not None:
-            _check("commit weight", self.guided, "commit apd or product beside it", self.commit)
+            require("commit weight", self.guided, "commit apd or product beside it", self.commit)
         if not self.guided:
             return
         most = 1 if self.rule == "apd" else MAX_WEIGHT
-        _check("commit weight", 0 <= self.weight <= most, f"0 to {most}", self.weight)
-        _check("order", self.order == CONFIDENCE, f"{CONFIDENCE} beside commit {self.commit}", self.order)
-        _check("temperature", self.temperature == 0, f"0 beside commit {self.commit}", self.temperature)
+        require("commit weight", 0 <= self.weight <= most, f"0 to {most}", self.weight)
+        require("order", self.order == CONFIDENCE, f"{CONFIDENCE} beside commit {self.commit}", self.order)
+        require("temperature", self.temperature == 0, f"0 beside commit {self.commit}", self.temperature)
 
     @property
     def run_steps(self) -> int:
@@ -189,12 +172,7 @@ def commit_in_parallel(config: DenoiseConfig) -> DenoiseConfig:
     return replace(config, order=CONFIDENCE, commit=PARALLEL_THRESHOLD, stop=config.stop or "complete")
 
 
-def _check(name: str, holds: bool, expected: str, found: object) -> None:
-    if not holds:
-        raise RequestError(f"{name}: expected {expected}, found {found!r}")
-
-
 def steps_for(fraction: float, total_steps: int) -> int:
     """Whole steps in a fraction of the plan, at least one: 0.1 of 128 are 12, as in the published runs."""
-    _check("fraction", 0 < fraction <= 1, "above 0, at most 1", fraction)
+    require("fraction", 0 < fraction <= 1, "above 0, at most 1", fraction)
     return max(1, int(fraction * total_steps + 1e-9))

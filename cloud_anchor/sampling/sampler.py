@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import RequestError, require
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
@@ -51,8 +51,7 @@ def denoise_stream(
     An answer that is done leaves the batch and the next prompt takes its row, so with a stop rule no pass is
     spent on finished answers. Prompts are read from the iterable as rows become free.
     """
-    if batch < 1:
-        raise RequestError(f"batch: expected at least 1, found {batch}")
+    require("batch", batch >= 1, "at least 1", batch)
     waiting = enumerate(prompts)
     running: ContinuousBatch[int] = ContinuousBatch(model, config, guide)
     while True:

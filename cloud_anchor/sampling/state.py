@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,6 +98,10 @@ class ForwardPass:
         )
 
 
+_LISTS, _TENSORS = ("prompts", "steps", "generators", "guide_work"), ("ids", "when", "sure")
+"""Fields of a state that have one entry for each row."""
+
+
 @dataclass
 class State:
     """Answers being denoised, one per row. Advanced in place; `copy` before branching.
@@ -149,27 +154,13 @@ class State:
     def select_rows(self, rows: Sequence[int]) -> State:
         """The state of these rows, without the last pass; shares their generators."""
         index = torch.tensor(list(rows), dtype=torch.long, device=self.ids.device)
-        return State(
-            prompts=[self.prompts[row] for row in rows],
-            ids=self.ids[index],
-            when=self.when[index],
-            sure=self.sure[index],
-            steps=[self.steps[row] for row in rows],
-            generators=[self.generators[row] for row in rows],
-            guide_work=[self.guide_work[row] for row in rows],
-        )
+        chosen: dict[str, Any] = {name: [getattr(self, name)[row] for row in rows] for name in _LISTS}
+        return State(**chosen | {name: getattr(self, name)[index] for name in _TENSORS})
 
     def join(self, other: State) -> State:
         """The rows of both states, without the last pass; the canvases must have the same length."""
-        return State(
-            prompts=self.prompts + other.prompts,
-            ids=torch.cat([self.ids, other.ids]),
-            when=torch.cat([self.when, other.when]),
-            sure=torch.cat([self.sure, other.sure]),
-            steps=self.steps + other.steps,
-            generators=self.generators + other.generators,
-            guide_work=self.guide_work + other.guide_work,
-        )
+        both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _LISTS}
+        return State(**both | {n: torch.cat([getattr(self, n), getattr(other, n)]) for n in _TENSORS})
 
     def predictions(self, model: DreamModel) -> StepPredictions:
         """The last pass's predictions; raises RequestError before the first step of these rows."""
@@ -201,28 +192,22 @@ class State:
             reasons = dict.fromkeys(range(len(self.prompts)), "steps")
         predictions = self.predictions(model)
         length = self.view(model, config).length
-        columns = (
-            self.ids,
-            self.when,
-            predictions.ids,
-            predictions.confidence,
-            torch.where(self.when > 0, self.sure, predictions.confidence),
-            predictions.ending,
-            length,
-        )
-        ids, when, predicted, confidence, certainty, ending, lengths = (column.tolist() for column in columns)
+        columns = {
+            "ids": self.ids,
+            "when": self.when,
+            "predicted": predictions.ids,
+            "confidence": predictions.confidence,
+            "certainty": torch.where(self.when > 0, self.sure, predictions.confidence),
+            "ending": predictions.ending,
+            "predicted_length": length,
+        }
+        values = {name: column.tolist() for name, column in columns.items()}
         product = self.last.product if self.last is not None else None
         guidance = [None] * len(self.prompts) if product is None else product.guidance
         return [
             Denoised(
                 prompt_ids=self.prompts[row],
-                ids=ids[row],
-                when=when[row],
-                predicted=predicted[row],
-                confidence=confidence[row],
-                certainty=certainty[row],
-                ending=ending[row],
-                predicted_length=lengths[row],
+                **{name: column[row] for name, column in values.items()},
                 steps=self.steps[row],
                 total_steps=config.total_steps,
                 mask_id=model.mask_id,

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import RequestError, require
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Guidance, Span, SpanScores
 from cloud_anchor.selection.scorer import Scorer
@@ -60,12 +60,9 @@ class EdgeAwareConfig:
     max_passes: int = 256
 
     def __post_init__(self) -> None:
-        if not 0 <= self.threshold <= 1:
-            raise RequestError(f"threshold: expected 0 to 1, found {self.threshold}")
-        if not 0 <= self.guard < math.inf:
-            raise RequestError(f"guard: expected a finite number from 0 on, found {self.guard}")
-        if self.max_passes < 1:
-            raise RequestError(f"edge passes: expected at least 1, found {self.max_passes}")
+        require("threshold", 0 <= self.threshold <= 1, "0 to 1", self.threshold)
+        require("guard", 0 <= self.guard < math.inf, "a finite number from 0 on", self.guard)
+        require("edge passes", self.max_passes >= 1, "at least 1", self.max_passes)
 
 
 @dataclass(frozen=True)

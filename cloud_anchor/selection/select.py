@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from cloud_anchor.errors import NothingToSendError, RequestError
+from cloud_anchor.errors import NothingToSendError, RequestError, require
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.committed import committed, confident
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aware, verify_drafts
@@ -35,8 +35,7 @@ class Selection:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in (None, *SELECTIONS):
-            raise RequestError(f"select: expected {' or '.join(SELECTIONS)}, found {self.name!r}")
+        require("select", self.name in (None, *SELECTIONS), " or ".join(SELECTIONS), self.name)
         if self.max_bytes is not None and self.name in (PAPER, CONFIDENCE):
             raise RequestError(f"max bytes: expected selection {EDGE_AWARE}, found {self.name}")
 

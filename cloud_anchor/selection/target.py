@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import RequestError, require
 
 MAX_BYTES = 4 << 20
 """A table is a few kilobytes."""
@@ -38,16 +38,8 @@ class Setting:
 
     @classmethod
     def from_json(cls, data: Any) -> Setting:
-        return cls(
-            fraction=float(data["fraction"]),
-            total_steps=int(data["total_steps"]),
-            select=str(data["select"]),
-            threshold=float(data["threshold"]),
-            codec=str(data["codec"]),
-            f1=float(data["f1"]),
-            low=float(data["low"]),
-            bytes=float(data["bytes"]),
-        )
+        kinds = {"int": int, "str": str, "float": float}
+        return cls(**{each.name: kinds[str(each.type)](data[each.name]) for each in fields(cls)})
 
 
 def read_table(path: Path, fingerprint: str) -> list[Setting]:
@@ -79,8 +71,7 @@ def cheapest(settings: Sequence[Setting], target: float, codecs: Collection[str]
     Diffusion steps cost most, so the fewest steps come first, then the fewest bytes. Raises RequestError
     where no setting with one of these codecs reaches the target.
     """
-    if not 0 <= target <= 1:
-        raise RequestError(f"target F1: expected 0 to 1, found {target}")
+    require("target F1", 0 <= target <= 1, "0 to 1", target)
     usable = [setting for setting in settings if setting.codec in codecs]
     good = [setting for setting in usable if setting.low >= target]
     if good:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.errors import CloudError, RequestError, require
 from cloud_anchor.options import GROUPS, PipelineOptions
 from common.cli import INTERRUPTED, CommandParser, option, run_command
 from common.progress import Bars
@@ -104,10 +104,8 @@ def parser() -> CommandParser:
 def _run(options: ServeOptions) -> int:
     limits = options.limits()
     options.check()
-    if not 0 <= options.port < 1 << 16:
-        raise RequestError(f"port: expected 0 to 65535, found {options.port}")
-    if options.threads is not None and options.threads < 1:
-        raise RequestError(f"threads: expected at least 1, found {options.threads}")
+    require("port", 0 <= options.port < 1 << 16, "0 to 65535", options.port)
+    require("threads", options.threads is None or options.threads >= 1, "at least 1", options.threads)
     logging.basicConfig(format="serve: %(message)s", level=options.log_level.upper())
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     try:

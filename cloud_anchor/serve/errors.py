@@ -10,35 +10,28 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import Any
 
 OVERLOADED = "overloaded"
 
 
+@dataclass(eq=False)
 class ServiceError(Exception):
     """An error response: what was expected, what was found, what to do.
 
     code:        identifier for programs; stable.
     retry_after: seconds after which a retry may succeed; None where it would not help.
+
+    All arguments are given by position, so that the error can be pickled and cross processes.
     """
 
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        expected: str,
-        found: str,
-        remedy: str,
-        retry_after: float | None = None,
-    ) -> None:
-        # All arguments go to Exception, so that the error can be pickled and cross processes.
-        super().__init__(status, code, expected, found, remedy, retry_after)
-        self.status = status
-        self.code = code
-        self.expected = expected
-        self.found = found
-        self.remedy = remedy
-        self.retry_after = retry_after
+    status: int
+    code: str
+    expected: str
+    found: str
+    remedy: str
+    retry_after: float | None = None
 
     def __str__(self) -> str:
         return f"{self.code}: expected {self.expected}, found {self.found}. {self.remedy}"

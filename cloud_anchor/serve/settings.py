@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import require
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,10 @@ class Limits:
     def __post_init__(self) -> None:
         for name, least in (("batch", 1), ("queue", 0), ("body_bytes", 256), ("connections", 1)):
             value = getattr(self, name)
-            if value < least:
-                raise RequestError(f"{name.replace('_', ' ')}: expected at least {least}, found {value}")
+            require(name.replace("_", " "), value >= least, f"at least {least}", value)
         for name in ("deadline", "body_seconds", "header_seconds"):
-            if not 0 < getattr(self, name) <= 86_400:
-                raise RequestError(
-                    f"{name.replace('_', ' ')}: expected above 0 and at most 86400 s, "
-                    f"found {getattr(self, name):g}"
-                )
+            value = getattr(self, name)
+            require(name.replace("_", " "), 0 < value <= 86_400, "above 0 and at most 86400 s", value)
 
 
 MIN_DEADLINE = 1.0

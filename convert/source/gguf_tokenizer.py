@@ -79,10 +79,7 @@ def _tokenizer(rule: SplitRule, tokens: list[str], types: list[int], merges: lis
         {
             "id": index,
             "content": token,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
+            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
             "special": kind != _USER_DEFINED,
         }
         for index, (token, kind) in enumerate(kinds)

@@ -25,11 +25,7 @@ from cloud_anchor.serve.settings import Limits
 
 
 def create_app(
-    backend: Backend,
-    keys: ApiKeys,
-    limits: Limits,
-    metrics: Metrics | None = None,
-    page: Page | None = None,
+    backend: Backend, keys: ApiKeys, limits: Limits, metrics: Metrics | None = None, page: Page | None = None
 ) -> RequestMiddleware:
     """The ASGI application; its `service` holds the state, `draining` among it.
 

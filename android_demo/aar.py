@@ -137,9 +137,8 @@ def _publish(repository: Path, artifact: str, files: Mapping[str, bytes]) -> Pat
     folder.mkdir(parents=True)
     for end, data in files.items():
         _write(folder / f"{artifact}-{VERSION}{end}", data)
-    _write(
-        root / "maven-metadata.xml", _template("maven-metadata.xml", artifact=artifact, **_VERSIONS).encode()
-    )
+    listed = _template("maven-metadata.xml", artifact=artifact, **_VERSIONS)
+    _write(root / "maven-metadata.xml", listed.encode())
     return folder
 
 
@@ -152,9 +151,7 @@ def _write(path: Path, data: bytes) -> None:
 def _internal(kind: str) -> set[str]:
     """Names of the internal declarations of a kind in the API's package, which are public to the JVM."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCES / API_PACKAGE).glob("*.kt"))
-    return set(
-        re.findall(rf"^internal (?:\w+ )*{kind} (?:<[^>]*> )?(?:[\w<>?]+\.)?(\w+)", text, re.MULTILINE)
-    )
+    return set(re.findall(rf"(?m)^internal (?:\w+ )*{kind} (?:<[^>]*> )?(?:[\w<>?]+\.)?(\w+)", text))
 
 
 def api_of(classes: bytes, scratch: Path) -> str:
@@ -207,9 +204,8 @@ def check_api(*, write: bool) -> None:
         return
     known = API.read_text(encoding="utf-8") if API.is_file() else ""
     if found != known:
-        lines = difflib.unified_diff(
-            known.splitlines(), found.splitlines(), API.name, "this build", n=0, lineterm=""
-        )
+        texts = known.splitlines(), found.splitlines()
+        lines = difflib.unified_diff(*texts, API.name, "this build", n=0, lineterm="")
         raise BuildError(
             f"{API}: expected the API that is written there, found another:\n" + "\n".join(lines) + "\n"
             "Where the change is wanted: python -m android_demo.aar api --write"

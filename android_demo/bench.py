@@ -159,9 +159,8 @@ def _run(args: argparse.Namespace) -> int:
         print(f"{found.tokens} tokens, median of {found.rounds} fills, {args.threads} thread(s)")
         print(f"python  {found.python:.3f} ms per token (best {found.python_best:.3f})")
         print(f"kotlin  {found.kotlin:.3f} ms per token (best {found.kotlin_best:.3f})")
-        print(
-            f"ratio   {found.ratio:.2f} (at most {MAX_RATIO}); ids {'equal' if found.equal else 'DIFFERENT'}"
-        )
+        ids = "equal" if found.equal else "DIFFERENT"
+        print(f"ratio   {found.ratio:.2f} (at most {MAX_RATIO}); ids {ids}")
     return 0 if found.equal and found.ratio <= MAX_RATIO else 1
 
 

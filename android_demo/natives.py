@@ -101,9 +101,8 @@ def _from_npm(path: Path) -> None:
         for name, expected in NPM_SHA256.items():
             digest = hashlib.sha256(aar.read(f"jni/{name}")).hexdigest()
             if digest != expected:
-                raise BuildError(
-                    f"{NPM}: expected SHA-256 {expected} for {name}, found {digest}: do not use it"
-                )
+                found = f"{digest}: do not use it"
+                raise BuildError(f"{NPM}: expected SHA-256 {expected} for {name}, found {found}")
     part.rename(path)
 
 

@@ -40,6 +40,7 @@ PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
 """Codec of each profile."""
 
 
+_OUTPUT = ("-o", "--output")
 _SOURCE: dict[str, Any] = {"either": "source", "required": True}
 
 
@@ -50,9 +51,7 @@ class AnchorOptions(PipelineOptions):
     prompt: str | None = option(None, "the question", metavar="TEXT", **_SOURCE)
     prompt_file: Path | None = option(None, "the same in UTF-8; - for stdin", Path, metavar="FILE", **_SOURCE)
     input: Path | None = option(None, "one question a line; -o is a folder", Path, metavar="JSONL", **_SOURCE)
-    output: str | None = option(
-        None, "payload to write; - for stdout", flags=("-o", "--output"), metavar="FILE"
-    )
+    output: str | None = option(None, "payload to write; - for stdout", flags=_OUTPUT, metavar="FILE")
     json: bool = option(False, "print everything, with each step, as JSON")
     profile: str | None = option(
         None,

@@ -80,9 +80,7 @@ def _job(line: str, name: str) -> PromptJob:
         return PromptJob(name, error=f'{where}: expected {{"prompt": text}} or a text, found {line[:60]}')
     chosen = value.get("id", name)
     if not isinstance(chosen, str | int) or not _NAME.fullmatch(str(chosen)):
-        return PromptJob(
-            name, error=f"{where}: expected an id of letters, digits, . _ and -, found {chosen!r:.60}"
-        )
+        return PromptJob(name, error=f"{where}: expected an id of letters, digits, ._-, found {chosen!r:.60}")
     return PromptJob(str(chosen), prompt)
 
 
@@ -97,9 +95,8 @@ class Folder:
             path.mkdir(parents=True, exist_ok=True)
             if (path / SETTINGS).is_file():
                 found = json.loads((path / SETTINGS).read_bytes())
-                differs = sorted(
-                    key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key)
-                )
+                keys = wanted.keys() | found.keys()
+                differs = sorted(key for key in keys if wanted.get(key) != found.get(key))
                 if differs:
                     raise RequestError(
                         f"{path}: its payloads were made with another {', '.join(differs)}. "

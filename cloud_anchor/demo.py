@@ -67,9 +67,8 @@ def run(
     """
     full_run = pipeline.plan([prompt])
     config = replace(full_run, steps=steps_for(fraction, full_run.total_steps))
-    filled = {
-        name: send(pipeline, edge, prompt, config, Selection(name), output) for name in (EDGE_AWARE, PAPER)
-    }
+    both = (EDGE_AWARE, PAPER)
+    filled = {name: send(pipeline, edge, prompt, config, Selection(name), output) for name in both}
     write_whole(output, filled[select].data)
     started = time.perf_counter()
     (full,) = pipeline.make([prompt], full_run, Selection(PAPER))
@@ -95,9 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--prompt", help="the question (default: a held-out one)")
     parser.add_argument("--seed", type=int, default=0, help="which held-out question")
-    parser.add_argument(
-        "--fraction", type=float, default=0.1, help="share of the diffusion steps (default 0.1)"
-    )
+    parser.add_argument("--fraction", type=float, default=0.1, help="share of the steps (default 0.1)")
     parser.add_argument("--select", choices=(EDGE_AWARE, PAPER), default=EDGE_AWARE, help="the payload kept")
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"))
     parser.add_argument(

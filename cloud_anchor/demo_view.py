@@ -95,11 +95,9 @@ def show(
 
 
 def _doubt(value: float | None) -> str:
-    return (
-        "nothing was sent"
-        if value is None
-        else f"{value:.2f} (one minus the cloud's mean probability of its tokens)"
-    )
+    if value is None:
+        return "nothing was sent"
+    return f"{value:.2f} (one minus the cloud's mean probability of its tokens)"
 
 
 def anchors_text(edge: EdgeRuntime, anchors: AnchorSet) -> Text:
@@ -138,14 +136,7 @@ def _table(reference: str, alone: Generated, filled: Mapping[str, Filled], full_
 
     row("edge model alone", alone.text, "0", "0", str(alone.passes), len(alone.tokens))
     for name, one in filled.items():
-        sent, size, passes = len(one.result.anchors), len(one.data), one.generated.passes
-        row(
-            f"anchors, {name}",
-            one.generated.text,
-            str(sent),
-            str(size),
-            str(passes),
-            len(one.generated.tokens),
-        )
+        sent, size, made = len(one.result.anchors), len(one.data), one.generated
+        row(f"anchors, {name}", made.text, str(sent), str(size), str(made.passes), len(made.tokens))
     row("full diffusion run", reference, "", "", "", full_tokens)
     return table

@@ -44,7 +44,7 @@ def _commit_rule(text: str) -> CommitRule:
 
 
 _model = partial(option, group="models")
-_denoising = partial(option, group="denoising")
+_run = partial(option, group="denoising")
 _commits = partial(option, group="guided commits")
 _selection = partial(option, group="selection")
 
@@ -53,9 +53,7 @@ _selection = partial(option, group="selection")
 class ModelOptions:
     """The options of `Pipeline.open`."""
 
-    model: str = option(
-        DEFAULT_MODEL, f"{', '.join(PAIRS)}, a folder or a hub name (default: {DEFAULT_MODEL})"
-    )
+    model: str = option(DEFAULT_MODEL, f"{', '.join(PAIRS)}, a folder or a hub name (default: %(default)s)")
     edge: Path | None = option(
         None,
         "bundle of the device's model, a folder or name (default: the shipped pair's)",
@@ -83,28 +81,26 @@ class DenoiseOptions:
 
     fraction: float = option(0.1, "share of the steps to run (default 0.1)", metavar="X", either="steps")
     steps: int | None = option(None, "steps to run, instead of a share", int, metavar="N", either="steps")
-    total_steps: int | None = _denoising(
+    total_steps: int | None = _run(
         None, "steps of a full run (default: the model's, or 128)", int, metavar="N"
     )
-    canvas: int | None = _denoising(
-        None, "response positions (default: the model's, or 256)", int, metavar="N"
-    )
-    order: str = _denoising(
+    canvas: int | None = _run(None, "response positions (default: the model's, or 256)", int, metavar="N")
+    order: str = _run(
         "confidence",
         "order of commits: confidence (default), or Dream's origin, maskgit_plus, topk_margin, entropy",
         metavar="NAME",
     )
-    order_temperature: float | None = _denoising(
+    order_temperature: float | None = _run(
         None,
         "draw positions from softmax(score / T) instead of taking the highest scores",
         float,
         metavar="T",
     )
-    temperature: float = _denoising(0.0, "0: the most probable token (default)", metavar="T")
-    top_p: float | None = _denoising(None, "nucleus filter", float, metavar="P")
-    top_k: int | None = _denoising(None, "keep this many tokens", int, metavar="N")
-    seed: int = _denoising(0, "of each answer's draws (default 0)", metavar="N")
-    schedule: str = _denoising("dream", "dream (default) or cosine", metavar="NAME")
+    temperature: float = _run(0.0, "0: the most probable token (default)", metavar="T")
+    top_p: float | None = _run(None, "nucleus filter", float, metavar="P")
+    top_k: int | None = _run(None, "keep this many tokens", int, metavar="N")
+    seed: int = _run(0, "of each answer's draws (default 0)", metavar="N")
+    schedule: str = _run("dream", "dream (default) or cosine", metavar="NAME")
     commit: CommitRule = option(
         "auto",
         "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
@@ -114,13 +110,11 @@ class DenoiseOptions:
         metavar="RULE",
         group="denoising",
     )
-    entropy_bound: float = _denoising(
+    entropy_bound: float = _run(
         0.1, "eb: how much entropy may commit at once beyond the largest (default 0.1)", metavar="NATS"
     )
-    stop: str | None = _denoising(
-        None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE"
-    )
-    prefix_every: int = _denoising(
+    stop: str | None = _run(None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE")
+    prefix_every: int = _run(
         0,
         "run the prompt in every Nth step only: faster for long prompts, and approximate (default: "
         "every step)",
@@ -203,6 +197,5 @@ class PipelineOptions(ModelOptions, DenoiseOptions, SelectionOptions):
         from cloud_anchor.pipeline import Pipeline
 
         models = {each.name: getattr(self, each.name) for each in fields(ModelOptions)}
-        return Pipeline.open(
-            **models, compiled=compiled, answers=answers, canvas=self.canvas, progress=progress
-        )
+        models |= {"compiled": compiled, "answers": answers, "canvas": self.canvas}
+        return Pipeline.open(**models, progress=progress)

@@ -101,9 +101,7 @@ def parser() -> CommandParser:
         prog="python -m convert",
         usage="python -m convert [MODEL] -o BUNDLE [options]",
         description="Convert a checkpoint to a bundle for the device, checked against the original.",
-        epilog=_EPILOG.format(
-            variants="\n".join(f"  {name:13} {recipe.about}" for name, recipe in RECIPES.items())
-        ),
+        epilog=_EPILOG.format(variants="\n".join(f"  {name:13} {r.about}" for name, r in RECIPES.items())),
     )
     result.declare(
         ConvertOptions,

@@ -191,24 +191,21 @@ class _Conversion:
         if context is None:
             return min(DEFAULT_CONTEXT, most)
         if not 0 < context <= most:
-            raise OptionError(
-                f"context: expected 1 to {most} tokens, as the model was made for, found {context}."
-            )
+            raise OptionError(f"context: expected 1 to {most} tokens, the model's own, found {context}.")
         return context
 
     def run(self) -> Manifest:
         variants = self.request.variants
         positions = len(self.prompts) * (ANSWER_TOKENS + 128)
-        needs = estimate(
-            self.checkpoint, variants, self.context, positions, self.out.parent, self.exporter.copies
-        )
+        folder, copies = self.out.parent, self.exporter.copies
+        needs = estimate(self.checkpoint, variants, self.context, positions, folder, copies)
         self.progress.say(f"Needs {needs}.")
         if self.exporter.cache != FIXED:
             self.progress.say(
                 "An exported graph copies its cache in every pass: on the device it is slower than one of "
                 "the builder, the more so the longer the text."
             )
-        needs.check(self.out.parent)
+        needs.check(folder)
         if self.request.threads is not None:
             import torch
 
@@ -252,9 +249,8 @@ class _Conversion:
                 if isinstance(self.checkpoint, Checkpoint) and self.drafter:
                     make_drafts(self.checkpoint, prompts, room, workspace.folder, step)
                 else:
-                    make_reference(
-                        self.checkpoint, prompts, room, identity.contract.eos_ids, workspace.folder, step
-                    )
+                    ends = identity.contract.eos_ids
+                    make_reference(self.checkpoint, prompts, room, ends, workspace.folder, step)
 
         depends = [FORMAT, self.checkpoint.digest, prompts, room]
         workspace.stage("reference", depends, work, lambda _: Reference.complete(workspace.folder))

@@ -12,7 +12,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from convert.errors import OptionError, ResourceError
@@ -51,9 +50,7 @@ class Workspace:
             self._done = {}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -94,9 +91,7 @@ def check_target(target: Path, force: bool) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / MANIFEST).is_file():
-        raise OptionError(
-            f"{target}: expected a new folder or an older bundle, found something else. Name another."
-        )
+        raise OptionError(f"{target}: expected a new folder or an older bundle, found another. Name another.")
     if not force:
         raise OptionError(f"{target}: a bundle is already there. Add --force to replace it, or name another.")
 

@@ -63,9 +63,7 @@ def load_model(
         raise CheckpointError(f"{folder / 'config.json'}: expected a field 'mask_token_id', found none")
     eos_ids = _end_ids(settings, folder)
     if not eos_ids:
-        raise CheckpointError(
-            f"{folder / 'config.json'}: expected an eos_token_id or pad_token_id, found none"
-        )
+        raise CheckpointError(f"{folder}/config.json: expected an eos_token_id or pad_token_id, found none")
     return DreamModel(net, family, int(mask_id), eos_ids, source, plan)
 
 
@@ -188,9 +186,7 @@ def _fill(
                 if tied and name == "lm_head.weight":
                     continue
                 if name not in expected:
-                    raise CheckpointError(
-                        f"{path}: tensor {name!r} has no place in a model of this configuration"
-                    )
+                    raise CheckpointError(f"{path}: tensor {name!r} has no place in a model of this kind")
                 if tensor.shape != expected[name]:
                     raise CheckpointError(
                         f"{path}: tensor {name!r}: config.json asks for the shape {list(expected[name])}, "

@@ -31,9 +31,7 @@ Measured where a nucleus is sorted as a whole: 20 bytes a logit in bfloat16, 29 
 
 @dataclass(frozen=True)
 class Load:
-    """What a model will have to do: answers denoised together, positions of each, and bytes of other models
-    in the same process.
-    """
+    """Answers denoised together, positions of each, and bytes of other models in the same process."""
 
     answers: int
     canvas: int
@@ -105,8 +103,6 @@ def default_format(shape: Shape, load: Load, processor: Processor | None = None)
     if wide.weights > SMALL and "bf16" in ((processor or Processor.detect()).features or ()):
         return "bfloat16", "which this processor computes in hardware; --dtype float32 takes twice the memory"
     if not wide.fits and narrow.fits and free is not None:
-        return (
-            "bfloat16",
-            f"since float32 needs {wide.total / _GIB:.1f} GiB of memory and {free / _GIB:.1f} are free",
-        )
+        needs, there = f"{wide.total / _GIB:.1f} GiB of memory", f"{free / _GIB:.1f}"
+        return "bfloat16", f"since float32 needs {needs} and {there} are free"
     return "float32", None

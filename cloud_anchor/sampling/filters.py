@@ -53,9 +53,7 @@ def nucleus(logits: Tensor, top_p: float) -> Tensor:
 
 
 def _leading(mass: Tensor, top_p: float) -> Tensor:
-    """Bool [N, K]: tokens up to the first whose cumulative mass [N, K], in descending order, exceeds
-    top_p.
-    """
+    """Bool [N, K]: tokens up to the first whose cumulative mass [N, K], in falling order, exceeds top_p."""
     kept = torch.ones_like(mass, dtype=torch.bool)
     kept[:, 1:] = mass[:, :-1] <= top_p
     return kept

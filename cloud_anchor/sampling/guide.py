@@ -198,9 +198,8 @@ class Guidance:
         mine, ends = self.candidates, self.candidates.ends
         here = Candidates(mine.ids[part].cpu(), mine.logprob[part].cpu(), ends)
         other = torch.from_numpy(guide)
-        _, _, words, probability, _ = product_of(
-            here, other, torch.ones(len(other), dtype=torch.bool), self.weights
-        )
+        scored = torch.ones(len(other), dtype=torch.bool)
+        _, _, words, probability, _ = product_of(here, other, scored, self.weights)
         column = (here.ids == words[:, None]).int().argmax(1)
         no_end = rest(other[:, other.shape[1] - ends :])
         logprob = other.gather(1, column[:, None])[:, 0] - no_end

@@ -86,9 +86,7 @@ def _judge(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """The first five columns of SpanScores, of logits [n, V]."""
     if not np.isfinite(logits).all():
-        raise EngineError(
-            "the edge model's logits are not finite numbers. Use another variant of the bundle."
-        )
+        raise EngineError("the edge model's logits are not finite numbers. Use another variant of its bundle")
     held = logits.copy()
     held[:, eos] = -np.inf
     rows = np.arange(len(held))

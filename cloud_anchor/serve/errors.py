@@ -63,10 +63,8 @@ def invalid(expected: str, found: str, remedy: str) -> ServiceError:
 
 
 def stopping() -> ServiceError:
-    remedy = "Try again: another one takes its place."
-    return ServiceError(
-        503, "stopping", "a service that takes requests", "one that is being stopped", remedy, 2.0
-    )
+    found, remedy = "one that is being stopped", "Try again: another one takes its place."
+    return ServiceError(503, "stopping", "a service that takes requests", found, remedy, 2.0)
 
 
 def too_late(seconds: float) -> ServiceError:

@@ -74,9 +74,8 @@ class Tracer:
         event where too many traces are in progress; later errors are events.
         """
         if self.open_traces >= self._most:
-            raise overloaded(
-                f"fewer than {self._most} questions on the page at a time", f"{self.open_traces}", 2.0
-            )
+            expected = f"fewer than {self._most} questions on the page at a time"
+            raise overloaded(expected, f"{self.open_traces}", 2.0)
         self.open_traces += 1
         events: asyncio.Queue[TraceEvent | None] = asyncio.Queue(BACKLOG)
         tasks = [asyncio.ensure_future(self._column(name, prompt, fraction, events)) for name in COLUMNS]
@@ -107,16 +106,9 @@ class Tracer:
         info = self._backend.info
         # Where the vocabularies differ a payload is of a translated run: its positions are other ones.
         aligned = self._backend.pipeline.translation is None
-        return TraceEvent(
-            "plan",
-            {
-                "columns": list(COLUMNS),
-                "canvas": info.canvas,
-                "total_steps": info.total_steps,
-                "aligned": aligned,
-                "guard": self._backend.selection.config.guard,
-            },
-        )
+        known = {"canvas": info.canvas, "total_steps": info.total_steps, "aligned": aligned}
+        guard = self._backend.selection.config.guard
+        return TraceEvent("plan", {"columns": list(COLUMNS), **known, "guard": guard})
 
     async def _column(
         self, name: str, prompt: str, fraction: float | None, events: asyncio.Queue[TraceEvent | None]
@@ -201,35 +193,18 @@ class Tracer:
         edge, anchors = self._edge, request.anchors.by_position
         scorer = EngineScorer(edge.engine, edge.bundle.contract.eos_ids)
         (scores,) = scorer.score([Span(request.prompt_ids, ids)])
-        return TraceEvent(
-            "reasons",
-            {
-                "reasons": [
-                    [
-                        position,
-                        _text(edge.bundle.tokenizer, int(scores.greedy[position])),
-                        int(scores.greedy[position]) == id_,
-                        round(float(scores.margin[position]), 2),
-                    ]
-                    for position, id_ in anchors.items()
-                    if position < len(ids)
-                ]
-            },
-        )
+        greedy, margin, tokenizer = scores.greedy.tolist(), scores.margin.tolist(), edge.bundle.tokenizer
+        reasons = [
+            [at, _text(tokenizer, greedy[at]), greedy[at] == id_, round(margin[at], 2)]
+            for at, id_ in anchors.items()
+            if at < len(ids)
+        ]
+        return TraceEvent("reasons", {"reasons": reasons})
 
 
 def _payload_event(served: ServedPayload) -> TraceEvent:
-    return TraceEvent(
-        "payload",
-        {
-            "hex": served.data.hex(),
-            "bytes": len(served.data),
-            "anchors": served.anchors,
-            "length": served.length,
-            "step": served.step,
-            "total_steps": served.total_steps,
-        },
-    )
+    known = {name: getattr(served, name) for name in ("anchors", "length", "step", "total_steps")}
+    return TraceEvent("payload", {"hex": served.data.hex(), "bytes": len(served.data), **known})
 
 
 def _text(tokenizer: Tokenizer, id_: int) -> str:

@@ -118,11 +118,8 @@ def compare(
         began = time.perf_counter()
         shared, length = _answer(engine, text, rows)
         seconds += time.perf_counter() - began
-        agreed, compared, passes = (
-            agreed + shared,
-            compared + length,
-            passes + min(shared + 1, len(text.answer)),
-        )
+        agreed, compared = agreed + shared, compared + length
+        passes += min(shared + 1, len(text.answer))
         progress(len(text.answer))
         start += len(text.ids)
     return Figures(

@@ -78,9 +78,7 @@ class Dialect(Protocol):
     """One set of operators. Arguments and results are names of values in the graph."""
 
     query_factor: float
-    """Factor already in the weights of the query projection, or of the norm after it; `attention` applies the
-    rest of 1/sqrt(D).
-    """
+    """Factor already in the queries' weights, or in the norm's; `attention` applies the rest of 1/sqrt(D)."""
 
     def norm(self, x: str, gamma: str) -> str:
         """RMS normalisation of x over the last axis, times gamma."""

@@ -143,9 +143,8 @@ def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
     """
     architecture = architecture_of(config)
     if architecture not in ARCHITECTURES:
-        raise ArchitectureError(
-            f"{where}: expected architecture {' or '.join(ARCHITECTURES)}, found {architecture}."
-        )
+        known = " or ".join(ARCHITECTURES)
+        raise ArchitectureError(f"{where}: expected architecture {known}, found {architecture}.")
     if config.get("use_sliding_window"):
         raise ArchitectureError(
             f"{where}: expected full attention, found use_sliding_window. Sliding windows are not supported."
@@ -247,9 +246,7 @@ class CheckpointFolder:
 
 
 class Checkpoint(CheckpointFolder):
-    """An opened checkpoint of an architecture that graphs are built for. The names and shapes of its tensors
-    are checked before any is read.
-    """
+    """An opened checkpoint that graphs are built for; its tensors' names and shapes are checked at once."""
 
     shape: DecoderShape
 

@@ -117,9 +117,8 @@ def _renderer(tokenizer: Any) -> Render:
     """Renders with a transformers tokenizer's own template."""
 
     def render(messages: Sequence[Message], generation: bool) -> str:
-        return str(
-            tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=generation)
-        )
+        options = {"tokenize": False, "add_generation_prompt": generation}
+        return str(tokenizer.apply_chat_template(list(messages), **options))
 
     return render
 

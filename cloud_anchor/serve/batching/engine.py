@@ -221,9 +221,7 @@ class BatchEngine:
         if short and len(group) > 1:
             self._batch, self._steps_since_shortage = max(1, len(group) // 2), 0
             self._groups.append(group.split())
-            log.warning(
-                "out of memory with %d answers together; continuing with %d", len(group) * 2, self._batch
-            )
+            log.warning("out of memory with %d answers; continuing with %d", len(group) * 2, self._batch)
             return
         self._failures += not short
         log.error("a step failed", exc_info=error)
@@ -292,9 +290,7 @@ class BatchEngine:
                     job.deliver(each)
 
     def _payloads(self, job: Job, result: PipelineResult, last: bool) -> list[ServedPayload]:
-        """The payload of a result, or its chain: the first is a delta where it only adds to the last one of
-        the job, else self-contained.
-        """
+        """The payload of a result, or its chain; the first adds to the job's last one where it can."""
         run, contract = result.run, result.anchors.contract
         predictor = None
         if job.codec == Codec.PREDICTIVE.label and self.pipeline.predictive_model is not None:
@@ -326,9 +322,7 @@ class BatchEngine:
     def _select(
         self, selection: Selection, codec: str, confidence: bool, runs: Sequence[Denoised]
     ) -> list[PipelineResult]:
-        """The results of runs. One run with nothing to send has no anchors; several raise
-        NothingToSendError.
-        """
+        """The results of runs; with nothing to send one has no anchors, several raise NothingToSendError."""
         try:
             return self.pipeline.select([""] * len(runs), runs, selection, codec, confidence=confidence)
         except NothingToSendError:

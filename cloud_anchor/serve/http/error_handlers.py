@@ -25,9 +25,8 @@ def install_error_handlers(app: FastAPI, metrics: Metrics) -> None:
 
     def refuse(error: ServiceError, headers: dict[str, str] | None = None) -> Response:
         metrics.refusals.labels(error.code).inc()
-        return Response(
-            encode_json(error.body()), error.status, error.headers() | (headers or {}), media_type=JSON
-        )
+        sent = error.headers() | (headers or {})
+        return Response(encode_json(error.body()), error.status, sent, media_type=JSON)
 
     @app.exception_handler(ServiceError)
     async def known(_: Request, error: ServiceError) -> Response:

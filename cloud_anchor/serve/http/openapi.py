@@ -49,9 +49,12 @@ def install_openapi(app: FastAPI, backend: Backend, keyed: bool) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schema = get_openapi(
-                title=app.title, version=app.version, description=app.description, routes=app.routes
-            )
+            about: dict[str, Any] = {
+                "title": app.title,
+                "version": app.version,
+                "description": app.description,
+            }
+            schema = get_openapi(**about, routes=app.routes)
             parts = schema["components"]["schemas"]
             for unused in ("HTTPValidationError", "ValidationError"):
                 parts.pop(unused, None)

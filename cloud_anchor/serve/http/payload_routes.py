@@ -99,18 +99,9 @@ def _within_limits(request: AnchorRequest, info: ServiceInfo) -> AnchorRequest:
 
 def _to_json(served: ServedPayload, info: ServiceInfo) -> dict[str, Any]:
     """The fields of schema `AnchorsAnswer`."""
-    return {
-        "payload": base64.b64encode(served.data).decode("ascii"),
-        "bytes": len(served.data),
-        "anchors": served.anchors,
-        "length": served.length,
-        "step": served.step,
-        "total_steps": served.total_steps,
-        "canvas": served.canvas,
-        "delta": served.delta,
-        "last": served.last,
-        "contract": info.identity,
-    }
+    data = {"payload": base64.b64encode(served.data).decode("ascii"), "bytes": len(served.data)}
+    names = ("anchors", "length", "step", "total_steps", "canvas", "delta", "last")
+    return data | {name: getattr(served, name) for name in names} | {"contract": info.identity}
 
 
 def _wants_json(accept: str) -> bool:

@@ -106,7 +106,7 @@ class _PromptFields(_StrictModel):
     )
 
     steps: Annotated[int, Field(ge=1), WHOLE] | None = _optional(
-        description="Steps to run, instead of shares of them."
+        description="Steps to run, instead of a share."
     )
     max_bytes: Annotated[int, Field(ge=MIN_PAYLOAD_BYTES, le=MAX_PAYLOAD_BYTES), WHOLE] | None = _optional(
         description="Of each payload: the anchors that help most. What does not fit is left out, or follows "

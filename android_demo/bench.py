@@ -113,16 +113,8 @@ def measure(bundle: Path, variant: str | None, threads: int, tokens: int, rounds
             equal = equal and first[1] == second[1]
     finally:
         kotlin.close()
-    python_times, kotlin_times = ([each / tokens for each in series] for series in times)
-    return Result(
-        python=statistics.median(python_times),
-        kotlin=statistics.median(kotlin_times),
-        python_best=min(python_times),
-        kotlin_best=min(kotlin_times),
-        rounds=rounds,
-        tokens=tokens,
-        equal=equal,
-    )
+    per_token = [[each / tokens for each in series] for series in times]
+    return Result(*map(statistics.median, per_token), *map(min, per_token), rounds, tokens, equal)
 
 
 def _parser() -> argparse.ArgumentParser:

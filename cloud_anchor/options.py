@@ -169,11 +169,8 @@ class SelectionOptions:
         from cloud_anchor.selection.edge_aware import EdgeAwareConfig
         from cloud_anchor.selection.select import Selection
 
-        given: dict[str, Any] = {
-            "threshold": self.threshold,
-            "guard": self.guard,
-            "max_passes": self.edge_passes,
-        }
+        limits = {"threshold": self.threshold, "guard": self.guard}
+        given: dict[str, Any] = {**limits, "max_passes": self.edge_passes}
         config = EdgeAwareConfig(**{name: value for name, value in given.items() if value is not None})
         return Selection(self.select, config, self.max_bytes)
 

@@ -121,10 +121,8 @@ def thresholds_of(variants: Sequence[str], settings: Sequence[str]) -> dict[str,
         left, equals, value = setting.partition("=")
         variant, dot, name = left.partition(".")
         if not equals or not dot or variant not in result:
-            raise OptionError(
-                f"--threshold: expected VARIANT.NAME=VALUE with a variant of {', '.join(result)}, found "
-                f"{setting!r}."
-            )
+            known = f"VARIANT.NAME=VALUE with a variant of {', '.join(result)}"
+            raise OptionError(f"--threshold: expected {known}, found {setting!r}.")
         result[variant] = result[variant].changed(name, value)
     return result
 

@@ -119,15 +119,9 @@ def convert(
     Raises a subclass of ConvertError; VerificationError where a variant's figure is out of bounds.
     """
     known = offered(exporter)
-    request = ConversionRequest(
-        checked_names(DEFAULT_VARIANTS[exporter] if variants is None else tuple(variants), known),
-        context,
-        tuple(prompts) if prompts else None,
-        thresholds or {},
-        threads,
-        exporter,
-        calibration,
-    )
+    names = checked_names(DEFAULT_VARIANTS[exporter] if variants is None else tuple(variants), known)
+    questions, bounds = tuple(prompts) if prompts else None, thresholds or {}
+    request = ConversionRequest(names, context, questions, bounds, threads, exporter, calibration)
     out = out.resolve()
     check_target(out, force)
     report = progress or Silent()
@@ -180,10 +174,8 @@ class _Conversion:
             raise OptionError(f"threshold for {min(unknown)!r}, which is not among the variants to convert.")
         recipes = [recipe_of(name, self.checkpoint.shape) for name in request.variants]
         if request.calibration is not None and not any(recipe.calibrated for recipe in recipes):
-            raise OptionError(
-                "calibration: expected a variant that is calibrated (int4), found "
-                f"{', '.join(request.variants)}."
-            )
+            names = ", ".join(request.variants)
+            raise OptionError(f"calibration: expected a variant that is calibrated (int4), found {names}.")
 
     def _context(self) -> int:
         most = self.checkpoint.shape.max_position_embeddings
@@ -268,11 +260,9 @@ class _Conversion:
         if given is None:
             return conversation_ids(identity)
         texts = text_pieces(identity, given)
-        if sum(map(len, texts)) < MIN_POSITIONS:
-            raise OptionError(
-                f"calibration: expected a text of at least {MIN_POSITIONS} tokens, found "
-                f"{sum(map(len, texts))}. Give a longer one."
-            )
+        if (found := sum(map(len, texts))) < MIN_POSITIONS:
+            expected = f"a text of at least {MIN_POSITIONS} tokens"
+            raise OptionError(f"calibration: expected {expected}, found {found}. Give a longer one.")
         return texts
 
     def _variant(self, name: str, reference: Reference, identity: Identity, workspace: Workspace) -> Variant:

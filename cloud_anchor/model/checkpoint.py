@@ -209,10 +209,8 @@ def _fill(
         seen.update(name for name in expected if name.endswith("_proj.bias"))
     missing = sorted(set(expected) - seen)
     if missing:
-        raise CheckpointError(
-            f"{folder}: {len(missing)} tensors are missing, the first is {missing[0]!r}. "
-            "Download the model again."
-        )
+        found = f"{len(missing)} tensors are missing, the first is {missing[0]!r}"
+        raise CheckpointError(f"{folder}: {found}. Download the model again.")
     net.requires_grad_(False)
 
 

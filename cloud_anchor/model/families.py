@@ -129,21 +129,9 @@ def _dream_shape(settings: Settings) -> Shape:
 
 
 def _llada_shape(settings: Settings) -> Shape:
-    _refuse(
-        settings,
-        {
-            "block_type": "llama",
-            "activation_type": "silu",
-            "layer_norm_type": "rms",
-            "alibi": False,
-            "rope": True,
-            "include_bias": False,
-            "include_qkv_bias": False,
-            "attention_layer_norm": False,
-            "input_emb_norm": False,
-            "scale_logits": False,
-        },
-    )
+    none = "alibi include_bias include_qkv_bias attention_layer_norm input_emb_norm scale_logits".split()
+    kinds = {"block_type": "llama", "activation_type": "silu", "layer_norm_type": "rms", "rope": True}
+    _refuse(settings, kinds | dict.fromkeys(none, False))
     heads = int(_need(settings, "n_heads"))
     return Shape(
         # the embedding is padded: it, not vocab_size, has the rows of the checkpoint

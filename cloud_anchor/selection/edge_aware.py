@@ -138,13 +138,9 @@ class _JacobiIteration:
             self.may_send[list(only)] = True
             self.free |= ~self.may_send
             self.max_passes = size + 1
-        self.greedy = np.zeros(size, np.int64)
-        self.margin = np.zeros(size, np.float32)
-        self.logprob = np.zeros(size, np.float32)
-        self.best = np.zeros(size, np.float32)
-        self.ends = np.zeros(size, bool)
+        self.greedy, self.ends = np.zeros(size, np.int64), np.zeros(size, bool)
+        self.margin, self.logprob, self.best, self.binding_logprob = np.zeros((4, size), np.float32)
         self.binding = np.asarray(self.draft, np.int64)
-        self.binding_logprob = np.zeros(size, np.float32)
         self.chance = np.asarray(run.confidence[:size])
         bound = (self.chance >= config.threshold).nonzero()[0]
         self.last_bound = size - 1 if length is not None else int(bound[-1]) if len(bound) else -1

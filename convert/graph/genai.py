@@ -53,6 +53,7 @@ def write_genai_config(
     ends = [contract.special[name] for name in contract.end_names]
     if contract.ends is None:
         ends.reverse()  # <|im_end|> first: it ends an answer
+    search = {"max_length": context, "do_sample": False, "num_beams": 1, "past_present_share_buffer": True}
     config = {
         "model": {
             "type": ARCHITECTURES[shape.architecture].gguf,
@@ -82,12 +83,7 @@ def write_genai_config(
                 },
             },
         },
-        "search": {
-            "max_length": context,
-            "do_sample": False,
-            "num_beams": 1,
-            "past_present_share_buffer": True,
-        },
+        "search": search,
     }
     (bundle / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     source = checkpoint / TOKENIZER_CONFIG

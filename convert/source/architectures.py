@@ -51,6 +51,9 @@ def foreign_architecture(folder: Path, architecture: str) -> ArchitectureError:
     )
 
 
+_OTHER = "Its vocabulary differs too, so anchors would be other words to it:"
+
+
 def _vocabulary(folder: Path) -> str:
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -59,7 +62,7 @@ def _vocabulary(folder: Path) -> str:
     try:
         contract = Contract.of(json.loads(path.read_text(encoding="utf-8")), {})
     except PayloadError as error:
-        return f"Its vocabulary differs too, so anchors would be other words to it: {error}"
+        return f"{_OTHER} {error}"
     except (ValueError, KeyError, TypeError):
         return f"Its tokenizer is not byte-level BPE with a vocabulary and merges, unlike {expected}."
     found = f"{contract.vocab_size} tokens ({contract.vocab_hash[:8]})"
@@ -68,7 +71,4 @@ def _vocabulary(folder: Path) -> str:
             f"Its vocabulary is the same, {found}, so anchors would fit its ids; but its layers are others, "
             "and a payload also needs the same chat template."
         )
-    return (
-        "Its vocabulary differs too, so anchors would be other words to it: "
-        f"expected {expected}, found {found}."
-    )
+    return f"{_OTHER} expected {expected}, found {found}."

@@ -91,7 +91,7 @@ def check_target(target: Path, force: bool) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not (target / MANIFEST).is_file():
-        raise OptionError(f"{target}: expected a new folder or an older bundle, found another. Name another.")
+        raise OptionError(f"{target}: expected a new folder or a bundle, found something else. Name another.")
     if not force:
         raise OptionError(f"{target}: a bundle is already there. Add --force to replace it, or name another.")
 

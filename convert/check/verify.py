@@ -63,21 +63,17 @@ class Thresholds:
 
     def check(self, variant: str, figures: Figures) -> None:
         """Raises VerificationError that names every figure out of bounds."""
-        failed = [
-            f"{name} {getattr(figures, name):.4g} (expected at {'least' if lower else 'most'} {bound:.4g})"
-            for name, lower in (("top1", True), ("greedy", True), ("mean_kl", False), ("max_delta", False))
-            if not self._holds(getattr(figures, name), bound := getattr(self, name), lower)
-        ]
+        failed = []
+        for name, lower in (("top1", True), ("greedy", True), ("mean_kl", False), ("max_delta", False)):
+            value, bound = getattr(figures, name), getattr(self, name)
+            if not (value >= bound if lower else value <= bound):  # for NaN either way
+                failed.append(f"{name} {value:.4g} (expected at {'least' if lower else 'most'} {bound:.4g})")
         if failed:
             raise VerificationError(
                 f"variant {variant} does not say what the original model says, over {figures.positions} "
                 f"positions: {'; '.join(failed)}. Leave the variant out, or accept it with --threshold "
                 f"{variant}.NAME=VALUE."
             )
-
-    @staticmethod
-    def _holds(value: float, bound: float, lower: bool) -> bool:
-        return value >= bound if lower else value <= bound  # False for NaN either way
 
     def to_json(self) -> dict[str, float | None]:
         """The bounds; null where there is none."""

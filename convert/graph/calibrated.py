@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convert.graph.moments import InputMoments
-from convert.graph.quantisation import Blocks, pack_nibbles
+from convert.graph.quantisation import Blocks, pack_nibbles, padded
 from convert.graph.weights import LayerQuantizer
 from convert.source.checkpoint import DecoderShape, FloatArray
 
@@ -77,14 +77,6 @@ def gptq_bytes(shape: DecoderShape) -> int:
     # In float64: the moments of a layer (of the widest input and of narrower ones), two matrices on the way
     # to the factor, and the weights, transposed, with their errors.
     return 8 * (4 * inputs**2 + 3 * inputs * outputs)
-
-
-def padded(weight: FloatArray, block: int) -> FloatArray:
-    """A matrix with columns of zeros behind it, so that blocks divide it."""
-    rows, columns = weight.shape
-    result = np.zeros((rows, -(-columns // block) * block), np.float32)
-    result[:, :columns] = weight
-    return result
 
 
 def packed_blocks(

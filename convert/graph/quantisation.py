@@ -49,10 +49,7 @@ def _quantize_rows(
     weight: npt.NDArray[np.float32], bits: int, block: int, count: int
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
     zero = 1 << (bits - 1)
-    rows, columns = weight.shape
-    padded = np.zeros((rows, count * block), np.float32)
-    padded[:, :columns] = weight
-    values = padded.reshape(rows, count, block)
+    values = padded(weight, block).reshape(len(weight), count, block)
     farthest = np.take_along_axis(values, np.abs(values).argmax(-1, keepdims=True), -1)
     scale = farthest / np.float32(-zero)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale != 0)
@@ -60,6 +57,14 @@ def _quantize_rows(
     np.rint(values, out=values)
     integers = (np.clip(values, -zero, zero - 1, out=values) + zero).astype(np.uint8)
     return (integers if bits == 8 else pack_nibbles(integers)), scale[..., 0]
+
+
+def padded(weight: npt.NDArray[np.float32], block: int) -> npt.NDArray[np.float32]:
+    """A matrix with columns of zeros behind it, so that blocks divide it."""
+    rows, columns = weight.shape
+    result = np.zeros((rows, -(-columns // block) * block), np.float32)
+    result[:, :columns] = weight
+    return result
 
 
 def pack_nibbles(integers: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -53,11 +53,6 @@ class GgufFile:
         """The model's name."""
         return str(self.metadata.get("general.name") or self.path.stem)
 
-    @property
-    def float_bytes(self) -> int:
-        """Size of all weights in float32."""
-        return self.shape.parameters * 4
-
     def tensor(self, name: str) -> FloatArray:
         """A tensor of the checkpoint in float32, by its name there."""
         from gguf.quants import dequantize
@@ -193,10 +188,10 @@ def unpack_gguf(
     """
     from safetensors.numpy import save_file
 
-    free = shutil.disk_usage(folder.parent).free
-    if free < file.float_bytes * 1.05:
+    free, needed = shutil.disk_usage(folder.parent).free, file.shape.parameters * 4
+    if free < needed * 1.05:
         raise ResourceError(
-            f"{folder}: expected {file.float_bytes / (1 << 30):.2f} GiB of free disk for the weights, "
+            f"{folder}: expected {needed / (1 << 30):.2f} GiB of free disk for the weights, "
             f"found {free / (1 << 30):.2f} GiB. Free some."
         )
     texts = _tokenizer_texts(file, tokenizer)
@@ -221,7 +216,7 @@ def unpack_gguf(
             save()
     if shard:
         save()
-    index = {"metadata": {"total_size": file.float_bytes}, "weight_map": places}
+    index = {"metadata": {"total_size": needed}, "weight_map": places}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from convert.graph.calibrated import packed_blocks, padded
-from convert.graph.quantisation import Blocks
+from convert.graph.calibrated import packed_blocks
+from convert.graph.quantisation import Blocks, padded
 from convert.source.checkpoint import FloatArray
 
 

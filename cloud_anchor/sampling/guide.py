@@ -70,10 +70,12 @@ class SpanScores:
 class Guide(Protocol):
     """An autoregressive model with the diffusion model's vocabulary.
 
-    together: number of spans that it scores in one pass.
+    together: number of spans that it scores in one pass. context: most tokens of a span with its prompt, None
+    for no limit.
     """
 
     together: int
+    context: int | None
 
     def score(self, spans: Sequence[Span]) -> list[SpanScores]:
         """The scores of each span, of one pass over it."""

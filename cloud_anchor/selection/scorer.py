@@ -51,6 +51,7 @@ class EngineScorer:
 
     def __init__(self, engine: Engine, eos_ids: frozenset[int]) -> None:
         self._engine = engine
+        self.context: int | None = engine.context
         self._eos = sorted(eos_ids)
         self._lock = Lock()  # a service scores drafts and selections in two threads
 

@@ -137,6 +137,9 @@ class RayBackend:
     def state(self) -> str | None:
         return None if hasattr(self, "info") else "the engines are being started"
 
+    def broken(self) -> str | None:
+        return None  # Ray replaces an engine that dies
+
     def figures(self) -> dict[str, float]:
         return {}
 

@@ -45,7 +45,7 @@ CONTRACT = Contract(
 
 
 class NoReader:
-    together = 1
+    together, context = 1, None
 
     def read(self, spans: Sequence[Span]) -> list[SpanScores]:
         raise AssertionError("these conditions do not ask the edge model")

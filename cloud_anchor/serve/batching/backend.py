@@ -95,6 +95,9 @@ class Backend(Protocol):
     def state(self) -> str | None:
         """None where it is ready, else the reason why it is not."""
 
+    def broken(self) -> str | None:
+        """None, or the reason why only a restart helps: what an orchestrator acts on."""
+
     def figures(self) -> dict[str, float]:
         """Current values of its gauges, by metric label."""
 

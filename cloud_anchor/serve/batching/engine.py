@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 
-from cloud_anchor.errors import CloudError, NothingToSendError
+from cloud_anchor.errors import CloudError, NothingToSendError, RequestError
 from cloud_anchor.pipeline import Pipeline, PipelineResult
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
@@ -30,13 +30,19 @@ from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload, Throughput
 from cloud_anchor.serve.errors import internal, out_of_memory, overloaded, refused, stopping, too_late
 from cloud_anchor.serve.settings import Limits
-from edge_runtime.errors import EdgeError
+from edge_runtime.errors import EdgeError, UsageError
 from payload import AnchorSet, Base, Codec, PayloadError, Shared, encode
 
 log = logging.getLogger("cloud_anchor.serve")
 
 MAX_FAILURES = 3
-"""Consecutive failed steps after which the service is not ready."""
+"""Jobs that fail one after the other before the service is not ready."""
+
+RETRY_SECONDS = 10.0
+"""After so long without another failure it admits jobs again, to find out."""
+
+RESTART_SECONDS = 300.0
+"""A model that has failed for so long is not expected to recover without a restart."""
 
 STEPS_BEFORE_GROWTH = 500
 """Steps without a shortage of memory after which a halved batch grows by one row."""
@@ -72,6 +78,8 @@ class BatchEngine:
         self._finished: queue.Queue[FinishedRun | None] = queue.Queue(2 * limits.batch)
         self._throughput = Throughput()
         self._failures = 0
+        self._failed_at = self._failing_since = 0.0
+        self._suspects: set[ContinuousBatch[Job]] = set()  # one of their rows has failed: none may join
         self._closing = False
         self._threads = [
             threading.Thread(target=self._run_model, name="denoise", daemon=True),
@@ -84,8 +92,15 @@ class BatchEngine:
 
     @property
     def healthy(self) -> bool:
-        """True while steps succeed and both threads run."""
-        return self._failures < MAX_FAILURES and all(thread.is_alive() for thread in self._threads)
+        """True while steps succeed, or may again: after RETRY_SECONDS the next job finds out."""
+        waited = time.monotonic() - self._failed_at
+        return not self.broken and (self._failures < MAX_FAILURES or waited >= RETRY_SECONDS)
+
+    @property
+    def broken(self) -> bool:
+        """True where only a restart helps: a thread has ended, or no job succeeds for RESTART_SECONDS."""
+        failing = self._failures >= MAX_FAILURES and self._failed_at - self._failing_since >= RESTART_SECONDS
+        return failing or not all(thread.is_alive() for thread in self._threads)
 
     def load(self) -> EngineLoad:
         with self._changed:  # which its owner may enter again
@@ -185,7 +200,7 @@ class BatchEngine:
         """The batch of the job's configuration; rows of one batch may differ in their number of steps."""
         config = replace(job.config, steps=None)
         for group in self._groups:
-            if group.config == config and len(group) < self._batch:
+            if group.config == config and len(group) < self._batch and group not in self._suspects:
                 return group
         self._groups.append(ContinuousBatch(self.pipeline.model, config, self.pipeline.guide))
         return self._groups[-1]
@@ -199,6 +214,7 @@ class BatchEngine:
             self._failed(group, error)
             return
         self._failures = 0
+        self._suspects.discard(group)
         self._steps_since_shortage += 1
         if self._batch < self.limits.batch and self._steps_since_shortage >= STEPS_BEFORE_GROWTH:
             self._batch, self._steps_since_shortage = self._batch + 1, 0
@@ -214,20 +230,30 @@ class BatchEngine:
         self._on_step(len(jobs), seconds)
 
     def _failed(self, group: ContinuousBatch[Job], error: Exception) -> None:
-        """After a shortage of memory halve the batch and continue; after another error fail its jobs only."""
-        short = is_out_of_memory(error)
+        """Halve the batch, whose answers are as before the step, until the answer that fails is alone."""
+        short, rows = is_out_of_memory(error), len(group)
         if short and torch.cuda.is_available():
             torch.cuda.empty_cache()
-        if short and len(group) > 1:
-            self._batch, self._steps_since_shortage = max(1, len(group) // 2), 0
-            self._groups.append(group.split())
-            log.warning("out of memory with %d answers; continuing with %d", len(group) * 2, self._batch)
+        if rows > 1:
+            other = group.split()
+            self._groups.append(other)
+            if short:
+                self._batch, self._steps_since_shortage = max(1, rows // 2), 0
+                log.warning("out of memory with %d answers together; continuing with %d", rows, self._batch)
+            else:
+                self._suspects |= {group, other}
             return
-        self._failures += not short
-        log.error("a step failed", exc_info=error)
-        for job in group.names:
-            self._end(job, out_of_memory() if short else internal(error))
         self._groups.remove(group)
+        self._suspects.discard(group)
+        (job,) = group.names
+        if short or isinstance(error, RequestError | UsageError | PayloadError):  # the request's own fault
+            self._end(job, out_of_memory() if short else refused(error))
+            return
+        self._failed_at = time.monotonic()
+        self._failing_since = self._failing_since if self._failures else self._failed_at
+        self._failures += 1
+        log.error("a step failed", exc_info=error)
+        self._end(job, internal(error))
 
     # Thread of the selection (edge model) and of the codec.
 

@@ -61,7 +61,7 @@ class LocalBackend:
             canvas=self.config.canvas,
             total_steps=self.config.total_steps,
             steps=self.config.run_steps,
-            prompt_tokens=self.pipeline.model.context - self._min_canvas,
+            prompt_tokens=self._context - self._min_canvas,
             selections=(default, *(how for how in usable if how != default)),
             codecs=CODECS if self.pipeline.predictive_model is not None else CODECS[:1],
             budget=self.pipeline.scorer is not None,
@@ -71,8 +71,15 @@ class LocalBackend:
         )
 
     @property
+    def _context(self) -> int:
+        """Tokens of prompt and canvas that both models take."""
+        scorer = self.pipeline.scorer
+        edge = None if scorer is None else scorer.context
+        return min(self.pipeline.model.context, edge or self.pipeline.model.context)
+
+    @property
     def _min_canvas(self) -> int:
-        return max(1, min(self.config.canvas, self.pipeline.model.context - 1) // MIN_CANVAS_DIVISOR)
+        return max(1, min(self.config.canvas, self._context - 1) // MIN_CANVAS_DIVISOR)
 
     async def open(self) -> None:
         """Start the engine and warm it up with a full batch of two steps: the batch has to fit in memory, and
@@ -115,7 +122,8 @@ class LocalBackend:
         if watched:
             job.watched, job.payload_steps = True, tuple(range(1, job.payload_steps[-1] + 1))
         if self.pipeline.translation:
-            job.edge_prompt_ids = tuple(await asyncio.to_thread(self._ids_in, self.pipeline.form, request))
+            edge_ids = await asyncio.to_thread(self._ids_in, self.pipeline.form, request)
+            job.edge_prompt_ids = tuple(self._short_enough(edge_ids))
         self.engine.submit(job)
         try:
             while True:
@@ -134,6 +142,9 @@ class LocalBackend:
 
     def state(self) -> str | None:
         return None if self.engine.healthy else "the model's steps fail"
+
+    def broken(self) -> str | None:
+        return "a model that no longer works" if self.engine.broken else None
 
     def figures(self) -> dict[str, float]:
         load = self.engine.load()
@@ -165,7 +176,9 @@ class LocalBackend:
 
     def _ids(self, request: AnchorRequest) -> list[int]:
         """Token ids of the conversation for the diffusion model; raises ServiceError where it is too long."""
-        ids = self._ids_in(self.pipeline.model_form, request)
+        return self._short_enough(self._ids_in(self.pipeline.model_form, request))
+
+    def _short_enough(self, ids: list[int]) -> list[int]:
         most = self.info.prompt_tokens
         if len(ids) > most:
             expected = f"a prompt of at most {most} tokens, the template's included"
@@ -193,7 +206,7 @@ class LocalBackend:
         try:
             config = replace(
                 self.config,
-                canvas=min(self.config.canvas, self.pipeline.model.context - len(ids)),
+                canvas=min(self.config.canvas, self._context - len(ids)),
                 steps=payload_steps[-1],
                 order=request.order or self.config.order,
                 stop=request.stop or self.config.stop,

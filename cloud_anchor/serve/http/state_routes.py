@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Response
 
-from cloud_anchor.serve.errors import encode_json
+from cloud_anchor.serve.errors import ServiceError, encode_json
 from cloud_anchor.serve.http.error_handlers import JSON
 from cloud_anchor.serve.http.openapi import COMMON_ERRORS, error_responses
 from cloud_anchor.serve.http.schema import ContractAnswer, StateAnswer
@@ -23,9 +23,12 @@ def install_state(app: FastAPI, service: Service) -> None:
         known = {name: getattr(info, name) for name in ContractAnswer.model_fields if hasattr(info, name)}
         return Response(encode_json(known | {"deadline": info.limits.deadline}), media_type=JSON)
 
-    @app.get("/healthz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS))
+    @app.get("/healthz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS, 503))
     async def healthz() -> dict[str, str]:
-        """Liveness: 200 while the process responds."""
+        """Liveness: 200 while the process can serve or recover; 503 where only a restart helps."""
+        reason = backend.broken()
+        if reason is not None:
+            raise ServiceError(503, "not_ready", "a service that can serve", reason, "Restart the process.")
         return {"status": "ok"}
 
     @app.get("/readyz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS, 503))

@@ -270,7 +270,7 @@ def test_the_guide_in_pytorch_commits_the_same(
 class RecordingGuide:
     """Every token equally probable; keeps what it is asked."""
 
-    together = 2
+    together, context = 2, None
 
     def __init__(self) -> None:
         self.calls: list[Sequence[Span]] = []

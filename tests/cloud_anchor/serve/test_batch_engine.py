@@ -25,6 +25,7 @@ from cloud_anchor.serve.batching.engine import BatchEngine
 from cloud_anchor.serve.batching.jobs import Job, JobEvent, ServedPayload
 from cloud_anchor.serve.errors import ServiceError, refused
 from cloud_anchor.serve.settings import Limits
+from edge_runtime.errors import ContextError
 from payload import Base, Shared, decode
 
 PLAN = DenoiseConfig(canvas=24, total_steps=12)
@@ -285,6 +286,48 @@ def test_failed_steps_are_errors_and_the_engine_is_unhealthy_until_one_succeeds(
     assert engine.healthy
 
 
+def test_a_row_that_fails_ends_alone_and_its_batch_mates_are_answered(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
+    taken = [Submitted(engine, prompt) for prompt in PROMPTS]
+    step, poisoned = ContinuousBatch.step, taken[1].job
+
+    def failing(batch: ContinuousBatch[Job]) -> Any:
+        if poisoned in batch.names:
+            raise ContextError("expected a prompt within the edge model's 16 tokens, found 17. Shorten it.")
+        return step(batch)
+
+    monkeypatch.setattr(ContinuousBatch, "step", failing)
+    engine.start()
+    refusal = taken[1].next()
+    assert isinstance(refusal, ServiceError)
+    assert (refusal.status, refusal.code) == (422, "invalid_request")
+    for index in (0, 2, 3):
+        assert taken[index].ready().data == alone(pipeline, PROMPTS[index], 3)
+    assert engine.healthy, "a request's own fault is none of the model"
+    engine.close()
+
+
+def test_failures_are_tried_again_after_a_pause_and_end_as_broken(
+    engine: BatchEngine, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.error = ValueError("broken")
+    gate.open.set()
+    for _ in range(3):
+        Submitted(engine, PROMPTS[0]).next()
+    assert not engine.healthy
+    assert not engine.broken
+    monkeypatch.setattr("cloud_anchor.serve.batching.engine.RETRY_SECONDS", 0.0)
+    assert engine.healthy, "half-open"
+    monkeypatch.setattr("cloud_anchor.serve.batching.engine.RESTART_SECONDS", 0.0)
+    assert engine.broken
+    assert not engine.healthy
+    gate.error = None
+    assert Submitted(engine, PROMPTS[0]).ready().last
+    assert not engine.broken
+
+
 def test_a_closing_engine_finishes_admitted_jobs(pipeline: Pipeline, gate: Gate) -> None:
     engine = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
     engine.start()
@@ -304,7 +347,7 @@ def test_a_closing_engine_finishes_admitted_jobs(pipeline: Pipeline, gate: Gate)
 class CountingScorer:
     """Scores as another scorer does, many spans at once; waits before the first call, and keeps all sizes."""
 
-    together = 8
+    together, context = 8, None
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer

@@ -258,6 +258,21 @@ REFUSALS = [
 ]
 
 
+def test_a_prompt_longer_than_the_edge_models_context_is_refused_at_once(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pipeline.scorer is not None
+    monkeypatch.setattr(pipeline.scorer, "context", 48)
+    with served(local(pipeline)) as client:
+        most = client.ask("GET", "/v1/contract").json["prompt_tokens"]
+        assert most < 48 < pipeline.model.context
+        for _ in range(4):
+            reply = client.anchors(prompt="many words of one prompt " * 12)
+            assert (reply.status, reply.code) == (413, "prompt_too_long")
+        assert client.ask("GET", "/readyz").status == 200
+        assert client.anchors(prompt=PROMPT).status == 200
+
+
 @pytest.mark.parametrize(("body", "status", "code"), REFUSALS)
 def test_bad_requests_are_refused_in_one_form(client: Client, body: Any, status: int, code: str) -> None:
     reply = client.ask("POST", "/v1/anchors", body)

@@ -262,12 +262,13 @@ def test_a_prompt_longer_than_the_edge_models_context_is_refused_at_once(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert pipeline.scorer is not None
-    monkeypatch.setattr(pipeline.scorer, "context", 48)
+    context = len(pipeline.form.ids(PROMPT)) + PLAN.canvas
+    monkeypatch.setattr(pipeline.scorer, "context", context)
+    longer = PROMPT * 4
+    assert context < len(pipeline.form.ids(longer)) < pipeline.model.context
     with served(local(pipeline)) as client:
-        most = client.ask("GET", "/v1/contract").json["prompt_tokens"]
-        assert most < 48 < pipeline.model.context
         for _ in range(4):
-            reply = client.anchors(prompt="many words of one prompt " * 12)
+            reply = client.anchors(prompt=longer)
             assert (reply.status, reply.code) == (413, "prompt_too_long")
         assert client.ask("GET", "/readyz").status == 200
         assert client.anchors(prompt=PROMPT).status == 200

@@ -143,7 +143,7 @@ class TimedGuide:
 
     def __init__(self, guide: Guide, device: torch.device) -> None:
         self._guide, self._device = guide, device
-        self.together = guide.together
+        self.together, self.context = guide.together, guide.context
         self.seconds = 0.0
 
     def score(self, spans: Sequence[Span]) -> list[SpanScores]:

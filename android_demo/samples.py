@@ -33,10 +33,6 @@ UNSURE = 4
 """The sample whose payload also says how sure the cloud is."""
 
 
-def main() -> int:
-    return run_command("samples", write_assets)
-
-
 def write_assets() -> int:
     """Writes the assets, unless they are up to date."""
     key = content_key()
@@ -81,4 +77,4 @@ def copy_bundle(into: Path) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_command("samples", write_assets))

@@ -32,10 +32,8 @@ class Needs:
 
     def __str__(self) -> str:
         there = "unknown" if self.memory_free is None else f"{self.memory_free / _GIB:.1f} GiB available"
-        return (
-            f"disk {self.disk / _GIB:.2f} GiB ({self.disk_free / _GIB:.1f} GiB free), "
-            f"memory {self.memory / _GIB:.2f} GiB ({there})"
-        )
+        disk = f"disk {self.disk / _GIB:.2f} GiB ({self.disk_free / _GIB:.1f} GiB free)"
+        return f"{disk}, memory {self.memory / _GIB:.2f} GiB ({there})"
 
     def check(self, where: Path) -> None:
         """Raises ResourceError where less is free than is needed; where: folder named in the message."""

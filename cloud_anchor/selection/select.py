@@ -86,10 +86,8 @@ def require_anchors(run: Denoised, selected: Selected) -> None:
     """
     steps = f"after {run.steps} of {run.total_steps} steps expected"
     if selected.walk is not None and not selected.walk.text:
-        raise NothingToSendError(
-            f"{steps} an answer of at least one token, but the model predicts an empty one. Run more steps "
-            "(--fraction, --steps)."
-        )
+        predicted = "an answer of at least one token, but the model predicts an empty one"
+        raise NothingToSendError(f"{steps} {predicted}. Run more steps (--fraction, --steps).")
     if selected.walk is None and not len(selected.anchors):
         raise NothingToSendError(
             f"{steps} at least one token to send, found none. Run more steps (--fraction, --steps), or plan "

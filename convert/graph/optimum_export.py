@@ -66,10 +66,8 @@ def export_by_optimum(checkpoint: ExportableCheckpoint, out: Path) -> None:
                 do_validation=False,  # the conversion compares the logits of the device's engine
             )
     except (ValueError, KeyError) as error:
-        raise ArchitectureError(
-            f"{checkpoint.folder}: expected a decoder that optimum exports with a cache, found {kind}: "
-            f"{str(error)[:300]}"
-        ) from error
+        expected, found = "a decoder that optimum exports with a cache", f"{kind}: {str(error)[:300]}"
+        raise ArchitectureError(f"{checkpoint.folder}: expected {expected}, found {found}") from error
     except (MemoryError, OSError):
         raise
     except Exception as error:  # torch's exporter raises anything

@@ -25,7 +25,7 @@ from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
 from convert.source.hub import DEFAULT_MODEL
 from convert.stages import workspace_of
 from convert.variants import RECIPES, checked_names
-from edge_runtime.bundle.bundle import Manifest, Variant
+from edge_runtime.bundle.bundle import Manifest
 
 _EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
@@ -145,7 +145,7 @@ def table(manifest: Manifest) -> Table:
         figures = variant.verification
         result.add_row(
             name + ("*" if name == manifest.default_variant else ""),
-            f"{megabytes(variant):.1f}",
+            f"{sum(record.size for record in variant.files.values()) / 1e6:.1f}",
             f"{figures['top1']:.4f}",
             f"{figures['mean_kl']:.1e}",
             f"{figures['max_delta']:.1e}",
@@ -153,11 +153,6 @@ def table(manifest: Manifest) -> Table:
             f"{figures['milliseconds']:.1f}",
         )
     return result
-
-
-def megabytes(variant: Variant) -> float:
-    """Size of a variant's files, in millions of bytes."""
-    return sum(record.size for record in variant.files.values()) / 1e6
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -132,7 +132,7 @@ class Pipeline:
             form = translation.edge
         if bundle is None:
             if edge_checkpoint is not None:
-                raise RequestError("edge checkpoint: expected the bundle made from it (--edge), found none")
+                raise RequestError("checkpoint: expected the edge bundle made from it (--edge), found none")
             return cls(dream, form)
         if isinstance(edge, EdgeRuntime) and edge_checkpoint is None:
             scorer: Scorer = EngineScorer(edge.engine, form.contract.eos_ids)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from cloud_anchor.model.checkpoint import load_model
-from cloud_anchor.sampling import sampler
 from cloud_anchor.sampling.config import DenoiseConfig
+from lab import canvases
 from lab.canvases import misbooked, reversals, shown
 from lab.runs import run_once
 
@@ -42,7 +42,7 @@ def test_a_sampler_that_rewrites_a_commit_is_found(
     model = load_model(str(dream_folder), device="cpu")
     (right,) = run_once(model, [[5, 9]], CONFIG, [6])
     assert (right.reversals, right.misbooked) == (0, 0)
-    advance = sampler.advance
+    advance = canvases.advance
 
     def wrong(model: Any, state: Any, *rest: Any) -> None:
         advance(model, state, *rest)
@@ -51,7 +51,7 @@ def test_a_sampler_that_rewrites_a_commit_is_found(
             state.ids[0, done] = model.mask_id  # in place: an alias of the canvas would not show it
             state.when[0, done] = 0
 
-    monkeypatch.setattr(sampler, "advance", wrong)
+    monkeypatch.setattr(canvases, "advance", wrong)
     (found,) = run_once(model, [[5, 9]], CONFIG, [6])
     assert (found.reversals, found.misbooked) == (1, 1)
 

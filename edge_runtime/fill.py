@@ -26,6 +26,7 @@ from payload.errors import ChecksumError, FingerprintError
 from payload.files import read_payload
 
 if TYPE_CHECKING:
+    from edge_runtime.client.client import Client
     from edge_runtime.decode.answer import Answer
     from edge_runtime.decode.forced import FillOptions, Token
     from edge_runtime.decode.refine import Retract
@@ -287,25 +288,39 @@ def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:
 
 def _open_service(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
     """A request sent to the service, while the model is loaded."""
-    from edge_runtime.client.client import Client
     from edge_runtime.online import ServiceOptions, ServiceRequest, choose_bundle
 
     assert args.url is not None
     if not prompt:
         raise UsageError("--url: expected a prompt (--prompt, --prompt-file), found none")
-    key = read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
-    client = Client(args.url, key, args.timeout)
+    client = service_client("url", args.url, args.key_file, args.timeout)
     stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
     fractions = tuple(args.fractions or ())
     if not all(0 < fraction <= 1 for fraction in fractions):
         raise UsageError(f"fraction: expected above 0, at most 1, found {list(fractions)}")
     if len(fractions) > 1 and not stream:
         raise UsageError("fraction: expected one without --stream, found several")
-    if client.exposes_key:
-        print("fill: the key goes over the network unencrypted; use https", file=sys.stderr)
     edge = open_runtime(args, choose_bundle(client, args.model))
     options = ServiceOptions(fractions, stream, not args.no_fallback, args.codec, args.confidence)
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
+
+
+def service_client(option: str, url: str, key_file: Path | None, timeout: float) -> Client:
+    """The service at an address, with the key of a file or of the environment.
+
+    Raises UsageError, in the name of the `option` that has the address, where the key would cross a network
+    unencrypted.
+    """
+    from edge_runtime.client.client import Client
+
+    key = read_prompt(key_file).strip() if key_file else os.environ.get(KEY_VARIABLE) or None
+    client = Client(url, key, timeout)
+    if client.exposes_key:
+        raise UsageError(
+            f"{option}: expected https:// for a key that goes to another host, found {url!r:.100}; "
+            "it would cross the network unencrypted"
+        )
+    return client
 
 
 def _open_payload(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:

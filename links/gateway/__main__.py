@@ -6,19 +6,18 @@ for links (see `links`).
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 
-from common.cli import INTERRUPTED, run_command
+from common.cli import INTERRUPTED, CommandParser, option, run_command
 from edge_runtime.errors import UsageError
-from edge_runtime.fill import KEY_VARIABLE, read_prompt
+from edge_runtime.fill import KEY_VARIABLE, service_client
 from links.gateway.quota import Spending
 from links.profiles import FREE
 
@@ -35,75 +34,68 @@ exit codes: 0 ended by SIGTERM, 2 usage, 4 bad or missing model, 5 the service o
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(argv)
-    return run_command("gateway", lambda: _run(args))
+_QUOTAS = "quotas, on a link that costs money"
+_quota = partial(option, group=_QUOTAS, metavar="M")
 
 
-def parser() -> argparse.ArgumentParser:
+@dataclass(frozen=True, kw_only=True)
+class _GatewayArguments:
+    """Everything that the command is given."""
+
+    link: str = option("", "the link, such as udp-listen:PORT", metavar="ADDRESS", required=True)
+    service: str = option("", "the anchor service's address", metavar="URL", required=True)
+    key_file: Path | None = option(
+        None, f"file with the service's key; default: ${KEY_VARIABLE}, else none", Path, metavar="FILE"
+    )
+    edge: str = option(
+        "", "folder or name of the bundle that the devices have", metavar="BUNDLE", required=True
+    )
+    threads: int | None = option(None, "of the edge model, which reads questions", int, metavar="N")
+    timeout: float = option(60.0, "for an answer of the service (default 60)", metavar="S")
+    kept: int = option(256, "answers kept for repeats (default 256)", metavar="N")
+    seals: list[Path] | None = option(
+        None,
+        "a device's NAME.gateway.seal; once for each device, and only these are answered (see links.seal)",
+        Path,
+        flags=("--seal",),
+        action="append",
+        metavar="FILE",
+    )
+    predictive_from_anyone: bool = option(
+        False,
+        "read questions that are coded with the edge model, a pass for each token, without a seal too: for "
+        "links with authentication of their own",
+    )
+    log_level: str = option("info", "default: info", choices=("debug", "info", "warning", "error"))
+    spend_peer: float = _quota(Spending.of_peer, f"to one peer in a day (default {Spending.of_peer:g})")
+    spend_day: float = _quota(Spending.of_day, f"in a day (default {Spending.of_day:g})")
+    spend_total: float = _quota(
+        Spending.of_all, f"in all, or since the start without --state (default {Spending.of_all:g})"
+    )
+    state: Path | None = option(
+        None, "where what was spent is kept; default: nowhere", Path, group=_QUOTAS, metavar="FOLDER"
+    )
+
+
+def parser() -> CommandParser:
     """The command line."""
-    result = argparse.ArgumentParser(
+    result = CommandParser(
         prog="python -m links.gateway",
         description="Answer questions that come as short frames over a link, with an anchor service. A "
         "repeated question gets the same answer again, without another run of the service.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("--link", required=True, metavar="ADDRESS", help="the link, such as udp-listen:PORT")
-    result.add_argument("--service", required=True, metavar="URL", help="the anchor service's address")
-    result.add_argument(
-        "--key-file",
-        metavar="FILE",
-        type=Path,
-        help=f"file with the service's key; default: ${KEY_VARIABLE}, else none",
-    )
-    result.add_argument(
-        "--edge", required=True, metavar="BUNDLE", help="folder or name of the bundle that the devices have"
-    )
-    result.add_argument("--threads", type=int, metavar="N", help="of the edge model, which reads questions")
-    result.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="for an answer of the service (default 60)"
-    )
-    result.add_argument(
-        "--kept", type=int, default=256, metavar="N", help="answers kept for repeats (default 256)"
-    )
-    result.add_argument(
-        "--seal",
-        dest="seals",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="a device's NAME.gateway.seal; once for each device, and only these are answered (see "
-        "links.seal)",
-    )
-    result.add_argument(
-        "--predictive-from-anyone",
-        action="store_true",
-        help="read questions that are coded with the edge model, a pass for each token, without a seal too: "
-        "for links with authentication of their own",
-    )
-    money = result.add_argument_group(
-        "quotas, on a link that costs money", "of the frames sent, in the currency of the link's tariff"
-    )
-    for name, default, what in (
-        ("peer", Spending.of_peer, "to one peer in a day"),
-        ("day", Spending.of_day, "in a day"),
-        ("total", Spending.of_all, "in all, or since the start without --state"),
-    ):
-        money.add_argument(
-            f"--spend-{name}", type=float, default=default, metavar="M", help=f"{what} (default {default:g})"
-        )
-    money.add_argument(
-        "--state", type=Path, metavar="FOLDER", help="where what was spent is kept; default: nowhere"
-    )
-    result.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    result.declare(_GatewayArguments, {_QUOTAS: "Of the frames sent, in the currency of the link's tariff."})
     return result
 
 
-def _run(args: argparse.Namespace) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse(_GatewayArguments, argv)
+    return run_command("gateway", lambda: _run(args))
+
+
+def _run(args: _GatewayArguments) -> int:
     from edge_runtime.bundle.lookup import find_bundles
-    from edge_runtime.client.client import Client
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
     from links.gateway.answering import Gateway, GatewayLimits, ServiceSource, serve_link
@@ -113,13 +105,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.kept < 1:
         raise UsageError(f"kept: expected at least 1, found {args.kept}")
     logging.basicConfig(format="gateway: %(message)s", level=args.log_level.upper())
-    key = read_prompt(args.key_file).strip() if args.key_file else os.environ.get(KEY_VARIABLE) or None
-    client = Client(args.service, key, args.timeout)
-    if client.exposes_key:
-        raise UsageError(
-            f"service: expected https:// for a key that goes to another host, found {args.service!r:.100}; "
-            "it would cross the network unencrypted"
-        )
+    client = service_client("service", args.service, args.key_file, args.timeout)
     spending = Spending(args.spend_peer, args.spend_day, args.spend_total)
     if not all(0 <= money < float("inf") for money in astuple(spending)):
         raise UsageError(f"quotas: expected money of 0 or more, found {spending}")

@@ -338,3 +338,15 @@ def test_help_fits_a_screen_and_all_of_it_has_groups(
     text = capfd.readouterr().out
     assert all(f"\n{group}:\n" in text for group in ("service", "anchors and drafts", "engine", "output"))
     assert all(option in text for option in ("--no-fallback", "--drafter", "--threads", "--quiet"))
+
+
+def test_the_services_key_does_not_cross_a_network_unencrypted(
+    fill: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUD_ANCHOR_KEY", "secret")
+    code, out, err = fill("--url", "http://192.0.2.1:8080", "--prompt", "?")
+    assert (code, out) == (2, "")
+    assert err.startswith("fill: url: expected https://")
+    assert "secret" not in err
+    code, out, err = fill("--url", "http://127.0.0.1:9", "--prompt", "?", "--no-fallback")
+    assert code == 5, "on this machine it may"

@@ -6,7 +6,6 @@ Responsible for the command line, recorded anchors, tables and plots. Not respon
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import sys
@@ -17,7 +16,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from common.cli import run_command
+from common.cli import CommandParser, option, run_command
 from edge_runtime.decode.block_drafter import BlockDrafter
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.engine.genai_engine import GRAPH, load_genai_model
@@ -102,51 +101,53 @@ class BenchReport:
         return "\n".join(lines)
 
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
+@dataclass(frozen=True)
+class BenchOptions:
+    """Everything that the command is given."""
+
+    bundle: str = option("", "folder of the bundle", flags=("bundle",))
+    variant: str | None = option(None, "default: the bundle's own", metavar="NAME")
+    threads: int | None = option(None, "default: one for each fast core", int, metavar="N")
+    repeat: int = option(5, "default: 5", metavar="N")
+    length: int = option(64, "tokens of made-up answers: 64", metavar="N")
+    traces: Path | None = option(None, "also fill the answers recorded in a file", Path, metavar="FILE")
+    drafter: Path | None = option(
+        None,
+        "with --traces: passes and time with no drafter, prompt lookup and this block drafter, where it "
+        "saves time and always",
+        Path,
+        metavar="BUNDLE",
+    )
+    limit: int | None = option(None, "only the first N traces", int, metavar="N")
+    vs: list[str] | None = option(
+        None,
+        f"also time another program: {', '.join(KINDS)}; may be given again",
+        str,
+        action="append",
+        metavar="BASELINE",
+    )
+    no_prepack: bool = option(False, "do not use prepacked weights")
+    format: str = option("md", "default: md", choices=("md", "csv", "json"))
+    plot: Path | None = option(None, "plot fill time against coverage (PNG, SVG)", Path, metavar="FILE")
+
+
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="python -m edge_runtime.bench",
         description="Time a bundle: prompts, single tokens, chunks of known tokens, whole answers.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("bundle", help="folder of the bundle")
-    result.add_argument("--variant", metavar="NAME", help="default: the bundle's own")
-    result.add_argument("--threads", type=int, metavar="N", help="default: one for each fast core")
-    result.add_argument("--repeat", type=int, default=5, metavar="N", help="default: 5")
-    result.add_argument("--length", type=int, default=64, metavar="N", help="tokens of made-up answers: 64")
-    result.add_argument(
-        "--traces", type=Path, metavar="FILE", help="also fill the answers recorded in a file"
-    )
-    result.add_argument(
-        "--drafter",
-        type=Path,
-        metavar="BUNDLE",
-        help="with --traces: passes and time with no drafter, prompt lookup and this block drafter, where "
-        "it saves time and always",
-    )
-    result.add_argument("--limit", type=int, metavar="N", help="only the first N traces")
-    result.add_argument(
-        "--vs",
-        metavar="BASELINE",
-        action="append",
-        default=[],
-        help=f"also time another program: {', '.join(KINDS)}; may be given again",
-    )
-    result.add_argument("--no-prepack", action="store_true", help="do not use prepacked weights")
-    result.add_argument("--format", choices=("md", "csv", "json"), default="md", help="default: md")
-    result.add_argument(
-        "--plot", type=Path, metavar="FILE", help="plot fill time against coverage (PNG, SVG)"
-    )
+    result.declare(BenchOptions)
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    args = parser().parse_args(argv)
+    args = parser().parse(BenchOptions, argv)
     return run_command("bench", lambda: _run(args))
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: BenchOptions) -> int:
     report = measure(args)
     print({"md": report.as_md, "csv": report.as_csv, "json": report.as_json}[args.format]())
     if args.plot:
@@ -154,7 +155,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def measure(args: argparse.Namespace) -> BenchReport:
+def measure(args: BenchOptions) -> BenchReport:
     """Loads the bundle and takes every measurement, with progress on a terminal."""
     for name, value in (("--repeat", args.repeat), ("--length", args.length), ("--threads", args.threads)):
         if value is not None and value < 1:
@@ -201,10 +202,10 @@ def _time(tests: Sequence[Trial], repeat: int, report: BenchReport) -> list[Figu
     return figures
 
 
-def _side_by_side(bench: Bench, args: argparse.Namespace, edge: EdgeRuntime, report: BenchReport) -> None:
+def _side_by_side(bench: Bench, args: BenchOptions, edge: EdgeRuntime, report: BenchReport) -> None:
     """Times single passes on this engine and on each baseline in turn, and adds the ratios."""
     rows = [list(passes(bench, DEPTHS))]
-    for spec in args.vs:
+    for spec in args.vs or ():
         kind, _, path = spec.partition(":")
         name = f"{kind} {Path(path).name}" if path else kind
         _progress(f"loading {name}")
@@ -231,7 +232,7 @@ def _loop(label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench
 
 def _traces(
     recorded: dict[str, tuple[list[FillCase], int]],
-    args: argparse.Namespace,
+    args: BenchOptions,
     edge: EdgeRuntime,
     bench: Bench,
     report: BenchReport,

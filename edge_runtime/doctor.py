@@ -6,7 +6,6 @@ conversion, and for a report in words. Not responsible for repairs: it changes n
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.cli import run_command
+from common.cli import CommandParser, option, run_command
 from edge_runtime.bundle.bundle import Bundle, Manifest, bundle_folder, read_manifest
 from edge_runtime.bundle.manifest import GROWING
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
@@ -220,26 +219,30 @@ def greedy_answer(
     return [token.id for token in fill(engine, prompt, none, options, stats) if token.source is Source.FILL]
 
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
+@dataclass(frozen=True)
+class _DoctorArguments:
+    bundle: Path = option(Path(), "folder of the bundle", Path, flags=("bundle",))
+    threads: int | None = option(None, "default: one for each fast core", int, metavar="N")
+    json: bool = option(False, "print one JSON object")
+
+
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="python -m edge_runtime.doctor",
         description="Check a model bundle on this device and say which of its variants to use.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("bundle", type=Path, help="folder of the bundle")
-    result.add_argument("--threads", type=int, metavar="N", help="default: one for each fast core")
-    result.add_argument("--json", action="store_true", help="print one JSON object")
+    result.declare(_DoctorArguments)
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    args = parser().parse_args(argv)
+    args = parser().parse(_DoctorArguments, argv)
     return run_command("doctor", lambda: _run(args))
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: _DoctorArguments) -> int:
     report = examine(args.bundle, threads=args.threads)
     if args.json:
         print(json.dumps(report.to_json(), indent=1))

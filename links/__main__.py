@@ -6,13 +6,14 @@ figures of a link (see `profiles`) or for what is lost being sent again (see `ex
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from common.cli import run_command
+from common.cli import CommandParser, option, run_command
 from links.kinds.emulated import Emulation
 from links.kinds.opening import KINDS
 from links.profiles import LINK_PROFILES, LinkProfile
@@ -24,28 +25,38 @@ WORK_SECONDS = 1.0
 PATIENCE = 3600.0
 
 
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(size) for size in text.split(",")]
+    except ValueError:
+        sizes = [0]
+    if min(sizes) < 1:
+        raise ArgumentTypeError(f"expected whole numbers above 0 like {SIZES}, found {text!r:.80}")
+    return sizes
+
+
+def _share(text: str) -> float:
+    if not 0 <= (share := float(text)) <= 1:
+        raise ArgumentTypeError(f"expected a share of 0 to 1, found {share:g}")
+    return share
+
+
+@dataclass(frozen=True)
+class _LinksArguments:
+    sizes: Sequence[int] = option(SIZES, f"bytes of frames (default {SIZES})", _sizes)
+    loss: float = option(0.0, "share of the emulated frames lost, 0 to 1 (default 0)", _share)
+    json: bool = option(False, "one JSON object")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m links",
         description="Print the profiles of links, what a frame costs on each, and the addresses of links.",
         epilog="example:\n  python -m links --sizes 51,100",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--sizes", default=SIZES, help=f"bytes of frames (default {SIZES})")
-    parser.add_argument(
-        "--loss", type=float, default=0.0, help="share of the emulated frames lost, 0 to 1 (default 0)"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    args = parser.parse_args(argv)
-    if not 0 <= args.loss <= 1:
-        parser.error(f"--loss: expected a share of 0 to 1, found {args.loss:g}")
-    try:
-        sizes = [int(size) for size in args.sizes.split(",")]
-        if min(sizes) < 1:
-            raise ValueError
-    except ValueError:
-        parser.error(f"--sizes: expected whole numbers above 0 like {SIZES}, found {args.sizes!r:.80}")
-    return run_command("links", lambda: _print(sizes, args.loss, as_json=args.json))
+    parser.declare(_LinksArguments)
+    args = parser.parse(_LinksArguments, argv)
+    return run_command("links", lambda: _print(args.sizes, args.loss, as_json=args.json))
 
 
 def there_and_back(profile: LinkProfile, size: int, loss: float, count: int = EMULATED) -> list[float]:

@@ -18,7 +18,6 @@ forged tag passes once in 2^32 tries, each of them a frame on the link.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import hmac
 import os
@@ -28,9 +27,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from common.cli import run_command
+from common.cli import CommandParser, option, run_command
 from edge_runtime.errors import LinkError, UsageError
 from links.datagram import Datagram, Link
 from links.profiles import FrameCost
@@ -308,23 +308,25 @@ def make_pair(name: str | Path, *, encrypted: bool = False) -> tuple[Path, Path]
     return paths[0], paths[1]
 
 
+@dataclass(frozen=True)
+class _SealArguments:
+    name: str = option("", "of the device, with a folder where wanted", flags=("name",), metavar="NAME")
+    encrypted: bool = option(False, "encrypt frames too; for links that do not (extra `sealed`)")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m links.seal",
         description="Make the two files of a seal: NAME.device.seal for the device, NAME.gateway.seal for "
         "the gateway. Each holds the key and counters: keep one copy of it, and never put an old one back.",
         epilog="example:\n  python -m links.seal buoy-7 --encrypted",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", metavar="NAME", help="of the device, with a folder where wanted")
-    parser.add_argument(
-        "--encrypted", action="store_true", help="encrypt frames too; for links that do not (extra `sealed`)"
-    )
-    args = parser.parse_args(argv)
+    parser.declare(_SealArguments)
+    args = parser.parse(_SealArguments, argv)
     return run_command("seal", lambda: _run(args))
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: _SealArguments) -> int:
     for path in make_pair(args.name, encrypted=args.encrypted):
         print(path)
     return 0

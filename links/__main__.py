@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.cli import CommandParser, option, run_command
+from links.kinds import KINDS
 from links.kinds.emulated import Emulation
-from links.kinds.opening import KINDS
 from links.profiles import LINK_PROFILES, LinkProfile
 
 SIZES = "20,50,100"

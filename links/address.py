@@ -1,7 +1,7 @@
 """Addresses of links: KIND:WHERE?option=value.
 
 Responsible for the spelling and for the options that every kind has. Not responsible for the kinds that there
-are (see `kinds.opening`).
+are (see `kinds`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """python -m links.ask: a question out over a link, the answer streamed.
 
-Responsible for the command line. Not responsible for the exchange (see `over_link`, `links`) or for how text
+Responsible for the command line. Not responsible for the exchange (see `asking`, `links`) or for how text
 is shown (see `fill`).
 """
 
@@ -108,8 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: _AskArguments) -> int:
     from links import open_link
+    from links.asking import LinkOptions, LinkRequest
     from links.exchange import RetryBudget
-    from links.over_link import LinkOptions, LinkRequest
     from links.seal import Seal, SealedLink
 
     # On a terminal the text itself shows that something happens, and lines between would tear it.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.families import Family
-from edge_runtime.tools.torch_cache import crop_cache
+from common.torch_cache import crop_cache
 from payload import Contract
 
 

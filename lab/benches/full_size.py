@@ -22,10 +22,10 @@ from common.cli import run_command
 from common.progress import Silent
 from convert.check.verify import Thresholds
 from convert.conversion import convert
+from edge_runtime.bench.baselines import genai_loop
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
 from edge_runtime.engine.genai_engine import load_genai_model
 from edge_runtime.engine.ort_engine import OrtEngine
-from edge_runtime.tools.baselines import genai_loop
 from lab.benches.random_checkpoint import read_tokenizer, write_random_checkpoint
 
 VARIANTS = ("fp32", "fp16", "int8", "int8-dynamic", "int4")

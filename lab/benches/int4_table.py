@@ -41,12 +41,12 @@ from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint, FloatArray
 from convert.source.gguf import SUFFIX, GgufFile, unpack_gguf
 from convert.source.tokenizer import Identity, read_identity
+from edge_runtime.bench.baselines import LlamaEngine, library
+from edge_runtime.bench.measure import DECODED, Bench, repetitions
 from edge_runtime.bundle.bundle import ModelShape
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.ort_session import session_options
-from edge_runtime.tools.baselines import LlamaEngine, library
-from edge_runtime.tools.measure import DECODED, Bench, repetitions
 from lab.benches.quantisers import hqq, k_quant
 from lab.benches.write_gguf import write_gguf
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from common.torch_cache import crop_cache
 from edge_runtime.engine.base import BaseEngine, Logits
-from edge_runtime.tools.torch_cache import crop_cache
 
 
 class TorchEngine(BaseEngine):

@@ -37,10 +37,10 @@ from lab.questions.judge import is_right
 from lab.store import Record
 from lab.tables import Claim, Row, Table, verdict
 from links import LINK_PROFILES, Emulation, Link
+from links.asking import LinkOptions, LinkRequest
 from links.exchange import RetryBudget
 from links.frames import Question
 from links.gateway.answering import AnchorSource, GatewayLimits, ServiceSource, emulated_gateway
-from links.over_link import LinkOptions, LinkRequest
 from links.seal import Seal, SealedLink, make_pair
 
 DEFAULT_LINKS = ("meshtastic-longfast", "sms", "lorawan-sf10")

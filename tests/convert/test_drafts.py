@@ -14,7 +14,7 @@ from convert import Thresholds
 from convert import convert as run_convert
 from convert.errors import ArchitectureError
 from convert.source.checkpoint import Checkpoint
-from edge_runtime.bench import main as bench_main
+from edge_runtime.bench.__main__ import main as bench_main
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.bundle.manifest import BlockForm
 from edge_runtime.decode.block_drafter import BlockDrafter

@@ -8,7 +8,7 @@ import pytest
 
 from edge_runtime.errors import LinkError, UsageError
 from links import open_link
-from links.kinds.opening import KINDS, parse_address
+from links.kinds import KINDS, parse_address
 
 
 @pytest.mark.parametrize(

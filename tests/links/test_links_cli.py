@@ -7,7 +7,7 @@ import json
 import pytest
 
 from links.__main__ import main, there_and_back
-from links.kinds.opening import KINDS
+from links.kinds import KINDS
 from links.profiles import LINK_PROFILES
 
 

@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 LEVELS: dict[str, str] = {
     "common": """
         __init__ errors lazy progress
-        cli files""",
+        cli files torch_cache""",
     "payload": """
         errors
         bytesio certainty contract
@@ -49,7 +49,7 @@ LEVELS: dict[str, str] = {
         runtime
         online
         __init__
-        console tools
+        console
         bench doctor fill""",
     "links": """
         airtime clock duty frames
@@ -58,7 +58,7 @@ LEVELS: dict[str, str] = {
         kinds seal
         __init__
         exchange
-        inspect over_link
+        inspect asking
         __main__ ask gateway""",
     "convert": """
         errors

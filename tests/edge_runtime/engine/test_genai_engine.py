@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_runtime import bench as cli
 from edge_runtime import fill as fill_command
+from edge_runtime.bench import __main__ as cli
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.genai_engine import GenaiEngine

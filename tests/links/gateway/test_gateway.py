@@ -155,7 +155,7 @@ def test_where_predictions_differ_the_device_asks_again_in_codec_compact(
     def predictive(question: Question, shared: Shared) -> bytes:
         return encode_question(question, shared, "compact" if shared.predictor is None else "predictive")
 
-    monkeypatch.setattr("links.over_link.encode_question", predictive)
+    monkeypatch.setattr("links.asking.encode_question", predictive)
     with gateway_at(url, identity=b"\xff" * 32) as address:
         code, out, err = asked(capsys, "--link", address, QUESTION, "--codec", "predictive", "--json")
     assert code == 0, err

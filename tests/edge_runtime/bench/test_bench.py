@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from edge_runtime import bench as cli
-from edge_runtime.tools.measure import CHUNKS, Bench, Trial, timed
+from edge_runtime.bench import __main__ as cli
+from edge_runtime.bench.measure import CHUNKS, Bench, Trial, timed
 from payload import Contract
 
 

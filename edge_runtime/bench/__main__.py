@@ -17,14 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from common.cli import CommandParser, option, run_command
-from edge_runtime.decode.block_drafter import BlockDrafter
-from edge_runtime.decode.forced import FillOptions
-from edge_runtime.engine.genai_engine import GRAPH, load_genai_model
-from edge_runtime.errors import UsageError
-from edge_runtime.runtime import EdgeRuntime
-from edge_runtime.system import resident_memory
-from edge_runtime.tools.baselines import KINDS, genai_loop, open_baseline
-from edge_runtime.tools.measure import (
+from edge_runtime.bench.baselines import KINDS, genai_loop, open_baseline
+from edge_runtime.bench.measure import (
     COVERAGES,
     DECODED,
     Bench,
@@ -35,6 +29,12 @@ from edge_runtime.tools.measure import (
     passes,
     timed,
 )
+from edge_runtime.decode.block_drafter import BlockDrafter
+from edge_runtime.decode.forced import FillOptions
+from edge_runtime.engine.genai_engine import GRAPH, load_genai_model
+from edge_runtime.errors import UsageError
+from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.system import resident_memory
 from payload import AnchorSet, PayloadError
 
 FRACTIONS = ("0.1", "0.25")

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from common.torch_cache import crop_cache
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.base import BaseEngine, Engine, Logits
 from edge_runtime.engine.genai_engine import GenaiEngine, genai_library, load_genai_model
 from edge_runtime.errors import EngineError, UsageError
-from edge_runtime.tools.torch_cache import crop_cache
 
 KINDS = ("genai", "genai:FOLDER", "llama.cpp:FILE.gguf", "transformers:FOLDER")
 

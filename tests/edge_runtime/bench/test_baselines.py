@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_runtime import bench as cli
+from edge_runtime.bench import __main__ as cli
+from edge_runtime.bench.baselines import open_baseline
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import EngineError, UsageError
-from edge_runtime.tools.baselines import open_baseline
 
 CONTEXT = 200
 

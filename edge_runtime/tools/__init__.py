@@ -1,1 +1,0 @@
-"""Measuring and printing: what the command lines share."""

@@ -72,7 +72,7 @@ class CloudFailureError(EdgeError):
 
 
 class CloudUnavailableError(CloudFailureError):
-    """The service cannot be reached, or does not answer in time.
+    """The service cannot be reached, does not answer in time, or something else answers in its place.
 
     retry_after: seconds after which it asks to be asked again.
     """

@@ -26,7 +26,6 @@ from edge_runtime.client.response import (
     Deadline,
     Response,
     connection_error,
-    error_code,
     json_object,
     service_error,
 )
@@ -76,7 +75,8 @@ class Client:
     sleep:    waits between attempts, in seconds.
 
     Raises UsageError for an invalid address. Its methods raise CloudRefusedError where the service refuses
-    the request, and CloudUnavailableError where it cannot be reached or does not answer in time.
+    the request in its own form, and CloudUnavailableError where it cannot be reached, does not answer in
+    time, or something else answers in its place. Redirects are not followed.
     """
 
     url: str
@@ -146,8 +146,8 @@ class Client:
                 if name == "done":
                     return
                 if name == "error":
-                    error = json_object(data)
-                    raise CloudUnavailableError(f"{self.url}: {service_error(error)}", error_code(error))
+                    text, code = service_error(json_object(data))
+                    raise CloudUnavailableError(f"{self.url}: {text}", code)
                 if name != "payload" or count >= MAX_EVENTS:
                     raise CloudUnavailableError(f"{self.url}: expected payloads, found another stream")
                 yield _received_payload(data)
@@ -181,7 +181,8 @@ class Client:
                 with response:
                     failure, code = response.error()
                 if response.status not in RETRIED_STATUSES:
-                    raise CloudRefusedError(f"{self.url}: {failure}", code)
+                    kind = CloudUnavailableError if code is None else CloudRefusedError
+                    raise kind(f"{self.url}: {failure}", code)
                 retry_after = response.retry_after()
                 if retry_after is not None:
                     # Jitter: clients that were turned away together should not come back together.

@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -25,6 +25,9 @@ MAX_TEXT_BYTES = 1 << 16
 """Limit of a body that is text: an error, the contract."""
 MAX_LINE_BYTES = MAX_PAYLOAD_BYTES * 4 // 3 + 4096
 """Limit of one line of an event stream: a payload in base64 and the JSON around it."""
+
+ELSEWHERE = "something else answers there"
+"""Where a captive portal or a proxy speaks in the service's place."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
@@ -83,8 +86,7 @@ class Response:
         if found != content_type:
             self.close()
             raise CloudUnavailableError(
-                f"expected the service's {content_type}, found {_printable(found)}: "
-                "something else answers there"
+                f"expected the service's {content_type}, found {_printable(found)}: {ELSEWHERE}"
             )
 
     def read_at_most(self, size: int) -> bytes:
@@ -119,14 +121,14 @@ class Response:
                 data = value.strip()
 
     def error(self) -> tuple[str, str | None]:
-        """Of a response that is not 200: its status and, where the body states it, the error; and the
-        error's code. Printable.
+        """Of a response that is not 200: its status with the error that the body states, and the error's
+        code; None where the body is not a service's, such as a captive portal's. Printable.
         """
-        phrase = f"{self.status} {_printable(self._response.reason)}"
+        phrase = f"{self.status} {_printable(self._response.reason)}".rstrip()
         with suppress(OSError, http.client.HTTPException, ValueError, CloudUnavailableError):
-            data = json_object(self.read_at_most(MAX_TEXT_BYTES))
-            return f"{phrase}: {service_error(data)}", error_code(data)
-        return phrase, None
+            text, code = service_error(json_object(self.read_at_most(MAX_TEXT_BYTES)).get("error"))
+            return f"{phrase}: {text}", code
+        return f"expected the service's answer, found {phrase}: {ELSEWHERE}", None
 
     def retry_after(self) -> float | None:
         """Seconds of the Retry-After header, a number or a date; None without one."""
@@ -148,26 +150,13 @@ def json_object(data: bytes) -> dict[str, Any]:
     return value
 
 
-def service_error(data: Mapping[str, Any]) -> str:
-    """Text of {"error": {"code", "expected", "found", "remedy"}} or its inner object; raises ValueError."""
-    error = data.get("error", data)
-    if not isinstance(error, dict):
-        raise ValueError("expected an error")
-    fields = {
-        name: _printable(str(error[name]))
-        for name in ("code", "expected", "found", "remedy")
-        if name in error
-    }
-    if not fields:
-        raise ValueError("expected an error")
-    text = f"{fields.get('code', 'refused')}: expected {fields.get('expected')}, found {fields.get('found')}"
-    return f"{text}. {fields['remedy']}" if fields.get("remedy") else text
-
-
-def error_code(data: Mapping[str, Any]) -> str | None:
-    """The code of what `service_error` takes."""
-    error = data.get("error", data)
-    return _printable(str(error["code"])) if isinstance(error, dict) and "code" in error else None
+def service_error(error: object) -> tuple[str, str]:
+    """Text and code of a service's {"code", "expected", "found", "remedy"}; raises ValueError for others."""
+    if not isinstance(error, dict) or not {"code", "expected", "found"} <= error.keys():
+        raise ValueError("expected a service's error")
+    fields = {name: _printable(str(value)) for name, value in error.items()}
+    text = "{code}: expected {expected}, found {found}".format_map(fields)
+    return f"{text}. {fields['remedy']}" if fields.get("remedy") else text, fields["code"]
 
 
 def connection_error(error: Exception, timed_out: bool) -> str:

@@ -528,6 +528,47 @@ def test_a_refusal_ends_it(
     assert words in err
 
 
+PORTAL = b"<html>Log in to go on</html>"
+
+
+@pytest.mark.parametrize("way", ["--stream", "--no-stream"])
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        ("302 Found", PORTAL, "text/html"),
+        ("307 Temporary Redirect", b"", "text/plain"),
+        ("511 Network Authentication Required", PORTAL, "text/html"),
+        ("401 Unauthorized", b"", "text/plain"),
+        ("403 Forbidden", b'{"error": "log in"}', "application/json"),
+        ("404 Not Found", b'{"code": 404, "expected": "?", "found": "?"}', "application/json"),
+        ("404 Not Found", b'{"error": {"code": 404, "message": "log in"}}', "application/json"),
+        ("200 OK", PORTAL, "text/html"),
+        ("200 OK", b"{}", "application/json"),
+    ],
+)
+def test_behind_a_captive_portal_the_device_answers_alone_and_says_so(
+    serve: Callable[..., Scripted],
+    fill: Any,
+    edge: EdgeRuntime,
+    way: str,
+    status: str,
+    body: bytes,
+    kind: str,
+) -> None:
+    elsewhere = serve(refusal("401 X", "unauthorized"))
+    portal = serve(http(status, body, kind, f"Location: {elsewhere.url}/login"))
+    asked = ("--url", portal.url, "--prompt", PROMPT, "--max-tokens", "4", way, "--quiet")
+    code, out, err = fill(*asked)
+    options = edge.options(max_tokens=4)
+    alone = edge.bundle.tokenizer.decode([t.id for t in edge.fill(request_alone(edge), options)])
+    assert (code, out) == (0, alone)
+    assert "something else answers there; this device answers alone" in err
+    assert (len(portal.requests), elsewhere.requests) == (1, [])  # asked once, and no redirect is followed
+    code, out, err = fill(*asked, "--no-fallback")
+    assert (code, out) == (5, "")
+    assert status in err or kind in err
+
+
 @pytest.mark.parametrize("way", ["--stream", "--no-stream"])
 def test_a_payload_that_is_none_ends_it(serve: Callable[..., Scripted], fill: Any, way: str) -> None:
     answer = stream(payload_event(b"\x00" * 20)) if way == "--stream" else http("200 OK", b"\x00" * 20)

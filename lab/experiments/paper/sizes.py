@@ -22,7 +22,7 @@ def needs(lab: Lab) -> str | None:
 
 
 def measure(case: RunCase) -> dict[str, Any]:
-    found = []
+    rows = []
     for index, edge in enumerate(case.lab.ladder, len(case.lab.edges)):
         for order in ORDERS:
             alone = [row for row in case.reference(order, index) if row["condition"] == ALONE]
@@ -31,8 +31,8 @@ def measure(case: RunCase) -> dict[str, Any]:
                 for step in case.lab.paper_steps
                 for name in NAMES
             ]
-            found += [{"edge": edge.name, **row} for row in alone + found]
-    return {"answers": found}
+            rows += [{"edge": edge.name, **row} for row in alone + found]
+    return {"answers": rows}
 
 
 def tables(records: Records, about: About) -> list[Table]:

@@ -181,13 +181,13 @@ class BatchEngine:
                 free -= 1
             else:
                 keep.append(job)
-        with self._changed:
-            self._waiting.extendleft(reversed(keep))
         for group in list(self._groups):
             group.leave([job for job in group.names if self._dropped(job)])
             if not len(group):
                 self._groups.remove(group)
-        return bool(self._groups or keep or not self._closing)
+        with self._changed:  # jobs may have been admitted since, just before it closes
+            self._waiting.extendleft(reversed(keep))
+            return bool(self._groups or self._waiting or not self._closing)
 
     def _dropped(self, job: Job) -> bool:
         """True where a job is cancelled or past its deadline; the latter delivers an error."""

@@ -344,6 +344,25 @@ def test_a_closing_engine_finishes_admitted_jobs(pipeline: Pipeline, gate: Gate)
     assert not closing.is_alive()
 
 
+def test_a_job_admitted_while_the_last_one_is_dropped_is_finished_by_close(pipeline: Pipeline) -> None:
+    engine = BatchEngine(pipeline, Limits(batch=2, queue=2, deadline=60))
+    admitted: list[Submitted] = []
+    closing = threading.Thread(target=engine.close)
+
+    def deliver(event: JobEvent) -> None:  # in the model's thread, between the queue and the batch
+        assert isinstance(event, ServiceError)
+        admitted.append(Submitted(engine, PROMPTS[1]))
+        closing.start()
+        until(lambda: engine._closing)
+
+    engine.submit(Job(tuple(pipeline.form.ids(PROMPTS[0])), PLAN, (3,), Selection("paper"), 0, deliver))
+    engine.start()
+    until(lambda: admitted)
+    closing.join(30)
+    assert not closing.is_alive()
+    assert admitted[0].ready().last
+
+
 class CountingScorer:
     """Scores as another scorer does, many spans at once; waits before the first call, and keeps all sizes."""
 

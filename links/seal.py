@@ -62,10 +62,8 @@ class Seal:
             row = connection.execute("SELECT key, role, encrypted FROM seal").fetchone()
         key, self.role, self.encrypted = bytes(row[0]), str(row[1]), bool(row[2])
         other = GATEWAY if self.role == DEVICE else DEVICE
-        self._sending, self._receiving = (
-            _Cipher.of(key, self.role, self.encrypted),
-            _Cipher.of(key, other, self.encrypted),
-        )
+        self._sending = _Cipher.of(key, self.role, self.encrypted)
+        self._receiving = _Cipher.of(key, other, self.encrypted)
 
     def seal(self, frame: bytes) -> bytes:
         """The frame as it goes over the link. Its counter is on the disk before this returns."""

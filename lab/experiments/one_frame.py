@@ -3,7 +3,7 @@
 Held-out questions are asked through the service, the gateway and the device's own request, on emulated links
 without loss and with it: bytes and frames of an exchange, right answers against those over HTTP, and under
 loss what was answered, twice, or to another question. Not responsible for links or the gateway (see
-`links`, `links.gateway.answering`).
+`links`, `links.gateway`).
 
 The service is the real one, on a port of this machine. The links' time is emulated: hours of it take seconds.
 The service's answer to a question is computed once for each size of frames and used again under loss, so that
@@ -40,7 +40,9 @@ from links import LINK_PROFILES, Emulation, Link
 from links.asking import LinkOptions, LinkRequest
 from links.exchange import RetryBudget
 from links.frames import Question
-from links.gateway.answering import AnchorSource, GatewayLimits, ServiceSource, emulated_gateway
+from links.gateway.answering import GatewayLimits
+from links.gateway.emulated import emulated_gateway
+from links.gateway.service import AnchorSource, ServiceSource
 from links.seal import Seal, SealedLink, make_pair
 
 DEFAULT_LINKS = ("meshtastic-longfast", "sms", "lorawan-sf10")

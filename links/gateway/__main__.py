@@ -98,8 +98,9 @@ def _run(args: _GatewayArguments) -> int:
     from edge_runtime.bundle.lookup import find_bundles
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
-    from links.gateway.answering import Gateway, GatewayLimits, ServiceSource, serve_link
+    from links.gateway.answering import Gateway, GatewayLimits, serve_link
     from links.gateway.quota import Quota
+    from links.gateway.service import ServiceSource
     from links.seal import Seal, SealedLink
 
     if args.kept < 1:

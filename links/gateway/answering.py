@@ -1,8 +1,8 @@
 """A gateway's state: questions that come over a link, the service's answers, and the frames that go back.
 
 Responsible for one run of the service a question however often it comes, for the bounds of what is kept, for
-refusals, and for sending no earlier than the link's duties allow. Not responsible for links, for HTTP or for
-threads: a function is given that runs a job.
+refusals, and for sending no earlier than the link's duties allow. Not responsible for links, for the service
+(see `service`) or for threads: a function is given that runs a job.
 
     frame -> job (its text; the service's chain of payloads) -> answer frames -> outbox -> link
 
@@ -16,15 +16,13 @@ import logging
 import queue
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from edge_runtime.client.client import Client, ReceivedPayload, ServiceDescription
-from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, LinkError, UsageError
+from edge_runtime.errors import LinkError
 from links.datagram import Datagram, Link
-from links.exchange import LEAST_WAIT
 from links.frames import (
     COOKIE_BYTES,
     MAX_PARTS,
@@ -46,22 +44,13 @@ from links.frames.kinds import HEAD_BYTES
 from links.gateway.cookies import Cookies
 from links.gateway.limits import Allowance, FailedFrames, Rate
 from links.gateway.quota import Quota
-from links.kinds.emulated import Emulation
-from links.seal import Seal, SealedLink
-from payload import Codec, Shared
-from payload.errors import (
-    ChecksumError,
-    ContractMismatchError,
-    FingerprintError,
-    OversizedPayloadError,
-    PayloadError,
-)
+from links.gateway.refusals import RETRY_SECONDS, refusal_of
+from links.gateway.service import AnchorSource
+from payload import Shared
+from payload.errors import ChecksumError, PayloadError
 from payload.header import MIN_PAYLOAD_BYTES
 
 log = logging.getLogger("links.gateway")
-
-RETRY_SECONDS = 30
-"""Told to a device where the service is busy and does not say for how long."""
 
 IDLE_SECONDS, BUSY_SECONDS = 0.5, 0.02
 """Longest wait for a frame, without a job and with one."""
@@ -78,50 +67,6 @@ READING = {
 }
 """Bytes of coded text that are read, of a peer and of all of them. A byte takes up to 8 passes of the edge
 model, or 0.2 ms without it; people's questions have some 20 of the one or 40 of the other."""
-
-
-class AnchorSource(Protocol):
-    """Where the payloads of an answer come from."""
-
-    def payloads(self, question: Question, room: int) -> Iterator[ReceivedPayload]:
-        """A chain of at most `room` bytes each; raises CloudUnavailableError or CloudRefusedError."""
-
-
-@dataclass(frozen=True)
-class ServiceSource:
-    """An anchor service over HTTP. Raises UsageError for one that makes no payloads within a budget."""
-
-    client: Client
-    about: ServiceDescription
-
-    @classmethod
-    def open(cls, client: Client, identity: str) -> ServiceSource:
-        """identity: of the contract that its payloads have to be for; UsageError for another one."""
-        about = client.service()
-        if about.identity != identity:
-            raise UsageError(
-                f"edge: expected the bundle of the service's contract ({about.identity[:8]}), found one of "
-                f"{identity[:8]}; name the bundle that the service was started with (--edge)"
-            )
-        if "edge-aware" not in about.selections:
-            raise UsageError(
-                f"{client.url}: expected a service with an edge model beside it, whose payloads keep to a "
-                "number of bytes; found none. Start it with --edge."
-            )
-        return cls(client, about)
-
-    def payloads(self, question: Question, room: int) -> Iterator[ReceivedPayload]:
-        wanted = Codec.PREDICTIVE.label if question.predictive else Codec.COMPACT.label
-        steps = None if question.fraction is not None else question.steps or self.about.steps
-        return self.client.stream(
-            question.text,
-            fractions=None if question.fraction is None else [question.fraction],
-            steps=None if steps is None else min(steps, self.about.total_steps),
-            max_bytes=room,
-            codec=wanted if wanted in self.about.codecs else Codec.COMPACT.label,
-            select="edge-aware",
-            contract=self.about.identity,
-        )
 
 
 @dataclass(frozen=True)
@@ -161,7 +106,6 @@ class KeptAnswer:
     done: bool = False
     waiting: int = 0
     turn: int = 0
-    asked: int = 1
 
 
 Key = tuple[str | None, bytes]
@@ -244,7 +188,6 @@ class Gateway:
         if answer is not None:
             self._kept.move_to_end(key)
             self.repeats += 1
-            answer.asked += 1
             self._send_answer(key, answer)
             return
         try:
@@ -266,8 +209,8 @@ class Gateway:
             self.ignored += 1
             return
         self.challenged += 1
-        cookie = self._cookies.of(peer, self.link.clock.now)
-        self._put(encode_reply(Challenge(head.id, cookie)), peer, None)
+        challenge = Challenge(head.id, self._cookies.of(peer, self.link.clock.now))
+        self._put(encode_reply(challenge), peer)
 
     def _unwilling(self, peer: str | None, head: QuestionHead) -> RefusalCode | None:
         """Why a text is not read now, though it may be fine."""
@@ -288,7 +231,7 @@ class Gateway:
         if room < MIN_PAYLOAD_BYTES:
             self._refuse(peer, Refusal(head.id, RefusalCode.TOO_LONG))
             return
-        if self._running.total() >= limits.running or self._running[peer] >= limits.running_of_peer:
+        if self.running >= limits.running or self._running[peer] >= limits.running_of_peer:
             self._refuse(peer, Refusal(head.id, RefusalCode.OVERLOADED, RETRY_SECONDS))
             return
         if self.quota is not None and not self.quota.allows(self.link.sender(peer), self.link.cost(1).money):
@@ -391,7 +334,7 @@ class Gateway:
     def _refuse(self, peer: str | None, refusal: Refusal) -> None:
         self.refused += 1
         log.info("refused %d of %s: %s", refusal.id, peer, refusal.code.name)
-        self._put(encode_reply(refusal), peer, None)
+        self._put(encode_reply(refusal), peer)
 
     def _complain(self, key: Key, error: PayloadError) -> None:
         """Say why a frame cannot be read, where it is likely to be a question for this gateway."""
@@ -409,7 +352,7 @@ class Gateway:
         if self._complaints.take(peer, 1, self.link.clock.now):
             self._refuse(peer, refusal)
 
-    def _put(self, data: bytes, peer: str | None, answer: KeptAnswer | None) -> None:
+    def _put(self, data: bytes, peer: str | None, answer: KeptAnswer | None = None) -> None:
         if len(self._outbox) >= self.limits.outbox:
             log.warning("the link is too slow for what is asked: a frame is dropped")
             return
@@ -455,39 +398,11 @@ JobResult = AnswerFrame | Refusal | Question | Unread
 """In order: a question or that it is unread, then its answer's frames or a refusal."""
 
 
-def refusal_of(error: Exception, id: int, identity: str) -> Refusal:
-    """The refusal that tells a device of an error. identity: of this side's contract."""
-    code, retry = RefusalCode.FAILED, None
-    if isinstance(error, ContractMismatchError) or _code(error) == "contract_mismatch":
-        return Refusal(id, RefusalCode.OTHER_CONTRACT, identity=identity[:8])
-    if isinstance(error, FingerprintError):
-        code = RefusalCode.OTHER_PREDICTIONS
-    elif isinstance(error, OversizedPayloadError):
-        code = RefusalCode.TOO_LONG
-    elif isinstance(error, PayloadError):
-        code = RefusalCode.NOT_UNDERSTOOD
-    elif isinstance(error, CloudRefusedError) and _code(error) in ("prompt_too_long", "invalid_request"):
-        code = RefusalCode.TOO_LONG  # everything else that a question may state is in the service's range
-    elif isinstance(error, CloudUnavailableError) and (error.retry_after or _code(error) in BUSY):
-        code, retry = RefusalCode.OVERLOADED, max(1, round(error.retry_after or RETRY_SECONDS))
-    if code is RefusalCode.FAILED:
-        log.error("no answer: %s", error)
-    return Refusal(id, code, retry)
-
-
 def _less(count: Counter[str | None], peer: str | None) -> None:
     """One less, and nothing kept of a peer with none."""
     count[peer] -= 1
     if not count[peer]:
         del count[peer]
-
-
-BUSY = ("overloaded", "stopping", "not_ready", "out_of_memory", "deadline_exceeded")
-"""Codes of a service that may answer later."""
-
-
-def _code(error: Exception) -> str | None:
-    return error.code if isinstance(error, CloudRefusedError | CloudUnavailableError) else None
 
 
 def serve_link(gateway: Gateway, stopped: Callable[[], bool]) -> None:
@@ -498,41 +413,3 @@ def serve_link(gateway: Gateway, stopped: Callable[[], bool]) -> None:
         found = gateway.link.receive(longest if wait is None else min(wait, longest))
         if found is not None:
             gateway.receive(found)
-
-
-def emulated_gateway(
-    emulation: Emulation,
-    context: Shared,
-    source: AnchorSource,
-    seconds: float = 1.0,
-    limits: GatewayLimits | None = None,
-    seals: Sequence[Seal] = (),
-    predictive: bool | None = None,
-) -> Gateway:
-    """A gateway on an emulated link, in its time. seconds: that the service takes for an answer. seals: those
-    of its devices, where frames are sealed. predictive: as of `Gateway`.
-    """
-    clock = emulation.clock
-    sealed = SealedLink(emulation.gateway, seals) if seals else None
-
-    def start(job: Callable[[], None]) -> None:
-        def finish() -> None:
-            job()
-            wake()
-
-        clock.after(seconds, finish)
-
-    def wake() -> None:
-        wait = gateway.poll()
-        if wait is not None:
-            clock.after(max(wait, LEAST_WAIT), wake)
-
-    def arrived(datagram: Datagram) -> None:
-        found = sealed.opened(datagram) if sealed else datagram
-        if found is not None:
-            gateway.receive(found)
-            wake()
-
-    gateway = Gateway(sealed or emulation.gateway, context, source, start, limits, predictive=predictive)
-    emulation.gateway.listen(arrived)
-    return gateway

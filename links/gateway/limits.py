@@ -7,6 +7,7 @@ that an emulated link's is as good as the machine's.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -25,10 +26,10 @@ class Rate:
 
 
 class TokenBucket:
-    """What is left of a rate."""
+    """What is left of a rate; full at first."""
 
-    def __init__(self, rate: Rate, now: float) -> None:
-        self._rate, self._level, self._when = rate, rate.at_once, now
+    def __init__(self, rate: Rate) -> None:
+        self._rate, self._level, self._when = rate, 0.0, -math.inf
 
     def has(self, amount: float, now: float) -> bool:
         """Whether so much may be taken; an amount beyond what the bucket holds needs a full one."""
@@ -44,20 +45,17 @@ class Allowance:
     """A rate of each peer by itself, and one of all of them together."""
 
     def __init__(self, of_peer: Rate, of_all: Rate | None = None) -> None:
-        self._of_peer, self._of_all = of_peer, of_all
-        self._all: TokenBucket | None = None
+        self._of_peer = of_peer
+        self._of_all = [] if of_all is None else [TokenBucket(of_all)]
         self._peers: OrderedDict[str | None, TokenBucket] = OrderedDict()
 
     def take(self, peer: str | None, amount: float, now: float) -> bool:
         """Take so much for a peer; False, with nothing taken, where its rate or that of all is used up."""
-        buckets = [self._peers.get(peer) or TokenBucket(self._of_peer, now)]
+        buckets = [self._peers.get(peer) or TokenBucket(self._of_peer), *self._of_all]
         self._peers[peer] = buckets[0]
         self._peers.move_to_end(peer)
         if len(self._peers) > MAX_KEPT:
             self._peers.popitem(last=False)
-        if self._of_all is not None:
-            self._all = self._all or TokenBucket(self._of_all, now)
-            buckets.append(self._all)
         if not all(bucket.has(amount, now) for bucket in buckets):
             return False
         for bucket in buckets:

@@ -55,15 +55,17 @@ class Quota:
     def allows(self, peer: str | None, money: float) -> bool:
         """Whether a frame of this price may be sent; says why not, once a day for each reason."""
         self._begin_day()
-        name = str(peer)
-        spent = self._peers.get(name, 0.0), sum(self._peers.values()), self._total
-        most = self._most.of_peer, self._most.of_day, self._most.of_all
-        over = [each + money > limit * (1 + 1e-9) for each, limit in zip(spent, most, strict=True)]
-        for reason, is_over in zip((f"{name}, of this day", "of this day", "of all days"), over, strict=True):
-            if is_over and reason not in self._told:
-                self._told.add(reason)
-                log.warning("the quota %s is used up: no frames to %s", reason, name)
-        return not any(over)
+        name, most = str(peer), self._most
+        quotas = {
+            f"{name}, of this day": (self._peers.get(name, 0.0), most.of_peer),
+            "of this day": (sum(self._peers.values()), most.of_day),
+            "of all days": (self._total, most.of_all),
+        }
+        over = {each for each, (spent, limit) in quotas.items() if spent + money > limit * (1 + 1e-9)}
+        for each in sorted(over - self._told):
+            log.warning("the quota %s is used up: no frames to %s", each, name)
+        self._told |= over
+        return not over
 
     def spend(self, peer: str | None, money: float) -> None:
         """Count a frame that is about to be sent. Raises LinkError where that cannot be written."""

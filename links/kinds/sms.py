@@ -107,7 +107,10 @@ class SpoolLink(SmsLink):
         return self._mailbox.take(timeout, self._read)
 
     def _read(self, file: bytes) -> Datagram | None:
-        head, end, body = file.replace(b"\r\n", b"\n").partition(b"\n\n") if _is_text(file) else _split(file)
+        # Line ends may not be changed in a message of 8 bits.
+        if b"alphabet: binary" not in file[:2048].lower():
+            file = file.replace(b"\r\n", b"\n")
+        head, end, body = file.partition(b"\n\n")
         if not end:
             return None
         fields = {
@@ -126,15 +129,6 @@ class SpoolLink(SmsLink):
 
     def close(self) -> None:
         self._mailbox.close()
-
-
-def _split(file: bytes) -> tuple[bytes, bytes, bytes]:
-    return file.partition(b"\n\n")
-
-
-def _is_text(file: bytes) -> bool:
-    """Whether line ends may be changed: not in a message of 8 bits."""
-    return b"alphabet: binary" not in file[:2048].lower()
 
 
 class LinesLink(SmsLink):

@@ -132,23 +132,13 @@ def encode(
     shapes = [OPEN] if anchors.length is None else [UNCERTAIN, ANYWHERE]
     if anchors.length == len(anchors):
         shapes = [WHOLE]
-    written = [_write(shape, planned, anchors, predictor, base, counts, bound) for shape in shapes]
+    written = []
+    for shape in shapes:
+        body = PredictiveBody(predictor, anchors.contract.vocab_size, base, counts=counts, bound=bound)
+        for _ in body.tokens(shape, planned, anchors.canvas):
+            pass
+        written.append((body.written(), body.digest))
     return min(written, key=lambda pair: len(pair[0]))
-
-
-def _write(
-    shape: int,
-    planned: Sequence[PlannedToken],
-    anchors: AnchorSet,
-    predictor: Predictor,
-    base: AnchorSet | None,
-    counts: InitialCounts,
-    bound: PositionBound,
-) -> tuple[bytes, bytes]:
-    body = PredictiveBody(predictor, anchors.contract.vocab_size, base, counts=counts, bound=bound)
-    for _ in body.tokens(shape, planned, anchors.canvas):
-        pass
-    return body.written(), body.digest
 
 
 class PredictiveBody:

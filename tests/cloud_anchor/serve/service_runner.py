@@ -27,7 +27,8 @@ from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
 from lab.links.background import background_service
 from links.datagram import Link
-from links.gateway.answering import Gateway, ServiceSource, serve_link
+from links.gateway.answering import Gateway, serve_link
+from links.gateway.service import ServiceSource
 from links.seal import Seal, SealedLink
 
 PLAN = DenoiseConfig(canvas=32, total_steps=16, steps=4)

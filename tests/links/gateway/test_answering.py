@@ -24,7 +24,9 @@ from links.frames import (
     encode_question,
     encode_reply,
 )
-from links.gateway.answering import GatewayLimits, emulated_gateway, refusal_of
+from links.gateway.answering import GatewayLimits
+from links.gateway.emulated import emulated_gateway
+from links.gateway.refusals import refusal_of
 from links.kinds.emulated import EmulatedLink
 from payload import AnchorSet, Base, Contract, Shared, decode, encode
 from payload.errors import FingerprintError, MalformedPayloadError, OversizedPayloadError

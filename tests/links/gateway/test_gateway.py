@@ -21,7 +21,7 @@ from lab.pairs.tiny.tasks import held_out_problems
 from links.ask import main as ask_main
 from links.frames import Question, Refusal, RefusalCode, encode_question, encode_reply, peek_frame
 from links.gateway.__main__ import main as gateway_main
-from links.gateway.answering import ServiceSource
+from links.gateway.service import ServiceSource
 from links.kinds.udp import UdpLink
 from links.seal import Seal, make_pair
 from payload import Shared

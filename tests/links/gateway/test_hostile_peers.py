@@ -33,8 +33,9 @@ from links.frames import (
 )
 from links.frames.question import seal_question
 from links.frames.question_text import predictive_body
-from links.gateway.answering import Gateway, emulated_gateway, serve_link
+from links.gateway.answering import Gateway, serve_link
 from links.gateway.cookies import LIFE_SECONDS, Cookies
+from links.gateway.emulated import emulated_gateway
 from links.gateway.limits import MAX_KEPT, Allowance, FailedFrames, Rate
 from links.gateway.quota import Quota, Spending
 from links.kinds.emulated import EmulatedLink

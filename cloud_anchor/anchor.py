@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         },
     )
     options = parser.parse(AnchorOptions, argv)
-    return run_command("anchor", lambda: _run(options))
+    return run_command("anchor", lambda: _run(options), extra="cloud")
 
 
 def with_target(options: AnchorOptions, target: float) -> AnchorOptions:

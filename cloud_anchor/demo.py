@@ -15,18 +15,20 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from cloud_anchor.demo_view import Filled, Generated, show
-from cloud_anchor.errors import RequestError
-from cloud_anchor.model.checkpoint import find_checkpoint
-from cloud_anchor.model.examples import read_examples
-from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import DenoiseConfig, steps_for
-from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
-from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, bundle_of
-from common.cli import run_command
+from common.cli import required, run_command
 from common.files import write_whole
-from edge_runtime.runtime import EdgeRuntime, FillRequest
-from payload import AnchorSet
+
+with required("demo", "cloud"):
+    from cloud_anchor.demo_view import Filled, Generated, show
+    from cloud_anchor.errors import RequestError
+    from cloud_anchor.model.checkpoint import find_checkpoint
+    from cloud_anchor.model.examples import read_examples
+    from cloud_anchor.pipeline import Pipeline
+    from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+    from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection
+    from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, bundle_of
+    from edge_runtime.runtime import EdgeRuntime, FillRequest
+    from payload import AnchorSet
 
 
 def send(
@@ -113,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         run(pipeline, edge, prompt, args.fraction, args.select, args.output)
         return 0
 
-    return run_command("demo", command)
+    return run_command("demo", command, extra="cloud")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ anything else; it imports no laboratory, which is installed with the extra `expe
 
 from __future__ import annotations
 
-import runpy
 import sys
+from importlib import import_module
+
+from common.cli import required
 
 
 def laboratory(arguments: list[str]) -> list[str]:
@@ -24,5 +26,6 @@ def laboratory(arguments: list[str]) -> list[str]:
 
 if __name__ == "__main__":
     print("suite: this command is now `python -m lab run paper`", file=sys.stderr)
-    sys.argv[1:] = laboratory(sys.argv[1:])
-    runpy.run_module("lab", run_name="__main__", alter_sys=True)
+    with required("suite", "experiments"):
+        main = import_module("lab.__main__").main
+    sys.exit(main(laboratory(sys.argv[1:])))

@@ -19,8 +19,9 @@ from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
 from common.errors import UserError
+from common.installed import missing
 
-INTERRUPTED = 130
+USAGE, INTERRUPTED = 2, 130
 
 Options = TypeVar("Options")
 
@@ -123,12 +124,14 @@ def run_command(
     program: str,
     command: Callable[[], int],
     *,
+    extra: str = "edge",
     interrupted: str = "interrupted",
     exit_codes: Mapping[type[UserError], int] | None = None,
 ) -> int:
     """Run a command and return its exit code; errors meant for users become one line on standard error.
 
     program:     name that begins the line, as in "fill: expected ...".
+    extra:       the extra that brings what the command needs, said where a package is missing.
     interrupted: what is said on Ctrl-C.
     exit_codes:  exit codes by exception class where the class's own `exit_code` does not suit.
 
@@ -141,6 +144,9 @@ def run_command(
         print(f"{program}: {error}", file=sys.stderr)
         overrides = (code for kind, code in (exit_codes or {}).items() if isinstance(error, kind))
         return next(overrides, error.exit_code)
+    except ModuleNotFoundError as error:
+        print(f"{program}: {missing(error, extra)}", file=sys.stderr)
+        return USAGE
     except KeyboardInterrupt:
         print(f"{program}: {interrupted}", file=sys.stderr)
         return INTERRUPTED
@@ -148,3 +154,13 @@ def run_command(
         # What Python still wants to flush goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+@contextmanager
+def required(program: str, extra: str) -> Iterator[None]:
+    """For the imports of a command's module: a missing package ends the program as in `run_command`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        print(f"{program}: {missing(error, extra)}", file=sys.stderr)
+        raise SystemExit(USAGE) from None

@@ -12,20 +12,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from common.cli import CommandParser, option, run_command
+from common.cli import CommandParser, option, required, run_command
 from common.files import read_text
 from common.progress import Bars
-from convert.check.verify import Thresholds
-from convert.conversion import DEFAULT_VARIANTS, convert
-from convert.errors import OptionError
-from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
-from convert.source.hub import DEFAULT_MODEL
-from convert.stages import workspace_of
-from convert.variants import RECIPES, checked_names
-from edge_runtime.bundle.bundle import Manifest
+
+with required("convert", "convert"):
+    from rich.console import Console
+    from rich.table import Table
+
+    from convert.check.verify import Thresholds
+    from convert.conversion import DEFAULT_VARIANTS, convert
+    from convert.errors import OptionError
+    from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, offered
+    from convert.source.hub import DEFAULT_MODEL
+    from convert.stages import workspace_of
+    from convert.variants import RECIPES, checked_names
+    from edge_runtime.bundle.bundle import Manifest
 
 _EPILOG = """examples:
   python -m convert ./Qwen2.5-0.5B-Instruct -o bundles/qwen --variants fp32,int8
@@ -159,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The tokenizers library warns about forks after use; nothing here gains from its threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     options = parser().parse(ConvertOptions, argv)
-    code = run_command("convert", lambda: run(options), interrupted="interrupted.")
+    code = run_command("convert", lambda: run(options), extra="convert", interrupted="interrupted.")
     folder = workspace_of(options.out.resolve())
     if code and folder.is_dir():
         print(

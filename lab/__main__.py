@@ -11,16 +11,18 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cloud_anchor.errors import RequestError
-from common.cli import CommandParser, run_command
-from lab import compare, publish
-from lab.experiments import PAPER, every, groups
-from lab.options import NoOptions, Options, add_options, given
-from lab.published import published_files as published
-from lab.published import traces
-from lab.report import print_table
-from lab.run import run
-from payload import PayloadError
+from common.cli import CommandParser, required, run_command
+
+with required("lab", "experiments"):
+    from cloud_anchor.errors import RequestError
+    from lab import compare, publish
+    from lab.experiments import PAPER, every, groups
+    from lab.options import NoOptions, Options, add_options, given
+    from lab.published import published_files as published
+    from lab.published import traces
+    from lab.report import print_table
+    from lab.run import run
+    from payload import PayloadError
 
 EPILOG = """examples:
   python -m lab run paper --model tiny -o results/              # every table and figure of the paper
@@ -50,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(
         "lab",
         lambda: _dispatch(arguments),
+        extra="experiments",
         interrupted="interrupted; the same command continues from here",
         exit_codes={PayloadError: 4},  # models with different vocabularies
     )

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.cli import CommandParser, option, run_command
+from common.installed import remedy
 from edge_runtime.errors import LinkError, UsageError
 from links.datagram import Datagram, Link
 from links.profiles import FrameCost
@@ -171,8 +172,8 @@ class _CcmCipher(_Cipher):
             from cryptography.hazmat.primitives.ciphers.aead import AESCCM
         except ImportError:
             raise UsageError(
-                "seal: expected the extra `sealed` for a seal that encrypts (pip install '.[sealed]'), found "
-                "no library `cryptography`"
+                f"seal: expected the extra `sealed` for a seal that encrypts ({remedy('sealed')}), found no "
+                "library `cryptography`"
             ) from None
         super().__init__(key)
         self._aead = AESCCM(key, tag_length=TAG_BYTES)

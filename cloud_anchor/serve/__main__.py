@@ -85,7 +85,7 @@ class ServeOptions(PipelineOptions):
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse(ServeOptions, argv)
     # A PayloadError here: a tokenizer that payloads do not support.
-    return run_command("serve", lambda: _run(options), exit_codes={PayloadError: 4})
+    return run_command("serve", lambda: _run(options), extra="serve", exit_codes={PayloadError: 4})
 
 
 def parser() -> CommandParser:
@@ -108,15 +108,12 @@ def _run(options: ServeOptions) -> int:
     require("threads", options.threads is None or options.threads >= 1, "at least 1", options.threads)
     logging.basicConfig(format="serve: %(message)s", level=options.log_level.upper())
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
-    try:
-        from cloud_anchor.serve.http.app import create_app
-        from cloud_anchor.serve.http.server import Server
-    except ImportError as error:
-        raise RequestError(f"expected the extra `serve` (pip install '.[serve]'), found: {error}") from error
     import torch
 
     from cloud_anchor.serve.batching.local import LocalBackend
+    from cloud_anchor.serve.http.app import create_app
     from cloud_anchor.serve.http.keys import ApiKeys
+    from cloud_anchor.serve.http.server import Server
     from cloud_anchor.serve.http.telemetry import Metrics
 
     keys = ApiKeys.read(options.keys)

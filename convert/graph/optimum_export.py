@@ -27,6 +27,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from common.installed import remedy
 from convert.errors import ArchitectureError, OptionError, SourceError
 from convert.graph.decoder import DATA_SUFFIX
 from convert.graph.dialects import past_name, save_decoder
@@ -119,8 +120,8 @@ def _library() -> Callable[..., None]:
     except ImportError as error:
         raise OptionError(
             f"--exporter optimum: expected the packages of the extra optimum, found: {error}. "
-            "Run pip install 'inverse-speculation[optimum]', which holds transformers 4.57, in an "
-            "environment of its own where you use transformers 5."
+            f"Run {remedy('optimum')}, which holds transformers 4.57, in an environment of its own where you "
+            "use transformers 5."
         ) from error
     result: Callable[..., None] = main_export
     return result

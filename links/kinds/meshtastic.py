@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from common.installed import remedy
 from edge_runtime.errors import LinkError, UsageError
 from links.address import LinkAddress
 from links.datagram import Datagram, Link
@@ -259,6 +260,5 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise LinkError(
-            f"meshtastic: expected the package {error.name}, found none; "
-            "pip install 'inverse-speculation[meshtastic]'"
+            f"meshtastic: expected the package {error.name}, found none; {remedy('meshtastic')}"
         ) from None

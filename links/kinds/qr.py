@@ -11,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from common.installed import remedy
 from edge_runtime.errors import LinkError, UsageError
 from links.address import LinkAddress
 from links.datagram import Datagram, Link
@@ -77,6 +78,4 @@ def _qr_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise LinkError(
-            f"qr: expected the package {error.name}, found none; pip install 'inverse-speculation[qr]'"
-        ) from None
+        raise LinkError(f"qr: expected the package {error.name}, found none; {remedy('qr')}") from None

@@ -181,7 +181,7 @@ def test_without_the_extra_the_error_says_what_to_install(
     source = write_tiny_other(tmp_path / "source", "GPT2LMHead")
     monkeypatch.setitem(__import__("sys").modules, "optimum.exporters.onnx", None)
     assert main([str(source), "-o", str(tmp_path / "out"), "--exporter", "optimum"]) == 2
-    assert "pip install 'inverse-speculation[optimum]'" in capsys.readouterr().err
+    assert "pip install '.[optimum]'" in capsys.readouterr().err
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:

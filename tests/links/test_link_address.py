@@ -60,5 +60,5 @@ def test_an_extra_that_is_missing(
     address: str, missing: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(LinkError, match=rf"pip install 'inverse-speculation\[{extra}\]'"):
+    with pytest.raises(LinkError, match=rf"pip install '\.\[{extra}\]'"):
         open_link(address)

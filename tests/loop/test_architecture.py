@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 
 LEVELS: dict[str, str] = {
     "common": """
-        __init__ errors lazy progress
+        __init__ errors installed lazy progress
         cli files torch_cache""",
     "payload": """
         errors

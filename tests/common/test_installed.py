@@ -1,0 +1,86 @@
+"""Commands in an environment that lacks a library or a room: one line, exit code 2."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from common import installed
+from common.cli import required, run_command
+
+ROOT = Path(__file__).parents[2]
+LEAN = f"""
+import runpy, sys
+lacking = {{*{sorted(installed.LIBRARIES)!r}, sys.argv[1]}}
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name in lacking:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Lacking())
+del sys.argv[:2]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+def run(line: str, lacking: str = "") -> subprocess.CompletedProcess[str]:
+    """A command where the libraries of the device alone are installed, and a room may be lacking."""
+    command = [sys.executable, "-c", LEAN, lacking, *line.split()]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "lacking", "missing", "extra"),
+    [
+        ("convert gpt2 -o none", "", "rich", "convert"),
+        ("cloud_anchor.demo", "", "rich", "cloud"),
+        ("cloud_anchor.anchor --prompt Why? -o none", "", "torch", "cloud"),
+        ("cloud_anchor.serve", "", "torch", "serve"),
+        ("lab list", "", "torch", "experiments"),
+        ("lab list", "cloud_anchor", "cloud_anchor", "experiments"),
+        ("cloud_anchor.suite", "lab", "lab", "experiments"),
+    ],
+)
+def test_what_is_missing_is_one_line(line: str, lacking: str, missing: str, extra: str) -> None:
+    done = run(line, lacking)
+    assert done.returncode == 2, done.stderr
+    said = done.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        rf"\w+: expected the package {missing}, found none: pip install '\.\[{extra}\]'", said
+    ), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["cloud_anchor.anchor", "cloud_anchor.serve", "edge_runtime.fill"])
+def test_help_needs_no_library(command: str) -> None:
+    assert run(f"{command} --help").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["torch.nothing", "lab.nothing", "nothing"])
+def test_a_mistake_of_the_code_is_not_hidden(name: str) -> None:
+    def wrong() -> int:
+        raise ModuleNotFoundError(name=name)
+
+    with pytest.raises(ModuleNotFoundError):
+        run_command("draw", wrong)
+    with pytest.raises(ModuleNotFoundError), required("draw", "edge"):
+        wrong()
+
+
+def test_away_from_a_clone_the_remedy_names_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "__file__", "/nowhere/common/installed.py")
+    assert installed.remedy("serve") == "pip install 'inverse-speculation[serve]'"
+
+
+def test_the_libraries_of_commands_are_known() -> None:
+    required = set()
+    for file in ROOT.glob("distributions/*/pyproject.toml"):
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        extras = project.get("optional-dependencies", {})
+        required |= {*project["dependencies"], *extras.get("serve", ()), *extras.get("ray", ())}
+    names = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in required}
+    assert {name for name in names if not name.startswith("inverse_speculation")} == installed.LIBRARIES

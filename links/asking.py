@@ -29,7 +29,6 @@ REASONS = {
     RefusalCode.FAILED: "its service cannot be reached or has failed",
 }
 
-
 PASSING = (RefusalCode.FAILED, RefusalCode.OVERLOADED)
 """Refusals that say nothing of the question."""
 

@@ -33,7 +33,6 @@ MAX_CHALLENGES = 3
 JITTER = 0.25
 """Share of a pause that is random, so that devices that lost frames together do not meet again."""
 
-
 LEAST_WAIT = 1e-3
 """Seconds; shorter ones may be lost in a clock's rounding."""
 
@@ -216,9 +215,7 @@ class QuestionExchange:
                 anchors = self._read(answer.payload, self._base)
             except PayloadError as error:
                 self.ignored += 1
-                if isinstance(
-                    error, FingerprintError
-                ):  # damaged on its way, or other predictions: asked again
+                if isinstance(error, FingerprintError):  # damaged, or other predictions: asked again
                     times = self._unread[answer.payload] = self._unread.get(answer.payload, 0) + 1
                     self.strange = times > 1
                 continue

@@ -72,7 +72,7 @@ class ModelShape(Sizes):
             kind = str if field.name in ("id", "revision", "architecture") else int
             value = _get(data, field.name, kind, "model")
             if kind is int and value <= 0:
-                raise BundleSchemaError(f"{MANIFEST}: expected model.{field.name} above 0, found {value}")
+                raise _expected(f"model.{field.name} above 0", value)
             values[field.name] = value
         return cls(**values)
 
@@ -91,9 +91,7 @@ class BlockForm:
     def from_json(cls, data: Mapping[str, Any]) -> BlockForm:
         form = cls(_get(data, "block", int, "drafter"), _get(data, "mask", int, "drafter"))
         if form.block < 2 or form.mask < 0:
-            raise BundleSchemaError(
-                f"{MANIFEST}: expected drafter.block of at least 2 and drafter.mask from 0, found {form}"
-            )
+            raise _expected("drafter.block of at least 2 and drafter.mask from 0", form)
         return form
 
     def to_json(self) -> dict[str, int]:
@@ -124,15 +122,11 @@ class Variant:
         graph = _relative(_get(data, "graph", str, where))
         files = _records(_get(data, "files", dict, where), f"{where}.files")
         if graph not in files:
-            raise BundleSchemaError(
-                f"{MANIFEST}: expected {graph!r} among {where}.files, found {sorted(files)}"
-            )
+            raise _expected(f"{graph!r} among {where}.files", sorted(files))
         verification, quantisation = (data.get(part, {}) for part in ("verification", "quantisation"))
         cache = data.get("cache", FIXED)
         if cache not in (FIXED, GROWING):
-            raise BundleSchemaError(
-                f"{MANIFEST}: expected {where}.cache {FIXED!r} or {GROWING!r}, found {cache!r:.80}"
-            )
+            raise _expected(f"{where}.cache {FIXED!r} or {GROWING!r}", f"{cache!r:.80}")
         return cls(
             graph,
             files,
@@ -172,13 +166,11 @@ class Manifest:
     def from_json(cls, data: object) -> Manifest:
         """Reads the parsed manifest; raises BundleSchemaError naming the field that is wrong."""
         if not isinstance(data, dict):
-            raise BundleSchemaError(f"{MANIFEST}: expected an object, found a {type(data).__name__}")
+            raise _expected("an object", f"a {type(data).__name__}")
         schema = data.get("schema")
         if schema not in (SCHEMA, DRAFTER_SCHEMA, CACHE_SCHEMA):
-            raise BundleSchemaError(
-                f"{MANIFEST}: expected schema {SCHEMA} to {CACHE_SCHEMA}, found {schema!r}. "
-                "Convert the model again, or update this package."
-            )
+            remedy = "Convert the model again, or update this package."
+            raise _expected(f"schema {SCHEMA} to {CACHE_SCHEMA}", f"{schema!r}. {remedy}")
         try:
             contract = Contract.from_json(_get(data, "contract", dict))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -189,16 +181,14 @@ class Manifest:
         }
         default = _get(data, "default_variant", str)
         if default not in variants:
-            raise BundleSchemaError(
-                f"{MANIFEST}: expected default_variant among {sorted(variants)}, found {default!r}"
-            )
+            raise _expected(f"default_variant among {sorted(variants)}", repr(default))
         context = _get(data, "context", int)
         if context <= 0:
-            raise BundleSchemaError(f"{MANIFEST}: expected a context above 0, found {context}")
+            raise _expected("a context above 0", context)
         files = _records(_get(data, "files", dict), "files")
         for name in (TOKENIZER, TEMPLATE):
             if name not in files:
-                raise BundleSchemaError(f"{MANIFEST}: expected {name!r} among files, found {sorted(files)}")
+                raise _expected(f"{name!r} among files", sorted(files))
         return cls(
             model=ModelShape.from_json(_get(data, "model", dict)),
             context=context,
@@ -240,12 +230,16 @@ class Manifest:
         }
 
 
+def _expected(what: str, found: object) -> BundleSchemaError:
+    return BundleSchemaError(f"{MANIFEST}: expected {what}, found {found}")
+
+
 def _get(data: Mapping[str, Any], name: str, kind: type, where: str = "") -> Any:
     """A field of the wanted type, or a BundleSchemaError that names it."""
     value = data.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         label = f"{where}.{name}" if where else name
-        raise BundleSchemaError(f"{MANIFEST}: expected {label} of type {kind.__name__}, found {value!r:.80}")
+        raise _expected(f"{label} of type {kind.__name__}", f"{value!r:.80}")
     return value
 
 
@@ -263,5 +257,5 @@ def _relative(name: str) -> str:
     """Checks that a path stays inside the bundle: a manifest must not name other files of the device."""
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
-        raise BundleSchemaError(f"{MANIFEST}: expected a path inside the bundle, found {name!r}")
+        raise _expected("a path inside the bundle", repr(name))
     return name

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from payload.bytesio import Reader
+from payload.codecs.fenwick_tree import FenwickTree
 from payload.errors import PayloadError
 
 MODEL_FILE = Path(__file__).parents[1] / "model.bin"
@@ -104,12 +105,11 @@ class Words:
 
 
 class Common(NamedTuple):
-    """Slots of the tokens with a class, before any prompt: token -> slot, scores, masses and their sum."""
+    """Slots of the tokens with a class, before any prompt: token -> slot, scores and masses."""
 
     slot: Mapping[int, int]
     scores: Sequence[int]
-    masses: Sequence[int]
-    total: int
+    masses: FenwickTree
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,8 @@ class Prior:
         weights = self.weights
         rest = weights.rank[0] + weights.prompt_count[0] + weights.answer_count[0]
         scores = [weights.unseen[known] + rest for known in self.words.classes.values()]
-        masses = [mass(score) for score in scores]
         slot = {token: at for at, token in enumerate(self.words.classes)}
-        return Common(slot, scores, masses, sum(masses))
+        return Common(slot, scores, FenwickTree(map(mass, scores)))
 
 
 def prior_of(vocab_size: int) -> Prior:

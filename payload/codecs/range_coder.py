@@ -22,9 +22,9 @@ class RangeEncoder:
     """Encodes intervals; `finish` gives the bytes."""
 
     def __init__(self) -> None:
+        self._bytes = bytearray()
         self._low = 0
         self._range = 1 << _TOP_BITS
-        self._bits = _TOP_BITS
 
     def put(self, start: int, size: int, total: int) -> None:
         """Narrow to [start, start + size) of `total`. size >= 1, start + size <= total < MAX_TOTAL."""
@@ -32,20 +32,30 @@ class RangeEncoder:
         self._low += start * unit
         self._range = size * unit
         while self._range < _LOW:
+            self._write()
+            self._low = (self._low & (_LOW - 1)) << 8
             self._range <<= 8
-            self._low <<= 8
-            self._bits += 8
+
+    def _write(self) -> None:
+        """Write the top byte of the lower end; what exceeds it is carried into the bytes before."""
+        top = self._low >> _TOP_BITS - 8
+        at = len(self._bytes)
+        self._bytes.append(top & 0xFF)
+        while top > 0xFF:
+            at -= 1
+            top = self._bytes[at] + 1
+            self._bytes[at] = top & 0xFF
 
     def finish(self) -> bytes:
-        """The shortest bytes that, followed by zeros, lie in the interval."""
-        for bits in range(0, self._bits + 8, 8):
-            unused = self._bits - bits
-            if unused < 0:
-                return (self._low << -unused).to_bytes(bits // 8, "big")
-            value = (self._low + (1 << unused) - 1) >> unused
-            if value << unused < self._low + self._range:
-                return value.to_bytes(bits // 8, "big")
-        raise AssertionError("a non-empty interval holds its own lower end")
+        """The shortest bytes that, followed by zeros, lie in the interval; nothing can be put after."""
+        # Of multiples of 2^56 the interval may hold one, of 2^48 it always does.
+        for bits in (_TOP_BITS, _TOP_BITS - 8):
+            lowest = -(-self._low >> bits) << bits
+            if lowest < self._low + self._range:
+                break
+        self._low = lowest
+        self._write()
+        return bytes(self._bytes.rstrip(b"\0"))
 
 
 class RangeDecoder:

@@ -66,8 +66,7 @@ class TokenModel:
         self._slot = dict(common.slot)
         self._slots = list(common.slot)
         self._base = list(common.scores)
-        self._mass = list(common.masses)
-        self._total = common.total
+        self._masses = common.masses.copy()
         self._prompt_count: dict[int, int] = {}
         self._answer_count: dict[int, int] = {}
         for token in prompt_ids[-MAX_PROMPT_IDS:]:
@@ -97,9 +96,10 @@ class TokenModel:
             del candidates[0]
         ids = [candidate.id for candidate in candidates]
         starts = list(accumulate((mass(self.score(each)) for each in candidates), initial=0))
+        masses = self._masses
         excluded = [self._slot[each] for each in ids if each in self._slot]
         slots_at = starts[-1]
-        escape_at = slots_at + self._total - sum(self._mass[slot] for slot in excluded)
+        escape_at = slots_at + masses.total - sum(masses[slot] for slot in excluded)
         escape = mass(self._weights.escape[self.escape_class(longest)])
         total = escape_at + escape
         if coder.encoder:
@@ -108,8 +108,8 @@ class TokenModel:
                 coder.encoder.put(starts[index], starts[index + 1] - starts[index], total)
             elif token in self._slot:
                 slot = self._slot[token]
-                before = sum(self._mass[:slot]) - sum(self._mass[h] for h in excluded if h < slot)
-                coder.encoder.put(slots_at + before, self._mass[slot], total)
+                before = masses.before(slot) - sum(masses[h] for h in excluded if h < slot)
+                coder.encoder.put(slots_at + before, masses[slot], total)
             else:
                 coder.encoder.put(escape_at, escape, total)
                 self._rank(coder, token)
@@ -123,16 +123,15 @@ class TokenModel:
                 coder.decoder.take(starts[index], starts[index + 1] - starts[index], total)
                 token = ids[index]
             elif target < escape_at:
-                left = list(self._mass)
-                for slot in excluded:
-                    left[slot] = 0
-                before = slots_at
-                for slot, end_of in enumerate(accumulate(left, initial=slots_at)):
-                    if end_of > target:
-                        coder.decoder.take(before, left[slot - 1], total)
-                        token = self._slots[slot - 1]
+                # `skipped` is what the excluded slots before the target would take.
+                skipped = 0
+                for slot in sorted(excluded):
+                    if masses.before(slot) > target - slots_at + skipped:
                         break
-                    before = end_of
+                    skipped += masses[slot]
+                slot = masses.find(target - slots_at + skipped)
+                coder.decoder.take(slots_at + masses.before(slot) - skipped, masses[slot], total)
+                token = self._slots[slot]
             else:
                 coder.decoder.take(escape_at, escape, total)
                 token = self._rank(coder, 0)
@@ -191,12 +190,10 @@ class TokenModel:
             self._slot[token] = len(self._slots)
             self._slots.append(token)
             self._base.append(score)
-            self._mass.append(mass(score))
-            self._total += self._mass[-1]
+            self._masses.append(mass(score))
         else:
-            self._total += mass(score) - self._mass[slot]
             self._base[slot] = score
-            self._mass[slot] = mass(score)
+            self._masses[slot] = mass(score)
 
     def context_candidates(self) -> tuple[list[ContextCandidate], int]:
         """END, then the tokens that a context predicts; and the length of the longest match."""

@@ -21,6 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from payload import AnchorSet, Codec, PayloadError, Shared, decode, encode, peek
+from payload.anchors import MAX_CANVAS
 from payload.codecs.compact import FREE_TOKENS, TOKENS_PER_BYTE
 from payload.errors import MalformedPayloadError
 from payload.header import MAX_PAYLOAD_BYTES, seal
@@ -103,6 +104,21 @@ def test_few_bytes_cannot_ask_for_many_tokens() -> None:
     assert decode(data, shared) == anchors
     with pytest.raises(MalformedPayloadError, match="tokens in"):
         decode(seal(fuzz_decode.TOY, Codec.COMPACT, body.rstrip(b"\0")), shared)
+
+
+def test_reading_takes_time_in_proportion_to_the_bytes() -> None:
+    """Distinct tokens, then each of them again in another order, so that no context predicts it."""
+    contract = fuzz_decode.contract(100_000, "d")
+
+    def lines_per_byte(count: int) -> float:
+        luck = random.Random(count)
+        distinct = luck.sample(range(contract.vocab_size), count // 2)
+        again = luck.sample(distinct, len(distinct))
+        anchors = AnchorSet(tuple(range(count)), (*distinct, *again), MAX_CANVAS, contract)
+        data = encode(anchors, Shared(contract))
+        return lines_run(lambda: decode(data, Shared(contract))) / len(data)
+
+    assert lines_per_byte(4000) < 1.5 * lines_per_byte(500)
 
 
 def test_the_largest_payload_is_bounded() -> None:

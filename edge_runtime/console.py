@@ -31,6 +31,7 @@ class TokenPrinter:
         self._colour = colour
         self._terminal = out.isatty()
         self._current = ""
+        self._in_line = False
         self._shown: list[str] = []
 
     def write(self, text: str, source: Source) -> None:
@@ -45,6 +46,7 @@ class TokenPrinter:
             self._out.write(wanted)
             self._current = wanted
         self._out.write(text)
+        self._in_line = not text.endswith("\n")
         self._out.flush()
 
     def rewrite(self, parts: Sequence[tuple[str, Source]]) -> None:
@@ -61,8 +63,8 @@ class TokenPrinter:
         self._out.flush()
 
     def close(self) -> None:
-        """Resets the colour, and on a terminal ends the line."""
-        self._out.write((RESET if self._current else "") + ("\n" if self._terminal else ""))
+        """Resets the colour and ends the line, into a pipe only one that has begun."""
+        self._out.write((RESET if self._current else "") + "\n" * (self._terminal or self._in_line))
         self._out.flush()
 
 

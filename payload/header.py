@@ -27,10 +27,12 @@ from payload.errors import (
     ChecksumError,
     CodecError,
     MalformedPayloadError,
+    NotAPayloadError,
     OversizedPayloadError,
     VersionError,
 )
 from payload.extras import NO_EXTRAS, Extras
+from payload.foreign import foreign
 from payload.shared import Base, Shared
 
 VERSION = 1
@@ -133,6 +135,8 @@ def open_payload(data: bytes) -> tuple[Header, Reader]:
         raise OversizedPayloadError(
             f"payload: expected at most {MAX_PAYLOAD_BYTES} bytes, found {len(data)}; this is not a payload"
         )
+    if (kind := foreign(data)) is not None:
+        raise NotAPayloadError(f"payload: expected one, found {kind}; this is not a payload")
     reader = Reader(data)
     first, tag, _, _ = reader.take(HEADER_BYTES, "header")
     version, codec = first >> 6, first >> 3 & 7

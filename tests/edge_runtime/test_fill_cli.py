@@ -66,7 +66,7 @@ def test_text_streams_to_stdout_and_figures_to_stderr(fill: Any, edge: EdgeRunti
     request = edge.read((payloads / "with.bin").read_bytes())
     tokens = list(edge.fill(request))
     assert code == 0
-    assert out == edge.bundle.tokenizer.decode(t.id for t in tokens)
+    assert out == edge.bundle.tokenizer.decode(t.id for t in tokens) + "\n"
     assert "tokens     20: 5 from the cloud, 15 from the edge; ended by length" in err
     assert "passes     15 (0.75 a token)" in err
     assert f"agreement  {agreement(tokens):.2f}" in err
@@ -115,7 +115,7 @@ def test_options_that_change_no_token(fill: Any) -> None:
     coloured = fill("with.bin", "--color", "always")[1]
     assert coloured.startswith("\x1b[36m")
     assert "\x1b[33m" in coloured
-    assert coloured.endswith("\x1b[0m")
+    assert coloured.endswith("\x1b[0m\n")
     for code in ("\x1b[36m", "\x1b[33m", "\x1b[0m"):
         coloured = coloured.replace(code, "")
     # A character whose bytes come from both sources is coloured by its last token.
@@ -126,7 +126,7 @@ def test_verified_anchors_leave_the_devices_own_text(fill: Any, edge: EdgeRuntim
     alone = [t.id for t in edge.fill(edge_alone(edge), edge.options(max_tokens=30))]
     code, out, err = fill("with.bin", "--verify", "greedy", "--max-tokens", "30")
     assert code == 0
-    assert out == edge.bundle.tokenizer.decode(alone)
+    assert out == edge.bundle.tokenizer.decode(alone) + "\n"
     answer = json.loads(fill("with.bin", "--verify", "greedy", "--max-tokens", "30", "--json")[1])
     assert [t["id"] for t in answer["tokens"]] == alone
     sent = {0: 40, 1: 50, 5: 60, 6: 70, 12: 80}
@@ -186,7 +186,7 @@ def test_bad_payloads_end_with_3(fill: Any, tmp_path: Path, payloads: Path) -> N
     fails(payload(sound[:-1]), 3, "checksum")
     fails(payload(sound[:-1] + bytes([sound[-1] ^ 4])), 3, "checksum")
     fails(payload(bytes([sound[0], sound[1] ^ 1]) + sound[2:]), 3, "contract: expected")
-    fails(payload(b"PK\x03\x04 something else"), 3, "expected")
+    fails(payload(b"PK\x03\x04\x14\x00 something else"), 3, "found a ZIP archive; this is not a payload")
     fails(payload(bytes(600_000)), 3, "at most 524288 bytes")
 
 

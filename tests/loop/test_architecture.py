@@ -30,7 +30,7 @@ LEVELS: dict[str, str] = {
         cli files torch_cache""",
     "payload": """
         errors
-        bytesio certainty contract
+        bytesio certainty contract foreign
         anchors
         codecs
         extras shared

@@ -364,7 +364,7 @@ def test_fetched_it_is_the_text_of_the_file(
     data = encode(sets[1], Shared(edge.bundle.contract, edge.prompt_ids(PROMPT)))
     server = serve(http("200 OK", data))
     code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--fraction", "0.1")
-    assert (code, out) == (0, text_of(edge, sets[1]))
+    assert (code, out) == (0, text_of(edge, sets[1]) + "\n")
     assert f"payloads of [{len(data)}] bytes" in err
     sent = json.loads(server.requests[0].partition(b"\r\n\r\n")[2])
     assert sent == {"prompt": PROMPT, "fraction": 0.1, "contract": edge.bundle.contract.identity}
@@ -413,7 +413,7 @@ def test_predictive_payloads_are_decoded_with_the_device_model(
     events = payload_event(first), payload_event(second, True)
     server = serve(stream(*events, ("done", {})) if way == "--stream" else http("200 OK", first))
     code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--codec", "predictive", way, "--quiet")
-    assert (code, out, err) == (0, text_of(edge, sets[way == "--stream"]), "")
+    assert (code, out, err) == (0, text_of(edge, sets[way == "--stream"]) + "\n", "")
     assert b'"codec": "predictive"' in server.requests[0]
     assert len(server.requests) == 1
 
@@ -483,7 +483,7 @@ def test_a_stream_that_breaks_leaves_the_answer_of_what_it_brought(
 ) -> None:
     server = serve(stream(*events[:2]))
     code, out, err = fill("--url", server.url, "--prompt", PROMPT, "--stream", "--quiet")
-    assert (code, out) == (0, text_of(edge, sets[1]))
+    assert (code, out) == (0, text_of(edge, sets[1]) + "\n")
     assert "ended before it was done; this device answers without more of it" in err
 
 
@@ -498,7 +498,7 @@ def test_without_a_network_the_device_answers_alone_and_says_so(
     alone = edge.bundle.tokenizer.decode(
         [t.id for t in edge.fill(request_alone(edge), edge.options(max_tokens=12))]
     )
-    assert (code, out) == (0, alone)
+    assert (code, out) == (0, alone + "\n")
     assert "it cannot be reached: Connection refused" in err
     assert "this device answers alone" in err
     code, out, err = fill(*asked, "--no-fallback")
@@ -561,7 +561,7 @@ def test_behind_a_captive_portal_the_device_answers_alone_and_says_so(
     code, out, err = fill(*asked)
     options = edge.options(max_tokens=4)
     alone = edge.bundle.tokenizer.decode([t.id for t in edge.fill(request_alone(edge), options)])
-    assert (code, out) == (0, alone)
+    assert (code, out) == (0, alone + "\n")
     assert "something else answers there; this device answers alone" in err
     assert (len(portal.requests), elsewhere.requests) == (1, [])  # asked once, and no redirect is followed
     code, out, err = fill(*asked, "--no-fallback")

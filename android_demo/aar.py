@@ -11,7 +11,6 @@ that changes are compared with. Not responsible for compiling (Maven runs first)
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import hashlib
 import io
@@ -25,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from android_demo.errors import BuildError
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE / "edge-runtime"
@@ -213,7 +212,7 @@ def check_api(*, write: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m android_demo.aar",
         description="Package the compiled library for Android apps, or compare its API with api.txt.",
         epilog="example: make aar",

@@ -6,7 +6,6 @@ Kotlin (Maven runs first) or for the origin of the natives (see `natives`).
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import struct
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from android_demo.errors import BuildError
 from android_demo.natives import PAGE, from_maven, natives
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"
@@ -57,7 +56,7 @@ PACKAGES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m android_demo.apk", description=__doc__.splitlines()[0])
+    parser = CommandParser(prog="python -m android_demo.apk", description=__doc__.splitlines()[0])
     parser.add_argument("step", choices=["tools", "resources", "package", "verify", "jar", "screens"])
     parser.add_argument("--abis", default=",".join(ABIS), help=f"ABIs to include (default {','.join(ABIS)})")
     args = parser.parse_args(argv)

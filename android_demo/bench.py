@@ -18,7 +18,7 @@ from pathlib import Path
 
 from android_demo import jvm
 from android_demo.errors import BuildError
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from edge_runtime.bundle.lookup import SHIPPED
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Extras, Shared, encode
@@ -118,11 +118,10 @@ def measure(bundle: Path, variant: str | None, threads: int, tokens: int, rounds
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m android_demo.bench",
         description="Time the Python and the Kotlin edge runtime on the same bundle, in alternation.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--bundle", type=Path, default=SHIPPED, help="default: the shipped one")
     parser.add_argument("--variant", metavar="NAME", help="default: the bundle's own")

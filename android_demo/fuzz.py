@@ -6,18 +6,17 @@ crash, a hang of 20 s or more memory ends it with exit code 1 and the input in h
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 from collections.abc import Sequence
 
 from android_demo import jvm
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 
 HEAP = "64m"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m android_demo.fuzz",
         description="Feed mutated payloads to the Kotlin decoder: it must refuse or decode each, in 64 MB.",
         epilog="example: python -m android_demo.fuzz --executions 100000 --seed 2",

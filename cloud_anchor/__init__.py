@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from common.lazy import lazy_exports
+from common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from cloud_anchor.errors import CheckpointError as CheckpointError

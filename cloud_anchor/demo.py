@@ -7,7 +7,6 @@ Responsible for what is run. Not responsible for how it is shown (see `demo_view
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
@@ -15,7 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from common.cli import required, run_command
+from common.cli import CommandParser, required, run_command
 from common.files import write_whole
 
 with required("demo", "cloud"):
@@ -89,7 +88,7 @@ def example(model: str, seed: int) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m cloud_anchor.demo",
         description="Run the whole loop on a shipped pair and show it.",
         epilog='example: python -m cloud_anchor.demo --prompt "What is the capital of Japan?"',

@@ -1,1 +1,3 @@
 """What every room uses: commands, files, lazy exports, progress, the base error."""
+
+from common.version import __version__ as __version__

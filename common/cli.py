@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from common.errors import UserError
 from common.installed import missing
+from common.version import __version__
 
 USAGE, INTERRUPTED = 2, 130
 
@@ -45,6 +46,8 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         self._expert_groups: list[argparse._ArgumentGroup] = []
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter} | settings)
+        says = f"inverse-speculation {__version__}"
+        self.add_argument("--version", action="version", version=says, help="show the version")
 
     def expert_group(self, title: str, description: str | None = None) -> argparse._ArgumentGroup:
         """A group of options that only `--help-all` shows; `title` says what they are for."""

@@ -20,8 +20,8 @@ OTHER = re.compile(r"inverse-speculation-(?P<folder>\w+)(\[(?P<extras>.*)\])?")
 """Another distribution, as an extra names it."""
 
 
-class Extras(MetadataHookInterface):
-    """Writes the extras in the form that fits the build.
+class Requirements(MetadataHookInterface):
+    """Writes what a distribution requires of the others: by name and version; an extra, as fits the build.
 
     release:  other distributions by name and version, from an index (with INVERSESPEC_RELEASE=1).
     checkout: other distributions of the same checkout.
@@ -30,7 +30,14 @@ class Extras(MetadataHookInterface):
     """
 
     def update(self, metadata: dict[str, Any]) -> None:
-        release = f"=={metadata['version']}" if "INVERSESPEC_RELEASE" in os.environ else None
+        pin = f"=={metadata['version']}"
+        if "dependencies" in self.config:
+            metadata["dependencies"] = [
+                text + pin if text.startswith("inverse-speculation") else text
+                for text in self.config["dependencies"]
+            ]
+            return
+        release = pin if "INVERSESPEC_RELEASE" in os.environ else None
         editable = "INVERSESPEC_EDITABLE" in os.environ
         metadata["optional-dependencies"] = {
             extra: [text for name in names for text in _required(name, release, editable)]
@@ -38,7 +45,7 @@ class Extras(MetadataHookInterface):
         }
         if editable:
             for file in HERE.glob("*/pyproject.toml"):
-                metadata["scripts"] |= _project(file.parent.name)["scripts"]
+                metadata["scripts"] |= _read(file.parent.name)["project"]["scripts"]
 
 
 class Files(BuildHookInterface):
@@ -59,14 +66,13 @@ def _required(name: str, release: str | None, editable: bool) -> list[str]:
     if other is None:
         return [name]
     if editable:
-        project = _project(other["folder"])
+        file = _read(other["folder"])
         extras = other["extras"].split(",") if other["extras"] else []
-        lists = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+        required = file["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]
+        lists = [required, *(file["project"]["optional-dependencies"][extra] for extra in extras)]
         return [text for texts in lists for text in texts if not text.startswith("inverse-speculation")]
     return [f"{name}{release}" if release else f"{name} @ {(HERE / other['folder']).as_uri()}"]
 
 
-def _project(folder: str) -> dict[str, Any]:
-    text = (HERE / folder / "pyproject.toml").read_text(encoding="utf-8")
-    project: dict[str, Any] = tomllib.loads(text)["project"]
-    return project
+def _read(folder: str) -> dict[str, Any]:
+    return tomllib.loads((HERE / folder / "pyproject.toml").read_text(encoding="utf-8"))

@@ -13,7 +13,6 @@ Not responsible for measuring (see `experiment`).
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from common.files import read_json, write_whole
 from lab.report import claims_table, markdown_table, summary_line
 from lab.store import TABLES
@@ -211,11 +210,10 @@ def file_text(figures: Figures) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab publish",
         description="Write the pages that show measured figures, or check them.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--take", type=Path, metavar="FOLDER", help="publish this results folder first")
     parser.add_argument("--name", help="its name in lab/results (default: the folder's)")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from common.lazy import lazy_exports
+from common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from links.datagram import Datagram as Datagram

@@ -7,7 +7,6 @@ the factor, which is the library's default.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -18,7 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save_model
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from edge_runtime.engine.ort_session import BoundGraph, session_options
 
 HEADS, KV_HEADS, SIZE, CONTEXT = 14, 2, 64, 2048
@@ -74,11 +73,10 @@ def bind(graph: BoundGraph, tokens: int, before: int) -> list[np.ndarray]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.benches.attention_cost",
         description=__doc__,
         epilog="example:\n  python -m lab.benches.attention_cost --threads 2",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=100, help="passes per figure (100)")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from common.progress import Silent
 from convert.check.verify import Thresholds
 from convert.conversion import convert
@@ -105,11 +105,10 @@ def converted(source: Path, bundle: Path, variants: tuple[str, ...], threads: in
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.benches.full_size",
         description=__doc__,
         epilog="example:\n  python -m lab.benches.full_size runs/full-size --threads 2",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, help="where the checkpoint and the bundle go; both are kept")
     parser.add_argument("--threads", type=int, default=2)

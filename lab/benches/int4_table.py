@@ -9,7 +9,6 @@ divergence and top-1 agreement with float32 there, and the share of a greedy ans
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import statistics
@@ -25,7 +24,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import numpy.typing as npt
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from common.progress import Bars
 from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.verify import agree, divergence
@@ -289,14 +288,13 @@ def profile(table: FormatTable, name: str, tokens: int = 64) -> dict[str, float]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.benches.int4_table",
         description=__doc__,
         epilog="examples:\n"
         "  python -m lab.benches.int4_table smollm2.gguf runs/int4 --text unseen.txt --calibration seen.txt\n"
         "  python -m lab.benches.int4_table smollm2.gguf runs/int4 --speed \\\n"
         "      --rows 'symmetric 32; llama.cpp Q4_0'",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("model", type=Path, help="checkpoint folder or .gguf file")
     parser.add_argument("folder", type=Path, help="where the files of the rows go; they are kept")

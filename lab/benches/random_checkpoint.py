@@ -8,7 +8,6 @@ is measured on them (see `full_size`).
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from convert.errors import OptionError
 from edge_runtime.text.tokenizer import QWEN2_SPLIT
 
@@ -184,12 +183,11 @@ def read_tokenizer(path: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.benches.random_checkpoint",
         description="Write a Qwen2 checkpoint with random weights.",
         epilog="example:\n  python -m lab.benches.random_checkpoint runs/random --size tiny\n"
         "  python -m convert runs/random -o runs/bundle --threshold int8.greedy=0",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", choices=tuple(SHAPES), default="tiny", help="(default: %(default)s)")

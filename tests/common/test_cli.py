@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.cli import CommandParser, option
+from common.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,10 @@ def test_help_leaves_out_what_is_for_experts(capsys: pytest.CaptureFixture[str])
 def test_help_all_shows_every_option_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown("--help-all", capsys)
     assert all(word in text for word in ("--colour", "printing:\n  For paper.\n\n  --dots", "--solid"))
+
+
+def test_every_command_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown("--version", capsys) == f"inverse-speculation {__version__}\n"
 
 
 def test_a_wrong_argument_shows_the_short_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,8 +79,9 @@ def test_away_from_a_clone_the_remedy_names_the_distribution(monkeypatch: pytest
 def test_the_libraries_of_commands_are_known() -> None:
     required = set()
     for file in ROOT.glob("distributions/*/pyproject.toml"):
-        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-        extras = project.get("optional-dependencies", {})
-        required |= {*project["dependencies"], *extras.get("serve", ()), *extras.get("ray", ())}
+        settings = tomllib.loads(file.read_text(encoding="utf-8"))
+        always = settings["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]
+        extras = settings["project"].get("optional-dependencies", {})
+        required |= {*always, *extras.get("serve", ()), *extras.get("ray", ())}
     names = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in required}
     assert {name for name in names if not name.startswith("inverse_speculation")} == installed.LIBRARIES

@@ -88,7 +88,8 @@ def install_torch(folder: Path, extras: Sequence[str]) -> Path | None:
         return None
     started = time.perf_counter()
     file = REPOSITORY / "distributions" / "cloud" / "pyproject.toml"
-    requirements = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
+    hatch = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["hatch"]
+    requirements = hatch["metadata"]["hooks"]["custom"]["dependencies"]
     requirement = next(text for text in requirements if re.match(r"torch\b", text))
     venv.create(folder, with_pip=True)
     output([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", requirement])

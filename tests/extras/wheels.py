@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from common.version import __version__
 from tests.extras.environment import REPOSITORY, BrokenPromiseError, output
 
 DEVICE = {"common", "payload", "edge_runtime", "links"}
@@ -53,6 +54,8 @@ def check_wheels(wheels: Mapping[str, Path]) -> None:
     if wrong := sorted(set((expected - found) + (found - expected))):
         raise BrokenPromiseError(f"expected each file of the rooms in one wheel, found otherwise: {wrong}")
     for path in wheels.values():
+        if _version(path) != __version__:
+            raise BrokenPromiseError(f"{path.name}: expected the version {__version__} of common/version.py")
         if wrong := [text for text in _others_required(path) if not text.endswith(f"=={_version(path)}")]:
             raise BrokenPromiseError(f"{path.name}: expected others of the same version, found {wrong}")
     output([sys.executable, "-m", "twine", "check", "--strict", *map(str, wheels.values())])

@@ -6,9 +6,12 @@ import ast
 from collections.abc import Iterable, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from common.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,6 +29,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 
 LEVELS: dict[str, str] = {
     "common": """
+        version
         __init__ errors installed lazy progress
         cli files torch_cache""",
     "payload": """
@@ -223,3 +227,13 @@ def test_no_folder_is_crowded() -> None:
     for file in modules().values():
         files[file.parent] = files.get(file.parent, 0) + (file.name != "__init__.py")
     assert {str(folder.relative_to(ROOT)): n for folder, n in files.items() if n > MOST_MODULES} == {}
+
+
+def test_every_command_has_the_options_of_all() -> None:
+    found = [file for name, file in modules().items() if name != "common.cli"]
+    assert not [file for file in found if "argparse.ArgumentParser(" in file.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "android_demo"])
+def test_every_room_has_the_version(room: str) -> None:
+    assert import_module(room).__version__ == __version__

@@ -12,6 +12,8 @@ import sys
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 from common.version import __version__
@@ -54,10 +56,18 @@ def check_wheels(wheels: Mapping[str, Path]) -> None:
     if wrong := sorted(set((expected - found) + (found - expected))):
         raise BrokenPromiseError(f"expected each file of the rooms in one wheel, found otherwise: {wrong}")
     for path in wheels.values():
-        if _version(path) != __version__:
-            raise BrokenPromiseError(f"{path.name}: expected the version {__version__} of common/version.py")
-        if wrong := [text for text in _others_required(path) if not text.endswith(f"=={_version(path)}")]:
+        metadata = _metadata(path)
+        if (found := metadata["Version"]) != __version__:
+            raise BrokenPromiseError(f"{path.name}: expected version {__version__}, found {found}")
+        if wrong := [text for text in _others_required(metadata) if not text.endswith(f"=={__version__}")]:
             raise BrokenPromiseError(f"{path.name}: expected others of the same version, found {wrong}")
+        if wrong := re.findall(r"\]\((?!https:)[^)]*\)", str(metadata.get_payload())):
+            raise BrokenPromiseError(
+                f"{path.name}: expected a page without links into the tree, found {wrong}"
+            )
+        for field in ("Classifier", "Keywords", "Project-URL", "Summary"):
+            if not metadata[field]:
+                raise BrokenPromiseError(f"{path.name}: expected the field {field}, found none")
     output([sys.executable, "-m", "twine", "check", "--strict", *map(str, wheels.values())])
     print(f"wheels: {', '.join(f'{p.name} {p.stat().st_size / 1e6:.1f} MB' for p in wheels.values())}")
 
@@ -73,16 +83,13 @@ def _packed(wheel: Path) -> list[str]:
         return [name for name in archive.namelist() if ".dist-info/" not in name]
 
 
-def _version(wheel: Path) -> str:
-    return wheel.name.split("-")[1]
-
-
-def _others_required(wheel: Path) -> list[str]:
+def _others_required(metadata: Message) -> list[str]:
     """What a wheel requires of the other distributions, conditions left out."""
+    required = [text.partition(";")[0] for text in metadata.get_all("Requires-Dist", ())]
+    return [text for text in required if re.match(r"inverse-speculation(?!\[)", text)]
+
+
+def _metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        lines = archive.read(name).decode().splitlines()
-    required = [
-        line.partition(": ")[2].partition(";")[0] for line in lines if line.startswith("Requires-Dist")
-    ]
-    return [text for text in required if re.match(r"inverse-speculation(?!\[)", text)]
+        return message_from_bytes(archive.read(name))

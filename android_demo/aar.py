@@ -112,7 +112,7 @@ def archive() -> bytes:
 
 
 def publish(repository: Path = REPOSITORY) -> list[Path]:
-    """Writes both artifacts anew and returns the folders of their version; raises BuildError."""
+    """Writes both artifacts again and returns the folders of their version; raises BuildError."""
     coroutines = HERE / COROUTINES
     library = {
         ".aar": archive(),

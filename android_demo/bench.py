@@ -53,7 +53,7 @@ class Result:
 
 
 class KotlinProcess:
-    """The Kotlin runtime in a process of its own; one fill at a time."""
+    """The Kotlin runtime in a separate process; one fill at a time."""
 
     def __init__(self, bundle: Path, variant: str, threads: int) -> None:
         command = ["java", "-Xmx512m", "-cp", jvm.class_path(), "inversespec.edge.BenchMainKt"]

@@ -1,6 +1,6 @@
-"""What is said where a library is not installed, or a room: what is missing, and how to get it.
+"""The error for a library or a room that is not installed: what is missing, and how to get it.
 
-Responsible for the names that this is said of and for the remedy. Not responsible for exit codes (see `cli`).
+Responsible for the names and the remedy. Not responsible for exit codes (see `cli`).
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _cell(value: Any, digits: int, interval: bool) -> str:
 
 
 def quoted(text: str, figures: Mapping[str, Figures], quotes: Figures) -> str:
-    """The page with its figures rendered anew; raises RequestError for what is not there."""
+    """The page with its figures rendered again; raises RequestError for what is not there."""
 
     def block(match: re.Match[str]) -> str:
         name = match[2]

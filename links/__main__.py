@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def there_and_back(profile: LinkProfile, size: int, loss: float, count: int = EMULATED) -> list[float]:
     """Seconds from a frame of so many bytes to an answer of as many, of the answers that arrive.
 
-    Each on a link of its own, with its own losses; nothing is sent again.
+    Each on a separate link with its own losses; nothing is sent again.
     """
     times = []
     for seed in range(count):

@@ -1,4 +1,4 @@
-"""A clock of its own: events in order of their time, so that an hour of a network takes milliseconds.
+"""A virtual clock: events in order of their time, so that an hour of a network takes milliseconds.
 
 Responsible for time. Not responsible for what happens (see `emulated`).
 """

@@ -1,4 +1,4 @@
-"""A chain of payloads: an edge-aware selection in payloads of so many bytes each, the largest gains first.
+"""A chain of payloads: an edge-aware selection in payloads of bounded size, the largest gains first.
 
 Responsible for which anchors each payload adds. Not responsible for the bytes of a payload (a function is
 given) or for the selection itself (see `edge_aware`).

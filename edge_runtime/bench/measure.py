@@ -116,7 +116,7 @@ class Bench:
         return Trial(self.name, f"prefill {size}", size, lambda: 1, partial(self.engine.rewind, 0), run)
 
     def start(self, size: int, load: Callable[[], Engine]) -> Trial:
-        """A model loaded anew and a prompt of `size` tokens run on it, up to the logits of its last."""
+        """A model loaded again and a prompt of `size` tokens run on it, up to the logits of its last."""
 
         loaded: list[Engine] = []
 

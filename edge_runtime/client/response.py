@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 class Deadline:
     """Shuts a socket down at a point in time, however slowly its bytes arrive.
 
-    A socket's own timeout starts anew with each byte. end: of `time.monotonic`.
+    A socket's own timeout restarts with each byte. end: of `time.monotonic`.
     """
 
     def __init__(self, sock: socket.socket, end: float) -> None:

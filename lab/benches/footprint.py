@@ -1,4 +1,4 @@
-"""Peak memory of each component (Table 6), each in a process of its own that runs nothing else.
+"""Peak memory of each component (Table 6), each in a process that runs nothing else.
 
 Responsible for the processes and what they run. Not responsible for times (see `phases.timing`).
 """

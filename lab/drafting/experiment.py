@@ -30,7 +30,7 @@ from lab.tables import Row, Table
 BASE, ALL = "base", "all"
 EVERY = "every answer"
 LONG = 60
-"""Tokens from which on an answer is long."""
+"""The fewest tokens of a long answer."""
 
 
 @dataclass(frozen=True)

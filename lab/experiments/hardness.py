@@ -35,7 +35,7 @@ HARDER = ("sum",)
 
 @dataclass(frozen=True)
 class Criterion:
-    """A measured figure beside the range that is asked of it; found: None where no item shows it."""
+    """A measured figure beside the range required of it; found: None where no item shows it."""
 
     name: str
     low: float

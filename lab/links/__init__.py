@@ -1,1 +1,1 @@
-"""Networks with a clock of their own, and conversations over them."""
+"""Networks on a virtual clock, and conversations over them."""

@@ -28,7 +28,7 @@ class Mix:
     """Distribution of the rows of a training stage.
 
     lengths:  probability of each row length of a batch.
-    families: shares among the rows that are not drills; an answer that does not fit its row is drawn anew.
+    families: shares among the rows that are not drills; an answer that does not fit its row is drawn again.
     drills:   share of drills. drill: draws one.
     dense:    share of the rows of which at least half is prompt and answer.
     """

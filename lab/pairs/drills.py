@@ -1,4 +1,4 @@
-"""Exercises for training only: repeating, matching, looking up, comparing, reckoning.
+"""Exercises for training only: repeating, matching, looking up, comparing, arithmetic.
 
 A small model learns a world's facts in a few hundred steps, but needs tens of millions of tokens of ordinary
 answers before it copies a name from the prompt, since few of their tokens are copies. In a drill nearly every

@@ -161,7 +161,7 @@ def final_tokens(trace: Trace, tokenizer: TraceTokenizer) -> list[int]:
     """The ids of a run's final answer from its start, as far as the file tells them.
 
     They are the anchors of the last fraction. A gap among these is filled with the tokens of the output's
-    text, where these agree with the anchors around it. The answer may go on where the ids end: outputs are
+    text, where these agree with the anchors around it. The answer may continue after the ids end: outputs are
     cut at 500 characters.
     """
     anchors = dict(trace.anchors[max(trace.anchors, key=float)])

@@ -1,4 +1,4 @@
-"""Several answers in one pass: rows of one graph, each of them an engine of its own.
+"""Several answers in one pass: rows of one graph, each of them a separate engine.
 
 Responsible for running one pass over the next token of every row, where the edge model alone would run one
 pass each: weights are read once for all rows. Decoding itself is `edge_runtime.decode.forced.fill`, one

@@ -1,4 +1,4 @@
-"""Sandbox for untrusted code: a process of its own with limits.
+"""Sandbox for untrusted code: a separate process with limits.
 
 Responsible for isolation and limits. Not responsible for the code's purpose.
 

@@ -244,7 +244,7 @@ class Gateway:
         self._start(lambda: self._run(key, head, room))
 
     def _forget(self) -> None:
-        """Drop the oldest answers beyond the limit, those in the making excepted."""
+        """Drop the oldest answers beyond the limit, except those being made."""
         excess = len(self._kept) - self.limits.kept
         for key in [key for key, answer in self._kept.items() if answer.done][: max(0, excess)]:
             del self._kept[key]

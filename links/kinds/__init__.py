@@ -16,7 +16,7 @@ from links.datagram import Link
 
 @dataclass(frozen=True)
 class LinkKind:
-    """A kind of link: how it is opened, an address as an example, and the options that it has of its own."""
+    """A kind of link: how it is opened, an address as an example, and its own options."""
 
     open: Callable[[LinkAddress], Link]
     example: str

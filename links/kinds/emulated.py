@@ -1,4 +1,4 @@
-"""An emulated link: airtime, delays, duties, loss, duplicates and reordering, in a time of its own.
+"""An emulated link: airtime, delays, duties, loss, duplicates and reordering, on a virtual clock.
 
 Responsible for when a frame arrives, if it does. Not responsible for the figures of a link (see
 `profiles`). The same seed gives the same losses; collisions are not emulated, a share of losses stands

@@ -21,7 +21,7 @@ _BYTES = (8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
 class Metrics:
-    """Metrics of one service, in a registry of its own; several may exist in one process."""
+    """Metrics of one service, in a separate registry; several may exist in one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -1,9 +1,9 @@
 """Phase `adaptive`: more diffusion steps for harder questions, fewer for easier ones (section 4.6).
 
 Half of the items get more steps than the middle number and the other half fewer, so that the mean stays what
-it is: by their difficulty, or by what the run shows after its first steps. The controls give everyone the
-middle number, hand the steps out the other way round, or by lot; the most there is to win is what hindsight
-would give. No run is made for this: the predictions at each number of steps are those of the other phases.
+it is: by their difficulty, or by what the run shows after its first steps. The controls give every item the
+middle number, give the steps in reverse, or at random; hindsight shows the most that could be gained. No run
+is made for this: the predictions at each number of steps are those of the other phases.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def allocated(
 
 
 def _by_lot(by_step: Sequence[Answers], ids: Sequence[str], metric: str) -> Answers:
-    """The expected metric of each item where the steps are drawn by lot."""
+    """The expected metric of each item if the steps are drawn at random."""
     few, _, many = ({row["id"]: row for row in answers.rows} for answers in by_step)
     return Answers(
         [

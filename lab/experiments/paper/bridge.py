@@ -48,7 +48,7 @@ ENOUGH, ACCURATE = 10, 0.9
 """Tokens of a viable configuration, and the share of them that the whole model writes as well."""
 
 MIN_LAYERS = 4
-"""Layers from which on a trend over those below the last can be seen."""
+"""The fewest layers in which a trend over those below the last can be seen."""
 
 GIVEN, EARLY = "along its answer", "before its answer is known"
 KINDS: Mapping[str, bool | None] = {"all": None, "framing only": True, "content only": False}

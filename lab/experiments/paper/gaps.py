@@ -30,7 +30,7 @@ from payload import AnchorSet
 FORCED, SAME, OWN = "anchors, filled", "edge alone, same positions", "edge alone, the prefix's gaps"
 AWARE = aware(CLAIMED_THRESHOLD)
 MODERATE = 0.3
-"""A correlation from which on it counts as moderate (Cohen)."""
+"""The least correlation that counts as moderate (Cohen)."""
 
 
 def gap_positions(size: int, held: Collection[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Phase `resilience`: what is left of an answer where anchors or bytes of its payload are wrong.
+"""Phase `resilience`: how an answer suffers from wrong anchors or wrong bytes of its payload.
 
 Before encoding: some anchors have another token, or stand in another place; no reader can see that. On the
 wire: some bytes are changed; the share of payloads that are refused, by codec. And the paper's comparison

@@ -54,7 +54,7 @@ def rounded(value: float) -> float:
 
 
 def spoken(value: float) -> str:
-    """A count in two significant digits as it is said: 68,512,806 is "69 million"."""
+    """A count in two significant digits as people say it: 68,512,806 is "69 million"."""
     value = rounded(value)
     for scale, word in ((1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
         if value >= scale:

@@ -21,7 +21,7 @@ Role = Literal["cloud", "edge", "neither"]
 class Entity:
     """One subject of questions.
 
-    values:  attribute to its value as it is said, at most a few words.
+    values:  attribute to its value in words, at most a few.
     numbers: quantity to its value in the units of `quantities`.
     prose:   sentences of the source that name the subject.
     """
@@ -59,5 +59,5 @@ def sentences(text: str) -> list[str]:
 
 
 def mentions(text: str, names: re.Pattern[str]) -> bool:
-    """True where the text has one of the names as a word of its own."""
+    """True if the text has one of the names as a separate word."""
     return names.search(text) is not None

@@ -20,7 +20,7 @@ DEFINED = 0.7
 
 
 def _has(text: str, value: str) -> bool:
-    """True where the value occurs as words of its own, whatever its capitals."""
+    """True if the value occurs as separate words, whatever its capitals."""
     return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|[.,]\d)", text, re.IGNORECASE) is not None
 
 

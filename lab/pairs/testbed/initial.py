@@ -12,7 +12,7 @@ manner of mimetic initialisation (Trockman and Kolter, arXiv 2305.09828), and tr
 - in the second layer, one head looks for the place whose token before is this token, another one for the
   place whose token two back is the token before, and both read the token there. They find it a few times
   more often than any other place, which is enough for the gradient to do the rest;
-- the head of the vocabulary starts as the embedding, so that what is read is said.
+- the head of the vocabulary starts as the embedding, so that a token read is the token written.
 """
 
 from __future__ import annotations

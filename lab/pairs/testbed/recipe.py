@@ -126,7 +126,7 @@ class Drills:
         ]
 
     def draw(self, rng: random.Random, knows: bool) -> Problem:
-        """A drill in copying, comparing or reckoning.
+        """A drill in copying, comparing or arithmetic.
 
         knows: False for a model that must not learn what follows from facts, which has copying only.
         """

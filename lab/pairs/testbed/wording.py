@@ -1,4 +1,4 @@
-"""Templates with alternatives, of which one is drawn anew for every answer; the testbed's: `wording.toml`.
+"""Templates with alternatives, of which one is drawn for every answer; the testbed's: `wording.toml`.
 
 Responsible for the notation `[this|that [one|]]`, nested at will, and for the pattern that matches all that a
 template can say. Not responsible for what is said.

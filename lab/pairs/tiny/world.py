@@ -1,7 +1,7 @@
 """The synthetic world: towns, and one value for each of their attributes.
 
 Responsible for names, values, and the value of each attribute of each town. `World` is what the diffusion
-model is trained on; `RandomWorld` draws every value anew, and is what the edge model is trained on: the same
+model is trained on; `RandomWorld` redraws every value, and is what the edge model is trained on: the same
 language without the knowledge. Not responsible for questions and answers (see `tasks`).
 """
 
@@ -98,7 +98,7 @@ class World:
 
 
 class RandomWorld:
-    """A world drawn anew for one sample, and consistent within it."""
+    """A world redrawn for one sample, and consistent within it."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

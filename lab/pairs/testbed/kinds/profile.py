@@ -1,7 +1,7 @@
-"""A country or an element in prose: several facts, in an order and in sentences that are drawn anew.
+"""A country or an element in prose: several facts, in an order and in sentences drawn for each sample.
 
-The order is a walk around the circle of the kind's attributes, from a start drawn anew, as the question's
-is: what was told need not be remembered, only where the walk is. Models of this size repeat themselves in
+The order is a walk around the circle of the kind's attributes from a random start, in the question too. A
+model need not remember what it has told, only where the walk is. Models of this size repeat themselves in
 any other order.
 """
 
@@ -18,7 +18,7 @@ from lab.pairs.testbed.wording import WORDING, say, sentence
 
 _SAY = WORDING["profile"]
 FACTS = (10, 13)
-"""Least and most facts of a profile at large, where so many are known."""
+"""Least and most facts of an unrestricted profile, if that many are known."""
 MORE = (3, 5)
 """Least and most facts beside those that were asked for."""
 
@@ -29,7 +29,7 @@ def listed(nouns: list[str]) -> str:
 
 
 def around(kind: Kind, keys: Iterable[str], rng: random.Random) -> list[str]:
-    """The keys, at least one, in their order on the circle of a kind's attributes, from any of them on."""
+    """The keys, at least one, in their order on the circle of a kind's attributes, starting anywhere."""
     chosen = set(keys)
     circle = [key for key in ATTRIBUTES[kind] if key in chosen]
     start = rng.randrange(len(circle))

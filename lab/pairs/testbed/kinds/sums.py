@@ -38,7 +38,7 @@ def _apply(operation: str, one: float, two: float) -> float:
 
 
 def _operands(entity: Entity, key: str) -> dict[str, str]:
-    """What a worked-out quantity is worked out from, as it is said."""
+    """What a computed quantity is computed from, in words."""
     if key == "density":
         return {"p": entity.values["people"], "q": entity.values["area"]}
     return {"p": f"{entity.numbers['weight']:g}", "q": f"{entity.numbers['number']:g}"}

@@ -155,6 +155,14 @@ internal class PayloadTest {
         }
 
     @Test
+    fun `distinct tokens are read, and each of them again`() {
+        val body = File(repo, "tests/payload/hostile/many_slots.bin").readBytes().let { it.copyOfRange(2, it.size) }
+        val ids = CompactCodec.decode(body, contracts.getValue("qwen"), IntArray(0), null).anchors.toSortedMap().values
+        assertEquals(ids.take(ids.size / 2).sorted(), ids.drop(ids.size / 2).sorted())
+        assertEquals(ids.size / 2, ids.toSet().size)
+    }
+
+    @Test
     fun `small bodies take bounded time`() {
         for (contract in contracts.values) {
             for (fill in listOf(0, 1, 0xFF)) {

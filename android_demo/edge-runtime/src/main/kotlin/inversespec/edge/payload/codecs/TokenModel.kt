@@ -35,8 +35,7 @@ internal class TokenModel(prior: Prior, private val vocabSize: Int, promptIds: I
     private val slotOf = HashMap<Int, Int>()
     private val slots = ArrayList<Int>()
     private val bases = ArrayList<Int>()
-    private val masses = ArrayList<Long>()
-    private var total = 0L
+    private val masses = FenwickTree()
 
     init {
         words.classes.keys.forEach(::updateSlot)
@@ -67,9 +66,9 @@ internal class TokenModel(prior: Prior, private val vocabSize: Int, promptIds: I
         val (all, longest) = contextCandidates()
         val candidates = if (mayEnd) all else all.subList(1, all.size)
         val sizes = LongArray(candidates.size) { mass(score(candidates[it])) }
-        val hidden = candidates.mapNotNullTo(HashSet()) { slotOf[it.id] }
+        val hidden = candidates.mapNotNull { slotOf[it.id] }.sorted()
         val slotsAt = sizes.sum()
-        val escapeAt = slotsAt + total - hidden.sumOf { masses[it] }
+        val escapeAt = slotsAt + masses.total - hidden.sumOf { masses[it] }
         val escape = mass(weights.escape[minOf(longest, 4) + if (tokens.last() >= 0) 5 else 0])
         val whole = escapeAt + escape
         val target = decoder.target(whole)
@@ -81,13 +80,14 @@ internal class TokenModel(prior: Prior, private val vocabSize: Int, promptIds: I
             decoder.take(start, sizes[index], whole)
             token = candidates[index].id
         } else if (target < escapeAt) {
-            var slot = 0
-            var start = slotsAt
-            while (slot in hidden || target >= start + masses[slot]) {
-                if (slot !in hidden) start += masses[slot]
-                slot++
+            // What the hidden slots before the target would take.
+            var skipped = 0L
+            for (slot in hidden) {
+                if (masses.before(slot) > target - slotsAt + skipped) break
+                skipped += masses[slot]
             }
-            decoder.take(start, masses[slot], whole)
+            val slot = masses.find(target - slotsAt + skipped)
+            decoder.take(slotsAt + masses.before(slot) - skipped, masses[slot], whole)
             token = slots[slot]
         } else {
             decoder.take(escapeAt, escape, whole)
@@ -133,9 +133,7 @@ internal class TokenModel(prior: Prior, private val vocabSize: Int, promptIds: I
             slots.add(token)
             bases.add(score)
             masses.add(size)
-            total += size
         } else {
-            total += size - masses[slot]
             bases[slot] = score
             masses[slot] = size
         }

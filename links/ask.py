@@ -144,11 +144,11 @@ def _run(args: _AskArguments) -> int:
 
 
 def _bundle(model: str | None) -> Path:
-    """The bundle named, or the only one installed; raises UsageError for several."""
-    from edge_runtime.bundle.lookup import find_bundles
+    """The bundle named, the only one installed, or the shipped one; raises UsageError for several."""
+    from edge_runtime.bundle.lookup import SHIPPED, find_bundles
 
     found = find_bundles("", model)
-    if len(found) > 1:
+    if len(found) > 1 and found[0] != SHIPPED:  # it comes after those that a user has installed
         names = ", ".join(sorted(path.name for path in found))
         raise UsageError(f"model: expected the gateway's bundle (--model), found several: {names}")
     return found[0]

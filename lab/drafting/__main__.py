@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,10 +24,7 @@ from lab.pairs.trainer import plot
 
 @dataclass(frozen=True)
 class TrainOptions(DrafterOptions):
-    output: Path = field(
-        default=Path("runs/drafter"),
-        metadata={"says": "folder of the run", "kind": Path, "flags": ("-o", "--output")},
-    )
+    output: Path = option(Path("runs/drafter"), "folder of the run", Path, flags=("-o", "--output"))
     data: tuple[str, ...] = option(("tiny",), "sources of the held-out prompts, in turn", metavar="SOURCE")
     prompts: int = option(40, "how many held-out prompts to measure with", metavar="N")
     seed: int = option(0, "of the run")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,10 +34,7 @@ RECIPES: dict[str, Callable[[], Pair]] = {
 
 @dataclass(frozen=True)
 class TrainOptions:
-    output: Path | None = field(
-        default=None,
-        metadata={"says": "folder of the run (runs/PAIR)", "kind": Path, "flags": ("-o", "--output")},
-    )
+    output: Path | None = option(None, "folder of the run (runs/PAIR)", Path, flags=("-o", "--output"))
     only: str | None = option(None, "train one model only", metavar="MODEL")
     steps: int | None = option(None, "override the number of steps", kind=int)
     go_on_from: tuple[str, str] | None = option(

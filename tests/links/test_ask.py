@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
-from links.ask import main
+from edge_runtime.bundle.bundle import BUNDLES
+from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.errors import UsageError
+from links.ask import _bundle, main
+
+
+def test_the_shipped_bundle_is_the_default_unless_others_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EDGE_MODEL", raising=False)
+    monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert _bundle(None) == SHIPPED
+    shutil.copytree(BUNDLES / "tiny-qwen", tmp_path / "mine")
+    with pytest.raises(UsageError, match=r"--model.*found several: mine, testbed-qwen"):
+        _bundle(None)
+    assert _bundle("mine") == Path("mine")  # a folder here
 
 
 def test_help_fits_a_screen_and_all_of_it_has_groups(

@@ -3,7 +3,7 @@
     from cloud_anchor import DenoiseConfig, Pipeline
 
     pipeline = Pipeline.open("testbed")
-    (result,) = pipeline.make(["How old are the people of Ecuador?"], DenoiseConfig(canvas=192, steps=19))
+    (result,) = pipeline.make(["What is the capital of Japan?"], DenoiseConfig(canvas=192, steps=19))
     data = pipeline.payload(result)
 
 The names of `__all__` are imported on first use, so that importing the package, or a command's `--help`, does

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   # beside it runs: python -m links.gateway --link udp-listen:7777 --service ...
-  python -m links.ask --link udp:localhost:7777 "Who leads Anna's town?"
+  python -m links.ask --link udp:localhost:7777 "What is the capital of Japan?"
   # at most 10 seconds on the air for the question and its repeats
   python -m links.ask --airtime 10 "..." \\
       --link "udp:localhost:7777?profile=lorawan-sf10"

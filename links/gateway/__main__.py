@@ -27,7 +27,7 @@ EPILOG = """examples:
   # the shipped pair: the service, the gateway beside it, and a device
   python -m cloud_anchor.serve --model tiny --port 8080
   python -m links.gateway --link udp-listen:7777 --service http://localhost:8080 --edge testbed-qwen
-  python -m links.ask --link udp:localhost:7777 "How old are the people of Ecuador?"
+  python -m links.ask --link udp:localhost:7777 "What is the capital of Japan?"
 
 exit codes: 0 ended by SIGTERM, 2 usage, 4 bad or missing model, 5 the service or the link has failed,
 130 interrupted

@@ -30,9 +30,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp per extra: installed again only where requirements have changed.
+# One stamp per extra: installed again only where requirements have changed. Every extra here needs PyTorch, whose
+# wheel on the index brings its CUDA libraries.
 $(VENV)/%.stamp: pyproject.toml $(wildcard distributions/*/pyproject.toml) | $(VENV)/bin/python
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@echo "Installing '.[$*]' into $(VENV): PyTorch with its CUDA libraries, 5.7 GB or more; minutes, once"
+	@set -o pipefail; $(RUN) -m pip install --disable-pip-version-check --progress-bar off --editable '.[$*]' \
+		| { grep --line-buffered -oE '(Downloading|Using cached) [^ ]+whl \([^)]*\)|^Installing collected packages' || true; }
 	@touch $@
 
 demo: $(VENV)/cloud.stamp
@@ -78,4 +81,5 @@ clean:
 
 include android_demo/build.mk
 
-export PROMPT
+# As it was given: a $ in it is not make's.
+override export PROMPT := $(value PROMPT)

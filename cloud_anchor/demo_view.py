@@ -6,11 +6,13 @@ Responsible for the display. Not responsible for what is run (see `demo`).
 from __future__ import annotations
 
 import gzip
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -69,8 +71,9 @@ def show(
 
     panels = {
         "prompt": Text(prompt),
-        f"anchors after {ran} of {total} diffusion steps, chosen {select}; [{EDGE}]{GAP}[/] is left to the "
-        "device": anchors_text(edge, chosen.result.anchors),
+        f"anchors after {ran} of {total} steps, {select}; [{EDGE}]{GAP}[/] is left to the device": (
+            anchors_text(edge, chosen.result.anchors)
+        ),
         f"filled on the device: [bold {CLOUD}]cloud[/] and [{EDGE}]edge[/] tokens": tokens_text(
             edge, chosen.generated.tokens
         ),
@@ -88,7 +91,7 @@ def show(
         f"saved[/] ({chosen.seconds:.2f} s against {full_seconds:.2f} s)\n"
         f"edge           {chosen.generated.passes} forward passes for {len(chosen.generated.tokens)} tokens\n"
         f"doubt          {_doubt(chosen.generated.doubt)}\n"
-        f"once more      python -m edge_runtime.fill {path} --prompt {prompt!r}",
+        f"once more      python -m edge_runtime.fill {path} --prompt {escape(shlex.quote(prompt))}",
         highlight=False,
         soft_wrap=True,
     )

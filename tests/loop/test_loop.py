@@ -110,8 +110,15 @@ def test_a_damaged_payload_is_one_line_and_exit_code_3(payload_file: Path, chang
 
 def test_the_demo_shows_everything_and_its_payload_can_be_filled_again(tmp_path: Path) -> None:
     path = tmp_path / "payload.bin"
-    shown = run("cloud_anchor.demo", "--model", "tiny", "-o", str(path), COLUMNS="120").stdout.decode()
-    for part in ("filled on the device", "full diffusion run", "edge model alone", "word F1", "bytes"):
+    shown = run("cloud_anchor.demo", "--model", "tiny", "-o", str(path), COLUMNS="80").stdout.decode()
+    for part in (
+        "is left to the device ─",
+        "filled on the device",
+        "full diffusion run",
+        "edge model alone",
+        "word F1",
+        "bytes",
+    ):
         assert part in shown
     ran, asked, saved = map(
         int, re.search(r"(\d+) steps run of (\d+) asked for, (\d+) of 128", shown).groups()

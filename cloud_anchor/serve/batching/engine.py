@@ -27,7 +27,8 @@ from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.chain import PayloadWriter, chain_within_bytes
 from cloud_anchor.selection.select import Selection
-from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload, Throughput
+from cloud_anchor.serve.batching.forecast import Forecast, Throughput
+from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload
 from cloud_anchor.serve.errors import internal, out_of_memory, overloaded, refused, stopping, too_late
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError, UsageError
@@ -72,11 +73,12 @@ class BatchEngine:
         self._batch = limits.batch
         self._steps_since_shortage = 0
         self._changed = threading.Condition()
-        self._jobs: set[Job] = set()  # all that are admitted and not finished
+        self._jobs: dict[Job, None] = {}  # all that are admitted and not finished, in order
         self._waiting: deque[Job] = deque()
         self._groups: list[ContinuousBatch[Job]] = []
         self._finished: queue.Queue[FinishedRun | None] = queue.Queue(2 * limits.batch)
         self._throughput = Throughput()
+        self._forecast = Forecast()
         self._failures = 0
         self._failed_at = self._failing_since = 0.0
         self._suspects: set[ContinuousBatch[Job]] = set()  # one of their rows has failed: none may join
@@ -106,7 +108,7 @@ class BatchEngine:
         with self._changed:  # which its owner may enter again
             waiting, running = len(self._waiting), sum(len(group) for group in list(self._groups))
             selecting = max(0, len(self._jobs) - waiting - running)
-            steps_left = sum(job.steps_left for job in self._jobs)
+            steps_left = self._forecast.steps_left(self._jobs)
         return EngineLoad(waiting, running, selecting, steps_left, self._throughput.value)
 
     def submit(self, job: Job) -> None:
@@ -118,19 +120,35 @@ class BatchEngine:
         with self._changed:
             if self._closing:
                 raise stopping()
-            load = self.load()
-            # Seconds until all admitted jobs are finished, at the measured throughput.
-            wait = load.steps_left / load.rate if load.rate else 0.0
+            before = self._forecast.finish_times(self._jobs, self._batch)
             most = self.limits.batch + self.limits.queue
             if len(self._jobs) >= most:
                 found = f"{len(self._jobs)} of them"
-                raise overloaded(f"fewer than {most} requests in the service", found, wait / 2)
-            if wait > job.time_limit:
-                expected = f"to be done within the request's {job.time_limit:g} s"
-                raise overloaded(expected, f"{wait:.0f} s of work before it", wait)
-            self._jobs.add(job)
+                raise overloaded(f"fewer than {most} requests in the service", found, max(before) / 2)
+            self._require_time_for(job, before)
+            self._jobs[job] = None
             self._waiting.append(job)
             self._changed.notify_all()
+
+    def _require_time_for(self, job: Job, before: Sequence[float]) -> None:
+        """Raises ServiceError where a job, or one that it would run beside, would miss its deadline.
+
+        before: when those admitted are done without it. An idle engine takes any, to measure its speed again.
+        """
+        if not self._jobs:
+            return
+        *with_it, own = self._forecast.finish_times(self._jobs, self._batch, job)
+        now = time.monotonic()
+        times = zip(self._jobs, before, with_it, strict=True)
+        crowded = any(now + soon <= other.deadline < now + late for other, soon, late in times)
+        if own > job.time_limit or crowded:
+            expected = f"to be done within the request's {job.time_limit:g} s"
+            raise overloaded(expected, f"{own:.0f} s with those before it", own - job.time_limit)
+
+    def forget_speed(self) -> None:
+        """For after the first steps, which are slower than any later one."""
+        with self._changed:
+            self._forecast.forget_speed()
 
     def cancel(self, job: Job) -> None:
         """Remove a job without a waiting client: it leaves the batch before the next step."""
@@ -150,7 +168,7 @@ class BatchEngine:
         with self._changed:
             if job not in self._jobs:
                 return
-            self._jobs.discard(job)
+            del self._jobs[job]
         job.steps_left = 0
         if event is not None and not job.cancelled:
             job.deliver(event)
@@ -160,8 +178,7 @@ class BatchEngine:
 
     def _run_model(self) -> None:
         while self._next_round():
-            for group in list(self._groups):
-                self._step(group)
+            self._round()
         self._finished.put(None)
 
     def _next_round(self) -> bool:
@@ -205,29 +222,42 @@ class BatchEngine:
         self._groups.append(ContinuousBatch(self.pipeline.model, config, self.pipeline.guide))
         return self._groups[-1]
 
-    def _step(self, group: ContinuousBatch[Job]) -> None:
+    def _round(self) -> None:
+        """Run a step of every row."""
+        rows, began = sum(len(group) for group in self._groups), time.perf_counter()
+        worked = [self._step(group) for group in list(self._groups)]
+        if worked and all(worked):
+            with self._changed:
+                self._forecast.saw_round(rows, time.perf_counter() - began)
+
+    def _step(self, group: ContinuousBatch[Job]) -> bool:
+        """Run a step of its rows; False where it fails."""
         jobs = group.names
         began = time.perf_counter()
         try:
             reached = group.step()
         except Exception as error:
             self._failed(group, error)
-            return
+            return False
         self._failures = 0
         self._suspects.discard(group)
         self._steps_since_shortage += 1
         if self._batch < self.limits.batch and self._steps_since_shortage >= STEPS_BEFORE_GROWTH:
             self._batch, self._steps_since_shortage = self._batch + 1, 0
-        for job in jobs:
-            job.steps_left = max(0, job.steps_left - 1)
+        ended = {job for job, _, done in reached if done}
+        with self._changed:
+            for job in jobs:
+                job.steps_left = max(0, job.steps_left - 1)
+                self._forecast.saw_step(job, ended=job in ended)
+                job.steps_left = 0 if job in ended else job.steps_left
         for job, run, done in reached:
-            job.steps_left = 0 if done else job.steps_left
             self._finished.put(FinishedRun(job, run, done))  # blocks while encoding is slower than denoising
         if not len(group):
             self._groups.remove(group)
         seconds = time.perf_counter() - began
         self._throughput.add(len(jobs), seconds)
         self._on_step(len(jobs), seconds)
+        return True
 
     def _failed(self, group: ContinuousBatch[Job], error: Exception) -> None:
         """Halve the batch, whose answers are as before the step, until the answer that fails is alone."""

@@ -1,13 +1,13 @@
 """Jobs of the batch engine, their results, and the engine's load.
 
-Responsible for plain values and the estimate of throughput. Not responsible for threads.
+Responsible for plain values. Not responsible for threads, nor for estimates (see `forecast`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cloud_anchor.sampling.config import DenoiseConfig
@@ -15,9 +15,6 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.errors import ServiceError
 from payload import Base, Codec
-
-HALF_LIFE = 5.0
-"""Seconds of work after which a measurement counts half."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,8 @@ class Job:
     chain:         instead of one payload of a step, a chain of them (see `selection.chain`).
     watched:       the run after each of `payload_steps` is delivered, and a payload only after the last.
     cancelled:     set where no client waits for it any more.
+    steps_left:    of those planned; 0 once the answer is done.
+    kind:          the configuration but for canvas and steps: jobs of a kind run about as many steps.
     """
 
     prompt_ids: tuple[int, ...]
@@ -91,34 +90,25 @@ class Job:
     edge_prompt_ids: tuple[int, ...] | None = None
     steps_left: int = field(init=False)
     deadline: float = field(init=False)
+    kind: DenoiseConfig = field(init=False)
 
     def __post_init__(self) -> None:
-        self.steps_left = self.payload_steps[-1]
+        self.steps_left = self.planned
         self.deadline = time.monotonic() + self.time_limit
+        self.kind = replace(self.config, canvas=1, steps=None)
+
+    @property
+    def planned(self) -> int:
+        """Steps that it runs if it does not stop before."""
+        return self.payload_steps[-1]
 
 
 @dataclass(frozen=True)
 class EngineLoad:
-    """Current load: jobs by state, steps left of all jobs, and rate in rows times steps per second."""
+    """Current load: jobs by state, steps expected of all, and rate in rows times steps per second."""
 
     waiting: int
     running: int
     selecting: int
-    steps_left: int
+    steps_left: float
     rate: float | None  # None before the first step
-
-
-class Throughput:
-    """Work per second, as an exponential moving average over busy time."""
-
-    def __init__(self) -> None:
-        self._work = self._seconds = 0.0
-
-    def add(self, work: float, seconds: float) -> None:
-        keep = 0.5 ** (seconds / HALF_LIFE)
-        self._work = self._work * keep + work
-        self._seconds = self._seconds * keep + seconds
-
-    @property
-    def value(self) -> float | None:
-        return self._work / self._seconds if self._seconds else None

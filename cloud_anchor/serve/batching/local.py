@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from itertools import cycle, islice
 
 from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.pipeline import Pipeline
@@ -23,6 +24,9 @@ from cloud_anchor.serve.batching.jobs import CanvasStep, ChainBytes, Job, JobEve
 from cloud_anchor.serve.errors import ServiceError, invalid, refused, too_late
 from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
 from edge_runtime.errors import UsageError
+
+WARM_UP_SECONDS = 5.0
+WARM_UP_PROMPTS = ("?", "Where is it?", "Who are you?", "Describe a town and its river.")
 
 GRACE = 2.0
 """Seconds after a deadline in which the engine may still deliver its own error."""
@@ -82,17 +86,24 @@ class LocalBackend:
         return max(1, min(self.config.canvas, self._context - 1) // MIN_CANVAS_DIVISOR)
 
     async def open(self) -> None:
-        """Start the engine and warm it up with a full batch of two steps: the batch has to fit in memory, and
-        its time is the first measurement of throughput.
+        """Start the engine and warm it up with full batches.
+
+        First two steps: all has to fit in memory, and the first ones are slow. Then whole answers, which tell
+        the admission speed and steps.
         """
         self.engine.start()
-        warm_up = AnchorRequest((("user", "?"),), steps=min(2, self.config.total_steps), deadline=3600.0)
+        await self._warm_up(min(2, self.config.total_steps))
+        self.engine.forget_speed()
+        with suppress(TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._warm_up(self.config.total_steps), WARM_UP_SECONDS)
 
-        async def once() -> None:
-            async for _ in self.payloads(warm_up):
+    async def _warm_up(self, steps: int) -> None:
+        async def answer(prompt: str) -> None:
+            async for _ in self.payloads(AnchorRequest((("user", prompt),), steps=steps, deadline=3600.0)):
                 pass
 
-        await asyncio.gather(*(once() for _ in range(self.limits.batch)))
+        prompts = islice(cycle(WARM_UP_PROMPTS), self.limits.batch)
+        await asyncio.gather(*map(answer, prompts))
 
     async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:
         async with aclosing(self._events(request)) as events:

@@ -197,7 +197,7 @@ def test_a_full_queue_refuses_with_the_time_to_retry(engine: BatchEngine, gate: 
 def test_a_job_that_would_miss_its_deadline_is_refused_at_once(engine: BatchEngine, gate: Gate) -> None:
     gate.open.set()
     Submitted(engine, PROMPTS[0]).ready()
-    engine._throughput._work, engine._throughput._seconds = 1.0, 10.0  # a slow model
+    engine._forecast.saw_round(1, 1000.0)  # a slow model
     gate.open.clear()
     gate.waiting.clear()
     Submitted(engine, PROMPTS[1], (12,), 600)
@@ -357,7 +357,7 @@ def test_a_job_admitted_while_the_last_one_is_dropped_is_finished_by_close(pipel
 
     engine.submit(Job(tuple(pipeline.form.ids(PROMPTS[0])), PLAN, (3,), Selection("paper"), 0, deliver))
     engine.start()
-    until(lambda: admitted)
+    until(lambda: engine._closing)
     closing.join(30)
     assert not closing.is_alive()
     assert admitted[0].ready().last

@@ -1,0 +1,169 @@
+"""When jobs will be done: from the steps that answers run before they stop, and from the speed of the batch.
+
+Responsible for both estimates and for the time that a queue takes by them. Not responsible for admission.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from heapq import heapreplace
+from itertools import accumulate
+
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.serve.batching.jobs import Job
+
+HALF_LIFE = 5.0
+"""Seconds of work after which a measurement of speed counts half."""
+
+ANSWERS = 64
+"""Answers over which the share that ends after a step is a mean."""
+
+PRIOR = 2
+"""Answers for which the share of all steps counts in that of one."""
+
+SURE = 0.99
+"""Share of the answers that are done after `StepCounts.most` steps."""
+
+
+MARGIN = 1.1
+"""What a new job's time is taken to be longer, since means over a queue scatter."""
+
+
+class Throughput:
+    """Work per second, as an exponential moving average over busy time."""
+
+    def __init__(self) -> None:
+        self._work = self._seconds = 0.0
+
+    def add(self, work: float, seconds: float) -> None:
+        keep = 0.5 ** (seconds / HALF_LIFE)
+        self._work = self._work * keep + work
+        self._seconds = self._seconds * keep + seconds
+
+    @property
+    def value(self) -> float | None:
+        return self._work / self._seconds if self._seconds else None
+
+
+class MovingShare:
+    """The share of the last events of which something was true; 0 before the first."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self.seen = 0
+        self.value = 0.0
+
+    def add(self, true: bool) -> None:
+        self.seen = min(self.seen + 1, self._window)
+        self.value += (true - self.value) / self.seen
+
+
+class BatchSpeed:
+    """Throughput by the number of rows that run together: on a GPU eight may take no longer than one."""
+
+    def __init__(self) -> None:
+        self._by_rows: dict[int, Throughput] = {}
+
+    def add(self, rows: int, seconds: float) -> None:
+        """A step of so many rows took so long."""
+        self._by_rows.setdefault(rows, Throughput()).add(rows, seconds)
+
+    def seconds(self, rows: int) -> float:
+        """Of a step, by the nearest number of rows that was measured; 0 before the first."""
+        nearest = min(self._by_rows, key=lambda known: abs(known - rows), default=0)
+        rate = self._by_rows[nearest].value if nearest else None
+        return rows / rate if rate else 0.0
+
+
+class StepCounts:
+    """How many steps answers run: moving means of the share that ends after each step.
+
+    An answer that runs only the steps it was asked for says nothing about later ones.
+    """
+
+    def __init__(self) -> None:
+        self._at: list[MovingShare] = []
+        self._any = MovingShare(ANSWERS**2)
+
+    def add(self, step: int, *, ended: bool) -> None:
+        """An answer that might have gone on after this step (from 1) has, or has not."""
+        self._at += [MovingShare(ANSWERS) for _ in range(step - len(self._at))]
+        for share in (self._at[step - 1], self._any):
+            share.add(ended)
+
+    def expected(self, done: int, planned: int) -> float:
+        """Mean number of steps left to an answer that goes on after `done`; the next one is certain."""
+        return sum(self._going_on(done, planned))
+
+    def most(self, planned: int) -> int:
+        """Steps after which all but a few answers are done."""
+        return sum(share > 1 - SURE for share in self._going_on(0, planned))
+
+    def _going_on(self, done: int, planned: int) -> list[float]:
+        """The share of answers that run each of the steps left; steps that few ran count as the others do."""
+        if done >= planned:
+            return []
+        usual = self._any.value
+        ending = [
+            (each.seen * each.value + PRIOR * usual) / (each.seen + PRIOR)
+            for each in self._at[done : planned - 1]
+        ]
+        ending += [usual] * (planned - 1 - done - len(ending))
+        return list(accumulate(ending, lambda share, end: share * (1 - end), initial=1.0))
+
+
+def finish_rounds(steps: Iterable[float], slots: int) -> list[float]:
+    """The steps of the batch after which each of a queue is done; `slots` run together, in order."""
+    ends: list[float] = []
+    free = [0.0] * slots
+    for each in steps:
+        ends.append(free[0] + each)
+        heapreplace(free, ends[-1])
+    return ends
+
+
+class Forecast:
+    """What the engine has seen of steps and speed. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._steps: defaultdict[DenoiseConfig, StepCounts] = defaultdict(StepCounts)
+        self._speed = BatchSpeed()
+
+    def forget_speed(self) -> None:
+        """For after the first steps, which are slower than any later one."""
+        self._speed = BatchSpeed()
+
+    def saw_round(self, rows: int, seconds: float) -> None:
+        """A step of every row took so long."""
+        self._speed.add(rows, seconds)
+
+    def saw_step(self, job: Job, *, ended: bool) -> None:
+        """A job has run a step, and has ended with it or not."""
+        done = job.planned - job.steps_left
+        if job.steps_left:  # else it could not have gone on
+            self._steps[job.kind].add(done, ended=ended)
+
+    def finish_times(self, jobs: Iterable[Job], slots: int, new: Job | None = None) -> list[float]:
+        """Seconds until each job is done, in their order, and `new` after them; that one if it takes long.
+
+        No fewer rows than now are assumed to run from now on, since others may come.
+        """
+        steps = self._expected(jobs)
+        if new is not None:
+            steps.append(self._steps[new.kind].most(new.planned))
+        each = self._speed.seconds(min(slots, len(steps)))
+        times = [rounds * each for rounds in finish_rounds(steps, slots)]
+        return times if new is None else [*times[:-1], times[-1] * MARGIN]
+
+    def steps_left(self, jobs: Iterable[Job]) -> float:
+        """Steps that are expected of all jobs."""
+        return sum(self._expected(jobs))
+
+    def _expected(self, jobs: Iterable[Job]) -> list[float]:
+        @cache  # most jobs of a queue are alike
+        def left(counts: StepCounts, steps: int, planned: int) -> float:
+            return counts.expected(planned - steps, planned)
+
+        return [left(self._steps[job.kind], job.steps_left, job.planned) for job in jobs]

@@ -18,7 +18,7 @@ from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.prompt_form import tokenizer_data
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
-from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
+from edge_runtime.bundle.bundle import MANIFEST, bundle_folder
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.bundle.manifest import ModelShape
 from edge_runtime.errors import BundleMissingError
@@ -113,9 +113,9 @@ def _ladder(edges: Sequence[Edge], threads: int | None) -> list[Edge]:
 
 def _bundle(name: str, bundles: Path) -> Path:
     """The bundle of an edge model, converted first where only a checkpoint is there."""
-    for path in (Path(name), BUNDLES / name):
-        if (path / MANIFEST).is_file():
-            return path
+    path = bundle_folder(name)
+    if (path / MANIFEST).is_file():
+        return path
     for checkpoint in (Path(name), shipped_checkpoint(name)):
         if checkpoint and (checkpoint / "config.json").is_file():
             return _converted(checkpoint, bundles / checkpoint.name)

@@ -56,6 +56,7 @@ __all__ = [
     "contract_of",
     "file_record",
     "read_manifest",
+    "shipped_bundles",
     "verify_file",
 ]
 
@@ -140,8 +141,13 @@ class Bundle:
 def bundle_folder(path: str | Path) -> Path:
     """The folder of a bundle: the path itself, or the shipped bundle of this name where there is no path."""
     folder = Path(path)
-    shipped = BUNDLES / folder
-    return shipped if not folder.exists() and (shipped / MANIFEST).is_file() else folder
+    return folder if folder.exists() else shipped_bundles().get(str(path), folder)
+
+
+def shipped_bundles() -> dict[str, Path]:
+    """The shipped bundles by name, and by their pair's: testbed-qwen is testbed's."""
+    folders = sorted(path.parent for path in BUNDLES.glob(f"*/{MANIFEST}"))
+    return {name: each for each in folders for name in (each.name.partition("-")[0], each.name)}
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -149,7 +155,9 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         found = "no such folder" if not folder.is_dir() else f"a folder without {MANIFEST}"
-        raise BundleMissingError(f"{folder}: expected a model bundle, found {found}")
+        raise BundleMissingError(
+            f"{folder}: expected a model bundle, found {found}; these ship: {', '.join(shipped_bundles())}"
+        )
     return Manifest.from_json(_read_json(path, MAX_MANIFEST_BYTES))
 
 

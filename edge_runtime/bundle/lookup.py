@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from edge_runtime.bundle.bundle import BUNDLES, MANIFEST, bundle_folder, read_manifest
+from edge_runtime.bundle.bundle import BUNDLES, MANIFEST, bundle_folder, read_manifest, shipped_bundles
 from edge_runtime.errors import BundleContractError, BundleMissingError, EdgeError
 
 MODEL_VARIABLE = "EDGE_MODEL"
@@ -110,7 +110,8 @@ def _named(name: str, environment: Mapping[str, str]) -> Path:
     shipped = bundle_folder(name)
     if shipped.is_dir():
         return shipped
+    names = [path.name for path in _installed(environment) if (path / MANIFEST).is_file()]
     raise BundleMissingError(
-        f"{name}: expected the folder or the name of a model bundle, found neither "
-        f"(also looked at {', '.join(str(place) for place in places)})"
+        f"{name}: expected the folder or the name of a model bundle, found neither; names are "
+        f"{', '.join([*names, *shipped_bundles()])} (also looked at {', '.join(map(str, places))})"
     )

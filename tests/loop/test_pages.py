@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cloud_anchor.shipped import PAIRS, shipped_checkpoint
-from edge_runtime.bundle.bundle import BUNDLES, MANIFEST
+from cloud_anchor.shipped import shipped_checkpoint
+from edge_runtime.bundle.bundle import shipped_bundles
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -143,10 +143,10 @@ def check_module(module: str, arguments: list[str]) -> None:
 
 def names_something(name: str, module: str) -> bool:
     """Whether a bundle or a checkpoint may be called so: one that ships, a user's own path, a placeholder."""
-    if "/" in name or name.endswith(".gguf") or name.isupper() or (BUNDLES / name / MANIFEST).is_file():
+    if "/" in name or name.endswith(".gguf") or name.isupper() or name in shipped_bundles():
         return True
     on_device = module.partition(".")[0] in ("edge_runtime", "links")
-    return not on_device and (name in PAIRS or shipped_checkpoint(name) is not None)
+    return not on_device and shipped_checkpoint(name) is not None
 
 
 def check_make(arguments: list[str]) -> None:

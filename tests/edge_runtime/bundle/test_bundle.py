@@ -53,6 +53,8 @@ def test_a_manifest_comes_back_from_its_json(folder: Path) -> None:
 def test_a_missing_bundle(tmp_path: Path) -> None:
     with pytest.raises(BundleMissingError, match="expected a model bundle, found no such folder"):
         Bundle.open(tmp_path / "nowhere")
+    with pytest.raises(BundleMissingError, match="these ship: testbed, testbed-qwen, tiny, tiny-qwen"):
+        Bundle.open("nowhere")
     with pytest.raises(BundleMissingError, match=r"found a folder without bundle\.json"):
         Bundle.open(tmp_path)
 

@@ -235,10 +235,12 @@ def test_a_file_that_is_no_hardness_report_is_refused(pair: Pair, tmp_path: Path
 
 
 def test_shipped_models_and_bundles_have_names(tmp_path: Path) -> None:
-    assert bundle_folder("tiny-qwen") == TINY_BUNDLE
+    assert bundle_folder("tiny-qwen") == bundle_folder("tiny") == TINY_BUNDLE
+    assert bundle_folder("testbed") == PAIRS["testbed"].bundle
     assert bundle_folder(tmp_path) == tmp_path
     assert bundle_folder("no-such-bundle") == Path("no-such-bundle")
-    assert find_bundles("", "tiny-qwen", {"XDG_DATA_HOME": str(tmp_path)}) == [TINY_BUNDLE]
+    for name in ("tiny-qwen", "tiny"):
+        assert find_bundles("", name, {"XDG_DATA_HOME": str(tmp_path)}) == [TINY_BUNDLE]
     assert find_checkpoint("tiny") == find_checkpoint("tiny-dream") == PAIRS["tiny"].checkpoint
 
 

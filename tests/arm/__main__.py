@@ -24,8 +24,9 @@ from tests.arm.userland import CPUS, REPOSITORY, Userland, UserlandError
 from tests.shipped import TINY_BUNDLE
 
 PAYLOAD = ("test_wire.py", "test_vectors.py", "codecs/test_range_coder.py")
-SUITE = ("tests/edge_runtime", *(f"tests/payload/{name}" for name in PAYLOAD))
-"""The tests for a device; of payload without those that measure time or read hundreds of traces."""
+LINKS = ("tests/links", "--ignore=tests/links/frames", "--ignore=tests/links/gateway")
+SUITE = ("tests/edge_runtime", *LINKS, *(f"tests/payload/{name}" for name in PAYLOAD))
+"""The tests for a device, without those that measure time, read hundreds of traces or need a service."""
 EXACT = ("fp32", "fp16")
 """Variants with float32 activations: their tokens must be the same everywhere."""
 DOT_PRODUCT = "asimddp"

@@ -48,6 +48,9 @@ RESTART_SECONDS = 300.0
 STEPS_BEFORE_GROWTH = 500
 """Steps without a shortage of memory after which a halved batch grows by one row."""
 
+PADDING = 1.5
+"""Most positions of a row in a batch, as a multiple of its own: longer rows have a batch of their own."""
+
 StepObserver = Callable[[int, float], None]
 """Called after every step with its number of rows and its seconds."""
 
@@ -214,11 +217,13 @@ class BatchEngine:
         return True
 
     def _group_for(self, job: Job) -> ContinuousBatch[Job]:
-        """The batch of the job's configuration; rows of one batch may differ in their number of steps."""
+        """A batch of the job's configuration, of rows about as long; they may differ in their steps."""
         config = replace(job.config, steps=None)
         for group in self._groups:
-            if group.config == config and len(group) < self._batch and group not in self._suspects:
-                return group
+            if group.config == config and group not in self._suspects:
+                lengths = [len(each.prompt_ids) + config.canvas for each in (job, *group.names)]
+                if max(lengths) <= PADDING * min(lengths):
+                    return group
         self._groups.append(ContinuousBatch(self.pipeline.model, config, self.pipeline.guide))
         return self._groups[-1]
 

@@ -155,6 +155,18 @@ def test_a_waiting_job_replaces_a_finished_one(engine: BatchEngine, gate: Gate) 
     )  # the first step may have begun with the first job alone
 
 
+def test_a_long_prompt_does_not_lengthen_the_rows_of_others(pipeline: Pipeline, gate: Gate) -> None:
+    engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
+    prompts = [*PROMPTS[:3], " ".join(PROMPTS * 4)]
+    taken = [Submitted(engine, prompt) for prompt in prompts]
+    engine.start()
+    gate.open.set()
+    for asked, prompt in zip(taken, prompts, strict=True):
+        assert asked.ready().data == alone(pipeline, prompt, 3)
+    assert gate.rows[:6] == [3, 1] * 3
+    engine.close()
+
+
 def test_payloads_of_a_stream_add_up(engine: BatchEngine, pipeline: Pipeline) -> None:
     asked = Submitted(engine, PROMPTS[0], (2, 4, 12))
     contract, ids = pipeline.form.contract, list(asked.job.prompt_ids)

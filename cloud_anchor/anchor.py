@@ -36,9 +36,8 @@ exit codes: 0 ok, 2 usage, 3 nothing to send or some prompts failed, 4 bad or
 missing model, 6 too little memory, 130 interrupted
 """
 
-PROFILES = {"bytes": Codec.PREDICTIVE.label, "latency": Codec.COMPACT.label}
-"""Codec of each profile."""
-
+WEIGHED = {Codec.COMPACT.label, Codec.PREDICTIVE.label}
+"""The codecs among which a goal chooses: fewest passes, and fewest bytes."""
 
 _OUTPUT = ("-o", "--output")
 _SOURCE: dict[str, Any] = {"either": "source", "required": True}
@@ -53,19 +52,12 @@ class AnchorOptions(PipelineOptions):
     input: Path | None = option(None, "one question a line; -o is a folder", Path, metavar="JSONL", **_SOURCE)
     output: str | None = option(None, "payload to write; - for stdout", flags=_OUTPUT, metavar="FILE")
     json: bool = option(False, "print everything, with each step, as JSON")
-    profile: str | None = option(
-        None,
-        "bytes: codec predictive, fewest bytes, one pass of the edge model per position; latency: codec "
-        "compact, fewest passes (default)",
-        choices=tuple(PROFILES),
-        either="codec",
-    )
     codec: str | None = option(
         None,
-        "codec by name: %(choices)s",
+        "%(choices)s; predictive: fewest bytes, one pass of the edge model per position; compact (default): "
+        "fewest passes",
         metavar="NAME",
         choices=[AUTO, *(codec.label for codec in Codec)],
-        either="codec",
     )
     embed_prompt: bool = option(
         True,
@@ -100,7 +92,7 @@ class AnchorOptions(PipelineOptions):
 
     @property
     def chosen_codec(self) -> str:
-        return self.codec or PROFILES[self.profile or "latency"]
+        return self.codec or Codec.COMPACT.label
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -140,8 +132,7 @@ def with_target(options: AnchorOptions, target: float) -> AnchorOptions:
         raise RequestError(f"target F1: expected no {found}, for it chooses them")
     manifest = read_manifest(bundle_folder(edge))
     settings = read_table(table, manifest.fingerprint(manifest.default_variant).hex())
-    named = options.codec or options.profile
-    chosen = cheapest(settings, target, {options.chosen_codec} if named else set(PROFILES.values()))
+    chosen = cheapest(settings, target, {options.codec} if options.codec else WEIGHED)
     print(
         f"anchor: {chosen.fraction:.0%} of {chosen.total_steps} steps, {chosen.select} from "
         f"{chosen.threshold} on, codec {chosen.codec}: measured F1 {chosen.f1:.3f}, {chosen.bytes:.1f} bytes",

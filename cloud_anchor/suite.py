@@ -21,7 +21,7 @@ def laboratory(arguments: list[str]) -> list[str]:
         at = arguments.index("--phases")
         names = [name.strip() for name in arguments[at + 1].split(",")]
         arguments = arguments[:at] + arguments[at + 2 :]
-    return ["run", *names, *arguments]
+    return ["run", *names, *("--prompts" if word == "--subset" else word for word in arguments)]
 
 
 if __name__ == "__main__":

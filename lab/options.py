@@ -63,14 +63,12 @@ class Options:
         "each with =FILE.jsonl or from the `datasets` package (default: the shipped pair's own questions)",
         metavar="SOURCE",
     )
-    prompts: int | None = option(
-        None, "how many questions", kind=int, flags=("--prompts", "--subset"), metavar="N"
-    )
+    prompts: int | None = option(None, "how many questions", kind=int, metavar="N")
     protocol: str = option(
         OWN,
-        "which prompts each of the paper's experiments measures: the laboratory's own, or the paper's nested "
-        "sets of 310 (commit curves), 190 (fills) and 50 (ablation), and its 128 steps; --subset is then per "
-        "source",
+        "which prompts each of the paper's experiments measures: the laboratory's own, or the paper's "
+        "nested sets of 310 (commit curves), 190 (fills) and 50 (ablation), and its 128 steps; --prompts is "
+        "then for each source",
         choices=PROTOCOLS,
     )
     seed: int = option(0, "of the choice of prompts, the sampler and the controls")

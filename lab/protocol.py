@@ -87,12 +87,12 @@ def _stratified(source: str, subset: int | None, seed: int) -> list[Item]:
     if subset is not None:
         turns = [item for row in zip_longest(*groups) for item in row if item is not None]
         if len(turns) < subset:
-            raise RequestError(f"{source}: expected {subset} prompts, found {len(turns)}. Lower --subset.")
+            raise RequestError(f"{source}: expected {subset} prompts, found {len(turns)}. Lower --prompts.")
         return turns[:subset]
     for level, group, size in zip(wanted, groups, sizes, strict=True):
         if len(group) < size:
             raise RequestError(
                 f"{source}: expected {size} {level} prompts for the paper's protocol, found {len(group)}. "
-                "Give a file with more, or --subset N for N prompts per source."
+                "Give a file with more, or --prompts N for N prompts per source."
             )
     return [item for group, size in zip(groups, sizes, strict=True) for item in group[:size]]

@@ -309,7 +309,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="time the rows instead: elapsed time, or with --threads 1 the processor's",
     )
-    parser.add_argument("--profile", action="store_true", help="time by operator instead (not llama.cpp's)")
+    parser.add_argument("--operators", action="store_true", help="time by operator instead (not llama.cpp's)")
     parser.add_argument("--repeat", type=int, default=7, help="repetitions of the timing (default: 7)")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args(argv)
@@ -322,7 +322,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             names = [name.strip() for name in args.rows.split(";")]
         if unknown := [name for name in names if name not in known]:
             raise OptionError(f"--rows: expected some of {'; '.join(known)}, found {unknown[0]!r}.")
-        if args.profile:
+        if args.operators:
             print("| format | operator | ms a token |\n|---|---|---|")
             for name in names:
                 for kind, milliseconds in profile(table, name).items():

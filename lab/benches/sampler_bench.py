@@ -419,7 +419,7 @@ class SamplerOptions:
     canvas: int = option(128, "response positions")
     total_steps: int = option(128, "steps planned")
     steps: int = option(12, "steps run")
-    repeats: int = option(3, "the best of this many is taken")
+    repeat: int = option(3, "the best of this many is taken")
     no_plain: bool = option(False, "leave the plain sampler out")
     stop: str | None = option(None, "also with this stop rule", choices=sorted(STOPS))
     held_out: bool = option(False, "held-out questions (--data) as prompts, not random ids: answers that end")
@@ -431,8 +431,8 @@ class SamplerOptions:
     json: bool = option(False, "print one JSON object")
 
     def __post_init__(self) -> None:
-        if min(self.batch) < 1 or self.repeats < 1:
-            raise RequestError("batch and repeats: expected at least 1")
+        if min(self.batch) < 1 or self.repeat < 1:
+            raise RequestError("batch and repeat: expected at least 1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -469,7 +469,7 @@ def run(options: SamplerOptions) -> int:
         prompts,
         config,
         options.batch,
-        options.repeats,
+        options.repeat,
         with_plain=not options.no_plain,
         compiled=options.compile,
         prefix_every=options.prefix_every,
@@ -477,7 +477,7 @@ def run(options: SamplerOptions) -> int:
     )
     if options.edge:
         guide = open_guide(options.edge, options.edge_checkpoint, model, options.threads)
-        rows += guided_steps(model, guide, prompts, config, options.batch, options.repeats)
+        rows += guided_steps(model, guide, prompts, config, options.batch, options.repeat)
     if options.json:
         print(json.dumps([asdict(row) for row in rows]))
     else:

@@ -208,13 +208,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m lab.formats.count_codes",
         description="Count the initial counts of codec predictive anew. Changes the wire format.",
         epilog="examples:\n  python -m lab.formats.count_codes --write\n"
-        "  python -m lab.formats.count_codes --bundle BUNDLE --prompts 90 --seed 0 --write \\\n"
+        "  python -m lab.formats.count_codes --edge BUNDLE --prompts 90 --seed 0 --write \\\n"
         "      --data gsm8k=gsm8k.jsonl mmlu=mmlu.jsonl humaneval=humaneval.jsonl",
     )
     parser.add_argument("--prompts", type=int, default=400, help="training prompts, or questions (400)")
     parser.add_argument("--seed", type=int, default=5, help="which of them (5)")
     parser.add_argument(
-        "--bundle", type=Path, default=BUNDLES / "tiny-qwen", help="edge bundle (default: tiny-qwen)"
+        "--edge", type=Path, default=BUNDLES / "tiny-qwen", help="edge bundle (default: tiny-qwen)"
     )
     parser.add_argument(
         "--data", nargs="+", metavar="SOURCE", help="count questions of these sources instead"
@@ -223,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def run() -> int:
-        edge = EdgeRuntime.open(args.bundle, threads=1)
+        edge = EdgeRuntime.open(args.edge, threads=1)
         items = load_items(args.data, args.prompts, args.seed) if args.data else []
         work = observed_questions(edge, items) if items else observed(edge, args.prompts, args.seed)
         texts = []

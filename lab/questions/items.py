@@ -70,7 +70,7 @@ def load_items(sources: list[str], count: int, seed: int) -> list[Item]:
         if item is None:
             raise RequestError(
                 f"{sources[len(items) % len(streams)]}: expected rows for {count} items over {len(sources)} "
-                f"sources, found too few after {len(items)} items. Lower --subset."
+                f"sources, found too few after {len(items)} items. Lower --prompts."
             )
         asked.add(item.prompt)
         items.append(item)

@@ -149,18 +149,18 @@ def test_a_byte_budget_holds_for_what_is_written(
     assert "expected selection edge-aware, found paper" in capsys.readouterr().err
 
 
-def test_profiles(
+def test_codecs_of_bytes_and_of_passes(
     dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "payload.bin"
     base = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "24", "--total-steps", "16"]
     base += ["--prompt", "Why?", "--json", "-o", str(file)]
     edge = ["--edge", str(edge_bundle)]
-    for options, codec in ((["--profile", "bytes"], 3), (["--profile", "latency"], 2), ([], 2)):
+    for options, codec in ((["--codec", "predictive"], 3), (["--codec", "compact"], 2), ([], 2)):
         assert main([*base, *edge, *options]) == 0
         assert file.read_bytes()[0] >> 3 & 7 == codec
         capsys.readouterr()
-    assert main([*base, "--profile", "bytes"]) == 2
+    assert main([*base, "--codec", "predictive"]) == 2
     assert "codec predictive: expected an edge bundle" in capsys.readouterr().err
 
 
@@ -193,7 +193,7 @@ def test_a_target_chooses_the_least_that_was_measured_to_reach_it(
     base += ["--prompt", "Why?", "--json", "--frontier", str(table)]
     for target, options, steps, codec in (
         ("0.7", [], 4, "predictive"),
-        ("0.7", ["--profile", "latency"], 4, "compact"),
+        ("0.7", ["--codec", "compact"], 4, "compact"),
         ("0.85", [], 8, "predictive"),
     ):
         assert main([*base, "--target-f1", target, *options]) == 0

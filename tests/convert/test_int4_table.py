@@ -42,7 +42,7 @@ def test_the_speed_of_some_rows(folder: Path, tmp_path: Path, capsys: pytest.Cap
 def test_the_profile_names_the_operators(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(folder), str(tmp_path), "--profile", "--rows", "symmetric 32", "--threads", "1"]) == 0
+    assert main([str(folder), str(tmp_path), "--operators", "--rows", "symmetric 32", "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
     times = {line.split("|")[2].strip(): float(line.split("|")[3]) for line in lines}
     assert {"head", "MatMulNBits", "GroupQueryAttention"} <= times.keys()

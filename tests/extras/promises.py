@@ -157,7 +157,7 @@ EXTRAS: dict[str, Extra] = {
     "experiments": Extra(
         (
             Command(
-                "lab run bytes sizes --model tiny --edge tiny-qwen --subset 2 "
+                "lab run bytes sizes --model tiny --edge tiny-qwen --prompts 2 "
                 "--canvas 64 --total-steps 16 -o results",
                 writes="results/report.html",
             ),
@@ -166,7 +166,7 @@ EXTRAS: dict[str, Extra] = {
             Command("lab.published.real --help"),
             Command("lab run fill --prompts 1 -o evaluated", writes="evaluated/tables.json"),
             Command(
-                "lab.benches.sampler_bench --held-out --steps 4 --batch 2 --prompts 2 --repeats 1",
+                "lab.benches.sampler_bench --held-out --steps 4 --batch 2 --prompts 2 --repeat 1",
             ),
         ),
         absent=("fastapi",),

@@ -77,12 +77,11 @@ def test_every_command_takes_its_questions_from_data(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     main, needed = COMMANDS[name]
-    count = "--subset" if name == "rivals" else "--prompts"
-    assert main([*needed, count, "2", "--seed", "7"]) == 2
-    assert main([*needed, count, "2", "--seed", "7", "--data", "testbed:sum", "tiny"]) == 2
+    assert main([*needed, "--prompts", "2", "--seed", "7"]) == 2
+    assert main([*needed, "--prompts", "2", "--seed", "7", "--data", "testbed:sum", "tiny"]) == 2
     assert asked == [(["testbed"], 2, 7), (["testbed:sum", "tiny"], 2, 7)]
     capsys.readouterr()
-    assert main([*needed, count, "0"]) == 2
+    assert main([*needed, "--prompts", "0"]) == 2
     assert "number of questions: expected at least 1, found 0" in capsys.readouterr().err
     assert not list(tmp_path.iterdir()), "questions are read before anything is made"
 
@@ -90,7 +89,7 @@ def test_every_command_takes_its_questions_from_data(
 def test_the_suite_takes_its_questions_from_data(
     asked: list[tuple[list[str], int, int]], tmp_path: Path
 ) -> None:
-    needed = ["run", "paper", "-o", str(tmp_path / "out"), *PAIR, "--subset", "2"]
+    needed = ["run", "paper", "-o", str(tmp_path / "out"), *PAIR, "--prompts", "2"]
     assert __main__.main(needed) == 2
     assert __main__.main([*needed, "--data", "testbed:sum", "tiny"]) == 2
     assert asked == [(["testbed"], 2, 0), (["testbed:sum", "tiny"], 2, 0)]

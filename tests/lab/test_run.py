@@ -140,7 +140,7 @@ def arguments(
     thinker = write_tiny_qwen(tmp_path_factory.mktemp("thinker") / "ar", seed=7)
     models = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--thinker", str(thinker)]
     plan_ = ["--canvas", "20", "--total-steps", "10", "--threads", "1", "--device", "cpu"]
-    return [*models, *plan_, "--data", f"gsm8k={data}", "--subset", "2"]
+    return [*models, *plan_, "--data", f"gsm8k={data}", "--prompts", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -290,10 +290,10 @@ def test_usage_errors_are_one_line(
 ) -> None:
     for name, wrong, words, code in (
         ("fills", [], "expected some of paper, commits", 2),
-        ("paper", ["--subset", "0"], "at least 1", 2),
+        ("paper", ["--prompts", "0"], "at least 1", 2),
         ("paper", ["--edge", "nowhere"], "nowhere", 4),
         ("paper", ["--thinker", "nowhere"], "nowhere", 4),
-        ("paper", ["--subset", "3"], "too few", 2),
+        ("paper", ["--prompts", "3"], "too few", 2),
     ):
         assert main(["run", name, *arguments, *wrong, "-o", str(tmp_path / "x")]) == code, wrong
         error = capsys.readouterr().err

@@ -44,7 +44,7 @@ def test_the_table(
         "--batch",
         "2",
         "3",
-        "--repeats",
+        "--repeat",
         "1",
         "--json",
         "--prefix-every",
@@ -98,7 +98,7 @@ def test_guided_steps_are_timed_beside_plain_ones(capsys: pytest.CaptureFixture[
         "16",
         "--held-out",
     ]
-    options += ["--steps", "2", "--batch", "2", "--repeats", "1", "--no-plain"]
+    options += ["--steps", "2", "--batch", "2", "--repeat", "1", "--no-plain"]
     assert sampler_bench.main([*options, "--json"]) == 0
     _, plain, guided = json.loads(capsys.readouterr().out)
     assert (plain["sampler"], guided["sampler"]) == ("threshold", "product")

@@ -238,7 +238,7 @@ def test_every_exchange_survives_json_and_comes_to_its_end(found: dict[str, Exch
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], found: dict[str, Exchange]) -> None:
     out = tmp_path / "rivals"
-    command = ["run", "rivals", "-o", str(out), "--subset", "1", "--shots", "1", "--links", "LTE", "SBD"]
+    command = ["run", "rivals", "-o", str(out), "--prompts", "1", "--shots", "1", "--links", "LTE", "SBD"]
     command += ["--losses", "0", "0.1", "--repeats", "2", "--threads", "1"]
     assert main(command) == 0
     printed = capsys.readouterr().out
@@ -260,7 +260,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], found: 
     ("wrong", "says"),
     [
         (["--losses", "1"], "--losses: expected shares"),
-        (["--subset", "0"], "expected at least 1"),
+        (["--prompts", "0"], "expected at least 1"),
         (["--cloud-ms", "-1"], "milliseconds: expected 0"),
         (["--finish", "never"], "rule: expected quota"),
     ],

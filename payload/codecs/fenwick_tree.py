@@ -11,10 +11,13 @@ from collections.abc import Iterable
 
 
 class FenwickTree:
-    """Numbers >= 0 by index. Node n holds the sum of the n & -n numbers that end before index n."""
+    """Numbers >= 0 by index. Node n holds the sum of the n & -n numbers that end before index n.
+
+    numbers: to be read as a list, which is quickest, and changed by `append` and `tree[index] = number`.
+    """
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
-        self._numbers: list[int] = []
+        self.numbers: list[int] = []
         self._nodes = [0]
         self.total = 0
         for number in numbers:
@@ -23,18 +26,12 @@ class FenwickTree:
     def copy(self) -> FenwickTree:
         """Another tree of the same numbers."""
         other = FenwickTree()
-        other._numbers, other._nodes, other.total = self._numbers.copy(), self._nodes.copy(), self.total
+        other.numbers, other._nodes, other.total = self.numbers.copy(), self._nodes.copy(), self.total
         return other
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, index: int) -> int:
-        return self._numbers[index]
 
     def append(self, number: int) -> None:
         """Add a number at the end."""
-        self._numbers.append(number)
+        self.numbers.append(number)
         self.total += number
         nodes, node, step = self._nodes, len(self._nodes), 1
         while not node & step:
@@ -43,8 +40,8 @@ class FenwickTree:
         nodes.append(number)
 
     def __setitem__(self, index: int, number: int) -> None:
-        change = number - self._numbers[index]
-        self._numbers[index] = number
+        change = number - self.numbers[index]
+        self.numbers[index] = number
         self.total += change
         nodes, node = self._nodes, index + 1
         while change and node < len(nodes):
@@ -62,7 +59,7 @@ class FenwickTree:
     def find(self, target: int) -> int:
         """The index whose number holds a target below the total: `before(i) <= target < before(i + 1)`."""
         nodes, index = self._nodes, 0
-        step = 1 << len(self._numbers).bit_length()
+        step = 1 << len(self.numbers).bit_length()
         while step := step >> 1:
             if index + step < len(nodes) and nodes[index + step] <= target:
                 index += step

@@ -95,11 +95,11 @@ class TokenModel:
         if not may_end:
             del candidates[0]
         ids = [candidate.id for candidate in candidates]
-        starts = list(accumulate((mass(self.score(each)) for each in candidates), initial=0))
-        masses = self._masses
+        starts = list(accumulate([mass(self.score(each)) for each in candidates], initial=0))
+        masses = self._masses.numbers
         excluded = [self._slot[each] for each in ids if each in self._slot]
         slots_at = starts[-1]
-        escape_at = slots_at + masses.total - sum(masses[slot] for slot in excluded)
+        escape_at = slots_at + self._masses.total - sum([masses[slot] for slot in excluded])
         escape = mass(self._weights.escape[self.escape_class(longest)])
         total = escape_at + escape
         if coder.encoder:
@@ -108,7 +108,7 @@ class TokenModel:
                 coder.encoder.put(starts[index], starts[index + 1] - starts[index], total)
             elif token in self._slot:
                 slot = self._slot[token]
-                before = masses.before(slot) - sum(masses[h] for h in excluded if h < slot)
+                before = self._masses.before(slot) - sum(masses[h] for h in excluded if h < slot)
                 coder.encoder.put(slots_at + before, masses[slot], total)
             else:
                 coder.encoder.put(escape_at, escape, total)
@@ -126,11 +126,11 @@ class TokenModel:
                 # `skipped` is what the excluded slots before the target would take.
                 skipped = 0
                 for slot in sorted(excluded):
-                    if masses.before(slot) > target - slots_at + skipped:
+                    if self._masses.before(slot) > target - slots_at + skipped:
                         break
                     skipped += masses[slot]
-                slot = masses.find(target - slots_at + skipped)
-                coder.decoder.take(slots_at + masses.before(slot) - skipped, masses[slot], total)
+                slot = self._masses.find(target - slots_at + skipped)
+                coder.decoder.take(slots_at + self._masses.before(slot) - skipped, masses[slot], total)
                 token = self._slots[slot]
             else:
                 coder.decoder.take(escape_at, escape, total)
@@ -210,8 +210,8 @@ class TokenModel:
         for token in dict.fromkeys((*pairs, *triples, *in_prompt, *in_answer)):
             if token == END:
                 continue
-            prompt_match = _match(in_prompt.get(token, 0), prompt_longest, prompt_alone)
-            answer_match = _match(in_answer.get(token, 0), answer_longest, answer_alone)
+            prompt_match = _match(in_prompt[token], prompt_longest, prompt_alone) if token in in_prompt else 0
+            answer_match = _match(in_answer[token], answer_longest, answer_alone) if token in in_answer else 0
             pair, triple = pairs.get(token, 0), triples.get(token, 0)
             out.append(ContextCandidate(token, pair, triple, prompt_match, answer_match))
             if prompt_match > line and token in words.breaks:
@@ -270,7 +270,5 @@ class TokenModel:
 
 
 def _match(length: int, longest: int, alone: bool) -> int:
-    """Class of a match: 0 without one; else by length, and whether it is the longest and the only one."""
-    if not length:
-        return 0
+    """Class of a match, 0 being for none: by length, and whether it is the longest and the only one."""
     return 1 + (length - 1) * 3 + (0 if length < longest else 2 if alone else 1)

@@ -10,7 +10,6 @@ import shutil
 import sqlite3
 import stat
 import threading
-import time
 from pathlib import Path
 
 import pytest

@@ -45,7 +45,7 @@ MAX_PROMPT_FILE_BYTES = 1 << 20
 _EPILOG = """\
 examples:
   python -m edge_runtime.fill payload.bin
-  python -m edge_runtime.fill payload.bin --model bundles/qwen2.5-0.5b --json
+  python -m edge_runtime.fill payload.bin --edge bundles/qwen2.5-0.5b --json
   # ask a service; where it cannot be reached, this device answers alone
   python -m edge_runtime.fill --url http://localhost:8080 --prompt "Who...?"
 
@@ -80,7 +80,7 @@ _anchors = partial(option, group="anchors and drafts")
 class ModelOptions:
     """The options of the bundle and its engine (see `open_runtime`)."""
 
-    model: str | None = option(
+    edge: str | None = option(
         None,
         "folder or name of a model bundle; default: $EDGE_MODEL, else an installed one that fits",
         metavar="BUNDLE",
@@ -300,7 +300,7 @@ def _open_service(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime
         raise UsageError(f"fraction: expected above 0, at most 1, found {list(fractions)}")
     if len(fractions) > 1 and not stream:
         raise UsageError("fraction: expected one without --stream, found several")
-    edge = open_runtime(args, choose_bundle(client, args.model))
+    edge = open_runtime(args, choose_bundle(client, args.edge))
     options = ServiceOptions(fractions, stream, not args.no_fallback, args.codec, args.confidence)
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
@@ -341,7 +341,7 @@ def _open_payload(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime
             edge.preload()
         return edge, edge.read(data, prompt)
 
-    *others, last = find_bundles(header.tag, args.model, by_fingerprint=predictive)
+    *others, last = find_bundles(header.tag, args.edge, by_fingerprint=predictive)
     for path in others:
         # A tag is one byte, so two contracts may share it; the checksum tells them apart.
         with contextlib.suppress(ChecksumError, FingerprintError):

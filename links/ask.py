@@ -123,7 +123,7 @@ def _run(args: _AskArguments) -> int:
             raise UsageError(f"{name}: expected seconds above 0, found {value:g}")
     if args.fraction is not None and not 0 < args.fraction <= 1:
         raise UsageError(f"fraction: expected above 0, at most 1, found {args.fraction:g}")
-    edge = open_runtime(args, _bundle(args.model))
+    edge = open_runtime(args, _bundle(args.edge))
     options = LinkOptions(
         args.fraction,
         args.steps,
@@ -150,7 +150,7 @@ def _bundle(model: str | None) -> Path:
     found = find_bundles("", model)
     if len(found) > 1 and found[0] != SHIPPED:  # it comes after those that a user has installed
         names = ", ".join(sorted(path.name for path in found))
-        raise UsageError(f"model: expected the gateway's bundle (--model), found several: {names}")
+        raise UsageError(f"edge: expected the gateway's bundle (--edge), found several: {names}")
     return found[0]
 
 

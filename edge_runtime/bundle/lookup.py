@@ -72,7 +72,7 @@ def find_bundles(
         kind = "fingerprint" if by_fingerprint else "contract"
         raise BundleContractError(
             f"expected a bundle for the payload's {kind} {tag}..., found these {kind}s:\n{listing}\n"
-            f"Name a bundle with --model or {MODEL_VARIABLE}, or ask for a payload for one of these."
+            f"Name a bundle with --edge or {MODEL_VARIABLE}, or ask for a payload for one of these."
         )
     return list(fitting.values())
 

@@ -63,7 +63,7 @@ class BlockDrafter:
         if form is None:
             raise UsageError(
                 f"drafter {path}: expected the bundle of a block drafter (lab.drafting, "
-                "convert), found one of a model that answers. Name it with --model instead."
+                "convert), found one of a model that answers. Name it with --edge instead."
             )
         if bundle.contract != contract:
             raise BundleContractError(

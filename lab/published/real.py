@@ -121,7 +121,7 @@ def show(edge: EdgeRuntime, trace: Trace, fraction: str, dream: TraceTokenizer, 
     if doubled:
         console.print(f"Dream's text has {doubled} doubled words: it committed four tokens a step.")
     console.print(
-        f"once more   python -m edge_runtime.fill {path} --model {edge.bundle.path} --prompt ...",
+        f"once more   python -m edge_runtime.fill {path} --edge {edge.bundle.path} --prompt ...",
         highlight=False,
         soft_wrap=True,
     )

@@ -111,7 +111,7 @@ def test_fill_takes_a_drafter(
     shared = Shared(contract, target.prompt_ids(prompt))
     file = tmp_path / "payload.bin"
     file.write_bytes(encode(anchors, shared, Codec.COMPACT, extras=Extras(prompt=prompt)))
-    common = [str(file), "--model", str(target.bundle.path), "--json", "--quiet", "--threads", "1"]
+    common = [str(file), "--edge", str(target.bundle.path), "--json", "--quiet", "--threads", "1"]
     answers = []
     for more in ([], ["--drafter", str(drafter_bundle)]):
         assert fill_main([*common, *more]) == 0

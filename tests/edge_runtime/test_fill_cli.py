@@ -225,14 +225,14 @@ def test_a_bad_model_ends_with_4(
 ) -> None:
     import shutil
 
-    fails(fill("with.bin", "--model", "nowhere"), 4, "expected the folder or the name of a model bundle")
+    fails(fill("with.bin", "--edge", "nowhere"), 4, "expected the folder or the name of a model bundle")
     fails(fill("with.bin", "--variant", "int2"), 4, "expected a variant of fp32, int4, int8")
     copy = shutil.copytree(tiny_bundle, tmp_path / "copy")
     (copy / "fp32" / "model.onnx.data").write_bytes(b"x")
-    fails(fill("with.bin", "--model", str(copy)), 4, "bytes, found 1")
+    fails(fill("with.bin", "--edge", str(copy)), 4, "bytes, found 1")
     (copy / "fp32" / "model.onnx.data").unlink()
-    fails(fill("with.bin", "--model", str(copy)), 4, "is missing")
-    fails(fill("with.bin", "--model", str(copy), "--no-verify"), 4, "a graph ONNX Runtime can load")
+    fails(fill("with.bin", "--edge", str(copy)), 4, "is missing")
+    fails(fill("with.bin", "--edge", str(copy), "--no-verify"), 4, "a graph ONNX Runtime can load")
     fails(fill("with.bin", "--engine", "onnxruntime-genai"), 4, "onnxruntime")
     monkeypatch.delenv("EDGE_MODEL")
     monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path / "none"))

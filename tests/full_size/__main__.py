@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         *("-m", "cloud_anchor.anchor", *model, *plan, "--prompt", PROMPT, "-o", str(out)),
     )
     measured("inspect", "-m", "payload", "inspect", str(out))
-    measured("payload to text", "-m", "edge_runtime.fill", str(out), "--model", str(bundle))
+    measured("payload to text", "-m", "edge_runtime.fill", str(out), "--edge", str(bundle))
     if args.remove:
         shutil.rmtree(dream)
     return 0

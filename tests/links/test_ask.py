@@ -21,7 +21,7 @@ def test_the_shipped_bundle_is_the_default_unless_others_are_installed(
     monkeypatch.chdir(tmp_path)
     assert _bundle(None) == SHIPPED
     shutil.copytree(BUNDLES / "tiny-qwen", tmp_path / "mine")
-    with pytest.raises(UsageError, match=r"--model.*found several: mine, testbed-qwen"):
+    with pytest.raises(UsageError, match=r"--edge.*found several: mine, testbed-qwen"):
         _bundle(None)
     assert _bundle("mine") == Path("mine")  # a folder here
 

@@ -213,7 +213,7 @@ def test_the_examples_of_a_command_s_help_are_commands(module: str) -> None:
     "line",
     [
         "python -m edge_runtime.fill payload.bin --no-such-option",
-        "python -m edge_runtime.fill payload.bin --model no-such-bundle",
+        "python -m edge_runtime.fill payload.bin --edge no-such-bundle",
         "python -m edge_runtime.moved payload.bin",
         "python -m cloud_anchor.anchor --prompt x --edge no-such-bundle",
         "python -m lab run no-such-experiment -o results/",

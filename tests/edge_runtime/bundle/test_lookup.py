@@ -88,4 +88,4 @@ def test_none_fits(place: Place) -> None:
     assert "contract zz..." in message
     assert f"{small}: {read_manifest(small).contract}" in message
     assert f"{broken}: unusable: " in message
-    assert "--model" in message
+    assert "--edge" in message

@@ -340,7 +340,7 @@ def fill(tiny_bundle: Path, capfd: pytest.CaptureFixture[str]) -> Any:
     """fill(args...) -> (exit code, stdout, stderr)."""
 
     def run(*args: str) -> tuple[int, str, str]:
-        code = cli.main([*args, "--model", str(tiny_bundle), "--variant", "fp32", "--threads", "1"])
+        code = cli.main([*args, "--edge", str(tiny_bundle), "--variant", "fp32", "--threads", "1"])
         out, err = capfd.readouterr()
         return code, out, err
 

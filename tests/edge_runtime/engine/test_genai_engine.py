@@ -117,7 +117,7 @@ def test_it_fills_payloads_where_it_is_selected(
 
     file = tmp_path / "payload.bin"
     file.write_bytes(data)
-    arguments = [str(file), "--prompt", prompt, "--model", str(bundle.path), "--threads", "1", "--quiet"]
+    arguments = [str(file), "--prompt", prompt, "--edge", str(bundle.path), "--threads", "1", "--quiet"]
     texts = []
     for engine in ([], ["--engine", "onnxruntime"], ["--engine", "onnxruntime-genai"]):
         assert fill_command.main([*arguments, *engine]) == 0

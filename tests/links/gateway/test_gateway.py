@@ -56,7 +56,7 @@ def address(url: str) -> Iterator[str]:
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = ask_main([*arguments, "--model", "tiny-qwen", "--threads", "1"])
+    code = ask_main([*arguments, "--edge", "tiny-qwen", "--threads", "1"])
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -75,7 +75,7 @@ def test_a_question_and_its_answer_are_one_frame_each(
     assert "link       udp: out " in err
     from edge_runtime.fill import main as fill_main
 
-    assert fill_main(["--url", url, "--prompt", QUESTION, "--model", "tiny-qwen", "--json"]) == 0
+    assert fill_main(["--url", url, "--prompt", QUESTION, "--edge", "tiny-qwen", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == data["text"]
 
 

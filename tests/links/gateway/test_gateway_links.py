@@ -115,7 +115,7 @@ def test_a_question_is_answered(
 ) -> None:
     with link(tmp_path) as (listening, asking), open_link(listening) as near, gateway_on(near, url):
         code = ask_main(
-            [QUESTION, "--link", asking, "--model", "tiny-qwen", "--threads", "1", "--no-fallback", "--json"]
+            [QUESTION, "--link", asking, "--edge", "tiny-qwen", "--threads", "1", "--no-fallback", "--json"]
         )
     out, err = capsys.readouterr()
     assert code == 0, err

@@ -89,7 +89,7 @@ internal class ServiceTest {
     private fun python(vararg options: String, field: String): Any? {
         val keyFile = File.createTempFile("key", ".txt").apply { writeText(KEY) }
         val asked = arrayOf("--url", service.url, "--key-file", keyFile.path, "--timeout", "60")
-        return PythonService.fill("--prompt", PROMPT, "--model", bundle.path, *asked, *options)[field]
+        return PythonService.fill("--prompt", PROMPT, "--edge", bundle.path, *asked, *options)[field]
     }
 
     private fun alone(): String = Screen().also { screen ->
@@ -248,7 +248,7 @@ internal class ServiceTest {
                 runtime.answer(client, PROMPT, ServiceOptions(fractions, stream = true), onEvent = screen),
             )
             val same = fractions.flatMap { listOf("--fraction", "$it") }.toTypedArray()
-            val asked = arrayOf("--prompt", PROMPT, "--model", bundle.path, "--url", doomed.url, "--timeout", "60")
+            val asked = arrayOf("--prompt", PROMPT, "--edge", bundle.path, "--url", doomed.url, "--timeout", "60")
             assertEquals(PythonService.fill(*asked, "--stream", *same)["text"], screen.text)
             assertEquals(3 to 3, stats.service!!.payloadBytes.size to screen.events.count { it is PayloadReceived })
 

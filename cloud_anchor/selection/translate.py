@@ -18,6 +18,8 @@ overlaps, so nothing is invented across a boundary:
 Positions are places in a text, so committed tokens after a gap keep their place through the current
 predictions in the gap (`paper` too, whose anchors need none of these in a shared vocabulary); other
 predictions there may make the gap longer or shorter.
+
+Between two forms of one vocabulary tokens keep their ids: the same text written again may take other ones.
 """
 
 from __future__ import annotations
@@ -68,7 +70,10 @@ class Translation:
         vocabulary cannot write the text.
         """
         pieces = [self._text_of(id_) for id_ in run.predicted_answer]
-        ids = self.edge.tokenizer.encode_bytes(b"".join(pieces))
+        if self.cloud.contract.same_vocabulary(self.edge.contract):
+            ids = [id_ for id_, piece in zip(run.predicted_answer, pieces, strict=True) if piece]
+        else:
+            ids = self.edge.tokenizer.encode_bytes(b"".join(pieces))
         covered = overlaps([len(self.edge.tokenizer.token_bytes(id_)) for id_ in ids], list(map(len, pieces)))
         steps = [[run.when[p] for p in places] for places in covered]
         committed = [all(when) for when in steps]

@@ -148,6 +148,14 @@ def test_a_token_is_what_all_tokens_under_it_are(run: Denoised) -> None:
 
 
 @settings(deadline=None)
+@given(runs())
+def test_one_vocabulary_keeps_the_ids(run: Denoised) -> None:
+    """Also of a draft that its tokenizer would write in other tokens."""
+    found = Translation(ONE, ONE).translate(run, ())
+    assert found.predicted_answer == [id_ for id_ in run.predicted_answer if ONE.contract.is_ordinary(id_)]
+
+
+@settings(deadline=None)
 @given(TEXTS)
 def test_there_and_back(text: str) -> None:
     """Text that is tokenised as its tokenizer would comes back to the same ids."""

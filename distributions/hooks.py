@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
+import sys
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+if sys.version_info < (3, 11):  # noqa: UP036 - before pip resolves anything: an old pip tries for ever
+    sys.exit(f"Python 3.11 or newer is needed, found {sys.version.split()[0]}")
+
+import tomllib  # noqa: E402 - which no older one has
 
 HERE = Path(__file__).resolve().parent
 OTHER = re.compile(r"inverse-speculation-(?P<folder>\w+)(\[(?P<extras>.*)\])?")

@@ -14,14 +14,17 @@ from cloud_anchor.serve.settings import Limits
 
 PREFIX = "CLOUD_ANCHOR_"
 
+OPEN = "none"
+"""In place of keys: everyone is admitted. The word has to be said, since a variable is easily left empty."""
+
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Models, limits and resources of a deployment.
+    """Models, limits and resources of a deployment. Raises RequestError for values out of range.
 
     model, edge, edge_checkpoint, device, dtype: as `Pipeline.open` takes them.
     fraction:    share of the steps of a request that does not set any.
-    keys:        API keys, separated by commas.
+    keys:        API keys, separated by commas, or `none` for a service that admits everyone.
     gpus, cpus:  of each engine replica, whole or fractions.
     min_engines, max_engines: bounds of the autoscaling.
     fronts:      HTTP replicas.
@@ -58,13 +61,26 @@ class ClusterSettings:
                 raise RequestError(
                     f"{PREFIX}{each.name.upper()}: expected a value such as {each.default!r}, found {text!r}"
                 ) from None
-        settings = cls(**given)
-        if not 0 < settings.min_engines <= settings.max_engines:
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_engines <= self.max_engines:
             raise RequestError(
                 f"engines: expected 1 <= {PREFIX}MIN_ENGINES <= {PREFIX}MAX_ENGINES, "
-                f"found {settings.min_engines} and {settings.max_engines}"
+                f"found {self.min_engines} and {self.max_engines}"
             )
-        return settings
+        if not self.keys.strip(" ,"):
+            raise RequestError(
+                f"{PREFIX}KEYS: expected keys separated by commas, found none. Make one: openssl rand -hex 24; "
+                f"to admit everyone, say so: {PREFIX}KEYS={OPEN}"
+            )
+
+    @property
+    def api_keys(self) -> tuple[str, ...]:
+        """The keys; empty where everyone is admitted."""
+        if self.keys.strip() == OPEN:
+            return ()
+        return tuple(key.strip() for key in self.keys.split(",") if key.strip())
 
     @property
     def limits(self) -> Limits:

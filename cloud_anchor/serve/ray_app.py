@@ -155,8 +155,7 @@ def build(settings: ClusterSettings) -> Any:
         from cloud_anchor.serve.http.app import create_app
         from cloud_anchor.serve.http.keys import ApiKeys
 
-        keys = ApiKeys(key.strip() for key in settings.keys.split(",") if key.strip())
-        return create_app(RayBackend(), keys, settings.limits)
+        return create_app(RayBackend(), ApiKeys(settings.api_keys), settings.limits)
 
     capacity = settings.batch + settings.queue
     engine = serve.deployment(
@@ -188,4 +187,6 @@ def build(settings: ClusterSettings) -> Any:
     return entry.bind(engine.bind(settings))
 
 
-app = build(ClusterSettings.from_environment(os.environ))
+def app(_: dict[str, str]) -> Any:
+    """The application of the environment's settings, which Ray Serve builds; raises RequestError."""
+    return build(ClusterSettings.from_environment(os.environ))

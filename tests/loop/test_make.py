@@ -1,9 +1,10 @@
-"""`make demo` away from an installation: what it says, and how a prompt arrives."""
+"""`make demo` away from an installation, and pip on a Python that is too old: what they say."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,11 @@ def test_a_prompt_arrives_as_it_was_given(prompt: str, tmp_path: Path) -> None:
     told, asked = make(tmp_path, f"PROMPT={prompt}")
     assert told.startswith("Installing '.[cloud]'")
     assert asked == f"<-m><cloud_anchor.demo><--prompt><{prompt}>"
+
+
+def test_an_older_python_is_named_before_anything_is_resolved() -> None:
+    code = "import runpy, sys; sys.version_info = (3, 10, 12); runpy.run_path('distributions/hooks.py')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Python 3.11 or newer is needed, found ")
+    assert done.stderr.count("\n") == 1

@@ -35,13 +35,13 @@ def test_the_compose_file_gives_options_that_exist() -> None:
 
 
 def test_the_cluster_manifest_sets_what_the_application_reads() -> None:
-    service, claim = documents("rayservice.yaml")
+    service, claim, _ = documents("rayservice.yaml")
     cluster = service["spec"]["rayClusterConfig"]
     (worker,) = cluster["workerGroupSpecs"]
     for group in (cluster["headGroupSpec"], worker):
         (container,) = group["template"]["spec"]["containers"]
-        given = {each["name"]: each.get("value", "") for each in container["env"]}
-        assert given.keys() - {"HF_HOME"} <= NAMES
+        given = {each["name"]: each.get("value", "from elsewhere") for each in container["env"]}
+        assert given.keys() - {"HF_HOME", "POD_IP"} <= NAMES
         found = ClusterSettings.from_environment(given)
         assert found.max_engines == worker["maxReplicas"]
         assert found.min_engines == worker["minReplicas"]
@@ -51,6 +51,27 @@ def test_the_cluster_manifest_sets_what_the_application_reads() -> None:
     ray.ServeDeploySchema.model_validate(documents_of(service["spec"]["serveConfigV2"]))
 
 
+def test_strangers_reach_nothing_of_the_cluster_but_its_service() -> None:
+    service, _, policy = documents("rayservice.yaml")
+    cluster = service["spec"]["rayClusterConfig"]
+    head, (worker,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+    assert head["rayStartParams"]["dashboard-host"] == "$(POD_IP)"
+    (container,) = head["template"]["spec"]["containers"]
+    assert container["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
+    for probe in ("livenessProbe", "readinessProbe"):  # which must not ask for the dashboard at localhost
+        compile(container[probe]["exec"]["command"][-1], probe, "exec")
+    own = policy["spec"]["podSelector"]
+    for group in (head, worker):
+        assert group["template"]["metadata"]["labels"] == own["matchLabels"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    among, operator, everyone = policy["spec"]["ingress"]
+    assert among == {"from": [{"podSelector": own}]}
+    assert [each["port"] for each in operator["ports"]] == [8265]
+    (who,) = operator["from"]
+    assert list(who["podSelector"]["matchLabels"].values()) == ["kuberay-operator"]
+    assert everyone == {"ports": [{"protocol": "TCP", "port": 8000}]}
+
+
 def documents_of(text: str) -> Any:
     import yaml
 
@@ -58,19 +79,29 @@ def documents_of(text: str) -> Any:
 
 
 def test_cluster_settings_are_read_from_the_environment() -> None:
-    given = {
-        "CLOUD_ANCHOR_MODEL": "m",
-        "CLOUD_ANCHOR_GPUS": "0.5",
-        "CLOUD_ANCHOR_MAX_ENGINES": "4",
-        "OTHER": "x",
-    }
-    assert ClusterSettings.from_environment(given) == ClusterSettings(model="m", gpus=0.5, max_engines=4)
+    key = "k" * 24
+
+    def read(**given: str) -> ClusterSettings:
+        settings = {PREFIX + name: value for name, value in ({"KEYS": key} | given).items()}
+        return ClusterSettings.from_environment(settings | {"OTHER": "x"})
+
+    expected = ClusterSettings(model="m", keys=key, gpus=0.5, max_engines=4)
+    assert read(MODEL="m", GPUS="0.5", MAX_ENGINES="4") == expected
     with pytest.raises(RequestError, match="CLOUD_ANCHOR_BATCH: expected a value such as 8, found 'many'"):
-        ClusterSettings.from_environment({"CLOUD_ANCHOR_BATCH": "many"})
+        read(BATCH="many")
     with pytest.raises(RequestError, match="MIN_ENGINES"):
-        ClusterSettings.from_environment({"CLOUD_ANCHOR_MIN_ENGINES": "3"})
+        read(MIN_ENGINES="3")
     with pytest.raises(RequestError, match="batch: expected at least 1"):
-        _ = ClusterSettings.from_environment({"CLOUD_ANCHOR_BATCH": "0"}).limits
+        _ = read(BATCH="0").limits
+
+
+def test_a_cluster_without_keys_has_to_be_asked_for() -> None:
+    for empty in ({}, {"CLOUD_ANCHOR_KEYS": ""}, {"CLOUD_ANCHOR_KEYS": " ,"}):
+        with pytest.raises(RequestError, match="expected keys .*, found none.* CLOUD_ANCHOR_KEYS=none"):
+            ClusterSettings.from_environment(empty)
+    assert ClusterSettings.from_environment({"CLOUD_ANCHOR_KEYS": "none"}).api_keys == ()
+    keys = f"{'a' * 24}, {'b' * 24},"
+    assert ClusterSettings.from_environment({"CLOUD_ANCHOR_KEYS": keys}).api_keys == ("a" * 24, "b" * 24)
 
 
 def test_the_load_script_counts_every_answer(

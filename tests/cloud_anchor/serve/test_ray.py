@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.selection.select import Selection
@@ -134,6 +135,21 @@ def test_a_request_that_no_engine_survives_ends_with_its_deadline() -> None:
         ask(FakeHandle(*([died] for _ in range(20))), deadline=0.5)
 
 
+def test_the_application_is_built_with_the_environments_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cloud_anchor.serve.ray_app import app
+
+    monkeypatch.delenv("CLOUD_ANCHOR_KEYS", raising=False)
+    with pytest.raises(RequestError, match="CLOUD_ANCHOR_KEYS: expected keys"):
+        app({})
+    monkeypatch.setenv("CLOUD_ANCHOR_KEYS", "k" * 24)
+    monkeypatch.setenv("CLOUD_ANCHOR_GPUS", "0.5")
+    built = app({})
+    assert isinstance(built, ray.serve.Application)
+    (engine,) = built._bound_deployment.init_args
+    (settings,) = engine._bound_deployment.init_args
+    assert (settings.api_keys, settings.gpus) == (("k" * 24,), 0.5)
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
@@ -143,6 +159,7 @@ def free_port() -> int:
 def settings() -> ClusterSettings:
     return ClusterSettings(
         model="tiny",
+        keys="none",
         device="cpu",
         fraction=0.1,
         batch=4,

@@ -18,7 +18,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 if sys.version_info < (3, 11):  # noqa: UP036 - before pip resolves anything: an old pip tries for ever
     sys.exit(f"Python 3.11 or newer is needed, found {sys.version.split()[0]}")
 
-import tomllib  # noqa: E402 - which no older one has
+import tomllib
 
 HERE = Path(__file__).resolve().parent
 OTHER = re.compile(r"inverse-speculation-(?P<folder>\w+)(\[(?P<extras>.*)\])?")

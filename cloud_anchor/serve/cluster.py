@@ -71,8 +71,8 @@ class ClusterSettings:
             )
         if not self.keys.strip(" ,"):
             raise RequestError(
-                f"{PREFIX}KEYS: expected keys separated by commas, found none. Make one: openssl rand -hex 24; "
-                f"to admit everyone, say so: {PREFIX}KEYS={OPEN}"
+                f"{PREFIX}KEYS: expected keys separated by commas, found none. Make one: "
+                f"openssl rand -hex 24; to admit everyone, say so: {PREFIX}KEYS={OPEN}"
             )
 
     @property

@@ -32,7 +32,11 @@ def test_a_prompt_arrives_as_it_was_given(prompt: str, tmp_path: Path) -> None:
 
 
 def test_an_older_python_is_named_before_anything_is_resolved() -> None:
-    code = "import runpy, sys; sys.version_info = (3, 10, 12); runpy.run_path('distributions/hooks.py')"
+    code = (
+        "import runpy, sys, hatchling.builders.hooks.plugin.interface, hatchling.metadata.plugin.interface\n"
+        "sys.version_info = (3, 10, 12)\n"
+        "runpy.run_path('distributions/hooks.py')"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("Python 3.11 or newer is needed, found ")

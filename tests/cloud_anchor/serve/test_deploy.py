@@ -97,7 +97,7 @@ def test_cluster_settings_are_read_from_the_environment() -> None:
 
 def test_a_cluster_without_keys_has_to_be_asked_for() -> None:
     for empty in ({}, {"CLOUD_ANCHOR_KEYS": ""}, {"CLOUD_ANCHOR_KEYS": " ,"}):
-        with pytest.raises(RequestError, match="expected keys .*, found none.* CLOUD_ANCHOR_KEYS=none"):
+        with pytest.raises(RequestError, match=r"expected keys .*, found none.* CLOUD_ANCHOR_KEYS=none"):
             ClusterSettings.from_environment(empty)
     assert ClusterSettings.from_environment({"CLOUD_ANCHOR_KEYS": "none"}).api_keys == ()
     keys = f"{'a' * 24}, {'b' * 24},"

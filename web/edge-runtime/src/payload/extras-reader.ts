@@ -1,0 +1,57 @@
+/** Parses the optional fields of a payload: a byte of flags, then the fields present, in the order of the flags. */
+import { MAX_CANVAS } from "../anchor-set.js";
+import { strictUtf8, toHex } from "../bytes.js";
+import { MalformedPayloadError } from "../errors.js";
+import type { ByteReader } from "./byte-reader.js";
+import { zstdDecompress } from "./codecs/compression.js";
+import type { Extras } from "./header.js";
+
+const MAX_PROMPT_BYTES = 1 << 16;
+const MAX_SESSION = 32;
+const MAX_STEPS = 1 << 20;
+const [PROMPT, SESSION, STEPS, CONFIDENCE] = [1, 2, 4, 8];
+
+export function readExtras(reader: ByteReader): Extras {
+  const at = reader.at;
+  const flags = reader.byte("flags of the optional fields");
+  if (flags < 1 || flags > 15) {
+    throw new MalformedPayloadError("flags of the optional fields", `1 to 15 at byte ${at}`, flags);
+  }
+  const prompt = flags & PROMPT ? readPrompt(reader) : null;
+  const session = flags & SESSION ? readSession(reader) : null;
+  const step = flags & STEPS ? reader.varint("step", MAX_STEPS) : 0;
+  const totalSteps = flags & STEPS ? reader.varint("total steps", MAX_STEPS) : 0;
+  if (flags & STEPS && step === 0 && totalSteps === 0) {
+    throw new MalformedPayloadError("steps", "a step or a total above 0", "0 of 0");
+  }
+  return { prompt, session, step, totalSteps, confidence: flags & CONFIDENCE ? readConfidence(reader) : [] };
+}
+
+function readPrompt(reader: ByteReader): string {
+  const size = reader.varint("prompt length", MAX_PROMPT_BYTES);
+  const packed = reader.varint("packed prompt length", MAX_PROMPT_BYTES);
+  const data =
+    packed === 0 ? reader.take(size, "prompt") : zstdDecompress(reader.take(packed, "prompt"), size, "prompt");
+  if (data.length !== size) throw new MalformedPayloadError("prompt", `${size} bytes after unpacking`, data.length);
+  const text = strictUtf8(data);
+  if (text === null) throw new MalformedPayloadError("prompt", "UTF-8", "other bytes");
+  return text;
+}
+
+function readSession(reader: ByteReader): string {
+  const size = reader.varint("session length", MAX_SESSION);
+  if (size === 0) throw new MalformedPayloadError("session length", `1 to ${MAX_SESSION}`, 0);
+  return toHex(reader.take(size, "session"));
+}
+
+/** Four 2-bit levels per byte, the first in the lowest bits. */
+function readConfidence(reader: ByteReader): number[] {
+  const count = reader.varint("number of confidences", MAX_CANVAS);
+  if (count === 0) throw new MalformedPayloadError("number of confidences", "at least 1", 0);
+  const bytes = reader.take((count + 3) >> 2, "confidences");
+  const levels = Array.from({ length: 4 * bytes.length }, (_, at) => ((bytes[at >> 2] ?? 0) >> (2 * (at & 3))) & 3);
+  if (levels.slice(count).some((level) => level !== 0)) {
+    throw new MalformedPayloadError("confidences", "zero bits after the last one", "others");
+  }
+  return levels.slice(0, count);
+}

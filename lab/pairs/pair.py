@@ -23,6 +23,7 @@ class TrainingRecipe:
 
     causal_steps: first steps, which have the causal loss; all of them for an autoregressive model.
     early_steps:  first of these, which have the curriculum's early mix.
+    late_steps:   last of all steps, which have the curriculum's late mix.
     knows:        True for the true world, False for worlds redrawn per sample.
     causal_tokens, masked_tokens: tokens per batch with either loss.
     muon_rate, adam_rate: peak learning rates. decay_share: share of the steps with linear decay.
@@ -44,6 +45,7 @@ class TrainingRecipe:
     diffusion: bool = False
     causal_name: str | None = None
     early_steps: int = 0
+    late_steps: int = 0
 
 
 @dataclass(frozen=True)

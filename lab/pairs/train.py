@@ -27,7 +27,7 @@ from lab.pairs.trainer import PairTrainer, plot, train
 
 RECIPES: dict[str, Callable[[], Pair]] = {
     "tiny": lambda: tiny.PAIR,
-    "testbed": lambda: testbed.pair(library.load()),
+    "testbed": lambda: testbed.pair(library.read()),
 }
 """The pairs that can be trained and shipped; the testbed's sources may be missing (SourceMissingError)."""
 
@@ -72,7 +72,8 @@ def _run(pair: Pair, options: TrainOptions, out: Path) -> int:
         torch.set_num_threads(options.threads)
     tokenizer_folder = out / "tokenizer"
     if not (tokenizer_folder / "tokenizer.json").exists():
-        tokens.save(pair.tokenizer(), tokenizer_folder)
+        same = options.go_on_from and Tokenizer.from_file(f"{options.go_on_from[0]}/tokenizer.json")
+        tokens.save(same or pair.tokenizer(), tokenizer_folder)
     tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
     for name in [options.only] if options.only else pair.recipes:
         recipe = pair.recipes[name]

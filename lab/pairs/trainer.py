@@ -207,7 +207,8 @@ class PairTrainer(Trainer):
         if self.causal:
             early = self.curriculum.early if self.step < self.recipe.early_steps else None
             return self._batches.at(self.step, self.recipe.causal_tokens, early or self.curriculum.causal)
-        return self._batches.at(self.step, self.recipe.masked_tokens, self.curriculum.masked)
+        late = self.curriculum.late if self.step >= self.recipe.steps - self.recipe.late_steps else None
+        return self._batches.at(self.step, self.recipe.masked_tokens, late or self.curriculum.masked)
 
     def loss(self, batch: TrainingBatch) -> torch.Tensor:
         """Mean cross-entropy of the trained positions, in nats; position p is predicted at p - 1."""

@@ -37,7 +37,7 @@ def element(row: dict[str, Any]) -> Entity:
         "number": str(number),
         "weight": str(weight),
         "period": str(row["period"]),
-        "series": str(row["series"]).lower().removesuffix("s"),
+        "series": re.sub("(?<=gas)es$|(?<!gas)s$", "", str(row["series"]).lower()),
     }
     if row["group_id"]:
         numbers["group"] = int(row["group_id"])

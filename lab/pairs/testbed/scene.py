@@ -57,6 +57,10 @@ class Scene:
         """Entities of the scene's roles, as they are."""
         return tuple(e for role in self._cast for e in self._library.of(kind, role))
 
+    def has(self, kind: Kind, key: str) -> bool:
+        """True where an entity of that kind has the attribute or the quantity."""
+        return self._library.has(kind, key)
+
     def others(self, kind: Kind) -> tuple[Entity, ...]:
         """Entities of which a wrong option may be taken: the scene's own, and the cloud's."""
         known = self._library.of(kind, "cloud")
@@ -97,7 +101,9 @@ class Scene:
         if self.rng.random() < 0.5:
             frames = self._side(WORDING["question"]["frames"])
             templates = [f.replace("{q}", q) for f in frames for q in attribute.ask]
-        return sentence_of(say(templates, self.rng, {"n": named(entity), "a": attribute.noun}))
+        name = named(entity)
+        slots = {"n": name, "p": possessive(name), "a": attribute.noun}
+        return sentence_of(say(templates, self.rng, slots))
 
     def tell(self, entity: Entity, key: str, subject: str | None = None) -> str:
         """A clause with the value of an attribute, which has the name in it unless a subject is given."""

@@ -59,15 +59,15 @@ VERDICTS = tuple(v for scale in SCALES for v in (*scale.above, *scale.below))
 def draw(scene: Scene) -> Problem:
     """Expected are the one that has more, the other one, and both values."""
     rng = scene.rng
-    scale = rng.choice(SCALES)
+    scale = rng.choice([s for s in SCALES if scene.has(s.kind, s.key)])
     one = scene.entity(scale.kind, lambda e: scale.key in e.values)
     two = scene.entity(
         scale.kind, lambda e: e.values.get(scale.key, one.values[scale.key]) != one.values[scale.key]
     )
     more, less = (one, two) if one.numbers[scale.key] > two.numbers[scale.key] else (two, one)
     ask_more = rng.random() < 0.6
-    asked = {"w": scale.more if ask_more else scale.less, "n": one.name, "m": two.name}
-    prompt = say([scene.template(_SAY["ask"])], rng, asked).strip()
+    asked = {"w": scale.more if ask_more else scale.less, "n": one.name, "m": two.name, "k": scale.kind}
+    prompt = sentence_of(say([scene.template(_SAY["ask"])], rng, asked).strip())
     verdict = say(scale.above if ask_more else scale.below, rng, {"x": more.name, "y": less.name})
     told = [scene.tell(one, scale.key), scene.tell(two, scale.key)]  # as they were asked about
     text = say(_SAY["forms"], rng, {"a": told[0], "b": told[1], "B": sentence_of(told[1]), "r": verdict})

@@ -22,7 +22,7 @@ def draw(scene: Scene) -> Problem:
     """Expected are the letter and the option."""
     rng = scene.rng
     kind: Kind = rng.choices(("country", "element", "word"), (0.5, 0.2, 0.3))[0]
-    key = rng.choice(_ATTRIBUTES[kind])
+    key = rng.choice([key for key in _ATTRIBUTES[kind] if scene.has(kind, key)])
     entity = scene.entity(kind, lambda e: key in e.values)
     right = entity.values[key]
     others = sorted({e.values[key] for e in scene.others(kind) if key in e.values} - {right})

@@ -18,9 +18,7 @@ from lab.pairs.testbed.wording import WORDING, say, sentence
 
 _SAY = WORDING["profile"]
 FACTS = (10, 13)
-"""Least and most facts of an unrestricted profile, if that many are known."""
-MORE = (3, 5)
-"""Least and most facts beside those that were asked for."""
+"""Least and most facts of a profile, if that many are known."""
 
 
 def listed(nouns: list[str]) -> str:
@@ -49,10 +47,9 @@ def draw(scene: Scene) -> Problem:
         asked = around(kind, keys[: min(rng.randint(2, 4), len(keys))], rng)
         nouns = listed([ATTRIBUTES[kind][key].noun for key in asked])
         prompt = say([scene.template(_SAY["ask_listed"])], rng, {"n": entity.name, "l": nouns})
-        count = len(asked) + rng.randint(*MORE)
     else:
         prompt = say([scene.template(_SAY["ask_open"])], rng, {"n": entity.name})
-    told = [*asked, *(key for key in keys if key not in asked)][: max(len(asked), count)]
+    told = [*asked, *(key for key in keys if key not in asked)][:count]
     told = around(kind, told, rng)
     clauses = [_clause(scene, entity, key, place) for place, key in enumerate(told)]
     return Problem(

@@ -14,7 +14,7 @@ from lab.pairs.testbed.scene import Scene, sentence_of
 from lab.pairs.testbed.wording import WORDING, say, sentence
 
 LARGEST = 99
-STEPS = {1: 0.3, 2: 0.25, 3: 0.2, 4: 0.15, 5: 0.1}
+STEPS = {1: 0.4, 2: 0.4, 3: 0.2}
 """Numbers of steps, each with its share."""
 
 
@@ -90,14 +90,14 @@ class _Worked:
         while True:
             operation = rng.choice("++--*/")
             fact = ""
-            if operation in "+-" and rng.random() < 0.6:
+            if operation in "+-" and rng.random() < 0.4:
                 quantity = rng.choice(plain)
                 entity, slots = self._cite(quantity)
                 operand, noun = int(slots["v"]), "the " + quantity.noun.format(n=entity.name)
                 fact = say(quantity.tell, rng, slots)
             else:
                 entity = None
-                operand = rng.randint(1, 20) if operation in "+-" else rng.randint(2, 4)
+                operand = rng.randint(1, 10) if operation in "+-" else rng.randint(2, 4)
                 noun = str(operand)
             result = _apply(operation, self.true, operand)
             if 1 <= result <= LARGEST and result == int(result):
@@ -123,7 +123,7 @@ def draw(scene: Scene) -> Problem:
     rng = scene.rng
     (steps,) = rng.choices(tuple(STEPS), tuple(STEPS.values()))
     kind: Kind = rng.choice(("country", "element"))
-    mine = tuple(q for q in QUANTITIES if q.kind == kind)
+    mine = tuple(q for q in QUANTITIES if q.kind == kind and scene.has(kind, q.key))
     worked = _Worked(scene)
     worked.start(rng.choice(mine))
     while worked.done < steps:

@@ -15,11 +15,11 @@ from lab.pairs import drills
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library as sources
 from lab.pairs.testbed.attributes import ATTRIBUTES
-from lab.pairs.testbed.grading import is_correct
+from lab.pairs.testbed.grading import _has, is_correct
 from lab.pairs.testbed.kinds import KINDS, comparison, profile
 from lab.pairs.testbed.kinds.comparison import SCALES
 from lab.pairs.testbed.library import Library
-from lab.pairs.testbed.questions import held_out_questions, training_families
+from lab.pairs.testbed.questions import hastily, held_out_questions, training_families
 from lab.pairs.testbed.recipe import Drills, equation
 from lab.pairs.testbed.scene import Scene
 from lab.pairs.testbed.wording import WORDING, expand, fill, variants
@@ -168,6 +168,24 @@ def _openings(template: str) -> tuple[str, ...]:
     return tuple(
         s for s in starts if len(s) > 8 and not any(t.startswith(s) or s.startswith(t) for t in trained if t)
     )
+
+
+def test_prompts_typed_in_haste_ask_the_same(library: Library) -> None:
+    draw = training_families(library)["fact"]
+    rng, same = random.Random(3), random.Random(3)
+    for _ in range(40):
+        hasty, plain = hastily(draw, rng, True), draw(same, True)
+        same.random()  # the one that decides
+        assert (hasty.answer, hasty.expected, hasty.key) == (plain.answer, plain.expected, plain.key)
+        assert hasty.prompt in (plain.prompt, plain.prompt.lower().rstrip(".?"))
+    assert any(p.prompt == p.prompt.lower() for p in (hastily(draw, rng, True) for _ in range(100)))
+
+
+def test_a_profile_tells_every_attribute_that_is_asked_about(library: Library) -> None:
+    asked = sources.world(library)
+    for problem in drawn(asked, "profile", 20):
+        entity = next(e for e in asked.entities if e.name == problem.expected[0])
+        assert all(_has(problem.answer, value) for value in entity.values.values())
 
 
 @pytest.mark.parametrize("role", ["cloud", "edge", "neither"])

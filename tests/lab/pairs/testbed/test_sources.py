@@ -135,8 +135,9 @@ def test_the_sources_hold_known_facts(library: Library) -> None:
     known = {(e.kind, e.name): e for e in library.entities}
     if ("country", "France") not in known:
         pytest.skip("a made library")
-    assert len(known) > 1200
+    assert len(known) > 470
     assert known["country", "France"].values["capital"] == "Paris"
+    assert known["element", "helium"].values["series"] == "noble gas"
     assert known["country", "Bolivia"].values["currency"] == "boliviano"
     assert known["element", "iron"].values["number"] == "26"
     for entity in library.entities:
@@ -144,6 +145,19 @@ def test_the_sources_hold_known_facts(library: Library) -> None:
             assert text.strip() == text != ""
             assert not set(text) & set("<>[]{}|")
             assert "none" not in text.split()
+
+
+def test_the_world_is_a_part_of_the_library_and_has_all_that_nobody_knows(library: Library) -> None:
+    asked, known = sources.world(library), {(e.kind, e.name): e for e in library.entities}
+    for entity in asked.entities:
+        assert set(entity.values) <= sources.ASKED[entity.kind]
+        assert entity.values.items() <= known[entity.kind, entity.name].values.items()
+    counts = {kind: len(asked.of(kind, "cloud")) + len(asked.of(kind, "edge")) for kind in sources.ASKED}
+    assert counts["country"] <= 90
+    assert counts["element"] <= 54
+    assert counts["word"] <= 200
+    nobodys = [{e.name for e in one.entities if e.role == "neither"} for one in (asked, library)]
+    assert nobodys[0] == nobodys[1]
 
 
 def test_a_missing_source_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.shipped import PAIRS
 from lab.pairs import probe, shapes, tokens
-from lab.pairs.batches import Batches, mask
+from lab.pairs.batches import Batches, Mix, mask
 from lab.pairs.pair import Pair
 from lab.pairs.testbed import recipe
 from lab.pairs.testbed.grading import is_correct
@@ -85,6 +85,20 @@ def test_a_batch_is_a_function_of_its_step(library: Library, small: Tokenizer) -
     assert not torch.equal(
         first.at(7, 512, mixes.causal).ids[0, :20], first.at(8, 512, mixes.causal).ids[0, :20]
     )
+
+
+def test_the_last_steps_are_about_the_world_that_is_asked_about(
+    pair: Pair, small: Tokenizer, tmp_path: Path
+) -> None:
+    trainer = trainer_of(pair, small, tmp_path / "late", steps=5, causal_steps=1, late_steps=2, early_steps=0)
+    mixes = [trainer.curriculum.causal, *[trainer.curriculum.masked] * 2, *[trainer.curriculum.late] * 2]
+    asked: list[Mix | None] = []
+    batches = trainer._batches.at
+    trainer._batches.at = lambda step, size, mix: asked.append(mix) or batches(step, 64, mix)  # type: ignore
+    for step in range(5):
+        trainer.step = step
+        trainer.batch()
+    assert asked == mixes
 
 
 def test_rows_are_full_and_end_with_their_markers(library: Library, small: Tokenizer) -> None:

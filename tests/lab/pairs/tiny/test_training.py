@@ -133,7 +133,9 @@ def test_the_command_trains_one_model_and_exports_it(
     written = tmp_path / "tiny-qwen"
     assert (tmp_path / "loss.png").is_file()
     (tmp_path / "tiny-qwen.pt").unlink()
+    shutil.rmtree(tmp_path / "tokenizer")
     assert command([*common, "--go-on-from", str(written), "7", "--export"]) == 0
+    assert (tmp_path / "tokenizer/tokenizer.json").read_text() == (FOLDER / "tokenizer.json").read_text()
     assert "tiny-qwen: step 7 of 2000" in capsys.readouterr().err
     assert command([*common, "--go-on-from", str(tmp_path), "7"]) == 2
     assert "expected a folder with model.safetensors" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from typing import Any
 from cloud_anchor.errors import CloudError, OutputError, RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.protocol import require_room
 from cloud_anchor.sampling.sampler import denoise_stream
 from cloud_anchor.selection.select import Selection
 from common.files import read_text, write_whole
@@ -179,7 +180,7 @@ def run_batch(
         if job.error is None:
             ids = pipeline.model_form.ids(job.prompt)
             try:
-                pipeline.model.batch([ids], options.config.canvas)
+                require_room(pipeline.model, [ids], options.config.canvas)
             except RequestError as error:
                 job = PromptJob(job.name, job.prompt, str(error))
             else:

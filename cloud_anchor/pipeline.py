@@ -16,10 +16,10 @@ from pathlib import Path
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import DEFAULT_PLAN, find_checkpoint, load_model
-from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import PromptForm, prompt_form
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.protocol import DiffusionModel, MaskedModel
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
 from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
@@ -68,7 +68,7 @@ class Pipeline:
 
     def __init__(
         self,
-        model: DreamModel,
+        model: DiffusionModel,
         form: PromptForm,
         scorer: Scorer | None = None,
         predictive_model: PredictiveModel | None = None,
@@ -142,6 +142,14 @@ class Pipeline:
         return cls(dream, form, scorer, shared or PredictiveModel(bundle), translation)
 
     @property
+    def masked_model(self) -> MaskedModel:
+        """The model for those who run its passes by themselves; RequestError where it has its own sampler."""
+        if not isinstance(self.model, MaskedModel):
+            found = f"found {self.model.source}, which has a sampler of its own"
+            raise RequestError(f"expected a model that predicts masked tokens, {found}")
+        return self.model
+
+    @property
     def model_form(self) -> PromptForm:
         """The prompt form that the diffusion model reads; the ids of its runs are in its vocabulary."""
         return self.translation.cloud if self.translation else self.form
@@ -186,7 +194,7 @@ class Pipeline:
         if config.guided:
             self.require_one_vocabulary(f"commit {config.commit}")
         config.require_guide(present=self.guide is not None)
-        return resolve_commit(config, sends_predictions=selection.sends_predictions), selection
+        return resolve_commit(config, sends_predictions=selection.rule.sends_predictions), selection
 
     def make(
         self,

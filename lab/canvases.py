@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Guide
+from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
 
 
 def denoise_steps(
-    model: DreamModel,
+    model: MaskedModel,
     prompts: Sequence[Sequence[int]],
     config: DenoiseConfig,
     state: State | None = None,
@@ -51,7 +51,7 @@ def canvas_at(run: Denoised, step: int) -> list[int]:
 
 
 @contextmanager
-def shown(model: DreamModel) -> Iterator[list[Tensor]]:
+def shown(model: MaskedModel) -> Iterator[list[Tensor]]:
     """While open, a copy of every canvas (int64 [B, C]) that the model is given, in the order of passes."""
     canvases: list[Tensor] = []
     logits = model.logits

@@ -83,7 +83,7 @@ class About:
         thinker, bundle = lab.thinker, lab.edges[0].runtime.bundle
         return cls(
             model=options.model,
-            parameters=sum(p.numel() for p in lab.pipeline.model.net.parameters()),
+            parameters=lab.pipeline.model.parameters,
             canvas=lab.base.canvas,
             total_steps=lab.base.total_steps,
             steps=tuple(lab.steps),
@@ -155,7 +155,7 @@ class Setup:
             return
         by_id = {item.id: item for item in items}
         stops = stops_of([by_id[name] for name in prompts], lab.steps, lab.base.total_steps)
-        runs = make_runs(lab.pipeline.model, list(prompts.values()), lab.base, stops, lab.steps)
+        runs = make_runs(lab.pipeline.masked_model, list(prompts.values()), lab.base, stops, lab.steps)
         for (name, ids), found in zip(prompts.items(), runs, strict=True):
             orders = {order: run.to_json() for order, run in found.items()}
             self.store.add(RUNS, about_item(by_id[name]) | {"prompt_ids": ids, "orders": orders})
@@ -164,7 +164,11 @@ class Setup:
         """An item with its runs from the store; the last one is kept, with what was filled of it."""
         if self._case is None or self._case.item != item:
             record = self.store.records(RUNS)[item.id]
-            ids, steps, model = record["prompt_ids"], self.lab.base.total_steps, self.lab.pipeline.model
+            ids, steps, model = (
+                record["prompt_ids"],
+                self.lab.base.total_steps,
+                self.lab.pipeline.masked_model,
+            )
             runs = {order: Run.from_json(data, ids, steps, model) for order, data in record["orders"].items()}
             self._case = RunCase(self.lab, item, runs)
         return self._case

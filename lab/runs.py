@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
 from lab.canvases import denoise_steps, misbooked, reversals, shown
 from lab.conditions import ORDERS, PARALLEL, parallel_plan, plan
@@ -95,7 +95,7 @@ class Run:
 
     @classmethod
     def from_json(
-        cls, data: Mapping[str, Any], prompt_ids: Sequence[int], total_steps: int, model: DreamModel
+        cls, data: Mapping[str, Any], prompt_ids: Sequence[int], total_steps: int, model: MaskedModel
     ) -> Run:
         kept = {int(step): (pair[0], pair[1]) for step, pair in data["predictions"].items()}
         ends = (model.mask_id, model.eos_ids)
@@ -104,7 +104,7 @@ class Run:
 
 
 def make_runs(
-    model: DreamModel,
+    model: MaskedModel,
     prompts: Sequence[Sequence[int]],
     base: DenoiseConfig,
     stops: Sequence[int],
@@ -124,7 +124,7 @@ def make_runs(
 
 
 def run_once(
-    model: DreamModel,
+    model: MaskedModel,
     prompts: Sequence[Sequence[int]],
     config: DenoiseConfig,
     stops: Sequence[int],

@@ -6,54 +6,23 @@ weights (see `checkpoint`), the choice of tokens (see `sampling`) or text (see `
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cloud_anchor.errors import RequestError
 from cloud_anchor.model.families import Family
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.guide import Guide
+from cloud_anchor.sampling.masked import MaskedAnswers
+from cloud_anchor.sampling.protocol import Batch, Prefix, require_room
 from common.torch_cache import crop_cache
 from payload import Contract
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Padded prompts, to the left of canvases of equal size; constant from step to step.
-
-    prompt:    int64 [B, P], padded on the left.
-    positions: int64 [B, P + C], or None where all prompts are equally long.
-    mask:      [B, 1, 1, P + C], 0 for tokens and the lowest number for padding, added to attention scores;
-               or None.
-    """
-
-    prompt: Tensor
-    positions: Tensor | None
-    mask: Tensor | None
-
-
-class Prefix:
-    """Keys and values of the prompts, computed every `every`th pass and reused in between.
-
-    Approximate: with full attention they depend on the canvas, which changes from step to step (Fast-dLLM,
-    arXiv 2505.22618, section 3.2). Belongs to one batch of prompts.
-    """
-
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self.age = 0
-        self.cache: Any = None
-
-    def copy(self) -> Prefix:
-        """An independent prefix in the same state."""
-        return copy.deepcopy(self)
-
-
 class DreamModel:
-    """A diffusion language model, ready to predict masked tokens.
+    """The `MaskedModel` of every family here.
 
     mask_id: the token of positions that are not committed.
     eos_ids: tokens that end an answer or fill the canvas after it.
@@ -113,17 +82,21 @@ class DreamModel:
         """Most positions, prompt and canvas together."""
         return int(self.net.config.max_position_embeddings)
 
+    @property
+    def parameters(self) -> int:
+        """Number of weights."""
+        return sum(weight.numel() for weight in self.net.parameters())
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
+    ) -> MaskedAnswers:
+        """The answers before the first step: canvases of mask tokens."""
+        return MaskedAnswers.start(self, prompts, config, guide)
+
     def batch(self, prompts: Sequence[Sequence[int]], canvas: int) -> Batch:
         """Pads prompts to one length; raises RequestError for an empty one and for one that is too long."""
+        require_room(self, prompts, canvas)
         longest = max(len(prompt) for prompt in prompts)
-        for row, prompt in enumerate(prompts):
-            if not prompt:
-                raise RequestError(f"prompt {row}: expected at least one token, found none")
-        if longest + canvas > self.context:
-            raise RequestError(
-                f"expected prompt and canvas within {self.context} positions, found a prompt of {longest} "
-                f"tokens and a canvas of {canvas}. Use a shorter prompt or a smaller canvas."
-            )
         pads = [longest - len(prompt) for prompt in prompts]
         rows = [[self.mask_id] * pad + list(prompt) for pad, prompt in zip(pads, prompts, strict=True)]
         tokens = torch.tensor(rows, dtype=torch.long, device=self.device)

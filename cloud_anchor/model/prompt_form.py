@@ -19,7 +19,7 @@ from typing import Any
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import read_json
-from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.sampling.protocol import DiffusionModel
 from edge_runtime.bundle.bundle import TOKENIZER, Bundle
 from edge_runtime.errors import JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
@@ -57,7 +57,7 @@ class PromptForm:
         return cls(bundle.tokenizer, bundle.template, bundle.contract)
 
 
-def prompt_form(model: DreamModel, folder: Path, bundle: Bundle | None = None) -> PromptForm:
+def prompt_form(model: DiffusionModel, folder: Path, bundle: Bundle | None = None) -> PromptForm:
     """The form of the diffusion model's prompts: the bundle's where there is one and the vocabularies match,
     else the checkpoint's own.
 

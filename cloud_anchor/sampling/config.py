@@ -58,8 +58,8 @@ class DenoiseConfig:
     stop:         rule that may end an answer before `steps`: complete, prophet, plateau, entropy; None for
                   none.
     prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
-                  between, which is approximate (see `dream.Prefix`): an answer may then depend on the other
-                  answers in its batch.
+                  between, which is approximate (see `protocol.Prefix`): an answer may then depend on the
+                  others in its batch.
     seed:         initial seed of each answer's own generator.
     """
 

@@ -1,21 +1,18 @@
 """Continuous batching: answers denoised together, each joining and leaving between two steps.
 
-Responsible for rows, their names and when each is done. Not responsible for what a step does (see `step`).
+Responsible for rows, their names and when each is done. Not responsible for what a step does (see `model`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Guide
-from cloud_anchor.sampling.state import State
-from cloud_anchor.sampling.step import advance
-from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.sampling.protocol import Answers, DiffusionModel
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -42,13 +39,13 @@ class ContinuousBatch(Generic[Name]):
     They share a configuration, except for the number of steps that each runs. Not thread-safe.
     """
 
-    def __init__(self, model: DreamModel, config: DenoiseConfig, guide: Guide | None = None) -> None:
+    def __init__(self, model: DiffusionModel, config: DenoiseConfig, guide: Guide | None = None) -> None:
         """guide: as for `step.advance`."""
         self.model = model
         self.config = config
         self.guide = guide
         self._rows: list[_Row[Name]] = []
-        self._state: State | None = None
+        self._answers: Answers | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -63,8 +60,8 @@ class ContinuousBatch(Generic[Name]):
         marks: steps after which a snapshot is returned, ascending; the answer leaves after the last. Default:
         config.run_steps.
         """
-        started = State.start(self.model, [prompt], self.config)
-        self._state = started if self._state is None else self._state.join(started)
+        started = self.model.start([prompt], self.config, self.guide)
+        self._answers = started if self._answers is None else self._answers.join(started)
         self._rows.append(_Row(name, tuple(marks) or (self.config.run_steps,)))
 
     def leave(self, names: Iterable[Name]) -> None:
@@ -76,9 +73,9 @@ class ContinuousBatch(Generic[Name]):
         """Moves the later half of the answers to another batch, for when all together exceed the memory."""
         other: ContinuousBatch[Name] = ContinuousBatch(self.model, self.config, self.guide)
         half = (len(self._rows) + 1) // 2
-        if self._state is not None and half < len(self._rows):
+        if self._answers is not None and half < len(self._rows):
             other._rows = self._rows[half:]
-            other._state = self._state.select_rows(range(half, len(self._rows)))
+            other._answers = self._answers.select_rows(range(half, len(self._rows)))
             self._keep(list(range(half)))
         return other
 
@@ -87,17 +84,17 @@ class ContinuousBatch(Generic[Name]):
 
         Where the model fails, the answers stay as they were before the step.
         """
-        state = self._state
-        if state is None:
+        running = self._answers
+        if running is None:
             return []
-        advance(self.model, state, self.config, self.guide)
-        done = _finished(self.model, state, self.config, [row.marks[-1] for row in self._rows])
+        running.advance()
+        done = running.done([row.marks[-1] for row in self._rows])
         marked = {
-            index: "steps" for index, row in enumerate(self._rows) if state.steps[index] in row.marks
+            index: "steps" for index, row in enumerate(self._rows) if running.steps[index] in row.marks
         } | dict(done)
         if not marked:
             return []
-        answers = state.results(self.model, self.config, marked)
+        answers = running.results(marked)
         snapshots = [
             Snapshot(self._rows[index].name, answer, index in done)
             for index, answer in zip(marked, answers, strict=True)
@@ -107,21 +104,6 @@ class ContinuousBatch(Generic[Name]):
         return snapshots
 
     def _keep(self, rows: Sequence[int]) -> None:
-        if self._state is not None and len(rows) < len(self._rows):
-            self._state = self._state.select_rows(rows) if rows else None
+        if self._answers is not None and len(rows) < len(self._rows):
+            self._answers = self._answers.select_rows(rows) if rows else None
             self._rows = [self._rows[index] for index in rows]
-
-
-def _finished(
-    model: DreamModel, state: State, config: DenoiseConfig, limits: Sequence[int]
-) -> Mapping[int, str]:
-    """Rows that are done, each with the reason (see Denoised.stopped_by); `limits`: steps to run per row."""
-    pairs = zip(state.steps, limits, strict=True)
-    done = {row: "steps" for row, (step, limit) in enumerate(pairs) if step >= limit}
-    if config.stop is not None:
-        rule = STOPS[config.stop](state.view(model, config)).tolist()
-        done = {row: config.stop for row, stop in enumerate(rule) if stop} | done
-    if config.rule != "quota":
-        open_ = (state.ids == model.mask_id).any(1).tolist()
-        done = {row: "finished" for row, left in enumerate(open_) if not left} | done
-    return dict(sorted(done.items()))

@@ -43,6 +43,8 @@ class Denoised:
                 number, unlike the answer, may depend on the batch: what is in a cache is not run again.
     certainty:  probability [C] of the committed token in the pass that committed it, by the diffusion model;
                 `confidence` where open. Empty where it is not known.
+    accepted:   open positions whose prediction the model has accepted for now: it may take it back. What is
+                in `ids` stays, so a finished block is committed there, and one not begun is open.
     guidance:   what the last step leaves for the selection, if it was guided.
     """
 
@@ -61,6 +63,7 @@ class Denoised:
     guide_passes: int = 0
     guide_tokens: int = field(default=0, compare=False)
     certainty: list[float] = field(default_factory=list, compare=False)
+    accepted: frozenset[int] = frozenset()
     guidance: Guidance | None = field(default=None, compare=False, repr=False)
 
     @property

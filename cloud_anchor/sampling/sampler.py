@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from cloud_anchor.errors import RequestError, require
-from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Guide
+from cloud_anchor.sampling.protocol import DiffusionModel
 
 Prompt = Sequence[int]
 """Token ids."""
 
 
 def denoise(
-    model: DreamModel,
+    model: DiffusionModel,
     prompts: Sequence[Prompt],
     config: DenoiseConfig,
     batch: int | None = None,
@@ -39,7 +39,7 @@ def denoise(
 
 
 def denoise_stream(
-    model: DreamModel,
+    model: DiffusionModel,
     prompts: Iterable[Prompt],
     config: DenoiseConfig,
     batch: int,

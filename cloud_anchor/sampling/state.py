@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.dream import Batch, DreamModel, Prefix
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Product
+from cloud_anchor.sampling.protocol import Batch, MaskedModel, Prefix
 from cloud_anchor.sampling.stops import StepPredictions, StepView, likely_length
 
 
@@ -47,7 +47,7 @@ class ForwardPass:
         """Values [N] scattered to the masked positions of [B, C], `base` elsewhere."""
         return base.to(values.dtype).masked_scatter(self.masked, values)
 
-    def probability(self, model: DreamModel, tokens: Tensor, where: Tensor) -> Tensor:
+    def probability(self, model: MaskedModel, tokens: Tensor, where: Tensor) -> Tensor:
         """The diffusion model's probability, float32 [M], of the M tokens of `tokens` [B, C] at `where`.
 
         Of the unfiltered distribution. where: bool [B, C], masked positions only.
@@ -55,24 +55,24 @@ class ForwardPass:
         logits = model.without_unusable(self.logits[where[self.masked]]).float()
         return (logits.gather(-1, tokens[where][:, None])[:, 0] - logits.logsumexp(-1)).exp()
 
-    def entropy(self, model: DreamModel) -> Tensor:
+    def entropy(self, model: MaskedModel) -> Tensor:
         """Entropy in nats of the unfiltered distribution at the masked positions, 0 elsewhere, [B, C]."""
         nats = torch.special.entr(model.without_unusable(self.logits).float().softmax(-1)).sum(-1)
         return self.spread(nats, torch.zeros(self.masked.shape, device=self.masked.device))
 
-    def ending(self, model: DreamModel) -> Tensor:
+    def ending(self, model: MaskedModel) -> Tensor:
         """The probability of an end marker, float32 [N]; that of the product in a guided step."""
         if self.product is not None:
             return self.product.ending
         logits = model.without_unusable(self.logits).float()
         return (logits[:, model.ends].logsumexp(-1) - logits.logsumexp(-1)).exp()
 
-    def lengths(self, model: DreamModel, ids: Tensor) -> Tensor:
+    def lengths(self, model: MaskedModel, ids: Tensor) -> Tensor:
         """The most likely length of each answer, int64 [B]; `ids` [B, C] is the canvas that this pass saw."""
         end = torch.isin(ids, model.ends) & ~self.masked
         return likely_length(self.masked, end, self.spread(self.ending(model), end))
 
-    def predictions(self, model: DreamModel, ids: Tensor) -> StepPredictions:
+    def predictions(self, model: MaskedModel, ids: Tensor) -> StepPredictions:
         """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits.
 
         Those of the product in a guided step, except `gap`.
@@ -128,7 +128,7 @@ class State:
     prefix: Prefix | None = None
 
     @classmethod
-    def start(cls, model: DreamModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> State:
+    def start(cls, model: MaskedModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> State:
         """The state before the first step: a canvas of mask tokens per prompt."""
         shape = (len(prompts), config.canvas)
         return cls(
@@ -162,7 +162,7 @@ class State:
         both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _LISTS}
         return State(**both | {n: torch.cat([getattr(self, n), getattr(other, n)]) for n in _TENSORS})
 
-    def predictions(self, model: DreamModel) -> StepPredictions:
+    def predictions(self, model: MaskedModel) -> StepPredictions:
         """The last pass's predictions; raises RequestError before the first step of these rows."""
         return self._last_pass().predictions(model, self.ids)
 
@@ -171,7 +171,7 @@ class State:
             raise RequestError("predictions: expected a state after a step, found one before")
         return self.last
 
-    def view(self, model: DreamModel, config: DenoiseConfig) -> StepView:
+    def view(self, model: MaskedModel, config: DenoiseConfig) -> StepView:
         """The input of stop rules."""
         masked = self.ids == model.mask_id
         return StepView(
@@ -185,7 +185,7 @@ class State:
         )
 
     def results(
-        self, model: DreamModel, config: DenoiseConfig, reasons: Mapping[int, str] | None = None
+        self, model: MaskedModel, config: DenoiseConfig, reasons: Mapping[int, str] | None = None
     ) -> list[Denoised]:
         """The rows in `reasons` (default: all) as plain values; a reason is the row's `stopped_by`."""
         if reasons is None:

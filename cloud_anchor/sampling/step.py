@@ -15,19 +15,19 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cloud_anchor.model.dream import DreamModel, Prefix
 from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.commits import RULES, Proposed
 from cloud_anchor.sampling.config import CONFIDENCE, ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
 from cloud_anchor.sampling.guide import Candidates, Guide, Product, consult
+from cloud_anchor.sampling.protocol import MaskedModel, Prefix
 from cloud_anchor.sampling.schedules import SCHEDULES
 from cloud_anchor.sampling.scores import Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
 
 
 @torch.no_grad()
-def advance(model: DreamModel, state: State, config: DenoiseConfig, guide: Guide | None = None) -> None:
+def advance(model: MaskedModel, state: State, config: DenoiseConfig, guide: Guide | None = None) -> None:
     """Runs one step of every row in one forward pass; changes `state` in place.
 
     guide: the edge model, for commit rules that need it: one pass of it over each row's draft. Raises
@@ -63,7 +63,7 @@ def advance(model: DreamModel, state: State, config: DenoiseConfig, guide: Guide
 
 
 def _product(
-    model: DreamModel, state: State, config: DenoiseConfig, run: ForwardPass, guide: Guide
+    model: MaskedModel, state: State, config: DenoiseConfig, run: ForwardPass, guide: Guide
 ) -> Product:
     """The product of both models, after one pass of the guide over each row's most probable words."""
     predicted = run.predictions(model, state.ids).ids.tolist()
@@ -77,7 +77,7 @@ Choice = tuple[Tensor, Tensor]
 """Proposed tokens int64 [B, C], and the positions that commit, bool [B, C]."""
 
 
-def _propose_at_random(model: DreamModel, state: State, config: DenoiseConfig, run: ForwardPass) -> Choice:
+def _propose_at_random(model: MaskedModel, state: State, config: DenoiseConfig, run: ForwardPass) -> Choice:
     """Dream's `origin`: positions first, at random, and tokens only for these."""
     chosen = unmasking.flips(run.masked, run.shares.tolist(), state.generators)
     logits = run.logits[chosen[run.masked]]
@@ -85,7 +85,7 @@ def _propose_at_random(model: DreamModel, state: State, config: DenoiseConfig, r
     return state.ids.masked_scatter(chosen, tokens), chosen
 
 
-def _propose_by_score(model: DreamModel, state: State, config: DenoiseConfig, run: ForwardPass) -> Choice:
+def _propose_by_score(model: MaskedModel, state: State, config: DenoiseConfig, run: ForwardPass) -> Choice:
     """A token for every masked position first, then the positions that commit, by score."""
     suppresses_eos = config.order == CONFIDENCE
     logits = model.without_unusable(run.logits) if suppresses_eos else run.logits

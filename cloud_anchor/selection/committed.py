@@ -14,13 +14,12 @@ def committed(run: Denoised, contract: Contract) -> AnchorSet:
     """The paper's anchors (section 3.1): every committed token before the first committed end marker.
 
     The length is stated where the commits determine it (see Denoised.length). Special tokens other than end
-    markers are no anchors and are left out.
+    markers are no anchors and are left out. What a model has accepted for now is sent too: a later payload
+    takes it back if the model does.
     """
-    kept = {
-        position: token
-        for position, token in enumerate(run.answer)
-        if token != run.mask_id and contract.is_ordinary(token)
-    }
+    accepted = {p: run.predicted[p] for p in run.accepted if p < min(run.first_end, run.predicted_length)}
+    tokens = {p: token for p, token in enumerate(run.answer) if token != run.mask_id} | accepted
+    kept = {p: token for p, token in tokens.items() if contract.is_ordinary(token)}
     return run.anchors(kept, contract, run.length)
 
 

@@ -6,7 +6,7 @@ responsible for the rules themselves (see `committed`, `edge_aware`) or for payl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cloud_anchor.errors import NothingToSendError, RequestError, require
@@ -16,7 +16,58 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk, edge_aw
 from cloud_anchor.selection.scorer import Scorer
 from payload import AnchorSet, Contract
 
-PAPER, CONFIDENCE, EDGE_AWARE = SELECTIONS = ("paper", "confidence", "edge-aware")
+PAPER, CONFIDENCE, EDGE_AWARE = "paper", "confidence", "edge-aware"
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The anchors of one run, and the edge model's walk where the rule has one."""
+
+    anchors: AnchorSet
+    walk: EdgeWalk | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A selection.
+
+    select:  from runs, their contract, options and the edge model to the anchors of each run.
+    walks:   True where it needs the edge model and gives its walks, of which a payload of bounded size keeps
+             the largest gains.
+    sends_predictions: True where it sends uncommitted predictions.
+    """
+
+    select: Callable[[Sequence[Denoised], Contract, EdgeAwareConfig, Scorer | None], list[Selected]]
+    walks: bool = False
+    sends_predictions: bool = True
+
+
+def _paper(
+    runs: Sequence[Denoised], contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
+) -> list[Selected]:
+    return [Selected(committed(run, contract)) for run in runs]
+
+
+def _confidence(
+    runs: Sequence[Denoised], contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
+) -> list[Selected]:
+    return [Selected(confident(run, contract, config.threshold)) for run in runs]
+
+
+def _edge_aware(
+    runs: Sequence[Denoised], contract: Contract, config: EdgeAwareConfig, scorer: Scorer | None
+) -> list[Selected]:
+    assert scorer is not None  # it walks
+    walks = verify_drafts(scorer, runs, contract, config)
+    return [Selected(edge_aware(run, walk, contract), walk) for run, walk in zip(runs, walks, strict=True)]
+
+
+SELECTIONS: dict[str, Rule] = {
+    PAPER: Rule(_paper, sends_predictions=False),
+    CONFIDENCE: Rule(_confidence),
+    EDGE_AWARE: Rule(_edge_aware, walks=True),
+}
+"""By name. Another rule is one more entry: options, service and laboratory take its name from here."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +75,10 @@ class Selection:
     """The rule that decides which tokens are sent.
 
     name:      `paper`: committed tokens; `confidence`: predictions with at least config.threshold;
-               `edge-aware`: those of these that the edge model would not predict by itself. None: edge-aware
-               where there is an edge model, else paper.
+               `edge-aware`: those of these that the edge model would not predict by itself; or another of
+               SELECTIONS. None: edge-aware where there is an edge model, else paper.
     config:    options of confidence (threshold only) and edge-aware.
-    max_bytes: largest payload, with edge-aware only.
+    max_bytes: largest payload, of a rule that walks.
     """
 
     name: str | None = None
@@ -36,31 +87,23 @@ class Selection:
 
     def __post_init__(self) -> None:
         require("select", self.name in (None, *SELECTIONS), " or ".join(SELECTIONS), self.name)
-        if self.max_bytes is not None and self.name in (PAPER, CONFIDENCE):
+        if self.max_bytes is not None and self.name is not None and not self.rule.walks:
             raise RequestError(f"max bytes: expected selection {EDGE_AWARE}, found {self.name}")
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of a selection with a name."""
+        return SELECTIONS[str(self.name)]
 
     def resolve(self, *, edge_model: bool) -> Selection:
         """This selection with a name; raises RequestError where it needs an edge model and there is none."""
         if edge_model:
             return replace(self, name=self.name or EDGE_AWARE)
-        if self.name == EDGE_AWARE:
-            raise RequestError("select edge-aware: expected an edge bundle (--edge), found none")
+        if self.name is not None and self.rule.walks:
+            raise RequestError(f"select {self.name}: expected an edge bundle (--edge), found none")
         if self.max_bytes is not None:
             raise RequestError("max bytes: expected an edge bundle (--edge) to choose by, found none")
         return replace(self, name=self.name or PAPER)
-
-    @property
-    def sends_predictions(self) -> bool:
-        """True where uncommitted predictions are sent; of a selection with a name."""
-        return self.name != PAPER
-
-
-@dataclass(frozen=True)
-class Selected:
-    """The anchors of one run, and the edge model's walk where the selection is edge-aware."""
-
-    anchors: AnchorSet
-    walk: EdgeWalk | None = None
 
 
 def select(
@@ -68,15 +111,10 @@ def select(
 ) -> list[Selected]:
     """The anchors of each run, without regard to max_bytes. They may be none: see `require_anchors`.
 
-    Raises RequestError where an edge-aware selection has no scorer, and what the scorer raises.
+    Raises RequestError where a rule that walks has no scorer, and what the scorer raises.
     """
     selection = selection.resolve(edge_model=scorer is not None)
-    if selection.name == PAPER:
-        return [Selected(committed(run, contract)) for run in runs]
-    if scorer is None or selection.name == CONFIDENCE:
-        return [Selected(confident(run, contract, selection.config.threshold)) for run in runs]
-    walks = verify_drafts(scorer, runs, contract, selection.config)
-    return [Selected(edge_aware(run, walk, contract), walk) for run, walk in zip(runs, walks, strict=True)]
+    return selection.rule.select(runs, contract, selection.config, scorer)
 
 
 def require_anchors(run: Denoised, selected: Selected) -> None:

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
 from edge_runtime.decode.acceptance import GREEDY, Acceptance, Distribution, Draft, Sampling, distribution
 from lab.canvases import denoise_steps
@@ -43,7 +43,7 @@ class DiffusionDrafter:
     """
 
     def __init__(
-        self, model: DreamModel, config: DenoiseConfig, vocab: int, sampling: Sampling = GREEDY
+        self, model: MaskedModel, config: DenoiseConfig, vocab: int, sampling: Sampling = GREEDY
     ) -> None:
         config.require_guide(present=False)
         if vocab < 1:

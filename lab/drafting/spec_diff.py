@@ -89,9 +89,9 @@ def grid() -> Iterator[tuple[int, int]]:
 def measure(case: RunCase) -> dict[str, Any]:
     lab = case.lab
     assert lab.thinker is not None  # checked by `needs`
-    target, model, edge = lab.thinker, lab.pipeline.model, lab.edges[0]
+    target, model, edge = lab.thinker, lab.pipeline.masked_model, lab.edges[0]
     engine = TorchEngine(target.net)
-    own = sum(weight.numel() for weight in model.net.parameters())
+    own = model.parameters
     _decoded(case, engine)  # the first run of a text is slower, and it is what the others are compared with
     reference, alone = _decoded(case, engine)
     alone_flops = 2.0 * target.parameters * alone.computed

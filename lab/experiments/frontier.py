@@ -76,7 +76,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         found = []
         for fraction, run, parallel_run in zip(FRACTIONS, runs, beside, strict=False):
             for selection in SELECTIONS:
-                source = parallel_run if selection.sends_predictions else run
+                source = parallel_run if selection.rule.sends_predictions else run
                 (selected,) = select([source], pipeline.form.contract, selection, pipeline.scorer)
                 setting = {"select": selection.name, "threshold": selection.config.threshold}
                 found.append({"fraction": fraction} | setting | sized.by_codec(selected.anchors, source))
@@ -92,9 +92,9 @@ def _runs_at(
     pipeline: Pipeline, prompts: Sequence[list[int]], config: DenoiseConfig, stops: Sequence[int]
 ) -> list[list[Denoised]]:
     found: list[list[Denoised]] = [[] for _ in prompts]
-    for state in denoise_steps(pipeline.model, prompts, config):
+    for state in denoise_steps(pipeline.masked_model, prompts, config):
         if state.steps[0] in stops:
-            for row, run in zip(found, state.results(pipeline.model, config), strict=True):
+            for row, run in zip(found, state.results(pipeline.masked_model, config), strict=True):
                 row.append(run)
     return found
 

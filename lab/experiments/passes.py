@@ -181,7 +181,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
 def _cells(setup: Setup, case: Case, run: Denoised, reference: Sequence[int]) -> dict[str, Record]:
     """The figures of one run, by what is sent of it."""
     pipeline, edge = setup.lab.pipeline, setup.lab.edges[0]
-    parameters = sum(weight.numel() for weight in pipeline.model.net.parameters())
+    parameters = pipeline.model.parameters
     found = {}
     for name, selection in READOUTS.items():
         (selected,) = select([run], case.contract, selection, pipeline.scorer)

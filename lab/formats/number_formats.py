@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.model.checkpoint import load_model
-from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import DenoiseConfig, commit_in_parallel, steps_for
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.protocol import DiffusionModel
 from cloud_anchor.sampling.sampler import denoise
 from common.cli import option
 from lab.experiment import About, Experiment, Records, Setup
@@ -35,7 +35,7 @@ class FormatOptions:
 
 
 @lru_cache(2)
-def _model(source: str, dtype: str) -> DreamModel:
+def _model(source: str, dtype: str) -> DiffusionModel:
     return load_model(source, device="cpu", dtype=dtype)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from cloud_anchor.model.dream import DreamModel
+from cloud_anchor.sampling.protocol import MaskedModel
 from edge_runtime.engine.base import BaseEngine, Logits
 
 
@@ -25,7 +25,7 @@ class DiffusionEngine(BaseEngine):
     calls:  for each pass so far, its rows.
     """
 
-    def __init__(self, model: DreamModel, prompt: int, canvas: int) -> None:
+    def __init__(self, model: MaskedModel, prompt: int, canvas: int) -> None:
         super().__init__(context=prompt + canvas, vocab=model.vocab_rows)
         self._model, self._prompt, self._canvas = model, prompt, canvas
         self.calls: list[int] = []

@@ -300,7 +300,7 @@ class AskedQuestion:
         return self._exchange(REFINED, device, cloud)
 
     def _cloud_tokens(self) -> DiffusionEngine:
-        return DiffusionEngine(self.pipeline.model, len(self.prompt_ids), self.plan.canvas)
+        return DiffusionEngine(self.pipeline.masked_model, len(self.prompt_ids), self.plan.canvas)
 
     def routed(self) -> Exchange:
         """(b) The device writes, and asks for the tokens that it is unsure of."""

@@ -77,8 +77,8 @@ LEVELS: dict[str, str] = {
     "cloud_anchor": """
         errors metrics
         shipped
-        model
         sampling
+        model
         selection
         pipeline
         batch options

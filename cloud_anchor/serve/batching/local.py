@@ -56,7 +56,8 @@ class LocalBackend:
 
     def _info(self, name: str) -> ServiceInfo:
         contract = self.pipeline.form.contract
-        usable = SELECTIONS if self.pipeline.scorer is not None else SELECTIONS[:2]
+        edge = self.pipeline.scorer is not None
+        usable = [name for name, rule in SELECTIONS.items() if edge or not rule.walks]
         default = str(self.pipeline.resolve(self.config, self.selection)[1].name)
         return ServiceInfo(
             model=name,
@@ -181,7 +182,7 @@ class LocalBackend:
                 remedy = "Choose one of these: this service has no edge model beside it."
                 raise invalid(f"{what} to be one of {', '.join(known)}", repr(found), remedy)
         how = request.select or self.info.selections[0]
-        if request.max_bytes is not None and how != EDGE_AWARE:
+        if request.max_bytes is not None and not SELECTIONS[how].walks:
             remedy = "Leave max_bytes out, or choose the other selection."
             raise invalid(f"max_bytes with select {EDGE_AWARE} only", f"select {how}", remedy)
 

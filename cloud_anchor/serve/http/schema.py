@@ -86,7 +86,7 @@ class _PromptFields(_StrictModel):
     stop: Literal[tuple(STOPS)] | None = _optional(  # type: ignore[valid-type]
         description="A rule that may end the run before its steps are done."
     )
-    select: Literal[SELECTIONS] | None = _optional(  # type: ignore[valid-type]
+    select: Literal[tuple(SELECTIONS)] | None = _optional(  # type: ignore[valid-type]
         description="Which tokens are sent: what is committed (paper), what is predicted (confidence), or "
         "what of that the edge model would not write by itself (edge-aware)."
     )
@@ -126,7 +126,7 @@ class _PromptFields(_StrictModel):
         """The request for payloads after these shares of the steps, from the field `name`."""
         if shares is not None and self.steps is not None:
             raise ValueError(f"expected either {name} or steps, found both")
-        if self.max_bytes is not None and self.select not in (None, EDGE_AWARE):
+        if self.max_bytes is not None and self.select is not None and not SELECTIONS[self.select].walks:
             raise ValueError(f"expected max_bytes with select {EDGE_AWARE} only, found select {self.select}")
         if (self.prompt is None) == (self.messages is None):
             found = "both" if self.prompt else "none"
@@ -232,10 +232,11 @@ class StateAnswer(BaseModel):
 def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
     """The OpenAPI description with the ranges of the model being served filled in."""
     bodies = schema["components"]["schemas"]
-    others = [how for how in info.selections if how != EDGE_AWARE]
+    walking = [how for how in info.selections if SELECTIONS[how].walks]
+    others = [how for how in info.selections if how not in walking]
     clash: dict[str, Any] = {"required": ["max_bytes", "select"], "properties": {"select": {"enum": others}}}
-    if info.selections[0] != EDGE_AWARE:  # then leaving it out clashes as well
-        other = {"required": ["select"], "properties": {"select": {"const": EDGE_AWARE}}}
+    if info.selections[0] not in walking:  # then leaving it out clashes as well
+        other = {"required": ["select"], "properties": {"select": {"enum": walking}}}
         clash = {"required": ["max_bytes"], "not": other}
     for body in (bodies["AnchorsBody"], bodies["StreamBody"]):
         fields = body["properties"]

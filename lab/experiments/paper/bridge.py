@@ -87,7 +87,7 @@ def taps(layers: int) -> list[int]:
 
 def extra_steps(work: float, prompt: int, lab: Lab) -> int:
     """Diffusion steps whose compute, in parameters times tokens, equals `work`."""
-    dream = int(sum(p.numel() for p in lab.pipeline.model.net.parameters()))
+    dream = lab.pipeline.model.parameters
     return max(1, math.ceil(work / (dream * (prompt + lab.base.canvas))))
 
 
@@ -207,7 +207,7 @@ class _Starts:
 def _start(case: RunCase, tokens: Mapping[int, int], steps: int) -> list[int]:
     """The predicted answer after `steps` steps from a canvas with `tokens` on it."""
     config = replace(plan(ORDER, case.lab.base), steps=steps)
-    model = case.lab.pipeline.model
+    model = case.lab.pipeline.masked_model
     state = State.start(model, [case.prompt_ids], config)
     for position, token in tokens.items():
         state.ids[0, position] = token

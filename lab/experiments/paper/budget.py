@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.stops import STOPS, Stop, complete, entropy_sum, prophet
 from lab.canvases import denoise_steps
 from lab.case import RunCase
@@ -88,7 +88,7 @@ class Observed:
 
 
 def observe(
-    model: DreamModel,
+    model: MaskedModel,
     prompt: Sequence[int],
     config: DenoiseConfig,
     steps: Sequence[int],
@@ -130,7 +130,7 @@ def measure(case: RunCase) -> dict[str, Any]:
     steps = budgets(base.total_steps)
     found: list[dict[str, Any]] = []
     for name in PLANS:
-        run = observe(case.lab.pipeline.model, case.prompt_ids, planned(name, base), steps)
+        run = observe(case.lab.pipeline.masked_model, case.prompt_ids, planned(name, base), steps)
         full = run.at(base.total_steps).answer
         stops = [(FIXED, step, min(step, run.last)) for step in steps]
         if name != RANDOM:

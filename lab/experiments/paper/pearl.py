@@ -49,7 +49,7 @@ def _replanned(case: RunCase, order: str) -> Iterator[dict[str, Any]]:
         run = case.runs[order]
         if count < lab.base.total_steps:
             config = replace(plan(order, lab.base), total_steps=count)
-            (run,) = run_once(lab.pipeline.model, [case.prompt_ids], config, [count])
+            (run,) = run_once(lab.pipeline.masked_model, [case.prompt_ids], config, [count])
         score = case.score(run.answer, reference)
         yield {"order": order, "step": count, "condition": REPLANNED} | {k: score[k] for k in ("f1", "right")}
 

@@ -129,15 +129,8 @@ AS_TRAINED = "as trained"
 @lru_cache(1)  # one copy at a time: each is as large as the model
 def quantised(model: DreamModel, weights: str) -> DreamModel:
     """A copy of the model with rounded weights."""
-    twin = DreamModel(
-        copy.deepcopy(model.net),
-        model.family,
-        model.mask_id,
-        model.eos_ids,
-        f"{model.source}, {weights}",
-        model.plan,
-    )
-    twin.ends, twin._unusable = model.ends, model._unusable
+    twin = copy.deepcopy(model)
+    twin.source += f", {weights}"
     with torch.no_grad():
         for part in twin.net.model.layers.modules():
             if isinstance(part, torch.nn.Linear):
@@ -160,6 +153,7 @@ def repetition(ids: Sequence[int], size: int = 4) -> float:
 def measure(case: RunCase) -> dict[str, Any]:
     lab = case.lab
     model = lab.pipeline.model
+    assert isinstance(model, DreamModel)  # it has the layers whose weights are rounded
     reference = case.runs[ORDER].answer
     step = lab.paper_steps[0]
     found = []

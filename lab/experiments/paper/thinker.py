@@ -87,7 +87,7 @@ def _with_plan(case: RunCase, words: list[int]) -> tuple[list[int] | None, bool]
 def _run(case: RunCase, prompt: list[int], begin: list[int] | None = None) -> Run:
     """A full run, with `begin` on the canvas before step 0."""
     config = plan(ORDER, case.lab.base)
-    model = case.lab.pipeline.model
+    model = case.lab.pipeline.masked_model
     state = State.start(model, [prompt], config)
     for position, token in enumerate((begin or [])[: config.canvas]):
         state.ids[0, position] = token

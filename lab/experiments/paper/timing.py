@@ -61,7 +61,7 @@ def measure(case: RunCase) -> dict[str, Any]:
         "prompt": len(case.prompt_ids),
         "canvas": lab.base.canvas,
         "length": len(case.fill(anchors).ids),
-        "parameters": sum(p.numel() for p in lab.pipeline.model.net.parameters()),
+        "parameters": lab.pipeline.model.parameters,
         "edge_parameters": lab.edges[0].parameters,
     }
     flops = pipeline_flops(step, lab.base.total_steps, **sizes)
@@ -87,7 +87,7 @@ def _denoise(case: RunCase, step: int) -> tuple[float, float]:
     config = plan(ORDER, case.lab.base)
     started = time.perf_counter()
     tenth = 0.0
-    for state in denoise_steps(case.lab.pipeline.model, [case.prompt_ids], config):
+    for state in denoise_steps(case.lab.pipeline.masked_model, [case.prompt_ids], config):
         if state.steps[0] == step:
             _wait()
             tenth = _since(started)

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from cloud_anchor.model.checkpoint import load_model
-from cloud_anchor.model.dream import DreamModel, Prefix
+from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig
+from cloud_anchor.sampling.protocol import Prefix
 from cloud_anchor.sampling.sampler import denoise, denoise_stream
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance

@@ -19,7 +19,7 @@ def test_the_default_depends_on_the_edge_model() -> None:
     assert Selection().resolve(edge_model=True).name == "edge-aware"
     assert Selection().resolve(edge_model=False).name == "paper"
     assert Selection("confidence").resolve(edge_model=True).name == "confidence"
-    assert [Selection(name).sends_predictions for name in ("paper", "confidence", "edge-aware")] == [
+    assert [Selection(name).rule.sends_predictions for name in ("paper", "confidence", "edge-aware")] == [
         False,
         True,
         True,
@@ -48,6 +48,13 @@ def test_each_selection_of_one_run() -> None:
     assert aware.walk is not None
     assert [aware.walk.text[p] for p in (0, 2, 4)] == [3, 4, 5]
     assert list(aware.anchors.positions) == aware.walk.sent
+
+
+def test_what_is_accepted_for_now_is_sent_as_if_committed() -> None:
+    run = replace(draft([3, 1, 4, 1, 5], [0.9] * 5), accepted=frozenset({0, 2, 7}))
+    (paper,) = select([run], CONTRACT, Selection("paper"))
+    assert paper.anchors.by_position == {0: 3, 2: 4}, "position 7 is behind the predicted end"
+    assert paper.anchors.length is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""What the cloud side asks of a diffusion language model.
+
+`DiffusionModel` is all that pipeline and service know: prompt ids in, `Answers` out, which say after each
+step what is predicted with which probability, what is committed, and where each answer ends (`Denoised`). A
+model with a sampler or a server of its own implements it as it is. One that predicts masked tokens in a pass
+is a `MaskedModel`, and the sampler here makes its answers (see `masked`). Not responsible for any of them
+(see `model`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.guide import Guide
+from payload import Contract
+
+
+class Answers(Protocol):
+    """Answers being denoised, one per row, each at a step of its own."""
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """Steps run, per row."""
+
+    def advance(self) -> None:
+        """Runs one step of every row; where it fails, the rows stay as they were."""
+
+    def done(self, limits: Sequence[int]) -> Mapping[int, str]:
+        """Rows that are done, each with the reason (`Denoised.stopped_by`); limits: steps to run per row."""
+
+    def results(self, reasons: Mapping[int, str]) -> list[Denoised]:
+        """The rows in `reasons` as they are after their last step; a reason is the row's `stopped_by`."""
+
+    def select_rows(self, rows: Sequence[int]) -> Self:
+        """These rows by themselves."""
+
+    def join(self, other: Self) -> Self:
+        """The rows of both; of one model and configuration."""
+
+
+class DiffusionModel(Protocol):
+    """A diffusion language model."""
+
+    @property
+    def source(self) -> str:
+        """The name that it was opened by."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end an answer or fill the canvas after it."""
+
+    @property
+    def plan(self) -> tuple[int, int] | None:
+        """Canvas and steps of a full run, where the checkpoint states them."""
+
+    @property
+    def context(self) -> int:
+        """Most positions, prompt and canvas together."""
+
+    @property
+    def vocab_rows(self) -> int:
+        """Rows of the logits, which may exceed the number of tokens."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs, and an edge model beside it."""
+
+    def adopt(self, contract: Contract) -> None:
+        """Sets the vocabulary of answers: a contract's ordinary ids and end markers, no other tokens."""
+
+    def compile(self) -> None:
+        """Compiles what is run in every step, if that can be."""
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
+    ) -> Answers:
+        """Answers to these prompts (token ids), before the first step.
+
+        guide: the edge model, for commit rules that need it. Raises RequestError for options that the model
+        does not have.
+        """
+
+
+def require_room(model: DiffusionModel, prompts: Sequence[Sequence[int]], canvas: int) -> None:
+    """Raises RequestError for an empty prompt, and for one that leaves too little of the context."""
+    for row, prompt in enumerate(prompts):
+        if not prompt:
+            raise RequestError(f"prompt {row}: expected at least one token, found none")
+        if len(prompt) + canvas > model.context:
+            raise RequestError(
+                f"expected prompt and canvas within {model.context} positions, found a prompt of "
+                f"{len(prompt)} tokens and a canvas of {canvas}. Use a shorter prompt or a smaller canvas."
+            )
+
+
+@runtime_checkable
+class MaskedModel(DiffusionModel, Protocol):
+    """A model that predicts masked tokens, all in one pass."""
+
+    @property
+    def mask_id(self) -> int:
+        """The token of positions that are not committed."""
+
+    @property
+    def ends(self) -> Tensor:
+        """The end markers `eos_ids`, int64 [E], on its device."""
+
+    def without_unusable(self, logits: Tensor) -> Tensor:
+        """Logits [N, V] with -inf for the mask token and all others that no answer has."""
+
+    def batch(self, prompts: Sequence[Sequence[int]], canvas: int) -> Batch:
+        """Pads prompts to one length; raises RequestError for an empty one and for one that is too long."""
+
+    def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor, prefix: Prefix | None = None) -> Tensor:
+        """Logits [N, V] of the N positions that `wanted` (bool [B, C]) marks, in row-major order.
+
+        prefix: cache of the prompts' keys and values between calls; None computes them in every call.
+        """
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded prompts, to the left of canvases of equal size; constant from step to step.
+
+    prompt:    int64 [B, P], padded on the left.
+    positions: int64 [B, P + C], or None where all prompts are equally long.
+    mask:      [B, 1, 1, P + C], 0 for tokens and the lowest number for padding, added to attention scores;
+               or None.
+    """
+
+    prompt: Tensor
+    positions: Tensor | None
+    mask: Tensor | None
+
+
+class Prefix:
+    """Keys and values of the prompts, computed every `every`th pass and reused in between.
+
+    Approximate: with full attention they depend on the canvas, which changes from step to step (Fast-dLLM,
+    arXiv 2505.22618, section 3.2). Belongs to one batch of prompts.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.age = 0
+        self.cache: Any = None
+
+    def copy(self) -> Prefix:
+        """An independent prefix in the same state."""
+        return copy.deepcopy(self)

@@ -24,7 +24,7 @@ from edge_runtime.runtime import EdgeRuntime
 from lab.autoregressive import Autoregressive
 from lab.conditions import ALONE, FULL, PARALLEL, Condition, Situation
 from lab.questions.items import Item
-from lab.questions.judge import is_right
+from lab.questions.judge import graded
 from lab.questions.similarity import chrf, edit_similarity, word_f1_set
 from lab.runs import Run
 from payload import NO_EXTRAS, AnchorSet, Codec, Extras, Shared, encode
@@ -171,9 +171,10 @@ class Case:
         return self._sizes[key]
 
     def judged(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
-        """Whether an answer is right, and its F1 against `reference`."""
+        """Whether an answer is right, the share told of what was asked, and its F1 against `reference`."""
         text = self.text(ids)
-        return {"right": float(is_right(self.item, text)), "f1": word_f1(text, self.text(reference))}
+        told = graded(self.item, text)
+        return {"right": float(told == 1), "graded": told, "f1": word_f1(text, self.text(reference))}
 
     def score(self, ids: Sequence[int], reference: Sequence[int]) -> dict[str, float]:
         """All similarity measures against `reference`, rounded, and `right`: 1 for a correct answer."""

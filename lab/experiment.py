@@ -179,7 +179,8 @@ class Setup:
 def about_item(item: Any) -> Record:
     """The fields of a record that say which item it is of; a bench's cell is a text."""
     if isinstance(item, Item):
-        return {"id": item.id, "benchmark": item.benchmark, "difficulty": item.difficulty}
+        subject = {"subject": item.key["subject"]} if item.key.get("subject") else {}
+        return {"id": item.id, "benchmark": item.benchmark, "difficulty": item.difficulty} | subject
     return {"id": item if isinstance(item, str) else item.id}
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 Values = Sequence[float]
+Subjects = Sequence[Any] | None
+"""What each value is about, by which values are resampled together; None stands for one of its own."""
 
 
 class Estimate(NamedTuple):
@@ -25,13 +27,19 @@ class Estimate(NamedTuple):
     high: float
 
 
-def bootstrap(values: Sequence[float], resamples: int = 2000, seed: int = 0) -> Estimate:
+def bootstrap(
+    values: Sequence[float], resamples: int = 2000, seed: int = 0, subjects: Subjects = None
+) -> Estimate:
     """Mean of a sample with the percentile bootstrap's 95% interval; raises ValueError for no values."""
     if not len(values):
         raise ValueError("expected at least one value, found none")
     sample = np.asarray(values, np.float64)
-    draws = np.random.default_rng(seed).integers(0, len(sample), (resamples, len(sample)))
-    low, high = np.percentile(sample[draws].mean(1), [2.5, 97.5])
+    named = [number if one is None else one for number, one in enumerate(subjects or [None] * len(sample))]
+    place = {name: number for number, name in enumerate(dict.fromkeys(named))}
+    cluster = [place[name] for name in named]
+    sums, counts = np.bincount(cluster, sample), np.bincount(cluster)
+    draws = np.random.default_rng(seed).integers(0, len(sums), (resamples, len(sums)))
+    low, high = np.percentile(sums[draws].sum(1) / counts[draws].sum(1), [2.5, 97.5])
     return Estimate(float(sample.mean()), float(low), float(high))
 
 
@@ -49,11 +57,23 @@ class Summary:
         return asdict(self)
 
 
-def summary(values: Values) -> Summary:
+def summary(values: Values, subjects: Subjects = None) -> Summary:
     """The summary of a sample; raises ValueError for no values. The deviation of one value is given as 0."""
-    estimate = bootstrap(values)
+    estimate = bootstrap(values, subjects=subjects)
     std = float(np.std(np.asarray(values, np.float64), ddof=1)) if len(values) > 1 else 0.0
     return Summary(len(values), estimate.mean, std, estimate.low, estimate.high)
+
+
+def share(values: Values, subjects: Subjects = None) -> Summary:
+    """The summary of zeros and ones: the interval holds the bootstrap's and Wilson's, so that a rare event
+    has one as well. Raises ValueError for no values.
+    """
+    return _widened(summary(values, subjects), *wilson(round(sum(values)), len(values)))
+
+
+def _widened(found: Summary, low: float, high: float) -> Summary:
+    """The summary with an interval that holds this one too."""
+    return replace(found, low=min(found.low, low), high=max(found.high, high))
 
 
 Verdict = Literal["higher", "lower", "undecided"]
@@ -73,13 +93,25 @@ class Difference:
         return "lower" if self.summary.high < 0 else "undecided"
 
 
-def difference(first: Values, second: Values) -> Difference:
+def difference(
+    first: Values, second: Values, subjects: Subjects = None, *, shares: bool = False
+) -> Difference:
     """The difference of two samples over the same items, in the same order; raises ValueError for other
     sizes.
+
+    shares: of zeros and ones; the interval then holds that of Agresti and Min (Statistics in Medicine 24,
+    2005) as well, in which half a pair is added to each of the four outcomes.
     """
     if len(first) != len(second):
         raise ValueError(f"expected pairs, found {len(first)} and {len(second)} values")
-    return Difference(summary([a - b for a, b in zip(first, second, strict=True)]))
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    found = summary(differences, subjects)
+    if not shares:
+        return Difference(found)
+    gained, lost, n = differences.count(1) + 0.5, differences.count(-1) + 0.5, len(differences) + 2
+    middle = (gained - lost) / n
+    half = Z * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
+    return Difference(_widened(found, middle - half, middle + half))
 
 
 def wilcoxon(first: Values, second: Values) -> float:

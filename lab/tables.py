@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lab.statistics import Correlation, Difference, Summary, difference, summary
+from lab.statistics import Correlation, Difference, Summary, difference, share, summary
 
 Cell = str | int | float | None | Summary | Correlation
 Row = dict[str, Cell]
@@ -121,9 +121,13 @@ LENGTHS: Mapping[str, tuple[int, float]] = {
 """Groups of answers by their tokens: from, and below."""
 
 
+SHARES = frozenset(("right", "exact"))
+"""Metrics of zeros and ones."""
+
+
 @dataclass(frozen=True)
 class Answers:
-    """Measured answers, one per row, each with the `id` of its item."""
+    """Measured answers, one per row, each with the `id` of its item, and its `subject` where it has one."""
 
     rows: Sequence[dict[str, Any]] = field(default_factory=tuple)
 
@@ -132,7 +136,7 @@ class Answers:
         """All rows under `key` of the records, each with its item's id, benchmark and difficulty."""
         rows = []
         for record in records:
-            about = {name: record[name] for name in ("id", "benchmark", "difficulty")}
+            about = {name: record.get(name) for name in ("id", "benchmark", "difficulty", "subject")}
             rows += [{**about, **row} for row in record.get(key, ())]
         return cls(rows)
 
@@ -149,8 +153,9 @@ class Answers:
 
     def cell(self, metric: str) -> Summary | None:
         """The summary of a metric; None without values."""
-        values = self.values(metric)
-        return summary(values) if values else None
+        found = [row for row in self.rows if row.get(metric) is not None]
+        values, subjects = [float(row[metric]) for row in found], [row.get("subject") for row in found]
+        return (share if metric in SHARES else summary)(values, subjects) if found else None
 
     def groups(self, *keys: str) -> Iterator[tuple[tuple[Any, ...], Answers]]:
         """Rows by the values of these fields, in the order in which they first appear."""
@@ -162,7 +167,9 @@ class Answers:
 
     def renamed(self, metric: str, name: str) -> Answers:
         """One metric alone, under another name, so that it can be compared with one that has it."""
-        return Answers([{"id": row["id"], name: row[metric]} for row in self.rows])
+        return Answers(
+            [{"id": row["id"], "subject": row.get("subject"), name: row[metric]} for row in self.rows]
+        )
 
     def by(self, labels: Mapping[str, Label]) -> Iterator[tuple[Row, Answers]]:
         """Rows by their labels, for `rows`: column -> a field, or a field and how its value is shown."""
@@ -183,7 +190,10 @@ class Answers:
     def less(self, other: Answers, metric: str) -> Difference | None:
         """Paired differences of a metric, this less the other; None without common items."""
         first, second = self.pairs(other, metric)
-        return difference(first, second) if first else None
+        common = {row["id"] for row in other.rows if row.get(metric) is not None}
+        about = {row["id"]: row.get("subject") for row in self.rows if row.get(metric) is not None}
+        subjects = [subject for id_, subject in about.items() if id_ in common]
+        return difference(first, second, subjects, shares=metric in SHARES) if first else None
 
 
 Label = str | tuple[str, Callable[[Any], Cell]]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lab.conditions import ALONE, ANCHORS, PREFIX
 from lab.plots import MARKERS, png
 from lab.store import Record
 from lab.tables import LENGTHS, Answers, Column, Row, Table, less_than, mean, rows
@@ -23,6 +24,9 @@ LENGTH_GROUPS: Mapping[str, tuple[int, float]] = {
 
 KEPT = 0.9
 """A selection holds where it has this share of the full run's right answers, and this F1 with it."""
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
+"""Colours that colour-blind readers can tell apart (Okabe and Ito, jfly.uni-koeln.de/color, 2008)."""
 
 EARLY, AWARE = "early stop: every prediction", "edge-aware"
 FULL_RUN = "full run"
@@ -52,7 +56,9 @@ class LengthGroup:
     ) -> None:
         """readouts: a readout's name in the record -> in the table. target: rule. total: steps."""
         self.count, self.total = len(records), total
-        self.right = sum(record["full"]["right"] for record in records) / len(records)
+        self.right, self.graded = (
+            sum(record["full"][metric] for record in records) / len(records) for metric in ("right", "graded")
+        )
         self.target = readout_name(AWARE, target)
         found = []
         for record in records:
@@ -62,7 +68,13 @@ class LengthGroup:
                     for rule, cells in record["rules"].items():
                         conditions[readout_name(shown, rule)] = cells[passes][name]
                 found += [
-                    {"id": record["id"], "passes": int(passes), "condition": name, **figures}
+                    {
+                        "id": record["id"],
+                        "subject": record.get("subject"),
+                        "passes": int(passes),
+                        "condition": name,
+                        **figures,
+                    }
                     for name, figures in conditions.items()
                 ]
         self.answers = Answers(found)
@@ -102,6 +114,8 @@ class LengthGroup:
         columns: dict[str, Column] = {
             "F1": "f1",
             "F1, target less it": less_than(target, "f1", turned=True),
+            "graded": "graded",
+            "graded, target less it": less_than(target, "graded", turned=True),
             "right": "right",
             "right, target less it": less_than(target, "right", turned=True),
             "sent": mean("sent"),
@@ -142,43 +156,45 @@ def length_tables(groups: Mapping[str, LengthGroup]) -> list[Table]:
     for length, group in groups.items():
         columns: dict[str, Column] = {
             f"F1, {length}": "f1",
+            f"graded, {length}": "graded",
             f"right, {length}": "right",
             f"bytes, {length}": mean("bytes"),
         }
         for row in rows(group.by(), columns):
             beside.setdefault((row["passes"], row["condition"]), {}).update(row)
-        full |= {f"F1, {length}": 1.0, f"right, {length}": group.right}
+        full |= {f"F1, {length}": 1.0, f"graded, {length}": group.graded, f"right, {length}": group.right}
     found = [*sorted(beside.values(), key=lambda row: int(str(row["passes"]).split()[0])), full]
     names = list(dict.fromkeys(column for row in found for column in row))
     prompts = ", ".join(f"{length}: {group.count}" for length, group in groups.items())
-    first = Table("by length", "By tokens of the answer", names, found, f"Prompts by tokens: {prompts}.")
+    note = f"F1 is against the finished answer of the row's own run. Prompts by tokens: {prompts}."
+    first = Table("by length", "By tokens of the answer", names, found, note)
     return [first, *(table for length, group in groups.items() for table in group.tables(length))]
 
 
 def length_plot(groups: Mapping[str, LengthGroup]) -> bytes:
-    """F1 and right answers over the share of the steps, a row a group and a line a condition."""
-    from matplotlib import colormaps
-
-    colours = colormaps["tab20"]
+    """The share told of what was asked, over the share of the steps: a panel a length, five lines."""
+    shown = {name: group for name, group in groups.items() if name in LENGTHS}
 
     def draw(figure: Any) -> None:
-        grid = figure.subplots(len(groups), 2, squeeze=False)
-        for line, (length, group) in zip(grid, groups.items(), strict=True):
-            wanted = {"f1": KEPT, "right": KEPT * group.right}
-            for axes, (metric, least) in zip(line, wanted.items(), strict=True):
-                for index, name in enumerate(group.conditions):
-                    curve = group.curve(name, metric)
-                    steps, means = [100 * passes / group.total for passes in curve], list(curve.values())
-                    style: dict[str, Any] = {"color": colours(index % 20), "markersize": 4, "label": name}
-                    style["lw"] = 2.2 if name == group.target else 1
-                    style["marker"] = MARKERS[index % len(MARKERS)]
-                    axes.plot(steps, [m.mean for m in means], **style)
-                    low, high = [m.low for m in means], [m.high for m in means]
-                    axes.fill_between(steps, low, high, color=style["color"], alpha=0.06)
-                axes.axhline(least, linestyle=":", color="black", linewidth=0.8)
-                axes.set(xlabel="% of the steps", ylabel="F1" if metric == "f1" else "right answers")
-                axes.set_title(f"{length} tokens (N = {group.count})", fontsize=9)
-        labelled = grid[0][0].get_legend_handles_labels()
-        figure.legend(*labelled, loc="outside lower center", ncols=3, fontsize=8)
+        panels = figure.subplots(1, len(shown), squeeze=False, sharey=True)[0]
+        for axes, (length, group) in zip(panels, shown.items(), strict=True):
+            lines = {
+                group.target: "edge-aware",
+                ANCHORS: "the paper",
+                PREFIX: "prefix",
+                ALONE: "device alone",
+            }
+            for (name, label), colour, marker in zip(lines.items(), COLOURS, MARKERS, strict=False):
+                curve = group.curve(name, "graded")
+                steps, cells = [100 * passes / group.total for passes in curve], list(curve.values())
+                axes.plot(steps, [c.mean for c in cells], color=colour, marker=marker, ms=4, label=label)
+                axes.fill_between(
+                    steps, [c.low for c in cells], [c.high for c in cells], color=colour, alpha=0.12
+                )
+            axes.axhline(group.graded, linestyle="--", color="black", linewidth=1, label=FULL_RUN)
+            axes.set(xlabel="% of the steps", ylim=(0, 1.02))
+            axes.set_title(f"{length} tokens (N = {group.count})", fontsize=9)
+        panels[0].set_ylabel("share told of what was asked")
+        panels[0].legend(fontsize=8)
 
-    return png(draw, (12, 3.4 * len(groups) + 1.2))
+    return png(draw, (12, 4))

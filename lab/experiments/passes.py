@@ -2,8 +2,9 @@
 
 Every commit rule after a few passes, where answers are not complete yet: sent as they stand (early stop) and
 edge-aware at several thresholds, with paired differences against the early stop of the threshold rule, for
-all answers and by their length. With --controls the main table by length instead: one rule's edge-aware
-payload beside controls of as many bytes. Not responsible for the rules (see `sampling.commits`).
+all answers and by their length. Each rule is finished as well, and its F1 is against its own finished answer.
+With --controls the main table by length instead: one rule's edge-aware payload beside controls of at most as
+many bytes. Not responsible for the rules (see `sampling.commits`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from common.cli import option
 from lab.case import Case
 from lab.conditions import Situation, plan
 from lab.experiment import About, Experiment, Records, Setup
-from lab.experiments.equal_bytes import Budget, controls
+from lab.experiments.equal_bytes import controls
 from lab.experiments.length_tables import (
     AWARE,
     EARLY,
@@ -102,7 +103,7 @@ class PassesOptions:
     )
     controls: str | None = option(
         None,
-        "one of the rules: its edge-aware payload beside controls of as many bytes, by length",
+        "one of the rules: its edge-aware payload beside controls of at most as many bytes, by length",
         metavar="RULE",
     )
 
@@ -151,31 +152,42 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     pipeline, edge = setup.lab.pipeline, setup.lab.edges[0]
     prompts = [pipeline.form.ids(item.prompt) for item in items]
     whole = replace(pipeline.plan(), commit="quota", stop="complete")
-    marks = own.marks(whole.total_steps)
+    marks, end = own.marks(whole.total_steps), whole.total_steps
     full = denoise(pipeline.model, prompts, whole)
-    runs = {rule: runs_at(pipeline, prompts, rule, marks) for rule in own.rules}
-    paper = runs_at(pipeline, prompts, PAPER_RULE, marks) if own.controls else []
+    runs = {rule: runs_at(pipeline, prompts, rule, [*marks, end]) for rule in own.rules}
+    paper = runs_at(pipeline, prompts, PAPER_RULE, [*marks, end]) if own.controls else []
     for index, item in enumerate(items):
-        reference = full[index].answer
         case = Case(item, prompts[index], pipeline.form, [edge], whole.canvas, setup.options.seed)
+        finished = {rule: found[index][end] for rule, found in runs.items()}
         cells = {
-            rule: {str(passes): _cells(setup, case, run, reference) for passes, run in found[index].items()}
+            rule: {
+                str(passes): _cells(setup, case, found[index][passes], finished[rule].answer)
+                for passes in marks
+            }
             for rule, found in runs.items()
         }
         record: Record = {
-            "tokens": len(reference),
-            "full": {"right": bool(case.judged(reference, reference)["right"]), "steps": full[index].steps},
+            "tokens": len(full[index].answer),
+            "full": _whole(case, full[index]),
+            "finished": {rule: _whole(case, run) for rule, run in finished.items()},
             "rules": cells,
         }
         if own.controls:
+            record["finished"][PAPER_RULE] = _whole(case, paper[index][end])
             record["controls"] = {}
-            for passes, run in runs[own.controls][index].items():
-                sent = cells[own.controls][str(passes)][SENT_TODAY]
+            for passes in marks:
+                run, sent = runs[own.controls][index][passes], cells[own.controls][str(passes)][SENT_TODAY]
                 assert pipeline.scorer is not None  # a payload with a budget is edge-aware
-                at = Situation(run, list(reference), case.contract, pipeline.scorer, case.seed)
-                budget = Budget(sent["sent"], sent["bytes"])
-                record["controls"][str(passes)] = controls(case, at, paper[index][passes], budget)
+                at = Situation(run, finished[own.controls].answer, case.contract, pipeline.scorer, case.seed)
+                beside = replace(at, early=paper[index][passes], full=paper[index][end].answer)
+                record["controls"][str(passes)] = controls(case, at, beside, sent["bytes"])
         yield record
+
+
+def _whole(case: Case, run: Denoised) -> Record:
+    """Figures of a finished run."""
+    judged = case.judged(run.answer, run.answer)
+    return {"right": judged["right"], "graded": judged["graded"], "steps": run.steps}
 
 
 def _cells(setup: Setup, case: Case, run: Denoised, reference: Sequence[int]) -> dict[str, Record]:
@@ -186,8 +198,7 @@ def _cells(setup: Setup, case: Case, run: Denoised, reference: Sequence[int]) ->
     for name, selection in READOUTS.items():
         (selected,) = select([run], case.contract, selection, pipeline.scorer)
         walk = selected.walk
-        # The walk's text is what the device decodes from these anchors.
-        text = run.predicted_answer if walk is None else walk.text
+        text = run.predicted_answer if walk is None else case.fill(selected.anchors).ids
         edge_tokens = run.guide_tokens + (walk.tokens if walk else 0)
         tokens = run.steps * (len(run.prompt_ids) + run.canvas)  # a pass runs prompt and canvas
         found[name] = case.judged(text, reference) | {
@@ -224,7 +235,14 @@ def flat(records: Records) -> Answers:
     """One row per prompt, number of passes, rule and readout."""
     return Answers(
         [
-            {"id": record["id"], "passes": int(passes), "rule": rule, "readout": readout, **figures}
+            {
+                "id": record["id"],
+                "subject": record.get("subject"),
+                "passes": int(passes),
+                "rule": rule,
+                "readout": readout,
+                **figures,
+            }
             for record in records
             for passes in sorted(next(iter(record["rules"].values())), key=int)
             for rule, cells in record["rules"].items()
@@ -246,6 +264,7 @@ def _by_rule(records: Records, length: str, own: PassesOptions) -> Table:
         "N": len,
         "right": "right",
         "right, difference": less("right", EARLY_STOP),
+        "graded": "graded",
         "F1": "f1",
         "F1, difference": less("f1", EARLY_STOP),
         "bytes": "bytes",
@@ -257,9 +276,14 @@ def _by_rule(records: Records, length: str, own: PassesOptions) -> Table:
         "GFLOP": "gflop",
     }
     right, steps = (sum(r["full"][name] for r in records) / len(records) for name in ("right", "steps"))
+    ends = ", ".join(
+        f"{rule} {sum(r['finished'][rule]['right'] for r in records) / len(records):.3f}"
+        for rule in records[0]["finished"]
+    )
     note = (
-        f"Differences: paired, to rule {own.baseline} after as many passes; right and F1 to its early stop, "
-        f"bytes to {SENT_TODAY}. Full run: right {right:.3f} after {steps:.1f} passes."
+        f"F1 is against the rule's own finished answer. Differences: paired, to rule {own.baseline} after as "
+        f"many passes; right and F1 to its early stop, bytes to {SENT_TODAY}. Right at the end: one token a "
+        f"pass {right:.3f} after {steps:.1f} passes; {ends}."
     )
     title = "After few passes of the diffusion model" + (f", answers of {length} tokens" if length else "")
     groups = answers.by({"passes": ("passes", str), "rule": "rule", "sent as": "readout"})
@@ -268,7 +292,7 @@ def _by_rule(records: Records, length: str, own: PassesOptions) -> Table:
 
 def plots(records: Records, about: About) -> Iterator[Picture]:
     if about.own.controls:
-        title = "F1 and right answers by length, over the share of the steps"
+        title = "The share told of what was asked, by length, over the share of the steps"
         yield Picture("by_length", title, length_plot(lengths(records, about)))
     else:
         yield Picture("passes", "Right answers and F1 by rule, over passes", _plot(records))
@@ -278,7 +302,7 @@ def _plot(records: Records) -> bytes:
     """A column a readout and a line a rule; below right answers and F1, right answers by length."""
     lines: list[tuple[str, str, Sequence[Record]]] = [
         ("right", "right answers", records),
-        ("f1", "F1 against the full run", records),
+        ("f1", "F1 against the rule's own finished run", records),
     ]
     lines += [("right", f"right, {name} tokens", part) for name, part in by_length(records).items()]
 

@@ -28,6 +28,7 @@ class Problem:
               and its results.
     key:      content of the problem without its phrasing, which the split hashes.
     split:    False where every problem may be trained on, and only phrasings are held out.
+    subject:  the (first) entity that it is about, where there is one.
     """
 
     family: str
@@ -37,6 +38,7 @@ class Problem:
     expected: tuple[str, ...]
     key: str
     split: bool = True
+    subject: str | None = None
 
     @property
     def held_out(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from lab.pairs.problem import Problem
+from lab.pairs.testbed.grading import graded as share_told
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.tiny.check import is_right as tiny_is_right
 from lab.questions import sandbox
@@ -18,7 +19,7 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _STATED = re.compile(
     r"(?:answer is|answer:|####|\\boxed\{)\s*\**\s*\$?\s*(-?\d[\d,]*(?:\.\d+)?)", re.IGNORECASE
 )
-_LETTER = re.compile(r"(?:answer is|answer:|option|choice)\s*\**\s*\(?([A-E])\b", re.IGNORECASE)
+_LETTER = re.compile(r"(?i:answer is|answer:|option|choice)\s*\**\s*\(?(?![Aa] [a-z])([A-Ea-e])\b")
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
@@ -40,6 +41,11 @@ def is_right(item: Item, text: str) -> bool:
     )
 
 
+def graded(item: Item, text: str) -> float:
+    """Share of what was asked for that is told, 0 to 1; `is_right` for other questions than the testbed's."""
+    return share_told(_problem(item), text) if item.kind == "testbed" else float(is_right(item, text))
+
+
 def _problem(item: Item) -> Problem:
     return Problem(**{**item.key, "expected": tuple(item.key["expected"])})
 
@@ -58,11 +64,13 @@ def _same_number(found: str | None, expected: str) -> bool:
 
 
 def stated_letter(text: str) -> str | None:
-    """The last option stated as the answer, else the first single letter A to E; None without one."""
+    """The last option stated as the answer, else the first single letter A to E that is not the article;
+    None without one.
+    """
     said = _LETTER.findall(text)
     if said:
         return str(said[-1]).upper()
-    alone = re.search(r"(?<![A-Za-z'])([A-E])(?![A-Za-z'])", text)
+    alone = re.search(r"(?<![A-Za-z'])(?!A [a-z])([A-E])(?![A-Za-z'])", text)
     return alone[1] if alone else None
 
 

@@ -13,8 +13,12 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.selection.select import Selection, select
 from edge_runtime.decode.endings import Stop, ending
+from lab.case import EdgeAnswer
 from lab.conditions import (
+    ANCHORS,
+    FIRST,
     PARALLEL_CONDITIONS,
+    PREFIX,
     PRODUCT,
     PRODUCT_CLAIMED,
     Situation,
@@ -29,7 +33,7 @@ from lab.conditions import (
     scattered,
     surest_predictions,
 )
-from lab.experiments.equal_bytes import Budget, most_within
+from lab.experiments.equal_bytes import EQUAL, controls
 from lab.experiments.paper.ends import with_marker, without_marker
 from lab.experiments.paper.gaps import gap_positions, gap_scores
 from lab.runs import Run
@@ -93,14 +97,38 @@ def test_controls_of_a_number_of_tokens_send_so_many(at: Situation, count: int) 
     assert all(sure[kept] >= sure[other] for kept in surest.positions for other in others)
 
 
-@given(situations(), st.integers(0, CANVAS), st.integers(5, 60))
-def test_controls_of_as_many_bytes_have_all_tokens_that_fit(at: Situation, sent: int, size: int) -> None:
-    def bytes_of(anchors: AnchorSet) -> int:
+class FakeCase:
+    """Sizes of five bytes and two a token; an answer is the tokens sent. told: the lengths that were sent."""
+
+    def __init__(self) -> None:
+        self.told: list[int | None] = []
+
+    def size(self, anchors: AnchorSet, extras: object) -> int:
         return 5 + 2 * len(anchors)
 
-    for take, most in ((prefix, len(at.full)), (first_predictions, at.early.predicted_length)):
-        found = len(most_within(at, take, Budget(sent, size), bytes_of))
-        assert found == min(most, max(sent, (size - 5) // 2))
+    def fill(self, anchors: AnchorSet) -> EdgeAnswer:
+        self.told.append(anchors.length)
+        return EdgeAnswer(list(anchors.ids), [], 1)
+
+    def alone(self) -> EdgeAnswer:
+        return EdgeAnswer([], [], 0)
+
+    def judged(self, ids: list[int], reference: list[int]) -> dict[str, object]:
+        return {"reference": reference}
+
+
+@given(situations(), st.integers(5, 60))
+def test_controls_take_at_most_the_bytes_of_the_payload_and_all_that_fit(at: Situation, size: int) -> None:
+    own = replace(at, full=[id_ + 1 for id_ in at.full])
+    case = FakeCase()
+    found = controls(case, at, own, size)  # type: ignore[arg-type]
+    assert None not in case.told[-len(EQUAL) :], "each is told a length"
+    most = {PREFIX: len(at.full), FIRST: at.early.predicted_length}
+    for name in EQUAL:
+        assert found[name]["bytes"] <= size
+        assert found[name]["sent"] == min(most.get(name, 99), (size - 5) // 2) or name not in most
+        assert found[name]["reference"] == at.full
+    assert found[ANCHORS]["reference"] == own.full, "the paper's are held against the paper's own run"
 
 
 @given(situations())

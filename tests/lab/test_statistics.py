@@ -19,6 +19,7 @@ from lab.statistics import (
     difference,
     partial_spearman,
     proportion,
+    share,
     spearman,
     summary,
     wilcoxon,
@@ -32,6 +33,31 @@ VALUES = st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=30)
 def _sample(seed: int, size: int = 40) -> list[float]:
     rng = random.Random(seed)
     return [rng.gauss(0, 1) for _ in range(size)]
+
+
+def test_values_of_one_subject_are_resampled_together() -> None:
+    values = [value for value in _sample(4, 30) for _ in range(5)]
+    subjects = [number // 5 for number in range(150)]
+    apart, together = bootstrap(values), bootstrap(values, subjects=subjects)
+    assert together.mean == apart.mean
+    assert 1.7 < (together.high - together.low) / (apart.high - apart.low) < 2.8, "the root of 5"
+    alone = bootstrap(values, subjects=[None] * 150)
+    assert alone == apart, "what has no subject is one of its own"
+
+
+@given(st.integers(0, 40), st.integers(1, 40))
+def test_the_interval_of_a_share_is_never_empty(right: int, wrong: int) -> None:
+    found = share([1.0] * right + [0.0] * wrong)
+    low, high = wilson(right, right + wrong)
+    assert found.low <= low < high <= found.high
+
+
+def test_the_interval_of_a_difference_of_shares_is_never_empty() -> None:
+    none = difference([0.0] * 30, [0.0] * 30, shares=True).summary
+    assert none.mean == 0
+    assert -0.1 < none.low < -0.03 < 0.03 < none.high < 0.1
+    plain = difference([0.5] * 30, [0.5] * 30).summary
+    assert (plain.low, plain.high) == (0, 0)
 
 
 def test_a_summary_has_the_sample_deviation_and_an_interval_around_the_mean() -> None:

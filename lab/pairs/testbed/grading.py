@@ -52,26 +52,34 @@ def _verdict_is(text: str, more: str, less: str) -> bool:
 
 
 def is_correct(problem: Problem, text: str) -> bool:
-    """True where `text` answers a problem of the testbed.
+    """True where `text` answers a problem of the testbed: all that was asked for is told."""
+    return graded(problem, text) == 1
 
-    fact, profile: every value asked for occurs. comparison: both values occur, and the verdict is right
-    wherever there is one. definition: most of its content words occur. sum: the last number. choice: the
-    option occurs, and no letter but its own. function: executed.
+
+def graded(problem: Problem, text: str) -> float:
+    """Share of what was asked for that `text` tells, 0 to 1.
+
+    fact, profile: the values asked for. comparison: both values, and the verdict, right wherever there is
+    one. definition: its content words; `DEFINED` of them are all that is asked for. sum: the last number.
+    choice: the option, and no letter but its own. function: executed.
     """
     match problem.family:
         case "comparison":
             more, less, *values = problem.expected
-            return all(_has(text, value) for value in values) and _verdict_is(text, more, less)
+            told = [*(_has(text, value) for value in values), _verdict_is(text, more, less)]
         case "definition":
-            wanted = _content(problem.expected[0])
-            return len(wanted & _content(text)) >= DEFINED * len(wanted)
+            (meaning,) = problem.expected
+            wanted = _content(meaning)
+            if wanted:
+                return min(1.0, len(wanted & _content(text)) / (DEFINED * len(wanted)))
+            told = [_has(text, meaning)]
         case "sum":
-            numbers = re.findall(r"\d+(?:\.\d+)?", text)
-            return bool(numbers) and numbers[-1] == problem.expected[0]
+            told = [re.findall(r"\d+(?:\.\d+)?", text)[-1:] == [problem.expected[0]]]
         case "choice":
             letter, option = problem.expected
-            return set(re.findall(r"\(([A-D])\)", text)) == {letter} and _has(text, option)
+            told = [set(re.findall(r"\(([A-D])\)", text)) == {letter}, _has(text, option)]
         case "function":
-            return is_right(replace(problem, family="code"), text)
+            told = [is_right(replace(problem, family="code"), text)]
         case _:
-            return all(_has(text, value) for value in problem.expected)
+            told = [_has(text, value) for value in problem.expected]
+    return sum(told) / len(told)

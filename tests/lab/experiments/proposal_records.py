@@ -71,10 +71,10 @@ def converging(good: bool) -> Records:
 
 
 def levels(good: bool) -> Records:
-    """Hard questions need 51 steps and easy ones 12, or the labels are the wrong way round."""
+    """Hard questions need 51 steps and easy ones 12, or the labels are the wrong way round, of 30 and 12."""
 
     def answers(n: int) -> list[dict[str, Any]]:
-        needs = 51 if n % 2 else 12
+        needs = (51 if good else 30) if n % 2 else 12
         return [
             {"plan": name, "step": step, **dict.fromkeys(("right", "f1", "anchors_f1"), float(step >= needs))}
             for name in adaptive.PLANS

@@ -18,6 +18,7 @@ HARD: dict[str, Any] = {
     "benchmark": "profile",
     "tokens": 80,
     "full": 1.0,
+    "graded": 1.0,
     "alone": 0.0,
     "first": {"right": 0.0, "f1": 0.6},
     "disagrees": 0.3,
@@ -25,6 +26,7 @@ HARD: dict[str, Any] = {
 }
 NAMES = {
     "full": "full run right, profile",
+    "graded": "full run, share told of what was asked",
     "alone": "edge alone right",
     "f1": "first pass F1, 60 tokens on",
     "right": "first pass right, 60 tokens on",
@@ -45,6 +47,7 @@ def test_a_hard_pair_reaches_every_figure() -> None:
     ("change", "misses"),
     [
         ({"full": 0.0}, "full"),
+        ({"graded": 0.8}, "graded"),
         ({"alone": 1.0}, "alone"),
         ({"first": {"right": 0.0, "f1": 0.97}}, "f1"),
         ({"first": {"right": 1.0, "f1": 0.6}}, "right"),

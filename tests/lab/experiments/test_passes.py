@@ -65,7 +65,7 @@ FIGURES = ("bytes", "sent", "steps", "edge_passes", "edge_tokens", "gflop")
 
 
 def cell(right: float, f1: float) -> dict[str, float]:
-    return dict.fromkeys(FIGURES, 1.0) | {"right": right, "f1": f1}
+    return dict.fromkeys(FIGURES, 1.0) | {"right": right, "graded": right, "f1": f1}
 
 
 def mean_of(cell_: Cell) -> float:
@@ -80,6 +80,7 @@ def test_differences_are_paired_with_the_threshold_rule() -> None:
             "id": str(number),
             "tokens": 100,
             "full": {"right": True, "steps": 9},
+            "finished": {"0.9": {"right": 1.0}},
             "rules": {
                 "apd:1": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*two)}},
                 "0.9": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*one)}},
@@ -127,14 +128,14 @@ def test_a_selection_holds_from_where_it_never_falls_below(
 
 def test_the_main_table_compares_the_target_with_every_condition() -> None:
     def figures(right: float, f1: float) -> dict[str, float]:
-        return {"right": right, "f1": f1, "sent": 3, "bytes": 20}
+        return {"right": right, "graded": right, "f1": f1, "sent": 3, "bytes": 20}
 
     readouts = {passes.EARLY_STOP: "early", passes.SENT_TODAY: "edge-aware"}
     records = [
         {
             "id": str(tokens),
             "tokens": tokens,
-            "full": {"right": True},
+            "full": {"right": True, "graded": 1.0},
             "controls": {"9": {"edge alone": figures(0, 0.5)}, "76": {"edge alone": figures(0, 0.5)}},
             "rules": {
                 "product:0.3": {
@@ -222,7 +223,7 @@ def test_prompts_are_measured_once(
     not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists(),
     reason="the shipped pair is missing",
 )
-def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:
+def test_controls_of_a_payload_take_at_most_its_bytes(tmp_path: Path) -> None:
     base = [*"run passes --threads 1 --fractions 0.02 --prompts 1 -o".split(), str(tmp_path)]
     assert main([*base, "--rules", "product:0.3", "--controls", "product:0.3"]) == 0
     (record,) = [json.loads(line) for line in (tmp_path / "items" / "passes.jsonl").read_text().splitlines()]
@@ -231,7 +232,8 @@ def test_controls_of_a_payload_take_at_least_its_tokens(tmp_path: Path) -> None:
     payload = record["rules"]["product:0.3"][mark]["edge-aware 0"]
     assert controls[ALONE]["bytes"] == controls[ALONE]["sent"] == 0
     for name in EQUAL:
-        assert controls[name]["sent"] >= min(payload["sent"], record["tokens"])
+        assert controls[name]["bytes"] <= payload["bytes"]
     assert controls[ANCHORS]["sent"] <= 2
+    assert set(record["finished"]) == {"product:0.3", "paper"}
     for name in ("report.md", "by_length.png", "tables.json"):
         assert (tmp_path / name).stat().st_size > 500

@@ -96,6 +96,10 @@ def test_answers_are_found_in_texts(tmp_path: Path) -> None:
     assert stated_letter("The answer is (C).") == "C"
     assert stated_letter("B. because it is large") == "B"
     assert stated_letter("A cat is here, so the answer is D") == "D"
+    assert stated_letter("The answer is a metal, and it is (B)") == "B"
+    assert stated_letter("A metal, so B") == "B"
+    assert stated_letter("A metal.") is None
+    assert stated_letter("the answer is a") == "A"
     item = _item(tmp_path, "gsm8k")
     assert is_right(item, "The answer is 1002.0")
     assert not is_right(item, "The answer is 12")

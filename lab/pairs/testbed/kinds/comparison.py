@@ -79,4 +79,5 @@ def draw(scene: Scene) -> Problem:
         answer=sentence(text),
         expected=(more.name, less.name, more.values[scale.key], less.values[scale.key]),
         key=f"{scale.key}/{names}",
+        subject=one.name,
     )

@@ -30,4 +30,5 @@ def draw(scene: Scene) -> Problem:
         expected=(word.values["gloss"],),
         key=word.name,
         split=False,
+        subject=word.name,
     )

@@ -34,4 +34,5 @@ def draw(scene: Scene) -> Problem:
         expected=(entity.values[attribute.key],),
         key=f"{kind}/{entity.name}/{attribute.key}",
         split=False,
+        subject=entity.name,
     )

@@ -43,4 +43,5 @@ def draw(scene: Scene) -> Problem:
         answer=" ".join(sentence(part[:1].upper() + part[1:]) for part in text.split(". ")),
         expected=(letter, right),
         key=f"{entity.name}/{key}/{'/'.join(sorted(options))}",
+        subject=entity.name,
     )

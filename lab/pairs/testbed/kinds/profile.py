@@ -59,6 +59,7 @@ def draw(scene: Scene) -> Problem:
         answer=_prose(scene, entity.name, clauses, entity.prose),
         expected=(entity.name, *(entity.values[key] for key in asked)),
         key=f"{entity.name}/{'/'.join(sorted(asked))}",
+        subject=entity.name,
     )
 
 

@@ -136,4 +136,5 @@ def draw(scene: Scene) -> Problem:
         answer=" ".join([*worked.said, sentence(say(_SAY["closing"], rng, {"v": result}))]),
         expected=(result,),
         key="/".join(worked.key),
+        subject=worked.key[1],
     )

@@ -15,7 +15,7 @@ from lab.pairs import drills
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library as sources
 from lab.pairs.testbed.attributes import ATTRIBUTES
-from lab.pairs.testbed.grading import _has, is_correct
+from lab.pairs.testbed.grading import _has, graded, is_correct
 from lab.pairs.testbed.kinds import KINDS, comparison, profile
 from lab.pairs.testbed.kinds.comparison import SCALES
 from lab.pairs.testbed.library import Library
@@ -81,6 +81,26 @@ def test_a_number_inside_another_one_is_not_the_value() -> None:
         assert not is_correct(problem, text)
     assert is_correct(problem, "It is 17.")
     assert is_correct(problem, "17 it is")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "text", "told"),
+    [
+        ("profile", ("Chad", "Africa", "17", "cotton"), "Chad is in Africa.", 0.5),
+        ("comparison", ("Peru", "Chad", "34", "18"), "Peru has 34, Chad 18, so Chad has more people.", 2 / 3),
+        ("choice", ("B", "Paris"), "It is Rome (B).", 0.5),
+        ("sum", ("12",), "3 * 4 = 12. It is 13.", 0),
+        ("definition", ("large river with many fishes",), "A large river.", 2 / (0.7 * 5)),
+        ("definition", ("a boy or man",), "It is a boy or a man.", 0),
+        ("definition", ("a boy or man",), "It is a boy or man.", 1),
+    ],
+)
+def test_an_answer_is_graded_by_what_it_tells(
+    kind: str, expected: tuple[str, ...], text: str, told: float
+) -> None:
+    problem = Problem(kind, "easy", "", "", expected, "")
+    assert graded(problem, text) == pytest.approx(told)
+    assert is_correct(problem, text) == (told == 1)
 
 
 def test_a_choice_with_two_letters_is_wrong() -> None:

@@ -1,8 +1,21 @@
 /** The public names of the edge runtime. */
 export { AnchorSet, MAX_CANVAS } from "./anchor-set.js";
+export type { OnProgress } from "./bundle/files.js";
+export { type BundleStore, CacheStore } from "./bundle/store.js";
+export {
+  type ClientOptions,
+  type PayloadRequest,
+  type ReceivedPayload,
+  ServiceClient,
+  type ServiceOptions,
+} from "./client/service-client.js";
 export { Contract, type ContractFields } from "./contract.js";
+export type { FillOptions } from "./decode/forced-decoder.js";
+export { type Answer, EdgeModel, type ModelInfo, type OpenOptions, type Provider } from "./edge-model.js";
+export type { Ort, OrtSession, OrtTensor } from "./engine/ort.js";
 export * from "./errors.js";
 export { type Codec, doubt, type Extras, type Header } from "./payload/header.js";
 export { MAX_PAYLOAD_BYTES, peek } from "./payload/opened-payload.js";
 export type { Base, Predictor, Shared, TokenBytes } from "./payload/shared.js";
 export { decode } from "./payload/wire.js";
+export type { AnswerEvent, FillStats, ServiceReport, Source, Stop, Token } from "./token.js";

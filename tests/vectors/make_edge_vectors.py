@@ -1,0 +1,116 @@
+"""Writes edge_vectors.json: the shipped bundle by the Python runtime, for the runtime in TypeScript.
+
+Answers of two variants, alone and to payloads of every codec; tokenizer and chat template; zstd frames,
+sealed and predictive payloads, whole and broken. Run it again when the shipped pair has changed:
+
+    python tests/vectors/make_edge_vectors.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1])]
+
+from cloud_anchor.model.examples import read_examples  # noqa: E402
+from cloud_anchor.shipped import PAIRS  # noqa: E402
+from edge_runtime.bundle.bundle import BUNDLES, MANIFEST  # noqa: E402
+from edge_runtime.decode.forced import FillOptions  # noqa: E402
+from edge_runtime.runtime import EdgeRuntime  # noqa: E402
+from payload import AnchorSet, Codec, Extras, Shared, encode  # noqa: E402
+from tests.android import predictive_expectations  # noqa: E402
+from tests.android.make_expectations import (  # noqa: E402
+    PROMPTS,
+    SEED,
+    chat_vectors,
+    frames,
+    plans,
+    sealed,
+    tokenizer_vectors,
+)
+from tests.vectors.toy_vocabulary import contract as toy_contract  # noqa: E402
+
+OUTPUT = HERE / "edge_vectors.json"
+BUNDLE = BUNDLES / "testbed-qwen"
+QUESTIONS = 24
+CODECS = (Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.PREDICTIVE)
+MAX_TOKENS = 48
+MAX_FRAME = 300
+"""Bytes of a zstd frame that is kept here, and of its content."""
+
+
+def fills(
+    edge: EdgeRuntime, prompts: list[str], rng: random.Random, codecs: tuple[Codec, ...]
+) -> Iterator[Any]:
+    """For each prompt the answer alone, and one to a payload of each codec, of another kind each."""
+    for number, prompt in enumerate(prompts):
+        ids = edge.prompt_ids(prompt)
+        alone = _row(edge, prompt, None)
+        yield alone
+        room = edge.bundle.context - len(ids)
+        kinds = list(plans(rng, alone["ids"], edge.bundle.contract, room))
+        for at, codec in enumerate(codecs):
+            predictor = edge.predictive_model.predictor(ids) if codec is Codec.PREDICTIVE else None
+            shared = Shared(edge.bundle.contract, ids, edge.bundle.tokenizer, predictor=predictor)
+            carried = Extras(prompt if (number + at) % 3 == 0 else None)
+            yield _row(edge, prompt, encode(kinds[(number + 3 * at) % len(kinds)], shared, codec, carried))
+
+
+def _row(edge: EdgeRuntime, prompt: str, data: bytes | None) -> dict[str, Any]:
+    options = FillOptions(max_tokens=MAX_TOKENS)
+    if data is None:
+        nothing = AnchorSet.empty(64, edge.bundle.contract)
+        data = encode(nothing, Shared(edge.bundle.contract), Codec.COMPACT)
+    answer = edge.stream(data, prompt, options)
+    tokens = list(answer)
+    stream = edge.text_stream()
+    return {
+        "prompt": prompt,
+        "payload": data.hex(),
+        "ids": [token.id for token in tokens],
+        "sources": "".join(str(token.source)[0] for token in tokens),
+        "logprobs": [None if token.logprob is None else round(token.logprob, 4) for token in tokens],
+        "text": "".join(stream.push(token.id) for token in tokens) + stream.flush(),
+        "stop": str(answer.stats.stop),
+    }
+
+
+def main() -> None:
+    rng = random.Random(SEED)
+    prompts = [*read_examples(PAIRS["testbed"].checkpoint), *PROMPTS]
+    prompts += [
+        f"What does the word {word} mean?" for word in "river lamp choir frost harbour violin".split()
+    ]
+    prompts += [
+        f"What is the capital of {country}?" for country in "Japan Kenya Peru Norway Chad Fiji".split()
+    ]
+    prompts = prompts[:QUESTIONS]
+    with_fp32 = EdgeRuntime.open(BUNDLE, "fp32", threads=1, prepack=False)
+    with_int8 = EdgeRuntime.open(BUNDLE, "int8", threads=1, prepack=False)
+    document = {
+        "bundle": BUNDLE.name,
+        "manifest_sha256": hashlib.sha256((BUNDLE / MANIFEST).read_bytes()).hexdigest(),
+        "max_tokens": MAX_TOKENS,
+        "tokenizer": tokenizer_vectors(with_fp32.bundle.tokenizer, rng),
+        "chat": chat_vectors(BUNDLE),
+        "frames": [
+            row for row in frames(rng) if max(map(len, (row["frame"], row["content"] or ""))) <= 2 * MAX_FRAME
+        ],
+        "sealed": list(sealed(rng, 300)),
+        "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 120)),
+        "fp32": list(fills(with_fp32, prompts, rng, CODECS)),
+        "int8": list(fills(with_int8, prompts[:10], rng, CODECS[:3])),
+    }
+    OUTPUT.write_text(json.dumps(document, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="ascii")
+    print(f"{OUTPUT.name}: {len(document['fp32'])} and {len(document['int8'])} fills")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+/**
+ * Client of an anchor service: `POST /v1/anchors` and `/v1/anchors/stream`.
+ *
+ * The connection is encrypted, unless the service is on this very device or is where the page came from; redirects are not
+ * followed. Sizes and times of responses are bounded, and a response of another form is an error. Throws CloudRefusedError
+ * where the service refuses the request, CloudUnavailableError where it cannot be reached or does not answer in time.
+ */
+import { type Bytes, concat } from "../bytes.js";
+import { CloudRefusedError, CloudUnavailableError, shown, UsageError } from "../errors.js";
+import type { Codec } from "../payload/header.js";
+import { MAX_PAYLOAD_BYTES } from "../payload/opened-payload.js";
+import { readEvents } from "./event-reader.js";
+import { allowed, backoff, failure, pause, TEMPORARY } from "./request.js";
+
+const MAX_TEXT_BYTES = 1 << 16;
+const MAX_EVENTS = 64;
+
+/** Bytes of one payload; `delta` where it adds to the payload before it. */
+export interface ReceivedPayload {
+  readonly data: Bytes;
+  readonly delta: boolean;
+}
+
+/** What is asked of a service beside the prompt. */
+export interface PayloadRequest {
+  /** Identity of the device's contract: the service refuses another one. */
+  readonly contract?: string | undefined;
+  /** Share of the planned denoising steps; the service's own choice by default. */
+  readonly fraction?: number | undefined;
+  readonly codec?: Codec | undefined;
+  /** Ask how sure the diffusion model is of each anchor, 2 bits each. */
+  readonly confidence?: boolean | undefined;
+  /** Most bytes of the payload. */
+  readonly maxBytes?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Options of an answer with a service. */
+export interface ServiceOptions {
+  /** Shares of the planned denoising steps; several only with `stream`. The service's own choice by default. */
+  readonly fractions?: readonly number[] | undefined;
+  /** Decode at once and refine the answer as payloads arrive, instead of waiting for the payload. */
+  readonly stream?: boolean | undefined;
+  /** Answer without anchors where the service cannot be reached, instead of failing; true by default. */
+  readonly fallback?: boolean | undefined;
+  /** "compact" or "predictive"; a predictive payload that this device cannot decode is replaced by a compact one. */
+  readonly codec?: Codec | undefined;
+  readonly confidence?: boolean | undefined;
+}
+
+export interface ClientOptions {
+  /** Sent as `Authorization: Bearer`. */
+  readonly key?: string | undefined;
+  /** From the first attempt to the last byte; 15 by default. */
+  readonly timeoutSeconds?: number | undefined;
+  /** Maximum number of attempts of one request; 4 by default. */
+  readonly attempts?: number | undefined;
+}
+
+export class ServiceClient {
+  readonly url: URL;
+  private readonly key: string | undefined;
+  private readonly timeoutSeconds: number;
+  private readonly attempts: number;
+
+  /** @param url `https://host` or `https://host:port`, with the path before /v1 where there is one. */
+  constructor(url: string | URL, { key, timeoutSeconds = 15, attempts = 4 }: ClientOptions = {}) {
+    const base = globalThis.location?.href;
+    if (!URL.canParse(`${url}`, base)) throw new UsageError("url", "https://host or https://host:port", `${url}`);
+    this.url = new URL(`${url}`, base);
+    allowed(this.url);
+    if (this.url.username || this.url.search || this.url.hash) {
+      throw new UsageError("url", "no user name, query or fragment", this.url.href.slice(0, 100));
+    }
+    if (key !== undefined && !/^[!-~]+$/.test(key)) {
+      throw new UsageError("key", "printable ASCII characters without spaces", "others");
+    }
+    if (!(timeoutSeconds > 0 && timeoutSeconds <= 3600)) {
+      throw new UsageError("timeoutSeconds", "above 0 and at most 3600", timeoutSeconds);
+    }
+    if (!(attempts >= 1)) throw new UsageError("attempts", "1 or more", attempts);
+    this.key = key;
+    this.timeoutSeconds = timeoutSeconds;
+    this.attempts = attempts;
+  }
+
+  /** The bytes of one payload. */
+  async fetch(prompt: string, request: PayloadRequest = {}): Promise<Bytes> {
+    const { fraction, signal } = request;
+    return this.send("/v1/anchors", { ...body(prompt, request), fraction }, "application/octet-stream", signal, (it) =>
+      readAtMost(it, MAX_PAYLOAD_BYTES),
+    );
+  }
+
+  /** Payloads as the service makes them. A stream that breaks is not started again: those so far stay valid. */
+  async *stream(
+    prompt: string,
+    request: PayloadRequest & { readonly fractions?: readonly number[] } = {},
+  ): AsyncGenerator<ReceivedPayload> {
+    const { fractions = [], signal } = request;
+    const fields = { ...body(prompt, request), fractions: fractions.length ? fractions : undefined };
+    const response = await this.send("/v1/anchors/stream", fields, "text/event-stream", signal, async (it) => it);
+    if (!response.body) throw this.unavailable("a stream", "none");
+    let count = 0;
+    try {
+      for await (const { name, data } of readEvents(response.body)) {
+        if (name === "done") return;
+        const fields = jsonObject(data);
+        if (name === "error") throw this.unavailable("payloads", serviceError(fields) ?? "an error");
+        const payload = name === "payload" && count++ < MAX_EVENTS ? base64(fields?.payload) : null;
+        if (!payload || typeof fields?.delta !== "boolean") throw this.unavailable("payloads", "another stream");
+        yield { data: payload, delta: fields.delta };
+      }
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (error instanceof CloudUnavailableError) throw error;
+      throw this.unavailable("payloads", failure(error));
+    }
+    throw this.unavailable("a stream that is done", "one that ended before");
+  }
+
+  /** What `read` makes of a response with status 200; the request is sent again where that may help. */
+  private async send<T>(
+    path: string,
+    fields: object,
+    accept: string,
+    signal: AbortSignal | undefined,
+    read: (response: Response) => Promise<T>,
+  ): Promise<T> {
+    const timeout = AbortSignal.timeout(this.timeoutSeconds * 1000);
+    const limit = signal ? AbortSignal.any([signal, timeout]) : timeout;
+    const end = performance.now() + this.timeoutSeconds * 1000;
+    const headers = {
+      Accept: accept,
+      "Content-Type": "application/json",
+      ...(this.key !== undefined && { Authorization: `Bearer ${this.key}` }),
+    };
+    const address = `${this.url.href.replace(/\/+$/, "")}${path}`;
+    const init = { method: "POST", headers, body: JSON.stringify(fields), signal: limit } as const;
+    for (let attempt = 1; ; attempt++) {
+      let wait = backoff(attempt);
+      let reason: string;
+      try {
+        const response = await fetch(address, { ...init, redirect: "error", cache: "no-store" });
+        if (response.status === 200) {
+          const type = response.headers.get("Content-Type")?.split(";")[0]?.trim().toLowerCase();
+          if (type !== accept) {
+            throw this.unavailable(`the service's ${accept}`, `${type}: something else answers there`);
+          }
+          return await read(response);
+        }
+        const text = await readAtMost(response, MAX_TEXT_BYTES).then(
+          (data) => serviceError(jsonObject(new TextDecoder().decode(data))),
+          () => null,
+        );
+        reason = `status ${response.status}${text ? `: ${text}` : ""}`;
+        if (!TEMPORARY.has(response.status)) {
+          const remedy = response.status === 401 ? "Give a key that the service knows" : "";
+          throw new CloudRefusedError(this.url.href, "a payload", reason, remedy);
+        }
+        // Jitter: clients that were turned away together should not come back together.
+        const seconds = Number(response.headers.get("Retry-After")) || 0;
+        wait = Math.max(wait, seconds * 1000 * (1 + Math.random() / 4));
+      } catch (error) {
+        if (error instanceof CloudRefusedError || error instanceof CloudUnavailableError) throw error;
+        signal?.throwIfAborted();
+        reason = failure(error);
+      }
+      if (attempt >= this.attempts || performance.now() + wait >= end) {
+        throw this.unavailable("a payload", `${reason} (${attempt} ${attempt === 1 ? "attempt" : "attempts"})`);
+      }
+      await pause(wait, signal);
+    }
+  }
+
+  private unavailable(expected: string, found: string): CloudUnavailableError {
+    return new CloudUnavailableError(this.url.href, expected, found);
+  }
+}
+
+function body(prompt: string, { contract, codec, confidence, maxBytes }: PayloadRequest): object {
+  return { prompt, contract, codec, confidence: confidence || undefined, max_bytes: maxBytes };
+}
+
+/** The whole body; throws for more bytes. */
+async function readAtMost(response: Response, most: number): Promise<Bytes> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  const reader = response.body?.getReader();
+  while (reader) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    parts.push(value);
+    size += value.length;
+    if (size > most) {
+      await reader.cancel();
+      throw new CloudUnavailableError(response.url, `an answer of at most ${most} bytes`, "more");
+    }
+  }
+  return concat(...parts);
+}
+
+function jsonObject(text: string): Readonly<Record<string, unknown>> | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Text of {"error": {"code", "expected", "found", "remedy"}} or its inner object; null for another form. */
+function serviceError(data: Readonly<Record<string, unknown>> | null): string | null {
+  const error = (data && "error" in data ? data.error : data) as Readonly<Record<string, unknown>> | null;
+  if (typeof error !== "object" || error === null || error.expected === undefined) return null;
+  const { code = "refused", expected, found, remedy } = error;
+  return shown(`${code}: expected ${expected}, found ${found}${remedy ? `. ${remedy}` : ""}`);
+}
+
+function base64(text: unknown): Bytes | null {
+  if (typeof text !== "string" || text.length > 2 * MAX_PAYLOAD_BYTES) return null;
+  try {
+    return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  } catch {
+    return null;
+  }
+}

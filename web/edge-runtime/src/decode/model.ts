@@ -1,0 +1,168 @@
+/** The parts of an open model, and an answer to a payload: tokenizer, template, and the engine in two forms. */
+import { AnchorSet } from "../anchor-set.js";
+import type { LoadedBundle } from "../bundle/bundle.js";
+import type { Bytes } from "../bytes.js";
+import type { Engine } from "../engine/engine.js";
+import { EnginePredictor } from "../engine/engine-predictor.js";
+import { UsageError } from "../errors.js";
+import { doubt } from "../payload/header.js";
+import { openPayload } from "../payload/opened-payload.js";
+import type { Base } from "../payload/shared.js";
+import { decode, decodePredictive } from "../payload/wire.js";
+import type { Stop, Token } from "../token.js";
+import { type Costs, type FillOptions, forcedDecode, type RawToken } from "./forced-decoder.js";
+import { Transcript } from "./transcript.js";
+
+/** What an answer was made of, for its statistics. */
+export interface Outcome {
+  readonly anchors: AnchorSet;
+  readonly stop: Stop;
+  readonly doubt: number | null;
+}
+
+export class Model {
+  private readonly fingerprint: Bytes;
+  private predictiveEngine: Promise<Engine> | undefined;
+
+  /**
+   * @param engine generates and forces tokens.
+   * @param openPredictive opens the engine with float32 activations, with which payloads of codec predictive are decoded.
+   */
+  constructor(
+    readonly bundle: LoadedBundle,
+    readonly engine: Engine,
+    private readonly openPredictive: () => Promise<Engine>,
+  ) {
+    this.fingerprint = bundle.manifest.fingerprint(bundle.variant);
+  }
+
+  get contract() {
+    return this.bundle.manifest.contract;
+  }
+
+  promptIds(prompt: string): number[] {
+    return this.bundle.tokenizer.encode(this.bundle.template.renderPrompt(prompt));
+  }
+
+  transcript(): Transcript {
+    return new Transcript(this.bundle.tokenizer);
+  }
+
+  /** No anchors, on as much room as there is. */
+  noAnchors(): AnchorSet {
+    return AnchorSet.empty(this.bundle.manifest.context, this.contract);
+  }
+
+  /** The anchors of a payload of a codec that takes no model. */
+  decode(payload: Uint8Array, promptIds: readonly number[] | undefined, base?: Base): Promise<AnchorSet> {
+    return decode(payload, { contract: this.contract, promptIds, tokens: this.bundle.tokenizer, base });
+  }
+
+  /**
+   * Decodes a payload of codec predictive, one pass per position. Throws FingerprintError at the end where the tokens
+   * yielded are wrong.
+   */
+  async *decodePredictive(
+    payload: Uint8Array,
+    promptIds: readonly number[],
+    base: Base | undefined,
+    costs: Costs,
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<RawToken, AnchorSet> {
+    const engine = await this.openedPredictive();
+    const predictor = new EnginePredictor(engine, promptIds, this.contract, this.fingerprint, signal);
+    const decoding = decodePredictive(Uint8Array.from(payload), { contract: this.contract, base, predictor });
+    try {
+      for (;;) {
+        const next = await decoding.next();
+        if (next.done) return next.value;
+        costs.prefilled();
+        const { id, position, anchor, logprob } = next.value;
+        yield { id, position, source: anchor ? "anchor" : "fill", logprob };
+      }
+    } finally {
+      costs.passes += predictor.passes;
+      if (costs.reused < 0) costs.reused = Math.max(0, predictor.reused);
+    }
+  }
+
+  /** Runs forced decoding after the tokens that the transcript holds already; see `forcedDecode`. */
+  async *fill(
+    promptIds: readonly number[],
+    anchors: AnchorSet,
+    options: FillOptions,
+    transcript: Transcript,
+    costs: Costs,
+    interrupted?: () => boolean,
+    engine = this.engine,
+  ): AsyncGenerator<Token, Stop | null> {
+    const decoding = forcedDecode(engine, promptIds, anchors, options, costs, transcript.ids, interrupted);
+    for (;;) {
+      const next = await decoding.next();
+      if (next.done) return next.value;
+      yield transcript.add(next.value);
+    }
+  }
+
+  /** Writes the answer to a payload; without one, the device's own. */
+  async *answer(
+    payload: Uint8Array | null,
+    promptIds: readonly number[],
+    options: FillOptions,
+    transcript: Transcript,
+    costs: Costs,
+  ): AsyncGenerator<Token, Outcome> {
+    const header = payload && openPayload(Uint8Array.from(payload)).header;
+    const unsure = header && doubt(header.extras.confidence);
+    if (!payload || header?.codec !== "predictive") {
+      const anchors = payload ? await this.decode(payload, promptIds) : this.noAnchors();
+      const stop = yield* this.fill(promptIds, anchors, options, transcript, costs);
+      return { anchors, stop: stop ?? "limit", doubt: unsure };
+    }
+    if (options.echoPrompt) {
+      for (const [index, id] of promptIds.entries()) {
+        yield transcript.add({ id, position: index - promptIds.length, source: "prompt", logprob: NaN });
+      }
+    }
+    const most = options.maxTokens ?? Infinity;
+    const decoding = this.decodePredictive(payload, promptIds, undefined, costs, options.signal);
+    let next = await decoding.next();
+    for (; !next.done; next = await decoding.next()) {
+      if (next.value.position < most) yield transcript.add(next.value);
+    }
+    const anchors = next.value;
+    const rest = { ...options, echoPrompt: false };
+    const engine = await this.openedPredictive();
+    const stop = yield* this.fill(promptIds, anchors, rest, transcript, costs, undefined, engine);
+    return { anchors, stop: stop ?? "limit", doubt: unsure };
+  }
+
+  /** The prompt's text: the one given, or the one that the payload carries. */
+  async promptOf(payload: Uint8Array | null, prompt: string | undefined): Promise<string> {
+    if (!payload) {
+      if (prompt === undefined) throw new UsageError("fill", "a payload or a prompt", "neither");
+      return prompt;
+    }
+    const { header } = openPayload(Uint8Array.from(payload));
+    const carried = header.extras.prompt;
+    if (carried !== null && prompt !== undefined && carried !== prompt) {
+      const remedy = "Leave the prompt out, or ask for another payload";
+      throw new UsageError("prompt", `the one that the payload carries (${carried.slice(0, 60)})`, prompt, remedy);
+    }
+    const text = prompt ?? carried;
+    if (text !== null) return text;
+    // A payload that cannot be used at all is refused for that, not for its prompt.
+    if (!header.needsPrompt) await this.decode(payload, undefined);
+    throw new UsageError("prompt", "the prompt beside a payload that does not carry it", "none");
+  }
+
+  async close(): Promise<void> {
+    await this.engine.close();
+    await (await this.predictiveEngine)?.close();
+  }
+
+  private openedPredictive(): Promise<Engine> {
+    this.predictiveEngine ??= this.openPredictive();
+    return this.predictiveEngine;
+  }
+}

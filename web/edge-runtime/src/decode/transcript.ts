@@ -1,0 +1,52 @@
+/** The tokens of one answer so far, with their text; the last ones may be taken back. */
+import { TextStream } from "../text/text-stream.js";
+import type { Tokenizer } from "../text/tokenizer.js";
+import type { Token } from "../token.js";
+import type { RawToken } from "./forced-decoder.js";
+
+export class Transcript {
+  private written: Token[] = [];
+  private stream: TextStream;
+
+  constructor(private readonly tokenizer: Tokenizer) {
+    this.stream = new TextStream(tokenizer);
+  }
+
+  /** The answer's tokens, without those of the prompt. */
+  get tokens(): readonly Token[] {
+    return this.written;
+  }
+
+  get ids(): number[] {
+    return this.written.map((token) => token.id);
+  }
+
+  /** Geometric mean of the probabilities of the anchors; null where none was scored. */
+  get agreement(): number | null {
+    const scores = this.written.filter((token) => token.source === "anchor" && !Number.isNaN(token.logprob));
+    if (!scores.length) return null;
+    return Math.exp(scores.reduce((sum, token) => sum + token.logprob, 0) / scores.length);
+  }
+
+  add(raw: RawToken): Token {
+    if (raw.source === "prompt") return { ...raw, text: "" };
+    const token = { ...raw, text: this.stream.push(raw.id) };
+    this.written.push(token);
+    return token;
+  }
+
+  /** Takes back the tokens from a position on; false where there are none. */
+  retract(position: number): boolean {
+    if (position >= this.written.length) return false;
+    this.written = this.written.slice(0, position);
+    // The decoder may stand inside a character.
+    this.stream = new TextStream(this.tokenizer);
+    for (const token of this.written) this.stream.push(token.id);
+    return true;
+  }
+
+  /** U+FFFD where the answer ends inside a character, else empty. */
+  tail(): string {
+    return this.stream.flush();
+  }
+}

@@ -1,0 +1,254 @@
+/**
+ * EdgeModel: a loaded edge model that turns payloads into text.
+ *
+ *     const edge = await EdgeModel.open("https://example.com/bundles/qwen", { onProgress });
+ *     for await (const token of edge.fill(payload, { prompt })) show(token.text);
+ *     await edge.close();
+ */
+
+import { defaultEngine, folderFiles } from "#platform";
+import { loadBundle } from "./bundle/bundle.js";
+import type { BundleFiles, OnProgress } from "./bundle/files.js";
+import { RemoteFiles } from "./bundle/remote-files.js";
+import { type BundleStore, defaultStore } from "./bundle/store.js";
+import { ServiceClient, type ServiceOptions } from "./client/service-client.js";
+import type { Contract } from "./contract.js";
+import { Costs, type FillOptions } from "./decode/forced-decoder.js";
+import { Model, type Outcome } from "./decode/model.js";
+import { OnlineAnswer } from "./decode/online-answer.js";
+import type { Transcript } from "./decode/transcript.js";
+import type { Ort } from "./engine/ort.js";
+import { OrtEngine } from "./engine/ort-engine.js";
+import { UsageError } from "./errors.js";
+import type { AnswerEvent, FillStats, ServiceReport, Token } from "./token.js";
+
+/** What computes the model's operators: the processor, or the graphics processor of a browser. */
+export type Provider = "cpu" | "webgpu";
+
+/** Options of `EdgeModel.open`. */
+export interface OpenOptions {
+  /** One of the bundle's variants; the bundle's default by default. */
+  readonly variant?: string | undefined;
+  /** Number of threads; in browsers more than 1 only where the page is cross-origin isolated. */
+  readonly threads?: number | undefined;
+  /** "webgpu" may change tokens where two are nearly as probable, and is no faster for a model of a few megabytes. */
+  readonly provider?: Provider | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Called while the bundle's files are fetched, with bytes. */
+  readonly onProgress?: OnProgress | undefined;
+  /** Where fetched files are kept; the browser's Cache API by default, null for nowhere. */
+  readonly store?: BundleStore | null | undefined;
+  /** ONNX Runtime; by default `onnxruntime-node` or `onnxruntime-web`, imported on first use. */
+  readonly ort?: Ort | undefined;
+  /** Where onnxruntime-web finds its WebAssembly files; see its `env.wasm.wasmPaths`. */
+  readonly wasmPaths?: unknown;
+}
+
+/** Description of an open model. */
+export interface ModelInfo {
+  readonly id: string;
+  readonly variant: string;
+  readonly variants: readonly string[];
+  /** Maximum number of tokens of prompt and answer together. */
+  readonly context: number;
+  /** The contract that payloads for this bundle must match; payloads carry its tag. */
+  readonly contract: Contract;
+  readonly provider: string;
+  readonly threads: number;
+}
+
+/** An answer: iterate over it once, then read its statistics. */
+export class Answer<T> implements AsyncIterable<T> {
+  /** Statistics, once the iteration has ended; rejected where it has thrown or was left early. */
+  readonly stats: Promise<FillStats>;
+  private settle: { resolve(stats: FillStats): void; reject(error: unknown): void } | undefined;
+  private taken = false;
+
+  constructor(private readonly run: () => AsyncGenerator<T, FillStats>) {
+    this.stats = new Promise((resolve, reject) => {
+      this.settle = { resolve, reject };
+    });
+    this.stats.catch(() => {}); // whoever reads the iteration sees its error
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<T, void> {
+    if (this.taken) throw new UsageError("answer", "one iteration", "a second one");
+    this.taken = true;
+    try {
+      this.settle?.resolve(yield* this.run());
+    } catch (error) {
+      this.settle?.reject(error);
+      throw error;
+    } finally {
+      this.settle?.reject(new UsageError("stats", "an iteration to its end", "one that was left"));
+    }
+  }
+}
+
+export class EdgeModel {
+  private queue: Promise<void> = Promise.resolve();
+  private closed = false;
+
+  private constructor(
+    private readonly model: Model,
+    readonly info: ModelInfo,
+    private readonly loadSeconds: number,
+  ) {}
+
+  /**
+   * Fetches, verifies and loads a bundle.
+   *
+   * @param source address of the folder that holds `bundle.json`; in Node.js also the path of a folder.
+   * @throws BundleError where it is no complete bundle, EngineError where the model cannot be loaded,
+   *   CloudUnavailableError where it cannot be fetched, and the signal's reason.
+   */
+  static async open(source: string | URL, options: OpenOptions = {}): Promise<EdgeModel> {
+    const started = performance.now();
+    const bundle = await loadBundle(filesOf(source, options), options.variant, options.signal, options.onProgress);
+    const settings = await defaultEngine(options);
+    const engine = await OrtEngine.open(bundle, settings);
+    options.signal?.throwIfAborted();
+    // Predictive payloads need the writer's exact numbers: always on the processor.
+    const exact = settings.provider === "webgpu" ? await defaultEngine({ ...options, provider: "cpu" }) : settings;
+    const model = new Model(bundle, engine, () => OrtEngine.open(bundle, exact, true));
+    const { manifest, variant } = bundle;
+    const info: ModelInfo = {
+      id: manifest.model.id,
+      variant,
+      variants: [...manifest.variants.keys()].sort(),
+      context: manifest.context,
+      contract: manifest.contract,
+      provider: settings.provider,
+      threads: settings.threads,
+    };
+    return new EdgeModel(model, info, (performance.now() - started) / 1000);
+  }
+
+  /**
+   * The answer around the anchors of a payload; with null, the device's own. Decoding is greedy, so equal input gives equal
+   * tokens. Answers are written one after the other.
+   *
+   * A payload of codec predictive is decoded while its tokens come, one pass each, and checked at its end: where the
+   * iteration throws FingerprintError, the tokens so far are wrong, and a payload of codec compact can be used.
+   *
+   * @param options.prompt the user's prompt; may be left out where the payload carries it.
+   */
+  fill(
+    payload: Uint8Array | null,
+    options: FillOptions & { readonly prompt?: string | undefined } = {},
+  ): Answer<Token> {
+    return new Answer(() => this.exclusive(options.signal, (it) => it.filling(payload, options)));
+  }
+
+  /**
+   * The answer to a prompt with an anchor service. With `stream` it begins at once and is refined with every payload:
+   * `retract` takes back tokens that a payload contradicts, and the text in the end is the one that the last payload would
+   * have given from the start. Otherwise it waits for the payload. Where the service cannot be reached the device answers
+   * alone.
+   *
+   * @param service its address, or a `ServiceClient` with a key and limits.
+   */
+  ask(
+    service: string | URL | ServiceClient,
+    prompt: string,
+    options: FillOptions & ServiceOptions = {},
+  ): Answer<AnswerEvent> {
+    const client = service instanceof ServiceClient ? service : new ServiceClient(service);
+    const { fractions = [], stream } = options;
+    if (fractions.some((share) => !(share > 0 && share <= 1))) {
+      throw new UsageError("fractions", "above 0 and at most 1", fractions);
+    }
+    if (fractions.length > 1 && !stream) throw new UsageError("fractions", "one without stream", fractions.length);
+    return new Answer(() => this.exclusive(options.signal, (it) => it.asking(client, prompt, options)));
+  }
+
+  /** Waits for the answer that is being written, and frees the model's memory. Idempotent. */
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    await this.queue;
+    await this.model.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  private async *filling(
+    payload: Uint8Array | null,
+    options: FillOptions & { readonly prompt?: string | undefined },
+  ): AsyncGenerator<Token, FillStats> {
+    const costs = new Costs();
+    const transcript = this.model.transcript();
+    const promptIds = this.model.promptIds(await this.model.promptOf(payload, options.prompt));
+    const outcome = yield* this.model.answer(payload, promptIds, options, transcript, costs);
+    return this.stats(outcome, promptIds.length, transcript, costs, null);
+  }
+
+  private async *asking(
+    client: ServiceClient,
+    prompt: string,
+    options: FillOptions & ServiceOptions,
+  ): AsyncGenerator<AnswerEvent, FillStats> {
+    const costs = new Costs();
+    const transcript = this.model.transcript();
+    const answer = new OnlineAnswer(this.model, client, prompt, options, transcript, costs);
+    const outcome = yield* answer.run();
+    const stats = this.stats(outcome, answer.promptIds.length, transcript, costs, answer.report);
+    yield { type: "done", stats };
+    return stats;
+  }
+
+  private stats(
+    outcome: Outcome,
+    promptTokens: number,
+    transcript: Transcript,
+    costs: Costs,
+    service: ServiceReport | null,
+  ): FillStats {
+    return {
+      passes: costs.passes,
+      anchors: outcome.anchors.size,
+      promptTokens,
+      tokens: transcript.tokens.length,
+      loadSeconds: this.loadSeconds,
+      prefillSeconds: costs.prefillSeconds,
+      fillSeconds: costs.seconds - costs.prefillSeconds,
+      agreement: transcript.agreement,
+      doubt: outcome.doubt,
+      reused: Math.min(Math.max(costs.reused, 0), promptTokens),
+      stop: outcome.stop,
+      tail: transcript.tail(),
+      service,
+    };
+  }
+
+  /** Runs one answer at a time, each after the one before. */
+  private async *exclusive<T>(
+    signal: AbortSignal | undefined,
+    body: (it: EdgeModel) => AsyncGenerator<T, FillStats>,
+  ): AsyncGenerator<T, FillStats> {
+    const before = this.queue;
+    let release = () => {};
+    this.queue = new Promise((resolve) => {
+      release = resolve;
+    });
+    try {
+      await before;
+      signal?.throwIfAborted();
+      if (this.closed) throw new UsageError("model", "an open one", "one that was closed", "Open it again");
+      return yield* body(this);
+    } finally {
+      release();
+    }
+  }
+}
+
+/** The files at an address; in Node.js, what is no address is a folder. */
+function filesOf(source: string | URL, options: OpenOptions): BundleFiles {
+  const folder = folderFiles(source);
+  if (folder) return folder;
+  const base = globalThis.location?.href;
+  if (!URL.canParse(`${source}`, base)) throw new UsageError("bundle", "the address of its folder", `${source}`);
+  return new RemoteFiles(new URL(`${source}`, base), options.store === undefined ? defaultStore() : options.store);
+}

@@ -1,0 +1,153 @@
+/**
+ * A bundle's graph on ONNX Runtime, with cache buffers of a fixed size, bound as past and as present.
+ *
+ * In Node.js the graph updates the buffers in place. WebAssembly has memory of its own, so there each pass copies them; on
+ * a GPU they stay there. The cache starts small and doubles as it fills; rewinding shortens the mask, without a copy.
+ */
+import type { LoadedBundle } from "../bundle/bundle.js";
+import { EngineError } from "../errors.js";
+import { Engine } from "./engine.js";
+import { withFp32Activations } from "./fp32-activations.js";
+import { Logits } from "./logits.js";
+import type { Ort, OrtSession, OrtTensor } from "./ort.js";
+
+/** Minimum capacity of the cache, in tokens. */
+const MIN_CAPACITY = 64;
+
+export interface EngineSettings {
+  readonly ort: Ort;
+  /** Execution provider: "cpu" in Node.js; "wasm" or "webgpu" in browsers. */
+  readonly provider: string;
+  readonly threads: number;
+}
+
+export class OrtEngine extends Engine {
+  private readonly names: readonly string[];
+  private readonly heads: number;
+  private readonly headDim: number;
+  private caches: OrtTensor[] = [];
+  private capacity = 0;
+  private closed = false;
+
+  private constructor(
+    private readonly session: OrtSession,
+    bundle: LoadedBundle,
+    private readonly settings: EngineSettings,
+  ) {
+    const { model, context } = bundle.manifest;
+    super(context, model.vocabSize);
+    this.heads = model.kvHeads;
+    this.headDim = model.headDim;
+    this.names = Array.from({ length: model.layers }, (_, layer) => [`${layer}.key`, `${layer}.value`]).flat();
+  }
+
+  /** @param fp32Activations see `withFp32Activations`. */
+  static async open(bundle: LoadedBundle, settings: EngineSettings, fp32Activations = false): Promise<OrtEngine> {
+    const { ort, provider, threads } = settings;
+    const options = {
+      executionProviders: [provider],
+      intraOpNumThreads: threads,
+      interOpNumThreads: 1,
+      logSeverityLevel: 3,
+      // Patterns are cached per shape, and chunks vary in shape.
+      enableMemPattern: false,
+    };
+    const place = bundle.graphPath ?? bundle.manifest.variant(bundle.variant).graph;
+    let session: OrtSession;
+    try {
+      if (bundle.graphPath !== null && !fp32Activations) {
+        // From their path the weights are memory-mapped.
+        session = await ort.InferenceSession.create(bundle.graphPath, options);
+      } else {
+        const graph = fp32Activations ? withFp32Activations(bundle.graph) : bundle.graph;
+        session = await ort.InferenceSession.create(graph, { ...options, externalData: bundle.weights });
+      }
+    } catch (error) {
+      if (error instanceof EngineError) throw error;
+      throw new EngineError(`${place}`, "a graph that ONNX Runtime can load", reason(error), "", { cause: error });
+    }
+    const engine = new OrtEngine(session, bundle, settings);
+    const wanted = ["input_ids", "attention_mask", "rows", ...engine.names.map((name) => `past_key_values.${name}`)];
+    const differ = [
+      ...wanted.filter((name) => !session.inputNames.includes(name)),
+      ...session.inputNames.filter((name) => !wanted.includes(name)),
+    ];
+    if (differ.length) {
+      await engine.close();
+      const expected = `the inputs of a model of ${bundle.manifest.model.layers} layers`;
+      throw new EngineError(place, expected, `others: ${differ.slice(0, 4).join(", ")}`, "Convert the model again");
+    }
+    return engine;
+  }
+
+  protected async run(chunk: readonly number[], rows: readonly number[]): Promise<Logits> {
+    if (this.closed) throw new EngineError("model", "an open one", "one that was closed", "Open it again");
+    const total = this.length + chunk.length;
+    try {
+      await this.reserve(total);
+      const feeds: Record<string, OrtTensor> = {
+        input_ids: this.longs(chunk, [1, chunk.length]),
+        attention_mask: this.longs(new Array<number>(total).fill(1), [1, total]),
+        rows: this.longs(rows, [rows.length]),
+      };
+      const fetches: Record<string, OrtTensor | null> = { logits: null };
+      this.names.forEach((name, index) => {
+        const cache = this.caches[index];
+        if (!cache) return;
+        feeds[`past_key_values.${name}`] = cache;
+        fetches[`present.${name}`] = this.inPlace ? cache : null;
+      });
+      const results = await this.session.run(feeds, fetches);
+      if (!this.inPlace) {
+        const before = this.caches;
+        this.caches = this.names.map((name, index) => results[`present.${name}`] ?? (before[index] as OrtTensor));
+        for (const tensor of before) tensor.dispose();
+      }
+      const logits = results.logits?.data;
+      if (!(logits instanceof Float32Array)) throw new TypeError("no float32 logits");
+      return new Logits(logits, this.vocab);
+    } catch (error) {
+      const expected = `a pass over ${chunk.length} tokens after ${this.length}`;
+      const memory = /alloc|out of memory/i.test(reason(error));
+      const remedy = memory ? "Use a shorter prompt, fewer tokens, or a smaller variant" : "";
+      throw new EngineError("ONNX Runtime", expected, reason(error), remedy, { cause: error });
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    for (const tensor of this.caches) tensor.dispose();
+    this.caches = [];
+    await this.session.release();
+  }
+
+  private get inPlace(): boolean {
+    return this.settings.provider === "cpu";
+  }
+
+  /** Grows the caches for `total` tokens; keeps the cached ones. */
+  private async reserve(total: number): Promise<void> {
+    if (total <= this.capacity) return;
+    const room = Math.min(Math.max(MIN_CAPACITY, 2 ** Math.ceil(Math.log2(total))), this.context);
+    const before = this.caches.map((tensor) => tensor.data as Float32Array);
+    const [from, to] = [this.capacity * this.headDim, room * this.headDim];
+    this.caches = this.names.map((_, index) => {
+      const data = new Float32Array(this.heads * to);
+      for (let head = 0; head < this.heads && before[index]; head++) {
+        const held = before[index].subarray(head * from, head * from + this.length * this.headDim);
+        data.set(held, head * to);
+      }
+      return new this.settings.ort.Tensor("float32", data, [1, this.heads, room, this.headDim]);
+    });
+    this.capacity = room;
+  }
+
+  private longs(values: readonly number[], dims: readonly number[]): OrtTensor {
+    return new this.settings.ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
+  }
+}
+
+function reason(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

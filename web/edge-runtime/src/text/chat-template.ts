@@ -1,0 +1,60 @@
+/** A compiled chat template, `chat_template.json`: a prefix and a suffix per role. */
+import { BundleSchemaError, UsageError } from "../errors.js";
+
+const ROLES = ["system", "user", "assistant"] as const;
+type Role = (typeof ROLES)[number];
+
+/** A message of a conversation. */
+export interface ChatMessage {
+  readonly role: Role;
+  readonly content: string;
+}
+
+function refuse(expected: string, found: unknown): never {
+  throw new BundleSchemaError("chat template", expected, found ?? "none", "Convert the model again");
+}
+
+export class ChatTemplate {
+  private readonly defaultSystem: string | null;
+  private readonly affixes: ReadonlyMap<string, readonly [string, string]>;
+  private readonly generation: string;
+
+  /** Takes the parsed file; throws BundleSchemaError where a field is missing or of another type. */
+  constructor(value: unknown) {
+    if (typeof value !== "object" || value === null) refuse("an object", value);
+    const map = value as Readonly<Record<string, unknown>>;
+    const text = (name: string) => {
+      const found = map[name];
+      return typeof found === "string" ? found : refuse(`text in '${name}'`, found);
+    };
+    if (!("default_system" in map)) refuse("a field 'default_system'", Object.keys(map).join(", "));
+    this.defaultSystem = map.default_system === null ? null : text("default_system");
+    this.affixes = new Map(
+      ROLES.map((role) => {
+        const pair = map[role];
+        const isPair = Array.isArray(pair) && pair.length === 2 && pair.every((affix) => typeof affix === "string");
+        return [role, isPair ? (pair as [string, string]) : refuse(`[prefix, suffix] in '${role}'`, pair)];
+      }),
+    );
+    this.generation = text("generation");
+  }
+
+  /** Text of a conversation, up to the start of the answer. */
+  render(messages: readonly ChatMessage[]): string {
+    const all = [...messages];
+    if (this.defaultSystem !== null && all[0]?.role !== "system") {
+      all.unshift({ role: "system", content: this.defaultSystem });
+    }
+    const parts = all.map(({ role, content }) => {
+      const affixes = this.affixes.get(role);
+      if (!affixes) throw new UsageError("chat message", `a role of ${ROLES.join(", ")}`, role);
+      return affixes[0] + content + affixes[1];
+    });
+    return parts.join("") + this.generation;
+  }
+
+  /** Text of a single prompt: default system message, user message, start of the answer. */
+  renderPrompt(prompt: string): string {
+    return this.render([{ role: "user", content: prompt }]);
+  }
+}

@@ -1,0 +1,179 @@
+/**
+ * A byte-level BPE tokenizer, from its `tokenizer.json`. Added tokens are matched first; the rest is normalised to NFC,
+ * split by the file's regular expression and encoded by byte-level BPE.
+ *
+ * Any other setting in the file is refused by name on loading, so that ids are never silently wrong. Written here, as a
+ * library for every kind of tokenizer is larger than the whole package may be.
+ */
+import { type Bytes, utf8 } from "../bytes.js";
+import { BundleSchemaError } from "../errors.js";
+import type { TokenBytes } from "../payload/shared.js";
+import { bpe, MergeTable } from "./bpe.js";
+import { bytesOf, CHARACTERS } from "./byte-alphabet.js";
+import { compileSplit } from "./split-regex.js";
+
+const MAX_IDS = 2 ** 24;
+const NO_BYTES: Bytes = new Uint8Array(0);
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function refuse(expected: string, found: unknown): never {
+  const remedy = "Use a model with a byte-level BPE vocabulary";
+  throw new BundleSchemaError("tokenizer", expected, found ?? "none", remedy);
+}
+
+function fields(value: unknown, where: string): Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Fields)
+    : refuse(`an object in ${where}`, value);
+}
+
+function list(value: unknown, where: string): readonly unknown[] {
+  return Array.isArray(value) ? value : refuse(`a list in ${where}`, value);
+}
+
+function check(of: Fields, where: string, name: string, ...allowed: unknown[]): void {
+  const found = of[name] ?? null;
+  if (!allowed.includes(found)) refuse(`${where}.${name} of ${allowed.join(" or ")}`, found);
+}
+
+export class Tokenizer implements TokenBytes {
+  /** Ids of special tokens, which are not part of an answer's text. */
+  readonly specialIds: ReadonlySet<number>;
+  /** Number of ids, including added tokens. */
+  readonly size: number;
+
+  private readonly bytes = new Map<number, Bytes>();
+  private readonly addedIds = new Map<string, number>();
+  private readonly names: RegExp | null;
+  private readonly normalizes: boolean;
+  private readonly splits: RegExp[];
+  /** Id of each byte; some vocabularies lack the bytes that no text of theirs had, and drop them. */
+  private readonly byteIds: readonly (number | undefined)[];
+  private readonly merges: MergeTable;
+
+  /** Takes the parsed file; throws BundleSchemaError naming an unsupported setting. */
+  constructor(value: unknown) {
+    const file = fields(value, "tokenizer.json");
+    check(fields(file.decoder, "decoder"), "decoder", "type", "ByteLevel");
+    this.normalizes = (file.normalizer ?? null) !== null;
+    if (this.normalizes) check(fields(file.normalizer, "normalizer"), "normalizer", "type", "NFC");
+    this.splits = readSplits(fields(file.pre_tokenizer, "pre_tokenizer"));
+
+    const model = fields(file.model, "model");
+    check(model, "model", "type", "BPE");
+    for (const name of ["dropout", "unk_token"]) check(model, "model", name, null);
+    for (const name of ["byte_fallback", "ignore_merges"]) check(model, "model", name, false, null);
+    for (const name of ["continuing_subword_prefix", "end_of_word_suffix"]) check(model, "model", name, null, "");
+    const ids = new Map(Object.entries(fields(model.vocab, "vocab")).map(([token, id]) => [token, idOf(id, token)]));
+    for (const [token, id] of ids) this.bytes.set(id, bytesOf(token) ?? refuse("a byte-level token", token));
+    this.byteIds = CHARACTERS.map((character) => ids.get(character));
+    this.merges = readMerges(list(model.merges, "merges"), ids);
+
+    this.specialIds = this.readAdded(list(file.added_tokens, "added_tokens"));
+    this.size = this.bytes.size;
+    // Longest first, so that the longer of two names with a common prefix matches.
+    const names = [...this.addedIds.keys()].sort((a, b) => b.length - a.length);
+    const quoted = names.map((name) => name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
+    this.names = names.length ? new RegExp(quoted.join("|"), "gu") : null;
+  }
+
+  /** Token ids of a text; names of added tokens in it become these tokens. */
+  encode(text: string): number[] {
+    const out: number[] = [];
+    let at = 0;
+    for (const match of this.names ? text.matchAll(this.names) : []) {
+      this.ordinary(text.slice(at, match.index), out);
+      out.push(this.addedIds.get(match[0]) ?? 0);
+      at = match.index + match[0].length;
+    }
+    this.ordinary(text.slice(at), out);
+    return out;
+  }
+
+  tokenBytes(id: number): Bytes {
+    return this.bytes.get(id) ?? NO_BYTES;
+  }
+
+  private ordinary(text: string, out: number[]): void {
+    if (text === "") return;
+    let pieces = [this.normalizes ? text.normalize("NFC") : text];
+    for (const split of this.splits) pieces = pieces.flatMap((piece) => isolate(piece, split));
+    for (const piece of pieces) {
+      const byteIds: number[] = [];
+      for (const byte of utf8(piece)) {
+        const id = this.byteIds[byte];
+        if (id !== undefined) byteIds.push(id);
+      }
+      for (const id of bpe(byteIds, this.merges)) out.push(id);
+    }
+  }
+
+  /** Adds the added tokens; returns the ids of the special ones. */
+  private readAdded(tokens: readonly unknown[]): Set<number> {
+    const special = new Set<number>();
+    for (const each of tokens) {
+      const token = fields(each, "added_tokens");
+      const { content } = token;
+      if (typeof content !== "string" || content === "") refuse("text in added_tokens.content", content);
+      for (const name of ["single_word", "lstrip", "rstrip", "normalized"]) check(token, "added_tokens", name, false);
+      const id = idOf(token.id, content);
+      this.addedIds.set(content, id);
+      this.bytes.set(id, utf8(content));
+      if (token.special === true) special.add(id);
+    }
+    return special;
+  }
+}
+
+/** Splits a text into the matches of a pattern and the parts between them. */
+function isolate(text: string, split: RegExp): string[] {
+  const result: string[] = [];
+  let at = 0;
+  for (const match of text.matchAll(split)) {
+    if (match.index > at) result.push(text.slice(at, match.index));
+    if (match[0]) result.push(match[0]);
+    at = match.index + match[0].length;
+  }
+  if (at < text.length) result.push(text.slice(at));
+  return result;
+}
+
+function readSplits(pre: Fields): RegExp[] {
+  check(pre, "pre_tokenizer", "type", "Sequence");
+  const steps = list(pre.pretokenizers, "pretokenizers").map((step) => fields(step, "pretokenizers"));
+  const last = steps.at(-1) ?? refuse("a pre_tokenizer that ends in ByteLevel", "none");
+  check(last, "pre_tokenizer", "type", "ByteLevel");
+  check(last, "pre_tokenizer", "add_prefix_space", false);
+  check(last, "pre_tokenizer", "use_regex", false);
+  return steps.slice(0, -1).map((step) => {
+    check(step, "pre_tokenizer", "type", "Split");
+    check(step, "pre_tokenizer", "behavior", "Isolated");
+    check(step, "pre_tokenizer", "invert", false);
+    const pattern = fields(step.pattern, "pattern").Regex;
+    if (typeof pattern !== "string") refuse("a Split with a Regex", pattern);
+    try {
+      return compileSplit(pattern);
+    } catch (error) {
+      return refuse("a regular expression that JavaScript can match", `${pattern} (${error})`);
+    }
+  });
+}
+
+function readMerges(merges: readonly unknown[], ids: ReadonlyMap<string, number>): MergeTable {
+  const table = new MergeTable();
+  merges.forEach((each, rank) => {
+    const pair: unknown = typeof each === "string" ? each.split(" ") : each;
+    const [left, right] = Array.isArray(pair) && pair.length === 2 ? pair : refuse("a merge of two tokens", each);
+    const known = [left, right, `${left}${right}`].map(
+      (token) => ids.get(token) ?? refuse("merges of known tokens", each),
+    );
+    table.put(known[0] ?? 0, known[1] ?? 0, rank, known[2] ?? 0);
+  });
+  return table;
+}
+
+function idOf(value: unknown, token: string): number {
+  if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value < MAX_IDS) return value;
+  return refuse(`an id of token ${token}`, value);
+}

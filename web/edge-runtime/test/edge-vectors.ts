@@ -1,0 +1,56 @@
+/** What Python makes of the shipped bundle: tests/vectors/edge_vectors.json. */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { type Expected, REPO, readJson } from "./vectors.js";
+
+export interface Fill {
+  prompt: string;
+  payload: string;
+  ids: number[];
+  sources: string;
+  logprobs: (number | null)[];
+  text: string;
+  stop: string;
+}
+
+type Outcome<T> = { anchors?: T; error?: string };
+type Shape = Pick<Expected, "positions" | "ids" | "canvas" | "length">;
+
+export interface EdgeVectors {
+  bundle: string;
+  manifest_sha256: string;
+  max_tokens: number;
+  tokenizer: {
+    texts: { text: string; ids: number[] }[];
+    streams: { ids: number[]; pieces: string[]; tail: string }[];
+  };
+  chat: { template: unknown; messages: { role: "system" | "user" | "assistant"; content: string }[]; text: string }[];
+  frames: { frame: string; content: string | null; whole: boolean }[];
+  sealed: ({
+    payload: string;
+    contract: string;
+    prompt_ids: number[] | null;
+    base: string | null;
+  } & Outcome<Expected>)[];
+  predictive: ({
+    payload: string;
+    prompt_ids: number[];
+    base: ({ payload: string } & Shape) | null;
+  } & Outcome<Shape>)[];
+  fp32: Fill[];
+  int8: Fill[];
+}
+
+export const EDGE = readJson<EdgeVectors>("tests/vectors/edge_vectors.json");
+
+/** The shipped bundle's folder. */
+export const BUNDLE = fileURLToPath(new URL(`edge_runtime/bundles/${EDGE.bundle}/`, REPO));
+
+const manifest = readFileSync(`${BUNDLE}bundle.json`);
+assert.equal(
+  createHash("sha256").update(manifest).digest("hex"),
+  EDGE.manifest_sha256,
+  "edge_vectors.json is of another bundle: run python tests/vectors/make_edge_vectors.py",
+);

@@ -63,7 +63,7 @@ class ConvertOptions:
     )
     exporter: str = option(
         BUILDER,
-        "builder (Qwen2, Qwen3, Llama; default), or optimum, for other decoders; its graphs are slower",
+        "builder (Qwen2, Qwen3, Llama, Gemma 3; default), or optimum, for others; its graphs are slower",
         choices=EXPORTERS,
     )
     context: int | None = option(

@@ -36,7 +36,9 @@ class VariantRecipe:
 
     def planned_bytes(self, shape: CheckpointShape, context: int) -> int:
         """Estimated size of the variant's files in bytes."""
-        tables = rotary_bytes(shape, context) if isinstance(shape, DecoderShape) else 0
+        tables = 0
+        if isinstance(shape, DecoderShape):
+            tables = rotary_bytes(shape, context) * (2 if shape.window else 1)
         return int(shape.parameters * self.bytes_per_weight) + tables + (1 << 18)
 
     def quantisation(self, shape: CheckpointShape) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def write_tiny_decoder(
 ) -> Path:
     """Write a random checkpoint (config, weights, tokenizer, generation config); return its folder.
 
-    family: Qwen2, Qwen3 or Llama; more: of its configuration.
+    family: Qwen2, Qwen3, Llama or Gemma3; more: of its configuration.
     vocab_size: ordinary tokens. The embedding has 3 special tokens and `padding` unused rows more, as
     Qwen2.5's has. Biases and norms are random too, so that a graph that forgets one gives other logits.
     std: of the layers' weights. The default is wide enough for greedy text that varies.
@@ -60,7 +60,10 @@ def write_tiny_decoder(
 
     write_tokenizer(path, vocab_size=vocab_size)
     end_of_text, _, im_end = range(vocab_size, vocab_size + 3)
-    config = getattr(transformers, f"{family}Config")(
+    gemma = (
+        family == "Gemma3"
+    )  # it has two bases of rotary angles, and norms that multiply by 1 + their weight
+    config = getattr(transformers, "Gemma3TextConfig" if gemma else f"{family}Config")(
         vocab_size=vocab_size + len(SPECIALS) + padding,
         hidden_size=hidden,
         intermediate_size=intermediate,
@@ -68,7 +71,7 @@ def write_tiny_decoder(
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         max_position_embeddings=positions,
-        **rope_option(1_000_000.0),
+        **({} if gemma else rope_option(1_000_000.0)),
         tie_word_embeddings=tied,
         rms_norm_eps=1e-6,
         bos_token_id=end_of_text,
@@ -83,7 +86,7 @@ def write_tiny_decoder(
             # A tied embedding as wide as the layers would make every token its own best successor.
             scale = std / 10 if "embed_tokens" in name else std
             noise = torch.randn(weight.shape, generator=generator) * scale
-            weight.copy_(1.0 + noise if "norm" in name else noise)
+            weight.copy_(1.0 + noise if "norm" in name and not gemma else noise)
     model.generation_config = transformers.GenerationConfig(
         bos_token_id=end_of_text,
         eos_token_id=[im_end, end_of_text],

@@ -1,4 +1,4 @@
-"""A decoder as an ONNX graph: Qwen2, Qwen3 or Llama, by what `architectures` says of each.
+"""A decoder as an ONNX graph: Qwen2, Qwen3, Llama or Gemma 3, by what `architectures` says of each.
 
 Responsible for the order of the layers and the graph's inputs and outputs. Not responsible for the storage of
 weights (`weights`) or the operators of attention and norms (`dialects`).
@@ -13,6 +13,7 @@ weights (`weights`) or the operators of attention and norms (`dialects`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -55,10 +56,17 @@ def write_graph(
     with GraphWriter(path.with_name(path.name + DATA_SUFFIX)) as graph:
         ops = _DIALECTS[dialect](graph, shape, context)
 
+        def scale(name: str) -> FloatArray:
+            value = tensor(f"{name}.weight")
+            return value + np.float32(1) if kind.gemma else value
+
         def gamma(name: str) -> str:
-            return graph.weight(name, tensor(f"{name}.weight"))
+            return graph.weight(name, scale(name))
 
         residual = weights.embedding(graph, "input_ids", tensor("model.embed_tokens.weight"))
+        if kind.gemma:
+            root = graph.constant(math.sqrt(shape.hidden_size), np.float32)
+            residual = graph.node("Mul", [residual, root])
         x = ops.norm(residual, gamma("model.layers.0.input_layernorm"))
         for layer in range(shape.num_hidden_layers):
             prefix = f"model.layers.{layer}"
@@ -68,7 +76,7 @@ def write_graph(
             gammas = None
             if kind.qk_norm:  # the norm undoes any factor before it
                 names = [f"{prefix}.self_attn.{part}_norm" for part in "qk"]
-                scales = [tensor(f"{name}.weight") for name in names]
+                scales = [scale(name) for name in names]
                 scales[0] = scales[0] * np.float32(ops.query_factor)
                 gammas = graph.weight(names[0], scales[0]), graph.weight(names[1], scales[1])
             else:
@@ -83,14 +91,21 @@ def write_graph(
                 residual = graph.node("Gather", [residual, "rows"], axis=1)
             out = f"{prefix}.self_attn.o_proj"
             mixed = weights.linear(graph, mixed, out, tensor(f"{out}.weight"))
-            x, residual = ops.add_norm(mixed, residual, gamma(f"{prefix}.post_attention_layernorm"))
+            before_mlp = f"{prefix}.post_attention_layernorm"
+            if kind.gemma:
+                mixed, before_mlp = ops.norm(mixed, gamma(before_mlp)), f"{prefix}.pre_feedforward_layernorm"
+            x, residual = ops.add_norm(mixed, residual, gamma(before_mlp))
             gate, up = (
                 weights.linear(graph, x, name, tensor(f"{name}.weight"))
                 for name in (f"{prefix}.mlp.gate_proj", f"{prefix}.mlp.up_proj")
             )
-            gated = graph.node("Mul", [graph.node("Mul", [gate, graph.node("Sigmoid", [gate])]), up])
+            active = (
+                ops.gelu(gate) if kind.gemma else graph.node("Mul", [gate, graph.node("Sigmoid", [gate])])
+            )
             down = f"{prefix}.mlp.down_proj"
-            x = weights.linear(graph, gated, down, tensor(f"{down}.weight"))
+            x = weights.linear(graph, graph.node("Mul", [active, up]), down, tensor(f"{down}.weight"))
+            if kind.gemma:
+                x = ops.norm(x, gamma(f"{prefix}.post_feedforward_layernorm"))
             following = "model.norm" if last else f"model.layers.{layer + 1}.input_layernorm"
             x, residual = ops.add_norm(x, residual, gamma(following))
         selected = graph.node("Squeeze", [x, graph.constant([0])])

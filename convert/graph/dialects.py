@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,13 +63,22 @@ def save_decoder(
     graph.save(path, inputs, logits | {present_name(i, part): present for i, part in layers}, metadata)
 
 
-def exact_scale(head_dim: int) -> float:
-    """Attention's 1/sqrt(D) where it is a power of two, so that scaled weights are exact; else 1.
+def exact_scale(scalar: float) -> float:
+    """Attention's 1/sqrt(scalar) where it is a power of two, so that scaled weights are exact; else 1.
 
     ONNX Runtime multiplies one query with the keys about twice as fast where the operator need not scale.
     """
-    root = math.isqrt(head_dim)
-    return 1 / root if root * root == head_dim and root & (root - 1) == 0 else 1.0
+    root = math.isqrt(int(scalar))
+    return 1 / root if root * root == scalar and root & (root - 1) == 0 else 1.0
+
+
+def rotary_weights(graph: GraphWriter, shape: DecoderShape, context: int) -> list[tuple[str, str]]:
+    """Names of the tables of cosines and sines [context, D/2]: of whole attention, then of the windows'."""
+    kinds = {"rotary": shape}
+    if shape.window is not None:
+        kinds["rotary.local"] = replace(shape, rope_theta=shape.window.rope_theta, rope_scaling=None)
+    tables = ((name, rotary_tables(of, context)) for name, of in kinds.items())
+    return [(graph.weight(f"{n}.cos", cos), graph.weight(f"{n}.sin", sin)) for n, (cos, sin) in tables]
 
 
 Gammas = tuple[str, str]
@@ -78,7 +88,10 @@ class Dialect(Protocol):
     """One set of operators. Arguments and results are names of values in the graph."""
 
     query_factor: float
-    """Factor already in the queries' weights, or in the norm's; `attention` applies the rest of 1/sqrt(D)."""
+    """Factor already in the queries' weights, or in the norm's; `attention` applies the rest of the scale."""
+
+    def gelu(self, x: str) -> str:
+        """GELU of x, by its approximation with tanh."""
 
     def norm(self, x: str, gamma: str) -> str:
         """RMS normalisation of x over the last axis, times gamma."""
@@ -99,15 +112,17 @@ class Fused:
 
     def __init__(self, graph: GraphWriter, shape: DecoderShape, context: int) -> None:
         self._graph, self._shape = graph, shape
-        self.query_factor = exact_scale(shape.head_dim)
-        cos, sin = rotary_tables(shape, context)
-        self._cos, self._sin = graph.weight("rotary.cos", cos), graph.weight("rotary.sin", sin)
+        self.query_factor = exact_scale(shape.query_pre_attn_scalar)
+        self._tables = rotary_weights(graph, shape, context)
         # GroupQueryAttention takes T as a scalar, and T - 1 of each sequence.
         length = graph.node("ReduceSum", ["attention_mask", graph.constant([1])], keepdims=0)
         last = graph.node("Sub", [length, graph.constant([1])])
         self._last = graph.node("Cast", [last], to=TensorProto.INT32)
         total = graph.node("Gather", [graph.node("Shape", ["attention_mask"]), graph.constant(1)], axis=0)
         self._total = graph.node("Cast", [total], to=TensorProto.INT32)
+
+    def gelu(self, x: str) -> str:
+        return self._graph.node("FastGelu", [x], domain=MICROSOFT)
 
     def norm(self, x: str, gamma: str) -> str:
         # The schema is ONNX Runtime's although its domain is the standard one.
@@ -145,16 +160,19 @@ class Fused:
         shape = self._shape
         past = [past_name(layer, part) for part in ("key", "value")]
         present = [present_name(layer, part) for part in ("key", "value")]
+        local = shape.window is not None and shape.window.layers[layer]
+        window = {"local_window_size": shape.window.size} if shape.window is not None and local else {}
         return self._graph.nodes(
             "GroupQueryAttention",
-            [*self._projections(qkv, gammas), *past, self._last, self._total, self._cos, self._sin],
+            [*self._projections(qkv, gammas), *past, self._last, self._total, *self._tables[local]],
             [f"attention.{layer}", *present],
             domain=MICROSOFT,
             num_heads=shape.num_attention_heads,
             kv_num_heads=shape.num_key_value_heads,
             do_rotary=1,
             rotary_interleaved=0,
-            scale=float(shape.head_dim**-0.5 / self.query_factor),
+            scale=float(shape.query_pre_attn_scalar**-0.5 / self.query_factor),
+            **window,
         )[0]
 
 
@@ -173,22 +191,23 @@ class Portable:
         zero, one = g.constant(0), g.constant(1)
         scalars = [g.node("Squeeze", [value, g.constant([0])]) for value in (past, self._total)]
         positions = g.node("Range", [*scalars, one])  # [S]: P .. T-1
-        self._cos, self._sin = self._rotations(positions, context)
-        self._mask = self._causal(positions, g.node("Range", [zero, scalars[1], one]))
+        self._rotations = [self._rows(t, positions) for t in rotary_weights(graph, shape, context)]
+        keys = g.node("Range", [zero, scalars[1], one])
+        self._masks = [self._mask(self._visible(positions, keys))]
+        if shape.window is not None:
+            first = g.node("Sub", [positions, g.constant(shape.window.size)])
+            near = g.node("Greater", [keys, g.node("Unsqueeze", [first, g.constant([1])])])
+            self._masks.append(self._mask(g.node("And", [self._visible(positions, keys), near])))
         self._places = self._cache_places(positions)
         self._epsilon = g.constant(shape.rms_norm_eps, np.float32)
 
-    def _rotations(self, positions: str, context: int) -> tuple[str, str]:
+    def _rows(self, tables: tuple[str, str], positions: str) -> list[str]:
         """Cosines and sines [S, D] of the chunk's positions, both halves alike."""
-        tables = []
-        for name, table in zip(("cos", "sin"), rotary_tables(self._shape, context), strict=True):
-            weight = self._graph.weight(f"rotary.{name}", table)
-            rows = self._graph.node("Gather", [weight, positions], axis=0)
-            tables.append(self._graph.node("Concat", [rows, rows], axis=-1))
-        return tables[0], tables[1]
+        rows = [self._graph.node("Gather", [table, positions], axis=0) for table in tables]
+        return [self._graph.node("Concat", [half, half], axis=-1) for half in rows]
 
-    def _causal(self, positions: str, keys: str) -> str:
-        """Additive mask [S, T]: 0 where a key is not after the query, the lowest float elsewhere.
+    def _visible(self, positions: str, keys: str) -> str:
+        """Whether [S, T] a key is not after the query.
 
         The last K tokens of a block drafter's chunk see all T.
         """
@@ -197,9 +216,12 @@ class Portable:
         if self._shape.drafter is not None:
             first = g.node("Sub", [self._total, g.constant([self._shape.drafter.block])])
             last = g.node("Where", [g.node("Less", [positions, first]), positions, self._total])
-        visible = g.node("LessOrEqual", [keys, g.node("Unsqueeze", [last, g.constant([1])])])
-        lowest = g.constant(np.finfo(np.float32).min, np.float32)
-        return g.node("Where", [visible, g.constant(0, np.float32), lowest])
+        return g.node("LessOrEqual", [keys, g.node("Unsqueeze", [last, g.constant([1])])])
+
+    def _mask(self, visible: str) -> str:
+        """Additive mask: 0 where a key is visible, the lowest float elsewhere."""
+        lowest = self._graph.constant(np.finfo(np.float32).min, np.float32)
+        return self._graph.node("Where", [visible, self._graph.constant(0, np.float32), lowest])
 
     def _cache_places(self, positions: str) -> str:
         """Indices [1, C, S, 3] of each key/value head's new rows in a cache [1, C, B, D]."""
@@ -210,6 +232,15 @@ class Portable:
         place = g.node("Reshape", [positions, g.node("Concat", [one, one, self._new, one], axis=0)])
         first = g.constant(np.zeros((1, 1, 1, 1)))
         return g.node("Concat", [g.node("Expand", [part, extent]) for part in (first, head, place)], axis=-1)
+
+    def gelu(self, x: str) -> str:
+        g = self._graph
+        half, one, cubic, root = (
+            g.constant(value, np.float32) for value in (0.5, 1, 0.044715, math.sqrt(2 / math.pi))
+        )
+        cube = g.node("Mul", [g.node("Mul", [x, x]), x])
+        inner = g.node("Mul", [g.node("Add", [x, g.node("Mul", [cube, cubic])]), root])
+        return g.node("Mul", [g.node("Mul", [x, half]), g.node("Add", [g.node("Tanh", [inner]), one])])
 
     def norm(self, x: str, gamma: str) -> str:
         g = self._graph
@@ -228,12 +259,13 @@ class Portable:
         split = g.node("Reshape", [x, g.constant([1, -1, count, self._shape.head_dim])])
         return g.node("Transpose", [split], perm=[0, 2, 1, 3])
 
-    def _rotated(self, x: str) -> str:
+    def _rotated(self, x: str, rotation: Sequence[str]) -> str:
         """x [1, heads, S, D] rotated by position: the halves of D are the two coordinates."""
+        cos, sin = rotation
         g, half = self._graph, self._shape.head_dim // 2
         first, second = g.nodes("Split", [x, g.constant([half, half])], 2, axis=-1)
         turned = g.node("Concat", [g.node("Neg", [second]), first], axis=-1)
-        return g.node("Add", [g.node("Mul", [x, self._cos]), g.node("Mul", [turned, self._sin])])
+        return g.node("Add", [g.node("Mul", [x, cos]), g.node("Mul", [turned, sin])])
 
     def _cached(self, x: str, layer: int, part: str) -> str:
         """Write the chunk's rows x [1, C, S, D] into the cache; returns its first T rows as [C, T, D]."""
@@ -251,14 +283,17 @@ class Portable:
         queries, keys = self._heads(q, heads), self._heads(k, kv_heads)
         if gammas is not None:
             queries, keys = self.norm(queries, gammas[0]), self.norm(keys, gammas[1])
-        query = g.node("Mul", [self._rotated(queries), g.constant(size**-0.5, np.float32)])
-        keys = self._cached(self._rotated(keys), layer, "key")
+        local = shape.window is not None and shape.window.layers[layer]
+        rotation, mask = self._rotations[local], self._masks[local]
+        scale = g.constant(shape.query_pre_attn_scalar**-0.5, np.float32)
+        query = g.node("Mul", [self._rotated(queries, rotation), scale])
+        keys = self._cached(self._rotated(keys, rotation), layer, "key")
         values = self._cached(self._heads(v, kv_heads), layer, "value")
         # The G query heads of one key/value head become rows of one matrix, so keys need no repeating.
         stacked = g.node("Reshape", [query, g.constant([kv_heads, -1, size])])  # [C, G*S, D]
         scores = g.node("MatMul", [stacked, g.node("Transpose", [keys], perm=[0, 2, 1])])  # [C, G*S, T]
         by_head = g.node("Concat", [g.constant([heads]), self._new, self._total], axis=0)
-        masked = g.node("Add", [g.node("Reshape", [scores, by_head]), self._mask])  # [H, S, T]
+        masked = g.node("Add", [g.node("Reshape", [scores, by_head]), mask])  # [H, S, T]
         weights = g.node("Softmax", [masked], axis=-1)
         stack = g.node("Concat", [g.constant([kv_heads, -1]), self._total], axis=0)
         mixed = g.node("MatMul", [g.node("Reshape", [weights, stack]), values])  # [C, G*S, D]

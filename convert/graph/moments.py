@@ -21,10 +21,6 @@ _SAME_INPUT = {"self_attn.qkv_proj": "self_attn.q_proj", "mlp.up_proj": "mlp.gat
 _READ = ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
 
 
-class _FirstLayerReachedError(Exception):
-    """Ends a pass where the layers begin."""
-
-
 class InputMoments:
     """Mean x x^T of the inputs x of the layers' matrices over texts of token ids.
 
@@ -35,7 +31,8 @@ class InputMoments:
     def __init__(self, checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> None:
         self._checkpoint, self._texts = checkpoint, texts
         self._layers: list[Any] = []
-        self._calls: list[tuple[Any, dict[str, Any]]] = []  # of the next layer, text by text
+        self._states: list[Any] = []  # what the next layer reads, text by text
+        self._options: list[list[dict[str, Any]]] = []  # what each layer is called with, text by text
         self._layer = -1
         self._moments: dict[str, npt.NDArray[np.float64]] = {}
 
@@ -69,9 +66,9 @@ class InputMoments:
 
             hooks.append(layer.get_submodule(name).register_forward_pre_hook(keep))
         with torch.inference_mode():
-            for index, (states, options) in enumerate(self._calls):
-                after = layer(states, **options)
-                self._calls[index] = (after if isinstance(after, torch.Tensor) else after[0], options)
+            for index, states in enumerate(self._states):
+                after = layer(states, **self._options[index][self._layer])
+                self._states[index] = after if isinstance(after, torch.Tensor) else after[0]
             for hook in hooks:
                 hook.remove()
             for name, inputs in seen.items():
@@ -85,21 +82,25 @@ class InputMoments:
                     )
 
     def _start(self) -> None:
-        """Load the model and keep what its first layer is called with for each text."""
+        """Load the model, and keep what its layers are called with for each text: masks and angles may differ
+        from layer to layer.
+        """
         import torch
 
         model = load_original(self._checkpoint).model
         self._layers = list(model.layers)
 
-        def catch(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-            self._calls.append((args[0], options))
-            raise _FirstLayerReachedError
+        def note(states: Any, *_: Any, **options: Any) -> Any:
+            self._options[-1].append(options)
+            return states
 
-        hook = self._layers[0].register_forward_pre_hook(catch, with_kwargs=True)
+        for layer in self._layers:
+            layer.forward = note
         with torch.inference_mode():
             for ids in self._texts:
-                try:
-                    model(torch.tensor([list(ids)]), use_cache=False)
-                except _FirstLayerReachedError:
-                    continue
-        hook.remove()
+                self._options.append([])
+                embedded = model.get_input_embeddings()(torch.tensor([list(ids)]))
+                self._states.append(embedded)
+                model(inputs_embeds=embedded, use_cache=False)
+        for layer in self._layers:
+            del layer.forward

@@ -31,6 +31,26 @@ BLOCK_DRAFTER, BLOCK_LAYERS = "BlockDrafter", "Qwen2ForCausalLM"
 """The class that a block drafter's config.json names, and that of its layers."""
 _PLAIN = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
 """Options of a Llama or Qwen3 that the graphs do not have, with the value that leaves them out."""
+_PLAIN_GEMMA = {
+    "attention_bias": False,
+    "final_logit_softcapping": None,
+    "attn_logit_softcapping": None,
+    "use_bidirectional_attention": False,
+}
+"""The same of a Gemma 3."""
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """Layers whose queries see the last `size` positions alone, their own among them.
+
+    layers:     whether each layer is one of these.
+    rope_theta: base of their rotary angles, which are never scaled.
+    """
+
+    size: int
+    rope_theta: float
+    layers: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -49,13 +69,17 @@ class CheckpointShape(Sizes):
 class DecoderShape(CheckpointShape):
     """Sizes and constants of a model that graphs are built for, under the names of its `config.json`.
 
+    query_pre_attn_scalar: attention scores are divided by its root.
+    window:  of the layers that have one; None where all see the whole text.
     drafter: of a block drafter, which has Qwen2's layers and a graph of its own; None for a decoder.
     """
 
     rope_theta: float
     rms_norm_eps: float
     tie_word_embeddings: bool
+    query_pre_attn_scalar: float
     rope_scaling: RotaryScaling | None = None
+    window: SlidingWindow | None = None
     drafter: BlockForm | None = None
 
     @property
@@ -87,6 +111,9 @@ class DecoderShape(CheckpointShape):
             shapes[f"{prefix}mlp.down_proj.weight"] = (hidden, inner)
             shapes[f"{prefix}input_layernorm.weight"] = (hidden,)
             shapes[f"{prefix}post_attention_layernorm.weight"] = (hidden,)
+            if self.kind.gemma:
+                shapes[f"{prefix}pre_feedforward_layernorm.weight"] = (hidden,)
+                shapes[f"{prefix}post_feedforward_layernorm.weight"] = (hidden,)
         shapes["model.norm.weight"] = (hidden,)
         if not self.tie_word_embeddings:
             shapes["lm_head.weight"] = (self.vocab_size, hidden)
@@ -149,34 +176,41 @@ def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
         raise ArchitectureError(
             f"{where}: expected full attention, found use_sliding_window. Sliding windows are not supported."
         )
-    if config.get("hidden_act", "silu") != "silu":
-        raise ArchitectureError(f"{where}: expected hidden_act 'silu', found {config['hidden_act']!r}.")
     kind = ARCHITECTURES[architecture]
-    for feature, plain in ({} if kind.qkv_bias else _PLAIN).items():
+    name, activation = ("hidden_activation", "gelu_pytorch_tanh") if kind.gemma else ("hidden_act", "silu")
+    if (config.get(name) or activation) != activation:
+        raise ArchitectureError(f"{where}: expected {name} {activation!r}, found {config[name]!r}.")
+    for feature, plain in ({} if kind.qkv_bias else _PLAIN_GEMMA if kind.gemma else _PLAIN).items():
         if config.get(feature, plain) != plain:
             raise ArchitectureError(
                 f"{where}: expected {feature} {plain!r}, found {config[feature]!r}, which graphs lack."
             )
     # transformers 5 has one object for both settings; a scaling beside it takes precedence there.
     parameters = config.get("rope_parameters") or {}
+    local = parameters.get("sliding_attention") or {}
+    parameters = parameters.get("full_attention") or parameters
     rope = config.get("rope_scaling") or parameters
     try:
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
+        head_dim = int(config.get("head_dim") or kind.head_dim or hidden // heads)
+        layers = int(config["num_hidden_layers"])
         shape = DecoderShape(
             architecture=architecture,
             hidden_size=hidden,
-            num_hidden_layers=int(config["num_hidden_layers"]),
+            num_hidden_layers=layers,
             num_attention_heads=heads,
             num_key_value_heads=int(config.get("num_key_value_heads", heads)),
-            head_dim=int(config.get("head_dim") or (128 if kind.qk_norm else hidden // heads)),
+            head_dim=head_dim,
             intermediate_size=int(config["intermediate_size"]),
             vocab_size=int(config["vocab_size"]),
             max_position_embeddings=int(config["max_position_embeddings"]),
-            rope_theta=float({**config, **parameters, **rope}.get("rope_theta", 10_000.0)),
+            rope_theta=float({**config, **parameters, **rope}.get("rope_theta", 1e6 if kind.gemma else 1e4)),
             rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", kind.gemma)),
+            query_pre_attn_scalar=float(config.get("query_pre_attn_scalar", 256)) if kind.gemma else head_dim,
             rope_scaling=_scaling(rope, config, where),
+            window=_window(config, local, layers) if kind.gemma else None,
             drafter=_block_form(config, where),
         )
     except KeyError as error:
@@ -188,6 +222,17 @@ def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
             f"key/value heads of size {shape.head_dim}."
         )
     return shape
+
+
+def _window(config: dict[str, Any], rope: dict[str, Any], layers: int) -> SlidingWindow:
+    """A Gemma's sliding windows; rope: the rotary settings of these layers, in the form of transformers 5."""
+    every = int(config.get("sliding_window_pattern") or 6)
+    kinds = config.get("layer_types") or [
+        "sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)
+    ]
+    theta = rope.get("rope_theta", config.get("rope_local_base_freq", 10_000.0))
+    local = tuple(kind == "sliding_attention" for kind in kinds)
+    return SlidingWindow(int(config["sliding_window"]), float(theta), local)
 
 
 def _scaling(rope: dict[str, Any], config: dict[str, Any], where: str) -> RotaryScaling | None:

@@ -33,6 +33,7 @@ TOKENIZER_FILES = (
 )
 _FACTORS = "rope_freqs.weight"
 _LLAMA3 = (1.0, 4.0, 8192)  # low, high and original context of every published Llama 3
+_GEMMA_PATTERN = 6  # every sixth layer of a Gemma 3 sees the whole text
 _SHARD = 512 << 20
 
 
@@ -70,6 +71,8 @@ class GgufFile:
                 f"{self.path}: expected {tensor.name} of shape {expected}, found {value.shape}. "
                 "The file is damaged or of another kind: fetch it again."
             )
+        if self.shape.kind.gemma and name.endswith("norm.weight"):
+            return value - np.float32(1)  # llama.cpp keeps what is multiplied by
         heads = self._permuted_heads(name)
         return value if heads is None else _unpermuted(value, heads)
 
@@ -123,6 +126,17 @@ class GgufFile:
             "eos_token_id": end_ids(self.metadata),
             "torch_dtype": "float32",
         }
+        if ARCHITECTURES[known[family]].gemma:
+            config |= {
+                "model_type": "gemma3_text",
+                "hidden_activation": "gelu_pytorch_tanh",
+                "sliding_window": number("attention.sliding_window"),
+                # Constants of llama.cpp, which files leave out.
+                "sliding_window_pattern": number("attention.sliding_window_pattern", _GEMMA_PATTERN),
+                "rope_local_base_freq": _shortest(number("rope.freq_base_swa", 10_000.0)),
+                "query_pre_attn_scalar": hidden // heads if number("block_count") == 62 else head_dim,
+            }
+            del config["hidden_act"]
         scaling = self._scaling(config, family)
         return {**config, "rope_scaling": scaling} if scaling else config
 

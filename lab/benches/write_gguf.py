@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from gguf import (
     MODEL_ARCH,
     GGMLQuantizationType,
@@ -66,6 +67,8 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     writer.add_value_length(shape.head_dim)
     writer.add_rope_freq_base(shape.rope_theta)
     writer.add_layer_norm_rms_eps(shape.rms_norm_eps)
+    if shape.window is not None:
+        writer.add_sliding_window(shape.window.size)
     _add_vocabulary(writer, json.loads((folder / "tokenizer.json").read_bytes()), shape.vocab_size)
     settings = folder / "tokenizer_config.json"
     if settings.is_file():
@@ -81,6 +84,8 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
         assert target is not None, name
         value = _permuted(checkpoint.tensor(name), shape, name)
         if value.ndim == 1:
+            if shape.kind.gemma:
+                value = value + np.float32(1)  # all of them are norms
             writer.add_tensor(target, value)
             continue
         kind = TYPES[head if name in ("model.embed_tokens.weight", "lm_head.weight") else weights]

@@ -54,10 +54,11 @@ def bundle(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return out
 
 
-@pytest.mark.parametrize("family", ["Qwen2", "Qwen3", "Llama"])
+@pytest.mark.parametrize("family", ["Qwen2", "Qwen3", "Llama", "Gemma3"])
 def test_the_moments_are_those_of_the_whole_model(family: str, tmp_path: Path) -> None:
     """Layer by layer against one pass of the whole model with a hook on every matrix."""
-    folder = write_tiny_decoder(tmp_path, family)
+    layers = {"sliding_window": 2, "layer_types": ["sliding_attention", "full_attention"]}
+    folder = write_tiny_decoder(tmp_path, family, **(layers if family == "Gemma3" else {}))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     inputs: dict[str, list[torch.Tensor]] = {}
     for name, module in model.named_modules():

@@ -37,6 +37,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "Llama, untied and scaled": {"family": "Llama", "tied": False, "rope_scaling": LLAMA3},
     "Qwen2": {"family": "Qwen2"},
     "Qwen3": {"family": "Qwen3", "head_dim": 32},
+    "Gemma 3": {
+        "family": "Gemma3",
+        "layers": 7,
+        "head_dim": 32,
+        "query_pre_attn_scalar": 32,
+        "sliding_window": 9,
+    },
 }
 
 
@@ -65,7 +72,12 @@ def test_what_was_written_is_read_back(model: str, tmp_path: Path) -> None:
     assert after.shape == before.shape
     assert written == before.shape.parameters
     for name in before.shape.tensor_shapes():
-        np.testing.assert_array_equal(after.tensor(name), before.tensor(name), err_msg=name)
+        tolerance = (
+            1e-6 if before.shape.kind.gemma and name.endswith("norm.weight") else 0
+        )  # times 1 + weight
+        np.testing.assert_allclose(
+            after.tensor(name), before.tensor(name), tolerance, tolerance, err_msg=name
+        )
     texts = [
         "He sold 24 loaves at 3.75 in 2019.\n\n  The river's end – 日本語 🎈",
         "<|im_start|>user\n1<|im_end|>",

@@ -108,6 +108,22 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "linear scaling": {"family": "Llama", "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
     "Qwen3": {"family": "Qwen3", "head_dim": 32},
     "Qwen3, power of two": {"family": "Qwen3", "head_dim": 16, "tied": False},
+    "Gemma 3": {
+        "family": "Gemma3",
+        "layers": 4,
+        "head_dim": 32,
+        "query_pre_attn_scalar": 16,
+        "sliding_window": 6,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
+    "Gemma 3, one key/value head": {
+        "family": "Gemma3",
+        "layers": 7,
+        "kv_heads": 1,
+        "head_dim": 16,
+        "query_pre_attn_scalar": 20,
+        "sliding_window": 9,
+    },
 }
 
 

@@ -336,7 +336,10 @@ class ScreensTest {
             assertEquals(0, robot.app.fill.state.value.answer.cloudTokens)
             robot.screenshot("fill-alone")
         }
-        service({ it.sendResponseHeaders(401, -1) }) { url ->
+        service({
+            it.responseHeaders["WWW-Authenticate"] = "Bearer"
+            it.sendResponseHeaders(401, -1)
+        }) { url ->
             robot.app.fill.useService(ServiceSettings(url, "wrong", stream = true))
             robot.tap(R.id.go)
             robot.waitFor(Phase.FAILED)

@@ -17,10 +17,10 @@ class ContextException(message: String) : UsageException(message)
 /** The model could not be loaded or run. */
 class EngineException(message: String, cause: Throwable? = null) : EdgeException(message, cause)
 
-/** The service cannot be reached, or does not answer in time. */
+/** The service cannot be reached, does not answer in time, or something else answers in its place. */
 class CloudUnavailableException(message: String) : EdgeException(message)
 
-/** The service refuses the request: a wrong key, another contract, a prompt too long. */
+/** The service refuses the request, in its own words: a wrong key, another contract, a prompt too long. */
 class CloudRefusedException(message: String) : EdgeException(message)
 
 /** A model bundle cannot be used. */
@@ -43,6 +43,9 @@ class BundleVariantException(message: String) : BundleException(message)
 
 /** A payload, or the anchors in it, cannot be used. */
 sealed class PayloadException(message: String) : EdgeException(message)
+
+/** The bytes are a file of another kind, such as an image, or text. */
+class NotAPayloadException(message: String) : PayloadException(message)
 
 /** The bytes end before the end of the payload. */
 class TruncatedPayloadException(message: String) : PayloadException(message)

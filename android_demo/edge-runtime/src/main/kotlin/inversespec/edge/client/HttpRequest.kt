@@ -54,11 +54,14 @@ internal class HttpRequest(
                     response.requireType(accept)
                     return read(response)
                 }
-                val text = response.errorText()
-                if (response.status !in RETRIED) throw CloudRefusedException("$url: $text")
+                val error = response.serviceError()
+                if (response.status !in RETRIED) {
+                    if (error == null) throw CloudUnavailableException(another(response))
+                    throw CloudRefusedException("$url: ${response.phrase}: $error")
+                }
                 // Jitter: clients that were turned away together should not come back together.
                 response.retryAfter()?.let { wait = maxOf(wait, (it * Random.nextDouble(1.0, 1.25)).toLong()) }
-                text
+                if (error == null) another(response) else "${response.phrase}: $error"
             } catch (error: IOException) {
                 if (late()) Response.failure(SocketTimeoutException()) else Response.failure(error)
             } catch (error: CloudUnavailableException) {
@@ -104,6 +107,9 @@ internal class HttpRequest(
         }
         return connection
     }
+
+    private fun another(response: Response) =
+        "expected the service's answer, found ${response.phrase}: ${Response.ELSEWHERE}"
 
     private fun late() = leaving.isLeft || millisecondsLeft() <= 0
 

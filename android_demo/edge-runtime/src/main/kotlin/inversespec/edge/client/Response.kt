@@ -34,7 +34,7 @@ internal class Response(private val connection: HttpURLConnection, private val l
     val status: Int = try {
         connection.responseCode
     } catch (error: HttpRetryException) {
-        error.responseCode() // desktop Java, of a 401 to a request with a body
+        error.responseCode() // of a 401 to a request with a body
     }
 
     private val stream: InputStream? by lazy { if (status < 400) connection.inputStream else connection.errorStream }
@@ -50,7 +50,7 @@ internal class Response(private val connection: HttpURLConnection, private val l
         val found = (header("Content-Type") ?: "none").substringBefore(';').trim().lowercase(Locale.ROOT)
         if (found != expected) {
             throw CloudUnavailableException(
-                "expected the service's $expected, found ${printable(found)}: something else answers there",
+                "expected the service's $expected, found ${printable(found)}: $ELSEWHERE",
             )
         }
     }
@@ -83,18 +83,18 @@ internal class Response(private val connection: HttpURLConnection, private val l
         return count
     }
 
-    /** Status and, where the body states it, the error of a response that is not 200; printable. */
-    fun errorText(): String {
-        val phrase = "$status ${printable(connection.responseMessage.orEmpty())}".trim()
-        val error = try {
-            serviceError(jsonObject(readAtMost(MAX_TEXT_BYTES)))
-        } catch (unreadable: IOException) {
-            null
-        } catch (unreadable: CloudUnavailableException) {
-            null
-        }
-        if (error != null) return "$phrase: $error"
-        return if (status == 401) "$phrase: expected a key that the service knows" else phrase
+    /** Status and reason of the response; printable. */
+    val phrase: String get() = "$status ${printable(connection.responseMessage.orEmpty())}".trim()
+
+    /** The error that the body of a response other than 200 states; null where the body is not a service's. */
+    fun serviceError(): String? = try {
+        // Of a 401 to a request with a body, Java may keep the response's body to itself.
+        val asksForKey = status == 401 && stream == null && header("WWW-Authenticate")?.startsWith("Bearer") == true
+        if (asksForKey) "expected a key that the service knows" else serviceError(jsonObject(readAtMost(MAX_TEXT_BYTES)))
+    } catch (unreadable: IOException) {
+        null
+    } catch (unreadable: CloudUnavailableException) {
+        null
     }
 
     /** Milliseconds of the header Retry-After, a number of seconds or a date; null without one. */
@@ -116,6 +116,9 @@ internal class Response(private val connection: HttpURLConnection, private val l
         private const val BUFFER_BYTES = 1 shl 14
         private const val MAX_SHOWN = 300
         private const val INCOMPLETE = "it ended the connection before its answer was complete"
+
+        /** Where a captive portal or a proxy speaks in the service's place. */
+        const val ELSEWHERE = "something else answers there"
         const val ANOTHER_LANGUAGE = "what answered does not speak its language"
 
         /** Parses a JSON object; throws IOException for anything else. */
@@ -128,12 +131,10 @@ internal class Response(private val connection: HttpURLConnection, private val l
         /** Text of {"error": {"code", "expected", "found", "remedy"}} or its inner object; null for another form. */
         fun serviceError(data: Map<*, *>): String? {
             val error = (if ("error" in data) data["error"] else data) as? Map<*, *> ?: return null
-            val fields = listOf("code", "expected", "found", "remedy").associateWith { name ->
-                error[name]?.let { printable(it.toString()) }
-            }
-            if (fields.values.all { it == null }) return null
-            val remedy = fields["remedy"]?.takeIf { it.isNotEmpty() }?.let { ". $it" } ?: ""
-            return "${fields["code"] ?: "refused"}: expected ${fields["expected"]}, found ${fields["found"]}$remedy"
+            if (!error.keys.containsAll(listOf("code", "expected", "found"))) return null
+            fun field(name: String) = printable(error[name]?.toString().orEmpty())
+            val remedy = field("remedy").let { if (it.isEmpty()) "" else ". $it" }
+            return "${field("code")}: expected ${field("expected")}, found ${field("found")}$remedy"
         }
 
         /** The cause of a failed exchange in a few words. */

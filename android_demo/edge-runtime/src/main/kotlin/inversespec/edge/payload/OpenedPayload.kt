@@ -5,6 +5,7 @@ import inversespec.edge.CodecException
 import inversespec.edge.Extras
 import inversespec.edge.Header
 import inversespec.edge.MalformedPayloadException
+import inversespec.edge.NotAPayloadException
 import inversespec.edge.OversizedPayloadException
 import inversespec.edge.PayloadException
 import inversespec.edge.Payloads
@@ -37,6 +38,9 @@ internal fun openPayload(data: ByteArray): OpenedPayload {
         throw OversizedPayloadException(
             "payload: expected at most ${Payloads.MAX_BYTES} bytes, found ${data.size}; this is not a payload",
         )
+    }
+    foreign(data)?.let {
+        throw NotAPayloadException("payload: expected one, found $it; this is not a payload")
     }
     val reader = ByteReader(data)
     val head = reader.take(HEADER_BYTES, "header")

@@ -123,6 +123,25 @@ internal class ServiceClientTest {
         }
     }
 
+    @Test
+    fun `what is not in the service's own words counts as not reached`() {
+        val login = "<html>Log in</html>".toByteArray()
+        val strangers = listOf("302 Found", "511 Network Authentication Required", "403 Forbidden", "404 Not Found")
+            .flatMap { status ->
+                listOf(
+                    http(status, login, "text/html", "Location: http://portal.example"),
+                    http(status, "{\"error\": \"denied\"}".toByteArray(), "application/json"),
+                    http(status, "{\"error\": {\"code\": \"denied\"}}".toByteArray(), "application/json"),
+                    http(status, ByteArray(0)),
+                )
+            } + http("200 OK", login, "text/html") + http("200 OK", "{}".toByteArray(), "application/json")
+        for (answer in strangers) {
+            val server = ScriptedServer(answer)
+            assertTrue("something else answers there" in unavailable(server))
+            assertEquals(1, server.requests.size)
+        }
+    }
+
     private fun drip(head: String): (OutputStream) -> Unit = { out ->
         out.write(head.toByteArray())
         repeat(100) {

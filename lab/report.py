@@ -78,6 +78,7 @@ def run_description(report: Report) -> Iterator[str]:
         words.append(f"{report.items} prompts ({', '.join(settings['data'])}; seed {settings['seed']}).")
     if about.model:
         kind = f" in {settings['dtype']}" if settings.get("dtype") else ""
+        kind += f", {settings['batch']} answers a batch," if settings.get("batch") else ""
         words.append(
             f"Diffusion model: {about.model}{kind} ({about.parameters / 1e6:.2f} million parameters), "
             f"{about.total_steps} steps on a canvas of {about.canvas}."

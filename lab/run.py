@@ -83,6 +83,8 @@ def settings_of(setup: Setup, experiment: Experiment, items: Sequence[Any]) -> d
         found |= {"canvas": base.canvas, "total_steps": base.total_steps}
         found["weights"] = fingerprint(setup.lab, options)
     found |= {name: value for name in ("dtype", "variant") if (value := getattr(options, name))}
+    if options.dtype:  # in bfloat16 an answer depends on the batch
+        found["batch"] = experiment.together
     return found | json_of(setup.own)
 
 

@@ -3,9 +3,10 @@
 Responsible for the combination of model, filters, order, schedule and commit rule. Not responsible for the
 number of steps (see `sampler`, `continuous_batch`).
 
-Rows of a batch are independent: each has its own generator, quota and step count, so an answer does not
-depend on the rest of its batch. For one row, a seed and one of Dream's four orders, the commits of every step
-equal those of the published sampler; ties go to the lower position, as its topk breaks them on CUDA.
+Each row of a batch has its own generator, quota and step count. In float32 an answer does not depend on the
+rest of its batch; in bfloat16 products over another number of rows round otherwise, and some answers differ.
+For one row, a seed and one of Dream's four orders, the commits of every step equal those of the published
+sampler; ties go to the lower position, as its topk breaks them on CUDA.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The same AnchorSets in every codec, on held-out prompts of a shipped pair, with the passes and seconds of
 writing and reading them; and the finished answer, as text and as tokens. Every payload is read back before it
-counts. Writes the table that `cloud_anchor.anchor --target-f1` chooses from. Not responsible for the
-selections (see `selection`).
+counts; its text is held against the finished answer of its own run. Writes the table that
+`cloud_anchor.anchor --target-f1` chooses from. Not responsible for the selections (see `selection`).
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ import gzip
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import zstandard
 
-from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import DenoiseConfig, steps_for
+from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, EDGE_AWARE, PAPER, Selection, select
 from common.cli import option
 from edge_runtime.decode.forced import FillStats
-from lab.canvases import denoise_steps
 from lab.case import Case
-from lab.conditions import parallel_plan
 from lab.experiment import About, Experiment, Records, Setup
+from lab.experiments.passes import BASELINE, runs_at
 from lab.plots import Picture, png
 from lab.questions.items import Item
 from lab.store import Record
@@ -44,9 +42,7 @@ SELECTIONS = (
     Selection(EDGE_AWARE, EdgeAwareConfig(threshold=0.0)),
     Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0)),
 )
-"""The last is every current prediction. Each is taken from a run with the product's commit rule for it, but
-without a stop rule.
-"""
+"""The last is every current prediction. Each is taken from a run with the product's commit rule for it."""
 
 CODECS = (Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT, Codec.PREDICTIVE)
 FILLED = (Codec.COMPACT, Codec.PREDICTIVE)
@@ -61,58 +57,49 @@ class FrontierOptions:
 def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     """The records of some prompts, which are denoised together.
 
-    Each prompt's run is stopped at each of the fractions and, last, finished; that with parallel commits is
-    stopped at each of the fractions.
+    Each prompt's runs, one token a step and in parallel, are seen at each of the fractions and finished.
     """
     pipeline, edge = setup.lab.pipeline, setup.lab.edges[0]
-    plan = replace(pipeline.plan(), commit="quota")
+    plan = pipeline.plan()
     prompts = [pipeline.form.ids(item.prompt) for item in items]
     stops = [steps_for(fraction, plan.total_steps) for fraction in FRACTIONS]
-    parallel = _runs_at(pipeline, prompts, parallel_plan(plan, max(stops)), stops)
-    by_quota = _runs_at(pipeline, prompts, plan, [*stops, plan.total_steps])
+    parallel, by_quota = (
+        runs_at(pipeline, prompts, rule, [*stops, plan.total_steps]) for rule in (BASELINE, "quota")
+    )
     for item, prompt, runs, beside in zip(items, prompts, by_quota, parallel, strict=True):
-        full = runs[-1].answer
-        sized = _Sized(setup, Case(item, prompt, pipeline.form, [edge], plan.canvas, 0), full)
+        sized = _Sized(setup, Case(item, prompt, pipeline.form, [edge], plan.canvas, 0))
         found = []
-        for fraction, run, parallel_run in zip(FRACTIONS, runs, beside, strict=False):
+        for fraction, stop in zip(FRACTIONS, stops, strict=True):
             for selection in SELECTIONS:
-                source = parallel_run if selection.rule.sends_predictions else run
+                own = beside if selection.rule.sends_predictions else runs
+                source, end = own[stop], own[plan.total_steps].answer
                 (selected,) = select([source], pipeline.form.contract, selection, pipeline.scorer)
                 setting = {"select": selection.name, "threshold": selection.config.threshold}
-                found.append({"fraction": fraction} | setting | sized.by_codec(selected.anchors, source))
-        whole = AnchorSet.of(dict(enumerate(full)), runs[-1].canvas, pipeline.form.contract, len(full))
+                found.append({"fraction": fraction} | setting | sized.by_codec(selected.anchors, source, end))
+        finished = runs[plan.total_steps]
+        full = finished.answer
+        whole = AnchorSet.of(dict(enumerate(full)), finished.canvas, pipeline.form.contract, len(full))
         setting = {"fraction": WHOLE, "select": CONFIDENCE, "threshold": 0.0}
-        found.append(setting | sized.by_codec(whole, runs[-1]))
+        found.append(setting | sized.by_codec(whole, finished, full))
         text = pipeline.form.tokenizer.decode(list(full)).encode()
         sizes = {how: len(squeeze(text)) for how, squeeze in text_codecs(item.prompt).items()}
         yield {"tokens": len(full), "text": [sizes], "answers": found}
 
 
-def _runs_at(
-    pipeline: Pipeline, prompts: Sequence[list[int]], config: DenoiseConfig, stops: Sequence[int]
-) -> list[list[Denoised]]:
-    found: list[list[Denoised]] = [[] for _ in prompts]
-    for state in denoise_steps(pipeline.masked_model, prompts, config):
-        if state.steps[0] in stops:
-            for row, run in zip(found, state.results(pipeline.masked_model, config), strict=True):
-                row.append(run)
-    return found
-
-
 class _Sized:
     """Bytes, round trip, passes, seconds and the device's text of one prompt's AnchorSets, by codec."""
 
-    def __init__(self, setup: Setup, case: Case, full: Sequence[int]) -> None:
+    def __init__(self, setup: Setup, case: Case) -> None:
         own: FrontierOptions = setup.own
         self._tolerance, self._edge = own.rank_tolerance, setup.lab.edges[0].runtime
-        self._case, self._full = case, full
+        self._case = case
 
-    def by_codec(self, anchors: AnchorSet, run: Denoised) -> Record:
-        """Fields are named CODEC_FIGURE."""
+    def by_codec(self, anchors: AnchorSet, run: Denoised, full: Sequence[int]) -> Record:
+        """Fields are named CODEC_FIGURE. full: the run's finished answer."""
         found: Record = {"sent": len(anchors)}
         for codec in CODECS:
             data, encoded = self._encode(anchors, codec, run)
-            figures = {"bytes": len(data)} | encoded | self._decode(data, anchors, codec)
+            figures = {"bytes": len(data)} | encoded | self._decode(data, anchors, codec, full)
             found |= {f"{codec.label}_{name}": value for name, value in figures.items()}
         return found
 
@@ -125,7 +112,7 @@ class _Sized:
         seconds = time.perf_counter() - started
         return data, {"encode_passes": stats.passes, "encode_seconds": seconds}
 
-    def _decode(self, data: bytes, anchors: AnchorSet, codec: Codec) -> Record:
+    def _decode(self, data: bytes, anchors: AnchorSet, codec: Codec, full: Sequence[int]) -> Record:
         case, edge, started = self._case, self._edge, time.perf_counter()
         if codec not in FILLED:
             found = decode(data, Shared(anchors.contract, tokens=case.form.tokenizer))
@@ -140,7 +127,7 @@ class _Sized:
             "exact": request.anchors == anchors,
             "decode_seconds": time.perf_counter() - started,
             "decode_passes": answer.stats.passes,
-            **case.judged(ids, self._full),
+            **case.judged(ids, full),
         }
 
 
@@ -281,7 +268,7 @@ def _draw(records: Records, title: str, figure: Any) -> None:
     for name, size in points.items():
         axes.plot([size], [1.0], marker="*", color="black", markersize=8)
         axes.annotate(f"finished {name}", (size, 1.005), fontsize=6, rotation=60, va="bottom", ha="center")
-    axes.set(xlabel="mean bytes a payload", ylabel="mean word F1 against the full run", xscale="log")
+    axes.set(xlabel="mean bytes a payload", ylabel="mean word F1 against the own full run", xscale="log")
     axes.set_ylim(top=1.2)
     axes.set_title(title, fontsize=9)
     axes.legend(fontsize=6, loc="lower right")

@@ -44,12 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: InspectArguments) -> int:
     data, shared = read_payload(args.file), shared_of(args)
-    report, inside = _frame(data, shared)
+    report, inside = describe_frame(data, shared)
     show(report if inside is None else report | describe(inside, shared), args.json)
     return 0
 
 
-def _frame(data: bytes, shared: Shared | None) -> tuple[dict[str, Any], bytes | None]:
+def describe_frame(data: bytes, shared: Shared | None) -> tuple[dict[str, Any], bytes | None]:
     """What a frame says, and the payload inside, if any."""
     head = peek_frame(data)
     report: dict[str, Any] = {"frame": head.kind.label, "request_id": head.id, "frame_bytes": len(data)}

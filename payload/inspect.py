@@ -58,7 +58,7 @@ def shared_of(args: InspectArguments) -> Shared | None:
         found = read_json(args.contract)
         try:
             contract = Contract.from_json(found.get("contract", found))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise InputError(
                 f"{args.contract}: expected a bundle.json or a contract, found no usable {error}"
             ) from None

@@ -257,11 +257,21 @@ def _opened(path: Path) -> GGUFReader:
         from gguf import GGUFReader
     except ImportError as error:
         raise SourceError(f"{path}: reading GGUF files needs the gguf package: pip install gguf.") from error
+
+    class WholeReader(GGUFReader):  # type: ignore[misc]
+        """Refuses to read beyond the file's end; the library makes as many empty values as are stated."""
+
+        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+            values = super()._get(offset, dtype, count, override_order)
+            if len(values) != int(count):
+                raise ValueError(f"{len(values)} of {count} values at byte {offset}")
+            return values
+
     try:
-        return GGUFReader(path)
+        return WholeReader(path)
     except OSError as error:
         raise SourceError(f"{path}: expected a readable file, found: {error.strerror or error}.") from error
-    except (ValueError, IndexError, KeyError) as error:  # from damage
+    except Exception as error:  # of a damaged file the library raises anything
         raise SourceError(
             f"{path}: expected a whole GGUF file, found: {error}. "
             "The file is damaged or its download was interrupted: fetch it again."

@@ -173,7 +173,7 @@ class Manifest:
             raise _expected(f"schema {SCHEMA} to {CACHE_SCHEMA}", f"{schema!r}. {remedy}")
         try:
             contract = Contract.from_json(_get(data, "contract", dict))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise BundleSchemaError(f"{MANIFEST}: the contract is incomplete: {error!r}") from error
         variants = {
             name: Variant.from_json(_get(data["variants"], name, dict, "variants"), name)

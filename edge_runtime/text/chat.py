@@ -91,8 +91,8 @@ class ChatTemplate:
 
 
 def _field(data: Mapping[str, Any], name: str) -> Any:
-    if name not in data:
-        raise BundleSchemaError(f"chat template: expected a field {name!r}, found only {sorted(data)}")
+    if not isinstance(data, Mapping) or name not in data:
+        raise BundleSchemaError(f"chat template: expected a field {name!r}, found {data!r:.80}")
     return data[name]
 
 

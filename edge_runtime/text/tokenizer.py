@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tokenizers
 
-from edge_runtime.errors import BundleSchemaError
+from edge_runtime.errors import BundleSchemaError, UsageError
 
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -82,8 +82,16 @@ class Tokenizer:
         return self._special
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text. Names of special tokens in it become special tokens; no token is added."""
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        """Token ids of a text. Names of special tokens in it become special tokens; no token is added.
+
+        Raises UsageError for a text that is not Unicode: one with half of a surrogate pair.
+        """
+        try:
+            return list(self._backend.encode(text, add_special_tokens=False).ids)
+        except TypeError:  # the library's, of what it cannot write as UTF-8
+            raise UsageError(
+                f"text: expected Unicode, found half of a surrogate pair in {text!r:.80}"
+            ) from None
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Ids of ordinary tokens whose `token_bytes`, joined, are exactly `data`.

@@ -13,7 +13,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from payload.bytesio import Reader
-from payload.errors import AnchorRangeError, FrameKindError, OversizedPayloadError, VersionError
+from payload.errors import (
+    AnchorRangeError,
+    FrameKindError,
+    NotAPayloadError,
+    OversizedPayloadError,
+    VersionError,
+)
+from payload.foreign import foreign
 
 MAX_FRAME_BYTES = 8192
 """More than any link carries in one datagram that is meant to be short; refused before anything is read."""
@@ -69,17 +76,15 @@ def peek_frame(data: bytes) -> FrameHead:
             f"frame: expected at most {MAX_FRAME_BYTES} bytes, found {len(data)}; this is not a frame"
         )
     head = Reader(data).take(HEAD_BYTES, "head of a frame")
+    kind, known = head[0] >> 3, list(FrameKind)
+    if kind not in known and (other := foreign(data)) is not None:
+        raise NotAPayloadError(f"frame: expected one, found {other}; this is not a frame")
     if head[0] >> 6:
         raise VersionError(
             f"frame: expected bits 7-6 of byte 0 to be 0, found {head[0]:#04x}; "
-            + (
-                "this is a payload without a frame"
-                if head[0] >> 6 == 1
-                else "update this software to read it"
-            )
+            + ("this is a payload without a frame" if head[0] >> 6 == 1 else "this is not a frame")
         )
-    kind = head[0] >> 3
-    if kind not in list(FrameKind):
+    if kind not in known:
         raise FrameKindError(
             f"frame: expected kind {', '.join(f'{each.value} ({each.label})' for each in FrameKind)}, found "
             f"{kind} in byte 0 ({head[0]:#04x}); update this software to read it"

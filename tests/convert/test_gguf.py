@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,16 @@ def test_a_truncated_file(keep: int, llama: tuple[Path, Path], tmp_path: Path) -
     path = tmp_path / "cut.gguf"
     path.write_bytes(llama[1].read_bytes()[:keep])
     with pytest.raises(SourceError, match="expected a whole GGUF file"):
+        GgufFile(path)
+
+
+def test_an_array_longer_than_the_file_is_not_made(tmp_path: Path) -> None:
+    """The library makes an empty value for each of its items: of 2^60, until the memory ends."""
+    path = tmp_path / "long.gguf"
+    name = b"tokenizer.ggml.tokens"
+    facts = struct.pack(f"<Q{len(name)}sIIQ", len(name), name, 9, 4, 1 << 60)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + facts)
+    with pytest.raises(SourceError, match="expected a whole GGUF file, found: 0 of 1 values at byte"):
         GgufFile(path)
 
 

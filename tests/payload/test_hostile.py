@@ -1,7 +1,7 @@
 """Bytes made to hurt: refused or read, but never slow, never large, never a crash.
 
 The files in hostile/ are the worst that fuzzing and thought have found; each begins with the byte that tells
-`fuzz_decode.one` how to use it. `python tests/payload/fuzz_decode.py` looks for more.
+`tests.fuzz.targets.payload` how to use it. `make fuzz` looks for more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from payload.anchors import MAX_CANVAS
 from payload.codecs.compact import FREE_TOKENS, TOKENS_PER_BYTE
 from payload.errors import MalformedPayloadError
 from payload.header import MAX_PAYLOAD_BYTES, seal
-from tests.payload import fuzz_decode
+from tests.fuzz.targets import payload as target
+from tests.vectors.toy_vocabulary import contract
 
 HERE = Path(__file__).resolve().parent
 HOSTILE = sorted((HERE / "hostile").glob("*.bin"))
@@ -36,11 +37,16 @@ MOST_SECONDS = 1.0
 MOST_BYTES = 16 << 20
 
 
+def read(data: bytes) -> None:
+    with contextlib.suppress(PayloadError):
+        target.run(data)
+
+
 @given(st.binary(max_size=200))
 @example(b"")
 @settings(deadline=None, max_examples=100)
 def test_any_bytes(data: bytes) -> None:
-    for reader in (fuzz_decode.TOY, fuzz_decode.QWEN):
+    for reader in (target.TOY, target.QWEN):
         with contextlib.suppress(PayloadError):
             peek(data, Shared(reader))
         with contextlib.suppress(PayloadError):
@@ -50,14 +56,7 @@ def test_any_bytes(data: bytes) -> None:
 @given(st.integers(0, 255), st.binary(max_size=100))
 @settings(deadline=None, max_examples=100)
 def test_any_sealed_bytes(how: int, data: bytes) -> None:
-    fuzz_decode.one(bytes([how | 4]) + data)
-
-
-def test_mutated_vectors() -> None:
-    luck = random.Random(3)
-    pool = fuzz_decode.seeds()
-    for _ in range(800):
-        fuzz_decode.one(fuzz_decode.mutate(luck, luck.choice(pool)))
+    read(bytes([how | 4]) + data)
 
 
 def lines_run(work: Callable[[], object]) -> int:
@@ -82,11 +81,11 @@ def lines_run(work: Callable[[], object]) -> int:
 def test_the_worst_inputs_stay_bounded(file: Path) -> None:
     data = file.read_bytes()
     start = time.process_time()
-    fuzz_decode.one(data)
+    read(data)
     took = time.process_time() - start
-    lines = lines_run(lambda: fuzz_decode.one(data))
+    lines = lines_run(lambda: read(data))
     tracemalloc.start()
-    fuzz_decode.one(data)
+    read(data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert lines < MOST_LINES
@@ -96,27 +95,27 @@ def test_the_worst_inputs_stay_bounded(file: Path) -> None:
 
 def test_few_bytes_cannot_ask_for_many_tokens() -> None:
     """The likeliest tokens cost almost nothing: without a bound zeros would decode for ever."""
-    anchors = AnchorSet(tuple(range(2000)), (97,) * 2000, 4096, fuzz_decode.TOY, 2000)
-    shared = Shared(fuzz_decode.TOY)
+    anchors = AnchorSet(tuple(range(2000)), (97,) * 2000, 4096, target.TOY, 2000)
+    shared = Shared(target.TOY)
     data = encode(anchors, shared)
     body = data[4:]
     assert FREE_TOKENS + TOKENS_PER_BYTE * len(body) >= 2001
     assert decode(data, shared) == anchors
     with pytest.raises(MalformedPayloadError, match="tokens in"):
-        decode(seal(fuzz_decode.TOY, Codec.COMPACT, body.rstrip(b"\0")), shared)
+        decode(seal(target.TOY, Codec.COMPACT, body.rstrip(b"\0")), shared)
 
 
 def test_reading_takes_time_in_proportion_to_the_bytes() -> None:
     """Distinct tokens, then each of them again in another order, so that no context predicts it."""
-    contract = fuzz_decode.contract(100_000, "d")
+    large = contract(100_000, "d")
 
     def lines_per_byte(count: int) -> float:
         luck = random.Random(count)
-        distinct = luck.sample(range(contract.vocab_size), count // 2)
+        distinct = luck.sample(range(large.vocab_size), count // 2)
         again = luck.sample(distinct, len(distinct))
-        anchors = AnchorSet(tuple(range(count)), (*distinct, *again), MAX_CANVAS, contract)
-        data = encode(anchors, Shared(contract))
-        return lines_run(lambda: decode(data, Shared(contract))) / len(data)
+        anchors = AnchorSet(tuple(range(count)), (*distinct, *again), MAX_CANVAS, large)
+        data = encode(anchors, Shared(large))
+        return lines_run(lambda: decode(data, Shared(large))) / len(data)
 
     assert lines_per_byte(4000) < 1.5 * lines_per_byte(500)
 
@@ -124,9 +123,9 @@ def test_reading_takes_time_in_proportion_to_the_bytes() -> None:
 def test_the_largest_payload_is_bounded() -> None:
     """Half a megabyte of noise behind a right check: long to read, but bounded by its size."""
     noise = random.Random(1).randbytes(2000)
-    data = seal(fuzz_decode.QWEN, Codec.COMPACT, noise)
+    data = seal(target.QWEN, Codec.COMPACT, noise)
     start = time.process_time()
     with pytest.raises(PayloadError):
-        decode(data, Shared(fuzz_decode.QWEN))
+        decode(data, Shared(target.QWEN))
     assert time.process_time() - start < 5
     assert MAX_PAYLOAD_BYTES == 524_288

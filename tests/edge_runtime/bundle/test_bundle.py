@@ -154,3 +154,10 @@ def test_file_record(tmp_path: Path) -> None:
     assert record.sha256.startswith("ba7816bf8f01cfea")
     with pytest.raises(BundleFileError, match="expected a readable file"):
         file_record(tmp_path / "y")
+
+
+@pytest.mark.parametrize("size", [float("inf"), float("nan"), 1e400, None, []])
+def test_a_contract_whose_size_is_no_number_is_refused(folder: Path, size: Any) -> None:
+    edit(folder, lambda data: data["contract"].update(vocab_size=size))
+    with pytest.raises(BundleSchemaError, match="the contract is incomplete"):
+        Bundle.open(folder)

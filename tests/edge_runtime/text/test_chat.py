@@ -63,6 +63,12 @@ def test_a_broken_template_is_refused_by_field(template_json: dict[str, Any], fi
         ChatTemplate.from_json({k: v for k, v in template_json.items() if k != field})
 
 
+@pytest.mark.parametrize("data", [None, 3, "default_system", ["default_system"]])
+def test_what_is_no_template_is_refused(data: Any) -> None:
+    with pytest.raises(BundleSchemaError, match="expected a field 'default_system', found"):
+        ChatTemplate.from_json(data)
+
+
 def test_a_message_of_an_unknown_role_is_refused(template_json: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="found role 'tool'"):
         ChatTemplate.from_json(template_json).render([{"role": "tool", "content": "x"}])

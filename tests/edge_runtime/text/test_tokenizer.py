@@ -11,7 +11,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_runtime.errors import BundleSchemaError
+from edge_runtime.errors import BundleSchemaError, UsageError
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
 from lab.benches.random_checkpoint import SPECIALS
 from tests.checkpoints import tokenizer_json
@@ -109,6 +109,12 @@ def test_published_vectors(full: Tokenizer) -> None:
         expected = [int(part) for part in line.split()]
         assert full.encode(text) == expected
         assert full.decode(expected) == text
+
+
+def test_half_of_a_surrogate_pair_is_refused(small: Tokenizer) -> None:
+    """As an argument of a command has where it is not UTF-8."""
+    with pytest.raises(UsageError, match="half of a surrogate pair"):
+        small.encode("river \udc80")
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:

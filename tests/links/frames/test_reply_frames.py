@@ -26,6 +26,7 @@ from payload.errors import (
     ChecksumError,
     FrameKindError,
     MalformedPayloadError,
+    NotAPayloadError,
     OversizedPayloadError,
     TruncatedPayloadError,
     VersionError,
@@ -195,3 +196,25 @@ def test_a_reply_out_of_range_is_not_written() -> None:
             make()
     with pytest.raises(OversizedPayloadError):
         encode_reply(AnswerFrame(1, 0, True, PAYLOAD + bytes(MAX_FRAME_BYTES)))
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "found a PNG image; this is not a frame"),
+        (b"hello world", "found text; this is not a frame"),
+        (b"0123456789", "found text; this is not a frame"),
+        (b"\x9f\1\2", "found 0x9f; this is not a frame"),
+    ],
+)
+def test_bytes_of_another_kind_are_named(data: bytes, found: str) -> None:
+    with pytest.raises(NotAPayloadError if "found 0x" not in found else VersionError, match=found):
+        peek_frame(data)
+
+
+def test_a_refusal_that_reads_like_text_is_one() -> None:
+    head = bytes([FrameKind.REFUSAL << 3 | RefusalCode.OTHER_CONTRACT])
+    texts = (head + b"%02d" % number + check + b"text" for number in range(100) for check in [b"ab"])
+    for data in texts:
+        right = data[:3] + crc16(data[:3] + data[5:]).to_bytes(2, "big") + data[5:]
+        assert isinstance(decode_reply(right), Refusal)

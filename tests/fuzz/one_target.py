@@ -1,0 +1,110 @@
+"""`python -m tests.fuzz.one_target NAME FIGURES [libFuzzer's options] CORPUS...`: one target under atheris.
+
+Responsible for instrumenting what a target reads with, for the bound on its memory, and for the figures of
+its run, which are in the file FIGURES once a second. An exception that the target does not document ends the
+process.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+MEGABYTES = 64
+"""That a target may allocate beyond what its libraries and its seeds take."""
+
+INNER_LOOPS = [
+    f"payload.codecs.{name}" for name in ("adaptive_model", "fenwick_tree", "range_coder", "token_model")
+]
+"""Not instrumented: ten times slower with it, and each of their paths is one of its callers'."""
+
+
+def memory(field: str) -> int:
+    """Bytes, by a field of this process's status: VmRSS, VmHWM (its peak), VmData."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) << 10
+
+
+class Figures:
+    """What one run has shown so far.
+
+    executions, slowest: seconds of the processor. slowest_of: by the bits of an input's length, with that length.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.executions, self.slowest_of = file, 0, dict[int, tuple[float, int]]()
+        self._began, self._written = memory("VmHWM"), 0.0
+
+    def measure(self, work: Callable[[bytes], None], data: bytes) -> None:
+        """Run one input. One that is slow runs again: the least of three counts, as others use the machine too."""
+        self.executions += 1
+        took = _seconds(work, data)
+        bits = len(data).bit_length()
+        known = self.slowest_of.get(bits, (0.0, 0))[0]
+        for _ in range(2):
+            if took > known:
+                took = min(took, _seconds(work, data))
+        if took > known:
+            self.slowest_of[bits] = took, len(data)
+        if time.monotonic() - self._written >= 1:
+            self._written = time.monotonic()
+            figures = {
+                "executions": self.executions,
+                "grown": max(0, memory("VmHWM") - self._began),
+                "slowest": list(self.slowest_of.values()),
+            }
+            self.file.write_text(json.dumps(figures))
+
+
+def _seconds(work: Callable[[bytes], None], data: bytes) -> float:
+    began = time.process_time()
+    work(data)
+    return time.process_time() - began
+
+
+def documented(target: ModuleType) -> Callable[[bytes], None]:
+    """The target, whose documented errors are as good as a result."""
+
+    def work(data: bytes) -> None:
+        with suppress(*target.ALLOWED):
+            target.run(data)
+
+    return work
+
+
+def main() -> None:
+    import atheris
+
+    name, figures, *options = sys.argv[1:]
+    # The names alone first: a module that was imported without instrumentation keeps none.
+    source = (Path(__file__).parent / "targets" / f"{name}.py").read_text()
+    scope: dict[str, object] = {}
+    exec(next(line for line in source.splitlines() if line.startswith("INSTRUMENTED = ")), scope)
+    with atheris.instrument_imports(include=list(scope["INSTRUMENTED"]), exclude=INNER_LOOPS):  # type: ignore[call-overload]
+        target = import_module(f"tests.fuzz.targets.{name}")
+    work = documented(target)
+    for seed in target.seeds():
+        work(seed)
+    gc.freeze()  # what was there before is not looked at again and again
+    seen = Figures(Path(figures))
+    mutator = getattr(target, "mutated", None)
+    more = {}
+    if mutator is not None:
+        more["custom_mutator"] = lambda data, most, seed: mutator(bytes(data), most, seed, atheris.Mutate)
+    arguments = [sys.argv[0], f"-max_len={target.MAX_BYTES}", *options]
+    atheris.Setup(arguments, lambda data: seen.measure(work, data), **more)
+    most = memory("VmData") + (MEGABYTES << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -36,7 +36,7 @@ def memory(field: str) -> int:
 class Figures:
     """What one run has shown so far.
 
-    executions, slowest: seconds of the processor. slowest_of: by the bits of an input's length, with that length.
+    slowest_of: seconds of the processor, and the length of that input, by the bits of the length.
     """
 
     def __init__(self, file: Path) -> None:
@@ -44,7 +44,7 @@ class Figures:
         self._began, self._written = memory("VmHWM"), 0.0
 
     def measure(self, work: Callable[[bytes], None], data: bytes) -> None:
-        """Run one input. One that is slow runs again: the least of three counts, as others use the machine too."""
+        """Run one input. One that is slow runs again: the least of three counts."""
         self.executions += 1
         took = _seconds(work, data)
         bits = len(data).bit_length()

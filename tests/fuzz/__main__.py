@@ -85,7 +85,7 @@ class FuzzArguments:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m tests.fuzz",
-        description="Hostile inputs, guided by the code that they reach, for all that reads what strangers send.",
+        description="Hostile inputs, guided by what they reach, for all that reads what strangers send.",
         epilog="example:\n  python -m tests.fuzz --minutes 60 --only payload,frames",
     )
     parser.declare(FuzzArguments)
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fuzz(args: FuzzArguments) -> int:
-    """Returns 1 where a target has a finding. Raises InputError for an unknown target, BuildError for Kotlin's."""
+    """Returns 1 where a target has a finding. Raises InputError, and BuildError for Kotlin."""
     wanted = args.only.split(",") if args.only else ["python", "kotlin"]
     if unknown := set(wanted) - {"python", "kotlin", *PYTHON}:
         known = ", ".join(["python", "kotlin", *PYTHON])

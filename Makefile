@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SHELL := /bin/bash
 
-.PHONY: help demo real test extras wheels lint evaluate results arm train ship clean
+.PHONY: help demo real test extras wheels fuzz lint evaluate results arm train ship clean
 
 help:
 	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair (MODEL=testbed, or tiny)"
@@ -15,6 +15,7 @@ help:
 	@echo "make extras                the device's wheel alone and each extra by itself in a fresh environment, with the"
 	@echo "                           commands promised for it, and the tests of transformers on 4.57 and 5"
 	@echo "make wheels                the wheels of a release, into dist/: of the device, the cloud, the converter, the laboratory"
+	@echo "make fuzz [MINUTES=10]     hostile inputs for all that reads what strangers send, with a table"
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
 	@echo "make results               every table and figure of the paper with its controls, of a shipped pair"
@@ -51,6 +52,9 @@ extras: $(VENV)/dev.stamp
 wheels: $(VENV)/bin/python
 	rm -rf dist
 	INVERSESPEC_RELEASE=1 $(RUN) -m pip --quiet --disable-pip-version-check wheel --no-deps --wheel-dir dist . ./distributions/*/
+
+fuzz: $(VENV)/dev.stamp
+	$(RUN) -m tests.fuzz --minutes $(or $(MINUTES),10)
 
 lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff format --check .

@@ -64,15 +64,12 @@ class Run:
         """The run as it was after `step` steps; raises KeyError for a step whose predictions are not kept."""
         predicted, confidence = self.predictions[step]
         early = [0 < done <= step for done in self.when]
-        size, rest = len(predicted), len(self.ids) - len(predicted)
-        return Denoised(
-            prompt_ids=self.prompt_ids,
+        return Denoised.of_draft(
+            self.prompt_ids,
+            predicted,
+            confidence,
             ids=[token if there else self.mask_id for token, there in zip(self.ids, early, strict=True)],
             when=[done if there else 0 for done, there in zip(self.when, early, strict=True)],
-            predicted=predicted + [self.mask_id] * rest,
-            confidence=confidence + [0.0] * rest,
-            ending=[0.0] * size + [1.0] * rest,
-            predicted_length=size,
             steps=step,
             total_steps=self.total_steps,
             mask_id=self.mask_id,

@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cloud_anchor.sampling.guide import Guidance
 from payload import AnchorSet, Contract, Extras, confidence_level
+
+OPEN = -1
+"""The mask token where a model has none in its vocabulary: no id of any."""
 
 
 class Commit(NamedTuple):
@@ -65,6 +68,24 @@ class Denoised:
     certainty: list[float] = field(default_factory=list, compare=False)
     accepted: frozenset[int] = frozenset()
     guidance: Guidance | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of_draft(
+        cls, prompt_ids: Sequence[int], draft: Sequence[int], confidence: Sequence[float], **more: Any
+    ) -> Denoised:
+        """An answer of which a draft is known, with the probability of each token.
+
+        more: ids, when and the other fields without a default; mask_id is OPEN where it is not given.
+        """
+        mask, rest = more.setdefault("mask_id", OPEN), len(more["ids"]) - len(draft)
+        return cls(
+            prompt_ids=tuple(prompt_ids),
+            predicted=[*draft, *[mask] * rest],
+            confidence=[*confidence, *[0.0] * rest],
+            ending=[0.0] * len(draft) + [1.0] * rest,
+            predicted_length=len(draft),
+            **more,
+        )
 
     @property
     def canvas(self) -> int:

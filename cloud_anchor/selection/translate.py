@@ -32,10 +32,7 @@ from itertools import accumulate
 import numpy as np
 
 from cloud_anchor.model.prompt_form import PromptForm
-from cloud_anchor.sampling.denoised import Denoised
-
-OPEN = -1
-"""The mask token of a translated run: no id of any vocabulary."""
+from cloud_anchor.sampling.denoised import OPEN, Denoised
 
 
 @dataclass(frozen=True, kw_only=True)

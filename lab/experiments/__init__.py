@@ -1,9 +1,15 @@
-"""The experiments by name. A module has one, `EXPERIMENT`, and is imported when it is asked for."""
+"""The experiments by name.
+
+A module of this folder has one, `EXPERIMENT`, under its own name, and is imported when it is asked for. A few
+lie beside what they measure. `run` also takes the file of an experiment from outside the tree.
+"""
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pkgutil import iter_modules
 
 from cloud_anchor.errors import RequestError
 from lab.experiment import Experiment
@@ -11,20 +17,14 @@ from lab.experiment import Experiment
 PAPER = "paper"
 """The name of all of the paper's experiments."""
 
-MODULES = {
-    "agreement": "lab.experiments.agreement",
+ELSEWHERE = {
     "codec_bench": "lab.formats.codec_bench",
-    "frontier": "lab.experiments.frontier",
-    "hardness": "lab.experiments.hardness",
     "losses": "lab.drafting.experiment",
     "number_formats": "lab.formats.number_formats",
-    "one_frame": "lab.experiments.one_frame",
-    "passes": "lab.experiments.passes",
     "question_bytes": "lab.formats.question_bytes",
     "rivals": "lab.rivals.experiment",
-    "unknowns": "lab.experiments.unknowns",
 }
-"""The module of every experiment that is not one of the paper's."""
+"""The modules of experiments that are not in this folder."""
 
 
 def every() -> Iterator[Experiment]:
@@ -32,12 +32,25 @@ def every() -> Iterator[Experiment]:
     from lab.experiments.paper import PHASES
 
     yield from PHASES.values()
-    yield from (_open(name) for name in MODULES)
+    here = (module.name for module in iter_modules(__path__))
+    for name in sorted({*here, *ELSEWHERE}):
+        if found := _open(name):
+            yield found
 
 
-def _open(name: str) -> Experiment:
-    found: Experiment = import_module(MODULES[name]).EXPERIMENT
-    return found
+def _open(name: str) -> Experiment | None:
+    """The experiment of this name or in this file, None where there is none."""
+    try:
+        if name.endswith(".py"):
+            found: Experiment | None = runpy.run_path(name).get("EXPERIMENT")
+            return found
+        if not name.isidentifier():
+            return None
+        return getattr(import_module(ELSEWHERE.get(name, f"{__name__}.{name}")), "EXPERIMENT", None)
+    except (ModuleNotFoundError, FileNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name != f"{__name__}.{name}":
+            raise
+        return None
 
 
 def groups(names: Sequence[str]) -> list[tuple[str, list[Experiment]]]:
@@ -47,10 +60,14 @@ def groups(names: Sequence[str]) -> list[tuple[str, list[Experiment]]]:
     """
     from lab.experiments.paper import PHASES
 
-    known = [PAPER, *PHASES, *MODULES]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise RequestError(f"experiment: expected some of {', '.join(known)}, found {', '.join(unknown)}")
     papers = [each for name, each in PHASES.items() if PAPER in names or name in names]
     found = [(PAPER, papers)] if papers else []
-    return found + [(name, [_open(name)]) for name in MODULES if name in names]
+    for name in dict.fromkeys(names):
+        if name == PAPER or name in PHASES:
+            continue
+        one = _open(name)
+        if one is None:
+            known = ", ".join([PAPER, *(each.name for each in every())])
+            raise RequestError(f"experiment: expected some of {known}, or a FILE.py with one, found {name}")
+        found.append((one.name, [one]))
+    return found

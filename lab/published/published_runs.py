@@ -18,8 +18,7 @@ import tokenizers
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import steps_for
-from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.selection.translate import OPEN
+from cloud_anchor.sampling.denoised import OPEN, Denoised
 from common.errors import InputError
 from common.files import read_text
 from edge_runtime.text.tokenizer import Tokenizer
@@ -212,19 +211,7 @@ def recorded_run(
                     f"output is cut, found one at {position}. Leave this run out at fraction {fraction}."
                 )
             ids[position], when[position] = id_, steps_for(float(at), STEPS)
-    size = len(final)
     if trace.length < canvas and all(when[: trace.length]):
         ids[trace.length], when[trace.length] = min(tokenizer.contract.eos_ids), step
-    return Denoised(
-        prompt_ids=tuple(prompt_ids),
-        ids=ids,
-        when=when,
-        predicted=final + [OPEN] * (canvas - size),
-        confidence=[1.0] * size + [0.0] * (canvas - size),
-        ending=[0.0] * size + [1.0] * (canvas - size),
-        predicted_length=size,
-        steps=step,
-        total_steps=STEPS,
-        mask_id=OPEN,
-        eos_ids=tokenizer.contract.eos_ids,
-    )
+    plan = {"steps": step, "total_steps": STEPS, "eos_ids": tokenizer.contract.eos_ids}
+    return Denoised.of_draft(prompt_ids, final, [1.0] * len(final), ids=ids, when=when, **plan)

@@ -1,4 +1,4 @@
-"""Files of the commands: reading, atomic writing.
+"""Files of the commands: reading, atomic writing, one writer at a time.
 
 Responsible for turning what goes wrong with a file into one error for the user. Not responsible for what is
 in them.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +46,22 @@ def write_whole(path: Path, data: bytes) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def locked(path: Path, busy: UserError) -> Iterator[None]:
+    """Holds the lock of a file, made where it is missing; raises `busy` where another process has it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # no such lock on this system
+        pass
+    except OSError:
+        os.close(handle)
+        raise busy from None
+    try:
+        yield
+    finally:
+        os.close(handle)

@@ -1,4 +1,4 @@
-"""Progress of long work: the interface through which it is reported, no output, and bars on a terminal.
+"""Progress of long work: the interface through which it is reported, no output, a line, and bars.
 
 Responsible for stages with their time left, and for single lines. Not responsible for what is reported.
 """
@@ -6,6 +6,7 @@ Responsible for stages with their time left, and for single lines. Not responsib
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
@@ -30,6 +31,42 @@ class Silent:
 
     def say(self, text: str) -> None:
         pass
+
+
+class BytesLine:
+    """Stages of bytes, each as a line on standard error, without a library: rewritten in place on a terminal,
+    elsewhere written every ten seconds and at the end.
+    """
+
+    @contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        began = shown = time.monotonic()
+        first, done = None, 0
+        live = sys.stderr.isatty()
+
+        def show(end: str) -> None:
+            seconds = time.monotonic() - began
+            rate = (done - (first or 0)) / seconds if seconds else 0
+            left = f", {(total - done) / rate:.0f} s left" if rate > 0 and done < total else ""
+            share = 100 * done // total if total else 100
+            text = f"{title} {share:3d}%  {done / 1e6:.1f} of {total / 1e6:.1f} MB{left}"
+            print(f"\r\x1b[K{text}" if live else text, end=end, file=sys.stderr, flush=True)
+
+        def step(more: int) -> None:
+            nonlocal done, first, shown
+            done += more
+            first = done if first is None else first  # what was there before took no time
+            if time.monotonic() - shown >= (0.1 if live else 10):
+                shown = time.monotonic()
+                show("" if live else "\n")
+
+        try:
+            yield step
+        finally:
+            show("\n")
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
 
 
 class Bars:

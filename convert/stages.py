@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from common.files import locked
 from convert.errors import OptionError, ResourceError
 from edge_runtime.bundle.bundle import MANIFEST
 
@@ -35,7 +36,7 @@ class Workspace:
         self.target = target
         self.folder = workspace_of(target)
         self.bundle = self.folder / "bundle"
-        self._lock: int | None = None
+        self._lock = ExitStack()
         self._done: dict[str, Any] = {}
 
     def __enter__(self) -> Workspace:
@@ -43,7 +44,8 @@ class Workspace:
             self.bundle.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OptionError(f"{self.folder}: cannot be created: {error.strerror}.") from error
-        self._lock = _locked(self.folder)
+        busy = f"{self.folder}: another conversion is working here. Wait for it or name another."
+        self._lock.enter_context(locked(self.folder / "lock", ResourceError(busy)))
         try:
             self._done = json.loads((self.folder / _RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -51,9 +53,7 @@ class Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
         if not self._done:  # nothing worth keeping: leave no trace
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -94,20 +94,3 @@ def check_target(target: Path, force: bool) -> None:
         raise OptionError(f"{target}: expected a new folder or a bundle, found something else. Name another.")
     if not force:
         raise OptionError(f"{target}: a bundle is already there. Add --force to replace it, or name another.")
-
-
-def _locked(folder: Path) -> int:
-    """File descriptor of a lock that only one process can hold; raises ResourceError."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # no such lock on this system
-        pass
-    except OSError as error:
-        os.close(handle)
-        raise ResourceError(
-            f"{folder}: another conversion is working here. Wait for it or name another."
-        ) from error
-    return handle

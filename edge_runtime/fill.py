@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.cli import CommandParser, option, run_command
+from edge_runtime.client.client import KEY_VARIABLE, open_client
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
 from payload.errors import ChecksumError, FingerprintError
 from payload.files import read_payload
 
 if TYPE_CHECKING:
-    from edge_runtime.client.client import Client
     from edge_runtime.decode.answer import Answer
     from edge_runtime.decode.forced import FillOptions, Token
     from edge_runtime.decode.refine import Retract
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 
 _STARTED = time.perf_counter()
 
-KEY_VARIABLE = "CLOUD_ANCHOR_KEY"
+SAMPLE = Path(__file__).parent / "sample.bin"
+"""A payload for the bundle that ships with this package, made with the diffusion model beside it."""
 CODECS = ("compact", "predictive")
 """Codecs that a service may be asked for."""
 MAX_PROMPT_FILE_BYTES = 1 << 20
 
 _EPILOG = """\
 examples:
+  python -m edge_runtime.fill --sample
   python -m edge_runtime.fill payload.bin
   python -m edge_runtime.fill payload.bin --edge bundles/qwen2.5-0.5b --json
   # ask a service; where it cannot be reached, this device answers alone
@@ -117,6 +119,7 @@ class _FillArguments(ModelOptions, OutputOptions):
     payload: str | None = option(
         None, "file of the payload; - reads standard input", flags=("payload",), nargs="?"
     )
+    sample: bool = option(False, "fill the payload that comes with this package, in place of a file")
     url: str | None = option(None, "ask this service for anchors, in place of a file")
     prompt: str | None = option(
         None, "the prompt, where the payload does not carry it", metavar="TEXT", either="prompt"
@@ -203,8 +206,10 @@ def _parse(argv: Sequence[str] | None) -> _FillArguments:
     """The arguments; exits with code 2 unless there is exactly one source of anchors."""
     known = parser()
     args = known.parse(_FillArguments, argv)
-    if (args.payload is None) == (args.url is None):
-        known.error(f"expected either a payload file or --url, found {'both' if args.url else 'neither'}")
+    given = [name for name in ("payload", "sample", "url") if getattr(args, name)]
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        known.error(f"expected a payload file, --sample or --url, found {found}")
     return args
 
 
@@ -293,7 +298,7 @@ def _open_service(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime
     assert args.url is not None
     if not prompt:
         raise UsageError("--url: expected a prompt (--prompt, --prompt-file), found none")
-    client = service_client("url", args.url, args.key_file, args.timeout)
+    client = open_client("url", args.url, args.key_file, args.timeout)
     stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
     fractions = tuple(args.fractions or ())
     if not all(0 < fraction <= 1 for fraction in fractions):
@@ -305,33 +310,17 @@ def _open_service(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
 
-def service_client(option: str, url: str, key_file: Path | None, timeout: float) -> Client:
-    """The service at an address, with the key of a file or of the environment.
-
-    Raises UsageError, in the name of the `option` that has the address, where the key would cross a network
-    unencrypted.
-    """
-    from edge_runtime.client.client import Client
-
-    key = read_prompt(key_file).strip() if key_file else os.environ.get(KEY_VARIABLE) or None
-    client = Client(url, key, timeout)
-    if client.exposes_key:
-        raise UsageError(
-            f"{option}: expected https:// for a key that goes to another host, found {url!r:.100}; "
-            "it would cross the network unencrypted"
-        )
-    return client
-
-
 def _open_payload(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
     """A payload file, read with the bundle that fits it."""
     from edge_runtime.bundle.bundle import read_manifest
-    from edge_runtime.bundle.lookup import find_bundles
+    from edge_runtime.bundle.lookup import SHIPPED, find_bundles
     from payload import Codec, peek
 
-    assert args.payload is not None
-    data = read_payload(args.payload)
+    data = read_payload(args.payload or str(SAMPLE))
     header = peek(data)
+    named = args.edge or (str(SHIPPED) if args.sample else None)
+    if args.sample:
+        logging.info("%r, with %d bytes from the cloud", prompt or header.extras.prompt, len(data))
     predictive = header.codec is Codec.PREDICTIVE
 
     def attempt(path: Path) -> tuple[EdgeRuntime, FillRequest]:
@@ -341,7 +330,7 @@ def _open_payload(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime
             edge.preload()
         return edge, edge.read(data, prompt)
 
-    *others, last = find_bundles(header.tag, args.edge, by_fingerprint=predictive)
+    *others, last = find_bundles(header.tag, named, by_fingerprint=predictive)
     for path in others:
         # A tag is one byte, so two contracts may share it; the checksum tells them apart.
         with contextlib.suppress(ChecksumError, FingerprintError):

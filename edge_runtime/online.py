@@ -8,6 +8,7 @@ those of a predictive payload it asks for a compact one. The answer's report say
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -236,4 +237,4 @@ def choose_bundle(client: Client, model: str | None) -> Path:
         identity = replace(client, timeout=timeout, attempts=1).identity()
     except CloudUnavailableError:
         return found[0]  # the request for anchors will fail as well, and that is reported
-    return find_bundles(identity, model)[0]
+    return find_bundles(identity, model, url=shlex.quote(client.url))[0]

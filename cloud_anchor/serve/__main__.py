@@ -58,6 +58,11 @@ class ServeOptions(PipelineOptions):
         "the page at /, which runs the edge model here (default: where --host is this machine)",
         action=argparse.BooleanOptionalAction,
     )
+    bundle: bool = option(
+        True,
+        "give the edge bundle to devices that ask for it (default)",
+        action=argparse.BooleanOptionalAction,
+    )
     batch: int | None = option(None, "answers denoised together (default 8)", int, metavar="N")
     queue: int | None = _limit("requests that may wait (default 64)", int, metavar="N")
     deadline: float | None = _limit("seconds per request (default 30)", float, metavar="S")
@@ -94,7 +99,7 @@ def parser() -> CommandParser:
         prog="python -m cloud_anchor.serve",
         usage="python -m cloud_anchor.serve [--model MODEL] [--port PORT] [options]",
         description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream;\nGET /v1/contract, "
-        "/healthz, /readyz, /metrics, /openapi.json; a page at /.",
+        "/v1/bundle, /healthz, /readyz, /metrics, /openapi.json; a page at /.",
         epilog=EPILOG,
     )
     result.declare(ServeOptions, GROUPS | {"limits": "Of requests and connections.", "process": None})
@@ -125,7 +130,9 @@ def _run(options: ServeOptions) -> int:
         metrics = Metrics()
         backend = LocalBackend(pipeline, config, limits, selection, metrics.step, options.model)
         page = _page(options, backend)
-        app = create_app(backend, keys, limits, metrics, page)
+        edge = pipeline.predictive_model
+        bundle = edge.bundle if edge is not None and options.bundle else None
+        app = create_app(backend, keys, limits, metrics, page, bundle)
         server = Server(app, app.service, limits, options.host, options.port, options.linger)
         host, port = listener.getsockname()[:2]
         if not len(keys) and not _is_loopback(host):

@@ -161,6 +161,17 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest.from_json(_read_json(path, MAX_MANIFEST_BYTES))
 
 
+def parse_manifest(data: bytes, where: str) -> dict[str, Any]:
+    """The content of a manifest that is not in a bundle yet; raises BundleSchemaError for another form."""
+    try:
+        value = json.loads(data)
+        Manifest.from_json(value)
+    except (ValueError, RecursionError) as error:
+        raise BundleSchemaError(f"{where}: expected {MANIFEST}, found: {error}") from None
+    found: dict[str, Any] = value
+    return found
+
+
 def contract_of(folder: Path, ends: Sequence[str] = ()) -> Contract:
     """The contract of the tokenizer and the compiled chat template in a folder; ends: as of `Contract.of`."""
     tokenizer = _read_json(folder / TOKENIZER)

@@ -25,12 +25,14 @@ def find_bundles(
     shipped: Path = SHIPPED,
     *,
     by_fingerprint: bool = False,
+    url: str = "URL",
 ) -> list[Path]:
     """Returns the folders of the bundles to try for a payload, best first: one per contract, at least one.
 
     tag:   first hex digits of the payload's contract identity; of its model fingerprint by_fingerprint.
     model: a folder or the name of an installed bundle; else the environment's EDGE_MODEL. A bundle named in
            either way is returned whatever its contract: decoding fails where it does not fit.
+    url: of the service that has the bundle, for the error.
     Otherwise the installed bundles are tried: those in EDGE_BUNDLES (folders of bundles) or else in the
     user's data folder, then those in ./bundles, then those shipped with this package: `shipped`, and the
     others in its folder.
@@ -42,7 +44,7 @@ def find_bundles(
         return [_named(named, environment)]
     fitting: dict[str, Path] = {}
     seen: list[str] = []
-    for path in [*_installed(environment), *_shipped(shipped)]:
+    for path in [*installed(environment), *_shipped(shipped)]:
         if not (path / MANIFEST).is_file():
             continue
         try:
@@ -66,33 +68,34 @@ def find_bundles(
         if fits:
             fitting.setdefault(contract.identity, path)
     if not fitting:
-        listing = (
-            "\n".join(seen) or f"  none, in {', '.join(str(p) for p in [*_roots(environment), shipped])}"
-        )
+        listing = "\n".join(seen) or f"  none, in {', '.join(str(p) for p in [*roots(environment), shipped])}"
         kind = "fingerprint" if by_fingerprint else "contract"
         raise BundleContractError(
             f"expected a bundle for the payload's {kind} {tag}..., found these {kind}s:\n{listing}\n"
-            f"Name a bundle with --edge or {MODEL_VARIABLE}, or ask for a payload for one of these."
+            f"Name a bundle with --edge or {MODEL_VARIABLE}, or get the service's: "
+            f"inversespec-bundle pull {url}"
         )
     return list(fitting.values())
 
 
-def _roots(environment: Mapping[str, str]) -> list[Path]:
-    """Folders whose subfolders are bundles."""
+def roots(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """Folders whose subfolders are bundles; new ones are installed in the first."""
     given = environment.get(FOLDERS_VARIABLE)
     if given:
-        roots = [Path(part) for part in given.split(os.pathsep) if part]
+        found = [Path(part) for part in given.split(os.pathsep) if part]
     else:
         home = environment.get("XDG_DATA_HOME")
         data = Path(home) if home else Path.home() / ".local" / "share"
-        roots = [data / "inverse-speculation" / "bundles"]
-    return [*roots, Path("bundles")]
+        found = [data / "inverse-speculation" / "bundles"]
+    return [*found, Path("bundles")]
 
 
-def _installed(environment: Mapping[str, str]) -> Iterator[Path]:
-    for root in _roots(environment):
+def installed(environment: Mapping[str, str] = os.environ) -> Iterator[Path]:
+    """The folders in `roots`, bundles or not."""
+    for root in roots(environment):
         if root.is_dir():
-            yield from sorted(path for path in root.iterdir() if path.is_dir())
+            # Hidden ones are being installed.
+            yield from sorted(path for path in root.glob("[!.]*") if path.is_dir())
 
 
 def _shipped(first: Path) -> Iterator[Path]:
@@ -103,14 +106,14 @@ def _shipped(first: Path) -> Iterator[Path]:
 def _named(name: str, environment: Mapping[str, str]) -> Path:
     if Path(name).exists():
         return Path(name)
-    places = [root / name for root in _roots(environment)]
+    places = [root / name for root in roots(environment)]
     for place in places:
         if place.is_dir():
             return place
     shipped = bundle_folder(name)
     if shipped.is_dir():
         return shipped
-    names = [path.name for path in _installed(environment) if (path / MANIFEST).is_file()]
+    names = [path.name for path in installed(environment) if (path / MANIFEST).is_file()]
     raise BundleMissingError(
         f"{name}: expected the folder or the name of a model bundle, found neither; names are "
         f"{', '.join([*names, *shipped_bundles()])} (also looked at {', '.join(map(str, places))})"

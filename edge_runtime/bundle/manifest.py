@@ -200,6 +200,12 @@ class Manifest:
             drafter=BlockForm.from_json(_get(data, "drafter", dict)) if schema == DRAFTER_SCHEMA else None,
         )
 
+    @property
+    def records(self) -> dict[str, FileRecord]:
+        """Of every file but the manifest itself."""
+        of_variants = (variant.files for variant in self.variants.values())
+        return {name: record for part in (self.files, *of_variants) for name, record in part.items()}
+
     def fingerprint(self, variant: str) -> bytes:
         """SHA-256 of everything that decides a variant's logits: the contract and its files' hashes.
 
@@ -249,13 +255,18 @@ def _records(data: Mapping[str, Any], where: str) -> dict[str, FileRecord]:
         record = _get(data, name, dict, where)
         size = _get(record, "size", int, f"{where}.{name}")
         digest = _get(record, "sha256", str, f"{where}.{name}")
+        if size < 0:
+            raise _expected(f"{where}.{name}.size from 0", size)
         records[_relative(name)] = FileRecord(size, digest)
     return records
 
 
 def _relative(name: str) -> str:
-    """Checks that a path stays inside the bundle: a manifest must not name other files of the device."""
+    """Checks that a path stays inside the bundle: a manifest must not name other files of the device, nor
+    itself.
+    """
     path = PurePosixPath(name)
-    if not name or path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+    odd = not name.isprintable() or "\\" in name or ":" in name or str(path) != name
+    if odd or path.is_absolute() or ".." in path.parts or path.parts[:1] in ((), (MANIFEST,)):
         raise _expected("a path inside the bundle", repr(name))
     return name

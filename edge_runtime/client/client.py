@@ -11,16 +11,20 @@ import base64
 import binascii
 import http.client
 import json
+import os
 import random
 import re
+import shlex
 import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from common import files
 from edge_runtime.client.response import (
     MAX_TEXT_BYTES,
     Deadline,
@@ -33,6 +37,10 @@ from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageE
 from payload.header import MAX_PAYLOAD_BYTES
 
 BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/event-stream"
+
+KEY_VARIABLE = "CLOUD_ANCHOR_KEY"
+BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of bundles, which are names of folders too."""
 
 MAX_EVENTS = 64
 CONNECT_SECONDS = 5.0
@@ -110,6 +118,11 @@ class Client:
         local = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
         return self.key is not None and parts.scheme == "http" and not local
 
+    @property
+    def pull_remedy(self) -> str:
+        """What to do where this device's bundle is not the service's."""
+        return f"Get its bundle: inversespec-bundle pull {shlex.quote(self.url)}"
+
     def identity(self) -> str:
         """Returns the identity of the contract that the service makes payloads for: 64 hex digits."""
         return self.service().identity
@@ -127,6 +140,23 @@ class Client:
         codecs, selections = (_texts(data.get(name)) for name in ("codecs", "selections"))
         least, most = (each if isinstance(each, int) and each > 0 else 1 for each in steps)
         return ServiceDescription(identity, min(least, most), most, codecs, selections)
+
+    def bundle_name(self) -> str:
+        """The name of the bundle that the service gives to its devices."""
+        with self._request("GET", "/v1/bundle", None, JSON) as response:
+            name = json_object(response.read_at_most(MAX_TEXT_BYTES)).get("name")
+        if not isinstance(name, str) or not BUNDLE_NAME.fullmatch(name):
+            raise CloudUnavailableError(f"{self.url}: expected the name of a bundle, found {name!r:.80}")
+        return name
+
+    @contextmanager
+    def bundle_file(self, name: str, start: int = 0) -> Iterator[Response]:
+        """A file of that bundle from byte `start` on, or the whole where its `first_byte` says so."""
+        path = f"/v1/bundle/{quote(name)}"
+        with self._request("GET", path, None, BINARY, start) as response:
+            if response.first_byte not in (0, start):
+                raise ValueError("expected the range that was asked for")
+            yield response
 
     def fetch(self, prompt: str, **fields: Any) -> bytes:
         """Returns the bytes of one payload.
@@ -154,10 +184,15 @@ class Client:
         raise CloudUnavailableError(f"{self.url}: the stream ended before it was done")
 
     @contextmanager
-    def _request(self, method: str, path: str, body: bytes | None, accept: str) -> Iterator[Response]:
-        """The response with status 200 to a request, sent again where that may help."""
+    def _request(
+        self, method: str, path: str, body: bytes | None, accept: str, start: int = 0
+    ) -> Iterator[Response]:
+        """The response with status 200 to a request, sent again where that may help.
+
+        start: of the range asked for; with it the response may be a part, of status 206.
+        """
         end = time.monotonic() + self.timeout
-        response = self._with_retries(method, path, body, accept, end)
+        response = self._with_retries(method, path, body, accept, end, start)
         try:
             yield response
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -167,21 +202,25 @@ class Client:
         finally:
             response.close()
 
-    def _with_retries(self, method: str, path: str, body: bytes | None, accept: str, end: float) -> Response:
+    def _with_retries(
+        self, method: str, path: str, body: bytes | None, accept: str, end: float, start: int
+    ) -> Response:
         attempt = 1
         while True:
             code: str | None = None
             retry_after: float | None = None
             wait = BACKOFF_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
             try:
-                response = self._attempt(method, path, body, accept, end)
-                if response.status == 200:
+                response = self._attempt(method, path, body, accept, end, start)
+                if response.status == 200 or (start and response.status == 206):
                     response.require_type(accept)
                     return response
                 with response:
                     failure, code = response.error()
                 if response.status not in RETRIED_STATUSES:
                     kind = CloudUnavailableError if code is None else CloudRefusedError
+                    if code == "contract_mismatch":
+                        failure += f" {self.pull_remedy}"
                     raise kind(f"{self.url}: {failure}", code)
                 retry_after = response.retry_after()
                 if retry_after is not None:
@@ -195,7 +234,9 @@ class Client:
             self.sleep(wait)
             attempt += 1
 
-    def _attempt(self, method: str, path: str, body: bytes | None, accept: str, end: float) -> Response:
+    def _attempt(
+        self, method: str, path: str, body: bytes | None, accept: str, end: float, start: int
+    ) -> Response:
         parts = urlsplit(self.url)
         assert parts.hostname
         left = end - time.monotonic()
@@ -216,6 +257,8 @@ class Client:
             "User-Agent": "edge-runtime",
             "Connection": "close",
         }
+        if start:
+            headers["Range"] = f"bytes={start}-"
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         try:
@@ -234,6 +277,22 @@ class Client:
             deadline.cancel()
             connection.close()
             raise
+
+
+def open_client(option: str, url: str, key_file: Path | None, timeout: float) -> Client:
+    """The service at an address, with the key of a file or of the environment.
+
+    Raises UsageError, in the name of the `option` that has the address, where the key would cross a network
+    unencrypted.
+    """
+    key = files.read_text(key_file, UsageError).strip() if key_file else os.environ.get(KEY_VARIABLE) or None
+    client = Client(url, key, timeout)
+    if client.exposes_key:
+        raise UsageError(
+            f"{option}: expected https:// for a key that goes to another host, found {url!r:.100}; "
+            "it would cross the network unencrypted"
+        )
+    return client
 
 
 def _body(prompt: str, fields: Mapping[str, Any]) -> bytes:

@@ -104,6 +104,22 @@ class Response:
             raise http.client.IncompleteRead(data, self._response.length)
         return data
 
+    @property
+    def first_byte(self) -> int:
+        """Where in the file the body begins; 0 for a whole one. Raises ValueError for a broken range."""
+        if self.status == 200:
+            return 0
+        match = re.match(r"bytes (\d{1,18})-", self._response.getheader("Content-Range") or "")
+        if match is None:
+            raise ValueError("expected the range of a partial answer")
+        return int(match[1])
+
+    def pieces(self, most: int) -> Iterator[bytes]:
+        """Yields the body as it arrives, at most `most` bytes of it. It may end early: the reader counts."""
+        while most > 0 and (data := self._response.read1(min(most, 1 << 16))):
+            most -= len(data)
+            yield data
+
     def events(self) -> Iterator[tuple[str, bytes]]:
         """Yields the name and the data of each server-sent event."""
         name, data = "message", b""

@@ -18,6 +18,7 @@ from cloud_anchor.serve.http.server import Server
 from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
+from edge_runtime.bundle.bundle import Bundle
 
 START_SECONDS = 60.0
 """Time in which the backend has to be open."""
@@ -31,12 +32,13 @@ def background_service(
     metrics: Metrics | None = None,
     port: int = 0,
     page: Page | None = None,
+    bundle: Bundle | None = None,
 ) -> Iterator[int]:
     """Serve on 127.0.0.1 until the context ends; yields the port.
 
     port: 0 for any free one. Raises RuntimeError where the service does not start in time or does not stop.
     """
-    app = create_app(backend, keys or ApiKeys(), limits, metrics, page)
+    app = create_app(backend, keys or ApiKeys(), limits, metrics, page, bundle)
     with socket.create_server(("127.0.0.1", port)) as listener:
         server = Server(app, app.service, limits, "127.0.0.1", 0)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -18,17 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from cloud_anchor.anchor import main as anchor
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.examples import EXAMPLES
-from cloud_anchor.shipped import PAIRS, ShippedPair
+from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, ShippedPair
 from common.cli import CommandParser, run_command
 from convert.conversion import convert
+from edge_runtime.fill import SAMPLE
 from edge_runtime.system import Processor
 from lab.pairs.card import Card
 from lab.pairs.pair import Pair
 from lab.pairs.row_weights import round_checkpoint
 from lab.pairs.train import RECIPES
 
+SAMPLE_PROMPT = "What is the capital of Japan?"
+"""Of the payload that ships with the device's wheel."""
 VARIANTS = ("fp32", "int8", "int4")
 
 MOST_BYTES = 40_000_000
@@ -118,6 +122,8 @@ def _run(options: Options) -> int:
         examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.families))]
         text = json.dumps(examples, indent=1, ensure_ascii=False) + "\n"
         (place.checkpoint / EXAMPLES).write_text(text, encoding="utf-8")
+    if pair.name == DEFAULT_MODEL:
+        anchor(["--model", pair.name, "--prompt", SAMPLE_PROMPT, "--confidence", "-o", str(SAMPLE)])
     card.write(place.weights)
     print(f"shipped to {place.weights}; weights of all pairs: {total / 1e6:.1f} MB", file=sys.stderr)
     return 0

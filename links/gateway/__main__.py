@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from common.cli import INTERRUPTED, CommandParser, option, run_command
+from edge_runtime.client.client import KEY_VARIABLE, open_client
 from edge_runtime.errors import UsageError
-from edge_runtime.fill import KEY_VARIABLE, service_client
 from links.gateway.quota import Spending
 from links.profiles import FREE
 
@@ -106,7 +106,7 @@ def _run(args: _GatewayArguments) -> int:
     if args.kept < 1:
         raise UsageError(f"kept: expected at least 1, found {args.kept}")
     logging.basicConfig(format="gateway: %(message)s", level=args.log_level.upper())
-    client = service_client("service", args.service, args.key_file, args.timeout)
+    client = open_client("service", args.service, args.key_file, args.timeout)
     spending = Spending(args.spend_peer, args.spend_day, args.spend_total)
     if not all(0 <= money < float("inf") for money in astuple(spending)):
         raise UsageError(f"quotas: expected money of 0 or more, found {spending}")

@@ -61,6 +61,15 @@ def fill(
     return run
 
 
+def test_the_sample_is_for_the_shipped_bundle(fill: Any) -> None:
+    """Whatever $EDGE_MODEL names; `lab.pairs.ship` makes it."""
+    code, out, err = fill("--sample")
+    assert (code, out) == (0, "The capital of Japan is Tokyo.\n")
+    assert "model      testbed-qwen" in err
+    with pytest.raises(SystemExit, match="2"):
+        fill("with.bin", "--sample")
+
+
 def test_text_streams_to_stdout_and_figures_to_stderr(fill: Any, edge: EdgeRuntime, payloads: Path) -> None:
     code, out, err = fill("with.bin")
     request = edge.read((payloads / "with.bin").read_bytes())

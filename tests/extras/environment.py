@@ -43,6 +43,7 @@ class Environment:
         # Nothing of the tree or of the user may be found, and no model may be fetched.
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "EDGE_"))}
         self.variables = {**kept, "PYTHONNOUSERSITE": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"}
+        self.variables["XDG_DATA_HOME"] = str(work / "data")  # of installed bundles
         options = ["--quiet", "--no-compile", "--disable-pip-version-check"]
         output([self.python, "-m", "pip", "install", *options, requirement], self.variables)
         with socket.create_server(("127.0.0.1", 0)) as server:

@@ -82,8 +82,10 @@ ABSENT = (
 EXTRAS: dict[str, Extra] = {
     "edge": Extra(
         (
+            Command("edge_runtime.fill --sample"),
             Command(f"edge_runtime.fill edge.bin {EDGE}"),
             Command(f"edge_runtime.fill edge.bin {EDGE} --json"),
+            Command("edge_runtime.bundle list"),
             Command(f"edge_runtime.doctor {BUNDLE}"),
             Command(f"edge_runtime.bench {BUNDLE} --repeat 1 --length 16"),
             Command("payload inspect edge.bin"),
@@ -92,6 +94,7 @@ EXTRAS: dict[str, Extra] = {
             Command(f'links.ask --link udp:127.0.0.1:9 --timeout 1 "{PROMPT}"'),
             Command("links.gateway --help"),
             Command(f"inversespec-fill edge.bin {EDGE}"),
+            Command("inversespec-bundle list --json"),
             Command(f"inversespec-doctor {BUNDLE} --json"),
             Command("inversespec-bench --help"),
             Command("inversespec-payload inspect edge.bin"),
@@ -148,7 +151,10 @@ EXTRAS: dict[str, Extra] = {
         services=(
             Service(
                 Command("cloud_anchor.serve --model testbed --port {port}"),
-                (Command(f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback"),),
+                (
+                    Command(f"edge_runtime.fill --url http://127.0.0.1:{{port}} {EDGE} --no-fallback"),
+                    Command("edge_runtime.bundle pull http://127.0.0.1:{port} --name pulled --variant int4"),
+                ),
             ),
             Service(Command("inversespec-serve --model dream --port {port}")),
         ),

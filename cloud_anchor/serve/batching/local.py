@@ -254,5 +254,5 @@ def check_identity(request: AnchorRequest, info: ServiceInfo) -> None:
         raise ServiceError(404, "unknown_model", f"model {info.model}", repr(request.model), remedy)
     if request.contract is not None and request.contract != info.identity:
         expected = f"a device with contract {info.identity}"
-        remedy = "Use the model bundle of this service's contract: see /v1/contract."
+        remedy = "Use the model bundle of this service's contract."
         raise ServiceError(409, "contract_mismatch", expected, request.contract, remedy)

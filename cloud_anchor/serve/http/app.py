@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from cloud_anchor.serve.batching.backend import Backend
+from cloud_anchor.serve.http.bundle_routes import install_bundle
 from cloud_anchor.serve.http.error_handlers import install_error_handlers
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.middleware import RequestMiddleware
@@ -22,14 +23,20 @@ from cloud_anchor.serve.http.state_routes import install_state
 from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page, install_page
 from cloud_anchor.serve.settings import Limits
+from edge_runtime.bundle.bundle import Bundle
 
 
 def create_app(
-    backend: Backend, keys: ApiKeys, limits: Limits, metrics: Metrics | None = None, page: Page | None = None
+    backend: Backend,
+    keys: ApiKeys,
+    limits: Limits,
+    metrics: Metrics | None = None,
+    page: Page | None = None,
+    bundle: Bundle | None = None,
 ) -> RequestMiddleware:
     """The ASGI application; its `service` holds the state, `draining` among it.
 
-    page: served at /; None for none.
+    page: served at /; None for none. bundle: given to devices; None for none.
     """
     service = Service(backend, metrics or Metrics())
 
@@ -53,7 +60,8 @@ def create_app(
     install_error_handlers(app, service.metrics)
     install_openapi(app, backend, bool(len(keys)))
     install_payloads(app, service)
-    install_state(app, service)
+    install_state(app, service, gives_bundle=bundle is not None)
+    install_bundle(app, bundle)
     if page is not None:
         install_page(app, service, page)
     return RequestMiddleware(app, service, keys, limits)

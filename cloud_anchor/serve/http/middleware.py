@@ -29,8 +29,8 @@ SEND_SECONDS = 10.0
 """Seconds, beyond the deadline, that a client may take to read its response."""
 
 PATHS = (
-    "/v1/anchors /v1/anchors/stream /v1/contract /healthz /readyz /metrics /openapi.json / /page.css "
-    "/page.js /page.svg /v1/page /v1/trace"
+    "/v1/anchors /v1/anchors/stream /v1/contract /v1/bundle /healthz /readyz /metrics /openapi.json / "
+    "/page.css /page.js /page.svg /v1/page /v1/trace"
 ).split()
 KEYED_PREFIX = "/v1/"
 
@@ -49,7 +49,8 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        path = scope["path"] if scope["path"] in PATHS else "other"
+        path = "/v1/bundle" if scope["path"].startswith("/v1/bundle/") else scope["path"]
+        path = path if path in PATHS else "other"
         began, status = time.perf_counter(), 499  # the client has disconnected
 
         async def observed(message: Message) -> None:

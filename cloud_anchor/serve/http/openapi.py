@@ -22,11 +22,12 @@ def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     texts = {
         400: "Not JSON.",
         401: "No key, or an unknown one.",
-        404: "Another model than the one served.",
+        404: "Another model or file than those served.",
         408: "The body came too slowly.",
         409: "Another contract than the service's.",
         413: "A body or a prompt that is too long.",
         415: "Another content type than application/json.",
+        416: "A range outside of the file.",
         422: "A field that is missing, unknown or out of range.",
         500: "A fault of the service.",
         503: "Overloaded, stopping or not ready: Retry-After says when to come back.",

@@ -203,6 +203,16 @@ class ContractAnswer(BaseModel):
     orders: list[str]
     stops: list[str]
     deadline: float
+    bundle: str | None = Field(description="Path of the bundle for its devices, where it gives one.")
+
+
+class BundleAnswer(BaseModel):
+    """The bundle for the service's devices: name, contract, bytes in all, size and hash of each file."""
+
+    name: str
+    identity: str
+    bytes: int
+    files: dict[str, dict[str, int | str]]
 
 
 EVENT_SCHEMA: dict[str, Any] = {

@@ -12,7 +12,7 @@ from cloud_anchor.serve.http.service import Service
 from cloud_anchor.serve.http.telemetry import CONTENT_TYPE
 
 
-def install_state(app: FastAPI, service: Service) -> None:
+def install_state(app: FastAPI, service: Service, *, gives_bundle: bool) -> None:
     """Adds /v1/contract, /healthz, /readyz and /metrics to an application."""
     backend = service.backend
 
@@ -21,7 +21,8 @@ def install_state(app: FastAPI, service: Service) -> None:
         """Contract, plan and limits, which a device needs before its first request."""
         info = backend.info
         known = {name: getattr(info, name) for name in ContractAnswer.model_fields if hasattr(info, name)}
-        return Response(encode_json(known | {"deadline": info.limits.deadline}), media_type=JSON)
+        more = {"deadline": info.limits.deadline, "bundle": "/v1/bundle" if gives_bundle else None}
+        return Response(encode_json(known | more), media_type=JSON)
 
     @app.get("/healthz", response_model=StateAnswer, responses=error_responses(*COMMON_ERRORS, 503))
     async def healthz() -> dict[str, str]:

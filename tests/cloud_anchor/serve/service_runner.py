@@ -22,6 +22,7 @@ from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
 from cloud_anchor.shipped import PAIRS
+from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.client.client import Client as ServiceClient
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
@@ -100,10 +101,11 @@ def served(
     keys: ApiKeys | None = None,
     port: int = 0,
     page: Page | None = None,
+    bundle: Bundle | None = None,
 ) -> Iterator[Client]:
     """The backend behind an address."""
     metrics = Metrics()
-    with background_service(backend, limits, keys, metrics, port, page) as found:
+    with background_service(backend, limits, keys, metrics, port, page, bundle) as found:
         yield Client(found, backend, metrics)
 
 

@@ -1,0 +1,72 @@
+"""The paths that give a device its bundle: the one that the service was started with, and no other file.
+
+Responsible for the list of its files and for each of them, whole or from a byte on. Not responsible for what
+devices do with it (see `edge_runtime.bundle.install`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse
+
+from cloud_anchor.serve.errors import ServiceError, encode_json
+from cloud_anchor.serve.http.error_handlers import BINARY, JSON
+from cloud_anchor.serve.http.openapi import COMMON_ERRORS, error_responses
+from cloud_anchor.serve.http.schema import BundleAnswer
+from edge_runtime.bundle.bundle import MANIFEST, Bundle, FileRecord, file_record
+
+PATH = "/v1/bundle"
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
+
+
+def install_bundle(app: FastAPI, bundle: Bundle | None) -> None:
+    """Adds /v1/bundle and the paths of its files to an application; None: each says that there is none."""
+    records: dict[str, FileRecord] = {}
+    if bundle is not None:
+        records = {MANIFEST: file_record(bundle.path / MANIFEST), **bundle.manifest.records}
+
+    def missing(found: str) -> ServiceError:
+        expected = f"a file of the bundle {bundle.path.name}" if bundle else "a service that gives a bundle"
+        remedy = f"See {PATH}." if bundle else "Ask whoever runs the service for it."
+        return ServiceError(404, "unknown_file", expected, found, remedy)
+
+    errors = error_responses(401, 404, *COMMON_ERRORS)
+
+    @app.get(PATH, response_model=BundleAnswer, responses=errors)
+    async def listing() -> Response:
+        """The files of the bundle for this service's devices; each lies at this path and its name."""
+        if bundle is None:
+            raise missing("one without")
+        about = {
+            "name": bundle.path.resolve().name,
+            "identity": bundle.contract.identity,
+            "bytes": sum(record.size for record in records.values()),
+            "files": {name: record.to_json() for name, record in records.items()},
+        }
+        return Response(encode_json(about), media_type=JSON)
+
+    content = {BINARY: {"schema": {"type": "string", "format": "binary"}}}
+    whole = {"description": "The file.", "content": content}
+    part = {"description": "The part of it that the header Range asks for.", "content": content}
+
+    @app.get(
+        PATH + "/{name:path}",
+        response_class=Response,
+        responses={200: whole, 206: part, **errors, **error_responses(416)},
+    )
+    async def file(name: str, request: Request) -> Response:
+        """A file of the bundle; with `Range: bytes=N-`, from byte N on."""
+        if bundle is None or name not in records:
+            raise missing(repr(name[:80]))
+        record, wanted = records[name], request.headers.get("range")
+        if wanted is not None:
+            match = _RANGE.fullmatch(wanted)
+            last = record.size - 1
+            if match is None or int(match[1]) > min(last, int(match[2] or last)):
+                expected = f"Range: bytes=N- with N below {record.size}"
+                raise ServiceError(416, "range_not_satisfiable", expected, repr(wanted[:80]), "Ask for less.")
+        path: Path = bundle.path / name
+        return FileResponse(path, media_type=BINARY, headers={"ETag": f'"{record.sha256}"'})

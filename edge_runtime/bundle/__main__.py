@@ -1,0 +1,183 @@
+"""python -m edge_runtime.bundle: the bundles of this device, and how others come to it.
+
+Responsible for the command line. Not responsible for installing (see `install`) or choosing them (`lookup`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.cli import CommandParser, option, run_command
+from common.progress import BytesLine, Silent
+from edge_runtime.bundle.bundle import BUNDLES, MANIFEST, read_manifest
+from edge_runtime.bundle.lookup import installed
+from edge_runtime.client.client import KEY_VARIABLE, open_client
+from edge_runtime.errors import EdgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_EPILOG = """\
+examples:
+  python -m edge_runtime.bundle list
+  python -m edge_runtime.bundle pull http://localhost:8080 --variant int8
+  python -m edge_runtime.bundle add bundles/qwen2.5-0.5b
+  python -m edge_runtime.bundle remove qwen2.5-0.5b
+
+exit codes: 0 done, 2 wrong usage, 4 bad or missing bundle,
+5 refused by the service or not reached, 130 interrupted
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ListArguments:
+    json: bool = option(False, "print one JSON object")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _InstallArguments(_ListArguments):
+    name: str | None = option(None, "name that it gets here; default: its own")
+    variant: str | None = option(None, "take this variant alone; default: all", metavar="NAME")
+    replace: bool = option(False, "replace the bundle of this name")
+    quiet: bool = option(False, "no progress on standard error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PullArguments(_InstallArguments):
+    url: str = option("", "address of the service", flags=("url",))
+    key_file: Path | None = option(
+        None, f"file with its key; default: ${KEY_VARIABLE}, else none", Path, metavar="FILE"
+    )
+    timeout: float = option(
+        60.0, "seconds for one request; what is longer continues in the next (default 60)", metavar="S"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AddArguments(_InstallArguments):
+    folder: Path = option(Path(), "folder of the bundle", Path, flags=("folder",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RemoveArguments(_ListArguments):
+    name: str = option("", "name of an installed bundle", flags=("name",))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    parser = CommandParser(
+        prog="python -m edge_runtime.bundle",
+        description="List this device's model bundles, get one from a service, add or remove one.",
+        epilog=_EPILOG,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, (kind, run, says) in _COMMANDS.items():
+        command = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
+        command.declare(kind)
+        command.set_defaults(command=(kind, run))
+    given = vars(parser.parse_args(argv))
+    kind, run = given.pop("command")
+    kept = "interrupted; the same command continues where it stopped"
+    return run_command("bundle", lambda: run(kind(**given)), interrupted=kept)
+
+
+def _list(args: _ListArguments) -> int:
+    found = [_described(path) for path in _paths()]
+    if args.json:
+        print(json.dumps({"bundles": found}, indent=1))
+        return 0
+    for each in found:
+        if "trouble" in each:
+            print(f"{each['name']:20} unusable: {each['trouble']}")
+            continue
+        sizes = ", ".join(
+            f"{name}{'*' * (name == each['default'])} {size / 1e6:.1f} MB"
+            for name, size in each["variants"].items()
+        )
+        print(f"{each['name']:20} {sizes}\n{'':20} contract {each['contract'][:12]}..., {each['path']}")
+    return 0
+
+
+def _paths() -> Iterable[Path]:
+    """The bundles that the lookup would see, in its order."""
+    shipped = sorted(BUNDLES.glob(f"*/{MANIFEST}"))
+    return [
+        path for path in [*installed(), *(file.parent for file in shipped)] if (path / MANIFEST).is_file()
+    ]
+
+
+def _described(path: Path) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "name": path.name,
+        "path": str(path.resolve()),
+        "shipped": path.parent == BUNDLES,
+    }
+    try:
+        manifest = read_manifest(path)
+    except EdgeError as error:
+        return known | {"trouble": str(error)}
+    common = sum(record.size for record in manifest.files.values())
+    return known | {
+        "contract": manifest.contract.identity,
+        "default": manifest.default_variant,
+        "variants": {
+            name: common + sum(record.size for record in variant.files.values())
+            for name, variant in manifest.variants.items()
+        },
+    }
+
+
+def _pull(args: _PullArguments) -> int:
+    from edge_runtime.bundle.install import pull
+
+    return _installed(args, pull, open_client("url", args.url, args.key_file, args.timeout))
+
+
+def _add(args: _AddArguments) -> int:
+    from edge_runtime.bundle.install import add
+
+    return _installed(args, add, args.folder)
+
+
+def _installed(args: _InstallArguments, install: Callable[..., Path], source: object) -> int:
+    path = install(
+        source,
+        name=args.name,
+        variant=args.variant,
+        replace=args.replace,
+        progress=Silent() if args.quiet else BytesLine(),
+    )
+    _report(args, "installed", path)
+    return 0
+
+
+def _remove(args: _RemoveArguments) -> int:
+    from edge_runtime.bundle.install import remove
+
+    _report(args, "removed", remove(args.name))
+    return 0
+
+
+def _report(args: _ListArguments, done: str, path: Path) -> None:
+    print(
+        json.dumps({done: path.name, "path": str(path.resolve())})
+        if args.json
+        else f"{done} {path.name}: {path}"
+    )
+
+
+_COMMANDS: dict[str, tuple[type, Callable[[Any], int], str]] = {
+    "list": (_ListArguments, _list, "the bundles of this device, in the order in which they are looked up"),
+    "pull": (_PullArguments, _pull, "install the bundle of a service; an interrupted download continues"),
+    "add": (_AddArguments, _add, "install a copy of a bundle's folder"),
+    "remove": (_RemoveArguments, _remove, "delete an installed bundle"),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.cli import CommandParser, option, run_command
-from edge_runtime.client.client import KEY_VARIABLE, open_client
+from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
 from payload.errors import ChecksumError, FingerprintError
@@ -293,6 +293,7 @@ def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:
 
 def _open_service(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
     """A request sent to the service, while the model is loaded."""
+    from edge_runtime.client.client import open_client
     from edge_runtime.online import ServiceOptions, ServiceRequest, choose_bundle
 
     assert args.url is not None

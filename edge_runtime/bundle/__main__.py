@@ -16,7 +16,8 @@ from common.cli import CommandParser, option, run_command
 from common.progress import BytesLine, Silent
 from edge_runtime.bundle.bundle import BUNDLES, MANIFEST, read_manifest
 from edge_runtime.bundle.lookup import installed
-from edge_runtime.client.client import KEY_VARIABLE, open_client
+from edge_runtime.client import KEY_VARIABLE
+from edge_runtime.client.client import open_client
 from edge_runtime.errors import EdgeError
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from common import files
+from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.client.response import (
     MAX_TEXT_BYTES,
     Deadline,
@@ -38,7 +39,6 @@ from payload.header import MAX_PAYLOAD_BYTES
 
 BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/event-stream"
 
-KEY_VARIABLE = "CLOUD_ANCHOR_KEY"
 BUNDLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of bundles, which are names of folders too."""
 

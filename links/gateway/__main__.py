@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from common.cli import INTERRUPTED, CommandParser, option, run_command
-from edge_runtime.client.client import KEY_VARIABLE, open_client
+from edge_runtime.client import KEY_VARIABLE
+from edge_runtime.client.client import open_client
 from edge_runtime.errors import UsageError
 from links.gateway.quota import Spending
 from links.profiles import FREE

@@ -600,7 +600,10 @@ def test_wrong_usage(fill: Any, arguments: list[str], words: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["file.bin", "--url", "http://localhost:1", "--prompt", "x"], "found both"), ([], "found neither")],
+    [
+        (["file.bin", "--url", "http://localhost:1", "--prompt", "x"], "found payload and url"),
+        ([], "found none of them"),
+    ],
 )
 def test_one_source_of_payloads(arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

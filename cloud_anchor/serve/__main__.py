@@ -58,9 +58,10 @@ class ServeOptions(PipelineOptions):
         "the page at /, which runs the edge model here (default: where --host is this machine)",
         action=argparse.BooleanOptionalAction,
     )
-    bundle: bool = option(
+    give_bundle: bool = option(
         True,
         "give the edge bundle to devices that ask for it (default)",
+        flags=("--bundle",),
         action=argparse.BooleanOptionalAction,
     )
     batch: int | None = option(None, "answers denoised together (default 8)", int, metavar="N")
@@ -131,7 +132,7 @@ def _run(options: ServeOptions) -> int:
         backend = LocalBackend(pipeline, config, limits, selection, metrics.step, options.model)
         page = _page(options, backend)
         edge = pipeline.predictive_model
-        bundle = edge.bundle if edge is not None and options.bundle else None
+        bundle = edge.bundle if edge is not None and options.give_bundle else None
         app = create_app(backend, keys, limits, metrics, page, bundle)
         server = Server(app, app.service, limits, options.host, options.port, options.linger)
         host, port = listener.getsockname()[:2]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import DEFAULT_PLAN, find_checkpoint, load_model
-from cloud_anchor.model.prompt_form import PromptForm, prompt_form
+from cloud_anchor.model.prompt_form import prompt_form
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import DiffusionModel, MaskedModel
@@ -30,6 +30,7 @@ from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.text.prompt_form import PromptForm
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
 from payload.errors import ContractMismatchError
 
@@ -128,7 +129,7 @@ class Pipeline:
         form = prompt_form(dream, find_checkpoint(model), bundle)
         translation = None
         if bundle is not None and not form.contract.same_vocabulary(bundle.contract):
-            translation = Translation(form, PromptForm.of_bundle(bundle))
+            translation = Translation(form, bundle.form)
             form = translation.edge
         if bundle is None:
             if edge_checkpoint is not None:

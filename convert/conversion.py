@@ -227,7 +227,7 @@ class _Conversion:
             shutil.copyfile(path, bundle / path.name)
 
     def _reference(self, identity: Identity, workspace: Workspace) -> Reference:
-        prompts = [identity.prompt_ids(text) for text in self.prompts]
+        prompts = [identity.ids(text) for text in self.prompts]
         longest = max(len(ids) for ids in prompts)
         room = min(ANSWER_TOKENS, self.context - longest)
         if room < 1:

@@ -186,7 +186,7 @@ def _probe(engine: Engine, bundle: Bundle, problems: list[str], notes: list[str]
     probe = bundle.variant.verification.get("probe")
     if not isinstance(probe, dict) or not probe.get("answer"):
         notes.append("its conversion left no known answer to compare with")
-        probe = {"prompt": bundle.tokenizer.encode(bundle.template.render_prompt("Hello")), "answer": []}
+        probe = {"prompt": bundle.form.ids("Hello"), "answer": []}
     expected = list(probe["answer"])
     engine.append(probe["prompt"])  # the weights are read from disk in this pass
     engine.rewind(0)

@@ -34,6 +34,7 @@ from edge_runtime.engine.profiles import ENGINES, GENAI, LATENCY, ORT, EngineSet
 from edge_runtime.errors import UsageError
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.system import performance_cores
+from edge_runtime.text.chat import Prompt, as_messages
 from edge_runtime.text.tokenizer import TextStream
 from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, doubt, peek
 from payload.errors import PromptRequiredError
@@ -222,9 +223,9 @@ class EdgeRuntime:
         drafted = block.form.block + 2
         return Speculator(costs, block, min(chunk_costs(block.engine, [drafted], budget=0.2).values()))
 
-    def prompt_ids(self, prompt: str) -> list[int]:
-        """Ids of a user's prompt in the chat template, up to where the answer begins."""
-        return self.bundle.tokenizer.encode(self.bundle.template.render_prompt(prompt))
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Ids of a question or conversation in the chat template, up to where the answer begins."""
+        return self.bundle.form.ids(prompt)
 
     def question_context(self, predictive: bool = True) -> Shared:
         """What both sides of a question frame hold (see `links.frames.encode_question`).
@@ -233,16 +234,15 @@ class EdgeRuntime:
         Its passes use the runtime's engine with float32 activations: one frame at a time.
         """
         bundle = self.bundle
-        opening = bundle.tokenizer.encode(bundle.template.before_question)
-        predictor = self.predictive_model.predictor(opening) if predictive else None
+        predictor = self.predictive_model.predictor(bundle.form.opening) if predictive else None
         return Shared(bundle.contract, tokens=bundle.tokenizer, predictor=predictor)
 
-    def read(self, data: bytes, prompt: str | None = None) -> FillRequest:
+    def read(self, data: bytes, prompt: Prompt | None = None) -> FillRequest:
         """Decodes a payload.
 
-        prompt: the user's prompt as text, where the payload does not carry it. Raises UsageError where it is
-        missing or differs from the payload's, and `payload.PayloadError` for a payload that cannot be used;
-        FingerprintError means that one of codec compact for the same anchors could be.
+        prompt: the question as text, or the conversation, where the payload does not carry it. Raises
+        UsageError where it is missing or differs from the payload's, and `payload.PayloadError` for a payload
+        that cannot be used; FingerprintError means that one of codec compact for the same anchors could be.
 
         A predictive payload is decoded with the model, one pass per position: its tokens are known then, and
         `fill` runs no pass for them. See `stream` for its tokens while they are found.
@@ -270,7 +270,7 @@ class EdgeRuntime:
         return Answer(tokens, request.prompt_ids, lambda: request.anchors, stats, doubt=request.doubt)
 
     def stream(
-        self, data: bytes, prompt: str | None = None, options: FillOptions | None = None
+        self, data: bytes, prompt: Prompt | None = None, options: FillOptions | None = None
     ) -> Answer[Token]:
         """The answer to a payload's bytes; tokens of a predictive payload come while it is decoded.
 
@@ -287,25 +287,27 @@ class EdgeRuntime:
         unsure = doubt(header.extras.confidence)
         return Answer(tokens, ids, lambda: decoding.anchors, stats, doubt=unsure)
 
-    def _prompt_of(self, data: bytes, prompt: str | None) -> str:
-        """The prompt of a payload, as text."""
+    def _prompt_of(self, data: bytes, prompt: Prompt | None) -> Prompt:
+        """The prompt of a payload: the one given, or the one that it carries."""
         header = peek(data)
         carried = header.extras.prompt
-        text = carried if prompt is None else prompt
-        if text is None:
+        found = carried if prompt is None else prompt
+        if found is None:
             # A payload that cannot be used at all is refused for that, not for its prompt.
             if header.codec is not Codec.PREDICTIVE:
                 with suppress(PromptRequiredError):
                     decode(data, self._shared())
-            raise UsageError("the payload does not carry its prompt: give it with --prompt or --prompt-file")
-        if carried not in (None, text):
+            raise UsageError(
+                "the payload does not carry its prompt: give it with --prompt, --prompt-file or --messages"
+            )
+        if carried is not None and as_messages(carried) != as_messages(found):
             raise UsageError(
                 f"the payload carries another prompt ({carried!r:.60}) "
                 f"than the one given ({prompt!r:.60}): leave the prompt out, or ask for another payload"
             )
-        return text
+        return found
 
-    def _decoding(self, data: bytes, prompt: str | None, stats: FillStats) -> tuple[Decoding, list[int]]:
+    def _decoding(self, data: bytes, prompt: Prompt | None, stats: FillStats) -> tuple[Decoding, list[int]]:
         """The decoding of a predictive payload, and the ids of its prompt."""
         ids = self.prompt_ids(self._prompt_of(data, prompt))
         predictor = self.predictive_model.predictor(ids, stats)

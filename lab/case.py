@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
@@ -21,6 +20,7 @@ from cloud_anchor.sampling.guide import Span
 from cloud_anchor.selection.scorer import EngineScorer
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.text.prompt_form import PromptForm
 from lab.autoregressive import Autoregressive
 from lab.conditions import ALONE, FULL, PARALLEL, Condition, Situation
 from lab.questions.items import Item

@@ -11,6 +11,9 @@ equal.
 Other vocabularies have other markers, and some have them below the ordinary ids (SmolLM2: 0 to 16). Their
 contract names the tokens that end an answer (`ends`) and every special token whose id lies among the ordinary
 ones; a contract of the Qwen2 kind has no such field, so that its identity is what it always was.
+
+`contents` states how messages become prompt ids. A contract without this field is of the earlier kind, in
+which the name of a special token in a message becomes that token.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ END_OF_TEXT = "<|endoftext|>"
 IM_START = "<|im_start|>"
 IM_END = "<|im_end|>"
 SHARED_SPECIALS = (END_OF_TEXT, IM_START, IM_END)
+PLAIN = "plain"
+"""Contents of messages become ordinary tokens only, whatever names of special tokens they have."""
 
 
 def _digest(value: object) -> str:
@@ -45,6 +50,7 @@ class Contract:
     special:    ids of special tokens by their text: those both sides use, and all below vocab_size.
     template_hash: SHA-256 (hex) of the compiled chat template.
     ends:       the names in `special` that end an answer; None for END_OF_TEXT and IM_END.
+    contents:   PLAIN; None where names of special tokens in messages become those tokens.
     """
 
     vocab_size: int
@@ -52,8 +58,14 @@ class Contract:
     special: Mapping[str, int]
     template_hash: str
     ends: tuple[str, ...] | None = None
+    contents: str | None = None
 
     def __post_init__(self) -> None:
+        if self.contents not in (None, PLAIN):
+            raise ContractMismatchError(
+                f"contract: expected contents {PLAIN!r} or no such field, found {self.contents!r:.40}. "
+                "Update this software."
+            )
         missing = [name for name in self.end_names if name not in self.special]
         if missing:
             raise ContractMismatchError(
@@ -63,11 +75,16 @@ class Contract:
 
     @classmethod
     def of(
-        cls, tokenizer: Mapping[str, Any], template: Mapping[str, Any], ends: Sequence[str] = ()
+        cls,
+        tokenizer: Mapping[str, Any],
+        template: Mapping[str, Any],
+        ends: Sequence[str] = (),
+        contents: str | None = PLAIN,
     ) -> Contract:
         """The contract of a parsed `tokenizer.json` and a compiled chat template.
 
         ends: texts of special tokens that end an answer, besides the one that the template puts after it.
+        contents: None for a contract of the earlier kind.
 
         Raises ContractMismatchError for a tokenizer without such a token.
         """
@@ -84,7 +101,7 @@ class Contract:
             and set(ends) <= {END_OF_TEXT, IM_END}
         ):
             special = {name: added[name] for name in SHARED_SPECIALS}
-            return cls(vocab_size, vocab_hash, special, template_hash)
+            return cls(vocab_size, vocab_hash, special, template_hash, contents=contents)
         stops = _ends(added, template, ends)
         texts = _texts(template)
         special = {
@@ -92,11 +109,11 @@ class Contract:
             for name, id_ in sorted(added.items(), key=lambda item: item[1])
             if id_ < vocab_size or name in stops or any(name in text for text in texts)
         }
-        return cls(vocab_size, vocab_hash, special, template_hash, stops)
+        return cls(vocab_size, vocab_hash, special, template_hash, stops, contents)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Contract:
-        """Reads the fields; raises ContractMismatchError where an end of an answer has no id."""
+        """Reads the fields; raises ContractMismatchError where an end has no id, or contents are unknown."""
         ends = data.get("ends")
         return cls(
             int(data["vocab_size"]),
@@ -104,16 +121,18 @@ class Contract:
             {str(k): int(v) for k, v in data["special"].items()},
             str(data["template_hash"]),
             None if ends is None else tuple(str(name) for name in ends),
+            data.get("contents"),
         )
 
     def to_json(self) -> dict[str, Any]:
-        fields = {
+        optional = {"ends": None if self.ends is None else list(self.ends), "contents": self.contents}
+        return {
             "vocab_size": self.vocab_size,
             "vocab_hash": self.vocab_hash,
             "special": dict(self.special),
             "template_hash": self.template_hash,
+            **{name: value for name, value in optional.items() if value is not None},
         }
-        return fields if self.ends is None else {**fields, "ends": list(self.ends)}
 
     @cached_property
     def identity(self) -> str:
@@ -148,7 +167,8 @@ class Contract:
 
     def __str__(self) -> str:
         vocabulary = f"vocabulary {self.vocab_hash[:8]} of {self.vocab_size}"
-        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]})"
+        contents = f", contents {self.contents}" if self.contents else ""
+        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]}{contents})"
 
 
 def _texts(template: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Prompt form: chat template and tokenizer of a diffusion model's prompts, and the contract of its payloads.
+"""The prompt form of a diffusion model: chat template and tokenizer, and the contract of its payloads.
 
 Responsible for reading a checkpoint's own tokenizer and template, or using an edge bundle's in their place.
 Not responsible for models, except that their ids fit the vocabulary.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,37 +23,20 @@ from edge_runtime.bundle.bundle import TOKENIZER, Bundle
 from edge_runtime.errors import JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.chat_compiler import compile_template
+from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import QWEN2_SPLIT, Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
 
 
-@dataclass(frozen=True)
-class PromptForm:
-    """Tokenizer and chat template of prompts, and the contract that they define."""
+def checkpoint_form(folder: Path) -> PromptForm:
+    """A checkpoint's own form.
 
-    tokenizer: Tokenizer
-    template: ChatTemplate
-    contract: Contract
-
-    def ids(self, prompt: str) -> list[int]:
-        """Ids of the whole conversation up to the answer."""
-        return self.tokenizer.encode(self.template.render_prompt(prompt))
-
-    @classmethod
-    def of_checkpoint(cls, folder: Path) -> PromptForm:
-        """A checkpoint's own form.
-
-        Raises CheckpointError or, for another vocabulary family, ContractMismatchError.
-        """
-        data = tokenizer_data(folder)
-        template = _own_template(folder)
-        return cls(Tokenizer.from_json(json.dumps(data)), template, Contract.of(data, template.to_json()))
-
-    @classmethod
-    def of_bundle(cls, bundle: Bundle) -> PromptForm:
-        """An edge bundle's form."""
-        return cls(bundle.tokenizer, bundle.template, bundle.contract)
+    Raises CheckpointError or, for another vocabulary family, ContractMismatchError.
+    """
+    data = tokenizer_data(folder)
+    template = _own_template(folder)
+    return PromptForm(Tokenizer.from_json(json.dumps(data)), template, Contract.of(data, template.to_json()))
 
 
 def prompt_form(model: DiffusionModel, folder: Path, bundle: Bundle | None = None) -> PromptForm:
@@ -62,12 +44,9 @@ def prompt_form(model: DiffusionModel, folder: Path, bundle: Bundle | None = Non
     else the checkpoint's own.
 
     Sets the tokens that the model's answers may have. Raises CheckpointError where tokenizer and weights do
-    not belong together, and what `PromptForm.of_checkpoint` raises.
+    not belong together, and what `checkpoint_form` raises.
     """
-    if bundle is not None and same_vocabulary(folder, bundle):
-        form = PromptForm.of_bundle(bundle)
-    else:
-        form = PromptForm.of_checkpoint(folder)
+    form = bundle.form if bundle and same_vocabulary(folder, bundle) else checkpoint_form(folder)
     highest = max(*form.contract.eos_ids, form.contract.vocab_size - 1)
     if highest >= model.vocab_rows:
         raise CheckpointError(

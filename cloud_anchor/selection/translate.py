@@ -31,8 +31,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.sampling.denoised import OPEN, Denoised
+from edge_runtime.text.prompt_form import PromptForm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from edge_runtime.decode.forced import Source
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.errors import EdgeError
 from edge_runtime.runtime import EdgeRuntime, FillRequest
+from edge_runtime.text.chat import as_messages
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import AnchorSet, PayloadError
 
@@ -126,7 +127,7 @@ class Tracer:
         data = None
         if name != ALONE:
             shares = () if fraction is None else (fraction,)
-            request = AnchorRequest((("user", prompt),), shares, select=name)
+            request = AnchorRequest(as_messages(prompt), shares, select=name)
             async with aclosing(self._backend.watch(request)) as cloud:
                 async for event in cloud:
                     if isinstance(event, CanvasStep):

@@ -28,7 +28,7 @@ def conversations() -> list[tuple[str, str]]:
 def conversation_ids(identity: Identity) -> list[list[int]]:
     """Token ids of each of `conversations`, question and answer in the model's own form."""
     tokenizer = identity.tokenizer
-    return [identity.prompt_ids(question) + tokenizer.encode(answer) for question, answer in conversations()]
+    return [identity.ids(question) + tokenizer.encode(answer) for question, answer in conversations()]
 
 
 def text_pieces(identity: Identity, text: str, most: int = MOST_IDS) -> list[list[int]]:

@@ -16,8 +16,8 @@ from convert.errors import SourceError, TemplateError
 from convert.source.checkpoint import CheckpointFolder
 from convert.source.splits import with_plain_splits
 from edge_runtime.errors import EdgeError, JinjaTemplateError
-from edge_runtime.text.chat import ChatTemplate
-from edge_runtime.text.chat_compiler import Message, Render, compile_template
+from edge_runtime.text.chat_compiler import Render, compile_template
+from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
 
@@ -32,7 +32,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(PromptForm):
     """The text side of a model.
 
     tokenizer_json: content of tokenizer.json.
@@ -40,14 +40,7 @@ class Identity:
     """
 
     tokenizer_json: str
-    tokenizer: Tokenizer
-    template: ChatTemplate
     jinja: str
-    contract: Contract
-
-    def prompt_ids(self, text: str) -> list[int]:
-        """Token ids of a conversation with one question, up to the start of the answer."""
-        return self.tokenizer.encode(self.template.render_prompt(text))
 
 
 def read_identity(checkpoint: CheckpointFolder, prompts: tuple[str, ...]) -> Identity:
@@ -79,7 +72,7 @@ def read_identity(checkpoint: CheckpointFolder, prompts: tuple[str, ...]) -> Ide
     except (PayloadError, EdgeError, KeyError, TypeError, ValueError) as error:
         raise SourceError(f"{path}: {error}") from error
     _check_ids(checkpoint, tokenizer, contract)
-    identity = Identity(text, tokenizer, template, original.chat_template, contract)
+    identity = Identity(tokenizer, template, contract, text, original.chat_template)
     _check_parity(identity, original, prompts)
     return identity
 
@@ -116,7 +109,7 @@ def _transformers_tokenizer(folder: Path) -> Any:
 def _renderer(tokenizer: Any) -> Render:
     """Renders with a transformers tokenizer's own template."""
 
-    def render(messages: Sequence[Message], generation: bool) -> str:
+    def render(messages: Sequence[dict[str, str]], generation: bool) -> str:
         options = {"tokenize": False, "add_generation_prompt": generation}
         return str(tokenizer.apply_chat_template(list(messages), **options))
 
@@ -149,7 +142,7 @@ def _check_ids(checkpoint: CheckpointFolder, tokenizer: Tokenizer, contract: Con
 
 def _check_parity(identity: Identity, original: Any, prompts: tuple[str, ...]) -> None:
     for text in (*_TEXTS, *prompts):
-        for form in (text, identity.template.render_prompt(text)):
+        for form in (text, identity.template.render(text)):
             expected = list(original(form, add_special_tokens=False)["input_ids"])
             found = identity.tokenizer.encode(form)
             if expected != found:

@@ -38,8 +38,10 @@ from edge_runtime.errors import (
     BundleVariantError,
 )
 from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
+from payload.contract import PLAIN
 
 __all__ = [
     "BUNDLES",
@@ -119,6 +121,11 @@ class Bundle:
     def template(self) -> ChatTemplate:
         return ChatTemplate.from_json(_read_json(self.path / TEMPLATE))
 
+    @cached_property
+    def form(self) -> PromptForm:
+        """How the model reads prompts."""
+        return PromptForm(self.tokenizer, self.template, self.contract)
+
     def verify(self) -> None:
         """Checks size and SHA-256 of the common files and of the chosen variant's."""
         for name, record in {**self.manifest.files, **self.variant.files}.items():
@@ -130,7 +137,7 @@ class Bundle:
         For conversion and diagnosis: once a bundle is made its hashes keep them together. Takes 0.3 s for a
         full vocabulary. Raises BundleContractError.
         """
-        found = contract_of(self.path, self.contract.ends or ())
+        found = contract_of(self.path, self.contract.ends or (), self.contract.contents)
         if found != self.contract:
             raise BundleContractError(
                 f"{self.path}: {MANIFEST} states contract {self.contract}, "
@@ -172,12 +179,12 @@ def parse_manifest(data: bytes, where: str) -> dict[str, Any]:
     return found
 
 
-def contract_of(folder: Path, ends: Sequence[str] = ()) -> Contract:
-    """The contract of the tokenizer and the compiled chat template in a folder; ends: as of `Contract.of`."""
+def contract_of(folder: Path, ends: Sequence[str] = (), contents: str | None = PLAIN) -> Contract:
+    """The contract of tokenizer and compiled chat template in a folder; otherwise as `Contract.of`."""
     tokenizer = _read_json(folder / TOKENIZER)
     template = ChatTemplate.from_json(_read_json(folder / TEMPLATE))
     try:
-        return Contract.of(tokenizer, template.to_json(), ends)
+        return Contract.of(tokenizer, template.to_json(), ends, contents)
     except (PayloadError, KeyError, TypeError) as error:
         raise BundleSchemaError(f"{folder / TOKENIZER}: {error}") from error
 

@@ -1,15 +1,15 @@
-"""ChatTemplate: the compiled form of a chat template, literal text around each message.
+"""Conversations: messages, and the chat template that puts literal text around each of them.
 
-Responsible for rendering messages without Jinja. Not responsible for tokenising the result, nor for compiling
-a Jinja template (see `chat_compiler`). A payload's contract hashes this form, so both sides of the network
-put the same text before an answer.
+Responsible for what a message is and for rendering messages without Jinja. Not responsible for tokenising
+the result (see `prompt_form`), nor for compiling a Jinja template (see `chat_compiler`). A payload's contract
+hashes the compiled form, so both sides of the network put the same text before an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from edge_runtime.errors import BundleSchemaError, UsageError
 
@@ -17,6 +17,62 @@ Affixes = tuple[str, str]
 """Text before and after a message's content."""
 
 ROLES = ("system", "user", "assistant")
+
+
+class Message(NamedTuple):
+    """One message of a conversation. role: one of ROLES."""
+
+    role: str
+    content: str
+
+
+Prompt = str | Sequence[Message | Mapping[str, str]]
+"""A user's question as text, or a conversation: messages, or mappings with the fields of one."""
+
+
+class Piece(NamedTuple):
+    """A part of a rendered conversation: a message's content, or text of the template."""
+
+    text: str
+    is_content: bool
+
+
+def as_messages(prompt: Prompt, system: str | None = None) -> tuple[Message, ...]:
+    """The messages of a prompt. system: content of a system message to put before them.
+
+    Raises UsageError for no messages at all, a role that is none of ROLES, a content that is no text, and for
+    two system messages at the beginning.
+    """
+    if not isinstance(prompt, str | Sequence) or (not prompt and not isinstance(prompt, str)):
+        raise UsageError(f"messages: expected a list of at least one message, found {prompt!r:.80}")
+    given = [Message("user", prompt)] if isinstance(prompt, str) else prompt
+    messages = tuple(_message(each, number) for number, each in enumerate(given, 1))
+    if system is None:
+        return messages
+    if messages[0].role == "system":
+        raise UsageError("messages: expected none of role system beside the system text given, found one")
+    return (_message(Message("system", system), 0), *messages)
+
+
+def _message(value: object, number: int) -> Message:
+    fields = value._asdict() if isinstance(value, Message) else value
+    if not isinstance(fields, Mapping) or set(fields) != {"role", "content"}:
+        found = f"the fields {sorted(map(str, fields))}" if isinstance(fields, Mapping) else repr(value)
+        raise UsageError(f"message {number}: expected the fields role and content, found {found:.80}")
+    message = Message(fields["role"], fields["content"])
+    if message.role not in ROLES or not isinstance(message.content, str):
+        raise UsageError(
+            f"message {number}: expected a role of {', '.join(ROLES)} and a text as content, "
+            f"found role {message.role!r:.40} with a content of type {type(message.content).__name__}"
+        )
+    try:
+        message.content.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"message {number}: expected text, found {message.content[error.start]!r}, half a character, "
+            f"at {error.start}"
+        ) from None
+    return message
 
 
 @dataclass(frozen=True)
@@ -57,37 +113,33 @@ class ChatTemplate:
             "generation": self.generation,
         }
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Text of a conversation up to the place where the answer begins.
+    def pieces(self, prompt: Prompt) -> Iterator[Piece]:
+        """The parts of a conversation in order, up to the place where the answer begins.
 
-        Each message has a "role" (system, user or assistant) and a "content". Raises UsageError for a message
-        without them.
+        A default system message stands before a conversation without one. Raises UsageError as `as_messages`.
         """
-        parts: list[str] = []
-        if self.default_system is not None and (not messages or messages[0].get("role") != "system"):
-            parts += [self.system[0], self.default_system, self.system[1]]
-        affixes = {"system": self.system, "user": self.user, "assistant": self.assistant}
-        for message in messages:
-            role, content = message.get("role"), message.get("content")
-            if role not in affixes or not isinstance(content, str):
-                raise UsageError(
-                    f"chat message: expected a role of {', '.join(ROLES)} and a text content, "
-                    f"found role {role!r} with a content of type {type(content).__name__}"
-                )
-            prefix, suffix = affixes[role]
-            parts += [prefix, content, suffix]
-        return "".join(parts) + self.generation
+        messages = as_messages(prompt)
+        if messages[0].role != "system":
+            yield from self._default()
+        for role, content in messages:
+            prefix, suffix = {"system": self.system, "user": self.user, "assistant": self.assistant}[role]
+            yield from (Piece(prefix, False), Piece(content, True), Piece(suffix, False))
+        yield Piece(self.generation, False)
 
-    def render_prompt(self, user_text: str) -> str:
-        """Text of a single question: the default system message, the user's text, the answer's opening."""
-        return self.render([{"role": "user", "content": user_text}])
+    def render(self, prompt: Prompt) -> str:
+        """Text of a conversation: its `pieces`, joined."""
+        return "".join(piece.text for piece in self.pieces(prompt))
 
     @property
-    def before_question(self) -> str:
-        """Text before the user's in `render_prompt`: what a model reads before it predicts a question."""
+    def opening(self) -> Iterable[Piece]:
+        """The pieces before a single question's text."""
+        return [*self._default(), Piece(self.user[0], False)]
+
+    def _default(self) -> list[Piece]:
         if self.default_system is None:
-            return self.user[0]
-        return "".join((self.system[0], self.default_system, self.system[1], self.user[0]))
+            return []
+        prefix, suffix = self.system
+        return [Piece(prefix, False), Piece(self.default_system, True), Piece(suffix, False)]
 
 
 def _field(data: Mapping[str, Any], name: str) -> Any:

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from edge_runtime.errors import JinjaTemplateError
-from edge_runtime.text.chat import ROLES, ChatTemplate
+from edge_runtime.text.chat import ROLES, ChatTemplate, Message
 
-Message = dict[str, str]
-Render = Callable[[Sequence[Message], bool], str]
-"""Renders messages with the original template; the flag is `add_generation_prompt`."""
+Render = Callable[[Sequence[dict[str, str]], bool], str]
+"""Renders messages, as Jinja has them, with the original template; the flag is `add_generation_prompt`."""
 
 _ADVICE = (
     "Edit chat_template in tokenizer_config.json so that each message is only surrounded by fixed text, "
@@ -62,7 +61,7 @@ def compile_template(render: Render) -> ChatTemplate:
     Raises JinjaTemplateError, with the conversation that shows it, where there is no such form.
     """
     marks = {role: _mark(role) for role in ROLES}
-    conversation = [_message(role, marks[role]) for role in ROLES]
+    conversation = [Message(role, marks[role]) for role in ROLES]
     suffixes = {
         role: _after(_render(render, conversation[: index + 1]), marks[role])
         for index, role in enumerate(ROLES)
@@ -73,7 +72,7 @@ def compile_template(render: Render) -> ChatTemplate:
         prefixes[role], rest = _split(rest, marks[role])
         rest = _strip(rest, suffixes[role], f"the end of the {role} message")
     affixes = {role: (prefixes[role], suffixes[role]) for role in ROLES}
-    question = [_message("system", marks["system"]), _message("user", marks["user"])]
+    question = [Message("system", marks["system"]), Message("user", marks["user"])]
     generation = _strip(_render(render, question, True), _render(render, question), "the answer's opening")
     compiled = ChatTemplate(_default_system(render, affixes), **affixes, generation=generation)
     verify_template(compiled, render)
@@ -83,11 +82,11 @@ def compile_template(render: Render) -> ChatTemplate:
 def verify_template(compiled: ChatTemplate, render: Render) -> None:
     """Raises JinjaTemplateError at the first of several conversations that the two render differently."""
     for spoken in _CONVERSATIONS:
-        messages = [_message(*turn.split(":", 1)) for turn in spoken]
+        messages = [Message(*turn.split(":", 1)) for turn in spoken]
         expected, found = _render(render, messages, True), compiled.render(messages)
         if expected != found:
             raise JinjaTemplateError(
-                f"the chat template cannot be expressed as fixed text around each message: for {messages} it "
+                f"the chat template cannot be expressed as fixed text around each message: for {spoken} it "
                 f"renders {expected!r}, fixed text gives {found!r}. {_ADVICE}"
             )
 
@@ -95,7 +94,7 @@ def verify_template(compiled: ChatTemplate, render: Render) -> None:
 def _default_system(render: Render, affixes: dict[str, tuple[str, str]]) -> str | None:
     """The system message that the template puts before a conversation without one."""
     mark = _mark("user")
-    before, _ = _split(_render(render, [_message("user", mark)]), mark)
+    before, _ = _split(_render(render, [Message("user", mark)]), mark)
     opening = affixes["user"][0]
     if before == opening:
         return None
@@ -117,16 +116,13 @@ def _mark(role: str) -> str:
     return f"\ue000{role}\ue001"  # private use: no template's own text contains it
 
 
-def _message(role: str, content: str) -> Message:
-    return {"role": role, "content": content}
-
-
 def _render(render: Render, messages: Sequence[Message], generation: bool = False) -> str:
     try:
-        return render(messages, generation)
+        return render([message._asdict() for message in messages], generation)
     except Exception as error:  # a template may raise anything of its own
+        roles = [message.role for message in messages]
         raise JinjaTemplateError(
-            f"the chat template fails for the roles {[m['role'] for m in messages]}: {error}. {_ADVICE}"
+            f"the chat template fails for the roles {roles}: {error}. {_ADVICE}"
         ) from error
 
 

@@ -86,12 +86,48 @@ class Tokenizer:
 
         Raises UsageError for a text that is not Unicode: one with half of a surrogate pair.
         """
+        return list(self._encoding(text).ids)
+
+    def _encoding(self, text: str) -> tokenizers.Encoding:
         try:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
+            return self._backend.encode(text, add_special_tokens=False)
         except TypeError:  # the library's, of what it cannot write as UTF-8
             raise UsageError(
                 f"text: expected Unicode, found half of a surrogate pair in {text!r:.80}"
             ) from None
+
+    def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
+        """Token ids of texts in a row, of which those marked True are contents: names of added tokens in a
+        content are text.
+
+        Added tokens are found in each other text by itself. What stands between two of them is tokenised as
+        one text, so the ids are those of `encode` for the joined texts where no content has such a name.
+        Contents are Unicode (see `chat.as_messages`); otherwise raises what `encode` does.
+        """
+        ids: list[int] = []
+        text = ""
+        for piece, is_content in pieces:
+            at = 0
+            found = self._encoding("" if is_content else piece)
+            for id_, (begin, end) in zip(found.ids, found.offsets, strict=True):
+                if id_ in self._added:
+                    ids += [*self._merged(self._normalised(text + piece[at:begin])), id_]
+                    text, at = "", end
+            text += piece[at:]
+        return ids + self._merged(self._normalised(text))
+
+    def _normalised(self, text: str) -> str:
+        normalizer = self._backend.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
+    def _merged(self, text: str) -> list[int]:
+        """Ids of ordinary tokens: names of added tokens are text. Bytes without a token are left out."""
+        ids: list[int] = []
+        for id_ in self._plain.encode(text, add_special_tokens=False).ids:
+            # A vocabulary may hold an added token as an ordinary one too, and its merges may lead there.
+            name = self._added.get(id_)
+            ids += [id_] if name is None else [self._of_byte[b] for b in name if b in self._of_byte]
+        return ids
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Ids of ordinary tokens whose `token_bytes`, joined, are exactly `data`.
@@ -110,9 +146,7 @@ class Tokenizer:
         return ids + self._encode_plain(text[begin:])
 
     def _encode_plain(self, text: str) -> list[int]:
-        ids: list[int] = []
-        for id_ in self._plain.encode(text, add_special_tokens=False).ids:
-            ids += self._encode_bytewise(self.token_bytes(id_)) if id_ in self._added else [id_]
+        ids = self._merged(text)
         data = text.encode("utf-8")
         # The library leaves characters out that the vocabulary lacks, and may put a space before the text.
         return ids if b"".join(map(self.token_bytes, ids)) == data else self._encode_bytewise(data)

@@ -200,7 +200,7 @@ def judge(
     count = sum(len(piece) - 1 for piece in pieces)
     expected: list[npt.NDArray[np.float32]] = []
     answers: list[list[int]] = []
-    prompts = [table.identity.prompt_ids(prompt) for prompt in DEFAULT_PROMPTS]
+    prompts = [table.identity.ids(prompt) for prompt in DEFAULT_PROMPTS]
     for name in (REFERENCE, *names):
         engine, found = table.engine(name), FormatQuality()
         chunks = (logits for piece in pieces for logits in teacher_forced(engine, piece))

@@ -18,7 +18,7 @@ from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import read_json
-from cloud_anchor.model.prompt_form import PromptForm
+from cloud_anchor.model.prompt_form import checkpoint_form
 from common.cli import option
 from edge_runtime.bundle.manifest import BlockForm
 from lab.drafting.accepted import target_states
@@ -100,7 +100,7 @@ def load_target(folder: Path, block: int, device: str) -> Target:
             f"{folder}: expected an autoregressive target (Qwen2ForCausalLM), found "
             f"{config.get('architectures')}"
         )
-    form = PromptForm.of_checkpoint(folder)
+    form = checkpoint_form(folder)
     words = Tokenizer.from_file(str(folder / "tokenizer.json"))
     mask = words.token_to_id("<|mask|>")
     if mask is None:

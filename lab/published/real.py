@@ -20,7 +20,6 @@ from cloud_anchor.demo import generate
 from cloud_anchor.demo_view import CLOUD, EDGE, GAP, Generated, anchors_text, tokens_text
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.selection.scorer import EngineScorer
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection, select
 from cloud_anchor.selection.translate import TranslatedRun, Translation
@@ -82,7 +81,7 @@ def send(
 
 def show(edge: EdgeRuntime, trace: Trace, fraction: str, dream: TraceTokenizer, path: Path) -> None:
     """Fills a run by both selections and by the edge model alone, and prints texts and figures."""
-    translation = Translation(dream_form(dream), PromptForm.of_bundle(edge.bundle))
+    translation = Translation(dream_form(dream), edge.bundle.form)
     run = translation.translate(recorded_run(trace, fraction, dream), edge.prompt_ids(trace.prompt))
     alone = generate(
         edge, FillRequest(list(run.prompt_ids), AnchorSet.empty(run.canvas, edge.bundle.contract))

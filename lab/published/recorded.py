@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
-from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE as BY_EDGE
 from cloud_anchor.selection.select import Selection
@@ -33,6 +32,7 @@ from edge_runtime.errors import EdgeError
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from lab.case import Case, Edge, EdgeAnswer
 from lab.conditions import (
@@ -123,7 +123,7 @@ class RealPair:
         Raises RequestError for a graph that cannot run several.
         """
         bundle = edge.runtime.bundle
-        translation = Translation(dream_form(dream), PromptForm.of_bundle(bundle))
+        translation = Translation(dream_form(dream), bundle.form)
         pool = RowPool(bundle, rows, context=bundle.context, threads=edge.runtime.threads)
         return cls(dream, translation, edge, pool, tests)
 

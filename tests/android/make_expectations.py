@@ -27,7 +27,6 @@ from edge_runtime.decode.forced import FillOptions, FillStats, Source, agreement
 from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.runtime import EdgeRuntime
-from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
 from lab.published.wheel_files import SMOLLM2
 from payload import AnchorSet, Base, Codec, Contract, Extras, PayloadError, Shared, decode, encode, peek
@@ -156,26 +155,6 @@ def unicode_texts(rng: random.Random, count: int) -> Iterator[str]:
                 rng.choice(LETTERS) if rng.random() < 0.25 else chr(rng.randrange(first, last + 1))
             )
         yield "".join(letters)
-
-
-def chat_vectors(folder: Path) -> list[dict[str, Any]]:
-    compiled = json.loads((folder / "chat_template.json").read_bytes())
-    conversation = [
-        {"role": "user", "content": " One\n{{ x }} "},
-        {"role": "assistant", "content": "Two"},
-        {"role": "user", "content": ""},
-    ]
-    rows = []
-    for default in (None, "You are a small test model."):
-        template = {**compiled, "default_system": default}
-        for messages in (
-            conversation,
-            conversation[:1],
-            [{"role": "system", "content": "Be brief."}, *conversation],
-        ):
-            text = ChatTemplate.from_json(template).render(messages)
-            rows.append({"template": template, "messages": messages, "text": text})
-    return rows
 
 
 def frames(rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -386,7 +365,6 @@ def expectations(work: Path, folder: Path = TINY_BUNDLE) -> dict[str, Any]:
         "tokenizer": tokenizer_vectors(Bundle.open(folder).tokenizer, rng),
         "qwen": None,
         "smollm2": smollm2_vectors(work, rng),
-        "chat": chat_vectors(folder),
         "frames": list(frames(rng)),
         "sealed": list(sealed(rng, 400)),
         "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 300)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.anchor import main
-from cloud_anchor.model.prompt_form import PromptForm
+from cloud_anchor.model.prompt_form import checkpoint_form
 from payload import Extras, Shared, decode, peek
 
 PROMPT = "Where does the river end?"
@@ -23,7 +23,7 @@ def command(dream_folder: Path, *options: str) -> list[str]:
 def test_a_payload_that_can_be_filled_alone(dream_folder: Path, tmp_path: Path, codec: str) -> None:
     file = tmp_path / "payload.bin"
     assert main(command(dream_folder, "--fraction", "0.25", "--codec", codec, "-o", str(file))) == 0
-    form = PromptForm.of_checkpoint(dream_folder)
+    form = checkpoint_form(dream_folder)
     data = file.read_bytes()
     anchors = decode(data, Shared(form.contract, form.ids(PROMPT), form.tokenizer))
     assert len(anchors) > 0
@@ -43,7 +43,7 @@ def test_json_has_the_history(dream_folder: Path, tmp_path: Path, capsys: pytest
     committed = {pair for c in report["history"] for pair in zip(c["positions"], c["ids"], strict=True)}
     assert sent <= committed
     assert len(report["coverage"]) == 4
-    form = PromptForm.of_checkpoint(dream_folder)
+    form = checkpoint_form(dream_folder)
     data = file.read_bytes()
     assert peek(data).extras.prompt is None
     anchors = decode(data, Shared(form.contract, form.ids(PROMPT)))

@@ -11,7 +11,7 @@ import cloud_anchor.batch
 from cloud_anchor.anchor import main
 from cloud_anchor.batch import read_jobs
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.prompt_form import PromptForm
+from cloud_anchor.model.prompt_form import checkpoint_form
 from payload import Shared, decode
 
 PROMPTS = ["Why?", "Where does the river end, and who lives there?", "How many loaves did she sell?"]
@@ -45,7 +45,7 @@ def test_every_payload_is_as_if_made_alone(dream_folder: Path, source: Path, tmp
         "settings.json",
         "why.bin",
     ]
-    form = PromptForm.of_checkpoint(dream_folder)
+    form = checkpoint_form(dream_folder)
     for name, prompt in zip(["why", "0002", "0003"], PROMPTS, strict=True):
         single = tmp_path / "single.bin"
         base = command(dream_folder, source, single)

@@ -315,7 +315,7 @@ def test_a_diffusion_model_with_markers_of_its_own(
     assert found.model_form.contract.end_names == ("<|eot_id|>",)
     (made,) = found.make(PROMPTS[:1], CONFIG, EVERY_PREDICTION)
     assert isinstance(made.run, TranslatedRun)
-    asked = found.model_form.tokenizer.encode(found.model_form.template.render_prompt(PROMPTS[0]))
+    asked = found.model_form.tokenizer.encode(found.model_form.template.render(PROMPTS[0]))
     assert list(made.run.original.prompt_ids) == asked
     ids = [token.id for token in other_edge.fill(other_edge.read(found.payload(made), PROMPTS[0]))]
     draft = found.model_form.tokenizer.decode(made.run.original.predicted_answer)

@@ -57,7 +57,7 @@ def test_every_variant_opens_and_answers(variant: str, bundle_folder: Path) -> N
     bundle = Bundle.open(bundle_folder, variant)
     bundle.verify_contract()
     engine = OrtEngine.open(bundle, threads=1)
-    ids = bundle.tokenizer.encode(bundle.template.render_prompt("How many loaves?"))
+    ids = bundle.form.ids("How many loaves?")
     assert np.isfinite(engine.append(ids, [len(ids) - 1])).all()
 
 
@@ -71,7 +71,7 @@ def test_fp32_answers_token_for_token_like_pytorch(checkpoint_folder: Path, bund
         prompt = tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=False
         )
-        assert bundle.tokenizer.encode(bundle.template.render_prompt(text)) == prompt
+        assert bundle.form.ids(text) == prompt
         with torch.inference_mode():
             expected = model.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False)[0].tolist()
         engine.rewind(0)

@@ -43,7 +43,7 @@ def test_it_answers_as_our_engine_does(variant: str, bundle_folder: Path) -> Non
     config = genai.Config(str(bundle_folder))
     config.overlay(json.dumps({"model": {"decoder": {"filename": f"{variant}/genai.onnx"}}}))
     bundle = Bundle.open(bundle_folder, variant)
-    prompt = bundle.tokenizer.encode(bundle.template.render_prompt(QUESTION))
+    prompt = bundle.form.ids(QUESTION)
     expected = greedy_answer(OrtEngine.open(bundle, threads=1), bundle.contract, prompt, 24)
     assert generate(genai.Model(config), prompt, 24)[: len(expected)] == expected
     assert len(expected) >= 8
@@ -53,7 +53,7 @@ def test_the_folder_opens_as_it_is_with_tokenizer_and_template(bundle_folder: Pa
     bundle = Bundle.open(bundle_folder)
     model = genai.Model(str(bundle_folder))
     tokenizer = genai.Tokenizer(model)
-    text = bundle.template.render_prompt(QUESTION)
+    text = bundle.template.render(QUESTION)
     messages = json.dumps([{"role": "user", "content": QUESTION}])
     assert tokenizer.apply_chat_template(messages, add_generation_prompt=True) == text
     assert list(tokenizer.encode(text)) == bundle.tokenizer.encode(text)

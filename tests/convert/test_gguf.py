@@ -117,7 +117,7 @@ def test_a_file_becomes_a_bundle(llama: tuple[Path, Path], tmp_path: Path) -> No
     assert manifest.variants["fp32"].verification["max_delta"] < 1e-4
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
     bundle = Bundle.open(out)
-    ids = bundle.tokenizer.encode(bundle.template.render_prompt("Which river?"))
+    ids = bundle.form.ids("Which river?")
     assert np.isfinite(OrtEngine.open(bundle, threads=1).append(ids, [0])).all()
     # The same bundle as from the folder itself, but for where it says it comes from.
     again = convert.convert(folder, tmp_path / "again", variants=["fp32"], threads=1)

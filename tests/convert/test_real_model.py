@@ -24,7 +24,7 @@ QUESTION = "What is the capital of France?"
 
 
 def answer(bundle: Bundle, anchors: AnchorSet) -> str:
-    prompt = bundle.tokenizer.encode(bundle.template.render_prompt(QUESTION))
+    prompt = bundle.form.ids(QUESTION)
     tokens = fill(OrtEngine.open(bundle, threads=1), prompt, anchors, FillOptions(max_tokens=16))
     return bundle.tokenizer.decode(token.id for token in tokens)
 
@@ -54,7 +54,7 @@ def test_the_logits_are_those_of_transformers_own_reader(smollm2_source: Path, s
     model.load_state_dict(tensors, strict=False)
     model.tie_weights()
     opened = Bundle.open(smollm2_bundle, "fp32")
-    ids = opened.tokenizer.encode(opened.template.render_prompt(QUESTION) + "The capital of France is Paris.")
+    ids = opened.tokenizer.encode(opened.template.render(QUESTION) + "The capital of France is Paris.")
     with torch.inference_mode():
         expected = model(torch.tensor([ids])).logits[0].numpy()
     found = OrtEngine.open(opened, threads=1).append(ids, list(range(len(ids))))
@@ -85,7 +85,7 @@ def test_anchors_in_its_vocabulary_cross_the_wire_and_are_forced(smollm2_bundle:
     opened = Bundle.open(smollm2_bundle)
     words = opened.tokenizer.encode(" Lyon")
     anchors = AnchorSet((5, 6)[: len(words)], tuple(words[:2]), 16, opened.contract)
-    prompt = opened.tokenizer.encode(opened.template.render_prompt(QUESTION))
+    prompt = opened.form.ids(QUESTION)
     shared = Shared(opened.contract, prompt, opened.tokenizer)
     assert decode(encode(anchors, shared), shared) == anchors
     assert "Lyon" in answer(opened, anchors)

@@ -1,6 +1,6 @@
 """Writes edge_vectors.json: the shipped bundle by the Python runtime, for the runtime in TypeScript.
 
-Answers of two variants, alone and to payloads of every codec; tokenizer and chat template; zstd frames,
+Answers of two variants, alone and to payloads of every codec; the tokenizer; zstd frames,
 sealed and predictive payloads, whole and broken. Run it again when the shipped pair has changed:
 
     python tests/vectors/make_edge_vectors.py
@@ -29,7 +29,6 @@ from tests.android import predictive_expectations  # noqa: E402
 from tests.android.make_expectations import (  # noqa: E402
     PROMPTS,
     SEED,
-    chat_vectors,
     frames,
     plans,
     sealed,
@@ -99,7 +98,6 @@ def main() -> None:
         "manifest_sha256": hashlib.sha256((BUNDLE / MANIFEST).read_bytes()).hexdigest(),
         "max_tokens": MAX_TOKENS,
         "tokenizer": tokenizer_vectors(with_fp32.bundle.tokenizer, rng),
-        "chat": chat_vectors(BUNDLE),
         "frames": [
             row for row in frames(rng) if max(map(len, (row["frame"], row["content"] or ""))) <= 2 * MAX_FRAME
         ],

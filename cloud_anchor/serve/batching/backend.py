@@ -12,10 +12,8 @@ from typing import Any, Protocol
 
 from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.settings import Limits
+from edge_runtime.text.chat import Message
 from payload import Codec
-
-Message = tuple[str, str]
-"""Role and content."""
 
 CODECS = (Codec.COMPACT.label, Codec.PREDICTIVE.label)
 """Labels of the codecs that a request may ask for; the first is the default."""

@@ -13,7 +13,6 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import cycle, islice
 
-from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
 from cloud_anchor.sampling.stops import STOPS
@@ -24,6 +23,8 @@ from cloud_anchor.serve.batching.jobs import CanvasStep, ChainBytes, Job, JobEve
 from cloud_anchor.serve.errors import ServiceError, invalid, refused, too_late
 from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
 from edge_runtime.errors import UsageError
+from edge_runtime.text.chat import as_messages
+from edge_runtime.text.prompt_form import PromptForm
 
 WARM_UP_SECONDS = 5.0
 WARM_UP_PROMPTS = ("?", "Where is it?", "Who are you?", "Describe a town and its river.")
@@ -100,7 +101,7 @@ class LocalBackend:
 
     async def _warm_up(self, steps: int) -> None:
         async def answer(prompt: str) -> None:
-            async for _ in self.payloads(AnchorRequest((("user", prompt),), steps=steps, deadline=3600.0)):
+            async for _ in self.payloads(AnchorRequest(as_messages(prompt), steps=steps, deadline=3600.0)):
                 pass
 
         prompts = islice(cycle(WARM_UP_PROMPTS), self.limits.batch)
@@ -199,10 +200,9 @@ class LocalBackend:
 
     def _ids_in(self, form: PromptForm, request: AnchorRequest) -> list[int]:
         """Token ids of the conversation in a prompt form; raises ServiceError where it cannot be rendered."""
-        messages = [{"role": role, "content": content} for role, content in request.messages]
         try:
-            return form.tokenizer.encode(form.template.render(messages))
-        except (UsageError, UnicodeError, TypeError) as error:
+            return form.ids(request.messages)
+        except UsageError as error:
             raise refused(error) from None
 
     def _job(self, request: AnchorRequest, ids: list[int], deliver: Callable[[JobEvent], None]) -> Job:

@@ -16,6 +16,7 @@ from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.settings import MIN_DEADLINE
+from edge_runtime.text.chat import Message
 from payload.header import MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES
 
 STREAM_FRACTIONS = (0.1, 0.15, 0.25)
@@ -133,7 +134,7 @@ class _PromptFields(_StrictModel):
             raise ValueError(f"expected either prompt or messages, found {found}")
         messages = [ChatMessage(role="user", content=self.prompt)] if self.prompt else self.messages or []
         return AnchorRequest(
-            tuple((message.role, message.content) for message in messages),
+            tuple(Message(message.role, message.content) for message in messages),
             tuple(shares or ()),
             confidence=bool(self.confidence),
             **{field: getattr(self, field) for field in _AS_THEY_ARE},

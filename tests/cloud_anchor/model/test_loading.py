@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 from cloud_anchor.errors import CheckpointError, CloudError, RequestError
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.families import DREAM_7B
-from cloud_anchor.model.prompt_form import PromptForm, check_vocabulary, prompt_form, tokenizer_data
+from cloud_anchor.model.prompt_form import check_vocabulary, checkpoint_form, prompt_form, tokenizer_data
+from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
@@ -207,7 +208,7 @@ def test_prompts_that_do_not_fit(dream_folder: Path) -> None:
 def test_own_template_and_contract(dream_folder: Path) -> None:
     model = load_model(str(dream_folder), device="cpu")
     form = prompt_form(model, dream_folder)
-    text = form.template.render_prompt("Why?")
+    text = form.template.render("Why?")
     assert text.startswith(
         "<|im_start|>system\nYou are a small test model.<|im_end|>\n<|im_start|>user\nWhy?"
     )
@@ -227,7 +228,7 @@ def test_a_tokenizer_from_vocabulary_and_merges(dream_folder: Path, copy: Path) 
     settings["added_tokens_decoder"] = {str(t["id"]): t for t in data["added_tokens"]}
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))
     (copy / "tokenizer.json").unlink()
-    form, original = PromptForm.of_checkpoint(copy), PromptForm.of_checkpoint(dream_folder)
+    form, original = checkpoint_form(copy), checkpoint_form(dream_folder)
     assert form.contract == original.contract
     text = "A baker's 24 loaves,\n\n  naïve — done.<|im_end|>"
     assert form.tokenizer.encode(text) == original.tokenizer.encode(text)
@@ -240,11 +241,12 @@ class FakeBundle:
     """As much of a bundle as decides how a prompt is put."""
 
     def __init__(self, folder: Path, default_system: str | None) -> None:
-        own = PromptForm.of_checkpoint(folder)
+        own = checkpoint_form(folder)
         self.path = folder
         self.tokenizer: Tokenizer = own.tokenizer
         self.template = type(own.template)(**{**vars(own.template), "default_system": default_system})
         self.contract = Contract.of(tokenizer_data(folder), self.template.to_json())
+        self.form = PromptForm(self.tokenizer, self.template, self.contract)
 
 
 def test_an_edge_bundle_puts_the_prompt_in_its_own_words(dream_folder: Path, tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cloud_anchor.errors import RequestError
-from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.committed import committed, confident
 from cloud_anchor.selection.translate import OPEN, Translation, overlaps
 from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from lab.canvases import canvas_at
 from lab.published.published_runs import (

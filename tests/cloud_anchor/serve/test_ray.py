@@ -25,6 +25,7 @@ from cloud_anchor.serve.batching.backend import AnchorRequest
 from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.cluster import ClusterSettings
 from cloud_anchor.serve.errors import ServiceError
+from edge_runtime.text.chat import as_messages
 from tests.cloud_anchor.serve.service_runner import Client
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")
@@ -82,7 +83,7 @@ def ask(handle: FakeHandle, deadline: float = 30.0) -> list[bytes]:
 
     engines = RayBackend(handle)
     engines._stream = handle
-    request = AnchorRequest((("user", "?"),), deadline=deadline)
+    request = AnchorRequest(as_messages("?"), deadline=deadline)
 
     async def read() -> list[bytes]:
         return [each.data async for each in engines.payloads(request)]

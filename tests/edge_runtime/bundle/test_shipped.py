@@ -31,7 +31,7 @@ def test_it_is_found_where_nothing_is_installed(tmp_path: Path, monkeypatch: pyt
 def test_its_variants_write_text_around_anchors() -> None:
     for variant in read_manifest(SHIPPED).variants:
         bundle = Bundle.open(SHIPPED, variant)
-        prompt = bundle.tokenizer.encode(bundle.template.render_prompt("What is the capital?"))
+        prompt = bundle.form.ids("What is the capital?")
         anchors = AnchorSet((0, 1, 10), (40, 41, 42), 64, bundle.contract, 20)
         stats = FillStats()
         tokens = list(fill(OrtEngine.open(bundle, threads=1), prompt, anchors, stats=stats))

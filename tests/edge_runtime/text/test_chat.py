@@ -16,7 +16,7 @@ def test_round_trip(template_json: dict[str, Any]) -> None:
 
 
 def test_a_prompt_gets_the_default_system_message(template_json: dict[str, Any]) -> None:
-    text = ChatTemplate.from_json(template_json).render_prompt("Hi")
+    text = ChatTemplate.from_json(template_json).render("Hi")
     assert text == (
         "<|im_start|>system\nYou are a small test model.<|im_end|>\n"
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
@@ -28,13 +28,13 @@ def test_the_text_before_a_question_is_the_prompts_own_start(
     template_json: dict[str, Any], default: str | None
 ) -> None:
     template = ChatTemplate.from_json({**template_json, "default_system": default})
-    prompt = template.render_prompt("Who?")
-    assert prompt.startswith(template.before_question + "Who?")
+    prompt = template.render("Who?")
+    assert prompt.startswith("".join(piece.text for piece in template.opening) + "Who?")
 
 
 def test_without_a_default_there_is_no_system_message(template_json: dict[str, Any]) -> None:
     template = ChatTemplate.from_json({**template_json, "default_system": None})
-    assert template.render_prompt("Hi") == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert template.render("Hi") == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
 @pytest.mark.parametrize("system", [None, "Be brief."])

@@ -74,7 +74,7 @@ def test_two_texts_that_render_alike_compile_alike() -> None:
 def test_a_template_without_a_default_system_message() -> None:
     compiled = compile_template(renderer(NO_DEFAULT))
     assert compiled.default_system is None
-    assert compiled.render_prompt("Hi") == "[user]Hi[/][assistant]"
+    assert compiled.render("Hi") == "[user]Hi[/][assistant]"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import json
 
 from edge_runtime.bundle.bundle import TEMPLATE, TOKENIZER, Bundle, contract_of
 from edge_runtime.errors import EdgeError
+from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import TextStream
 from tests.checkpoints import tokenizer_json
 from tests.fuzz.json_mutator import OfBytes
@@ -28,14 +29,14 @@ def run(data: bytes) -> None:
     bundle = Bundle(folder(), None, "")  # type: ignore[arg-type]
     template, tokenizer = bundle.template, bundle.tokenizer
     stream = TextStream(tokenizer)
-    for text in (*TEXTS, template.render_prompt(TEXTS[0])):
+    for text in (*TEXTS, template.render(TEXTS[0])):
         for id in tokenizer.encode(text):
             stream.push(id)
     ids = tokenizer.encode_bytes(TEXTS[1].encode() + b"\xff")
     assert b"".join(map(tokenizer.token_bytes, ids)) == TEXTS[1].encode() + b"\xff"
     for id in (-1, 0, 5, tokenizer.size, 1 << 40):
         tokenizer.token_bytes(id)
-    contract_of(folder())
+    PromptForm(tokenizer, template, contract_of(folder())).ids(TEXTS[0])
 
 
 def seeds() -> list[bytes]:

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("gguf", reason="reading GGUF files needs the gguf package")
 
 from cloud_anchor.errors import CloudError
-from cloud_anchor.model.prompt_form import PromptForm
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
 from cloud_anchor.selection.translate import Translation
 from edge_runtime.bundle.bundle import MANIFEST
@@ -55,7 +54,7 @@ def test_the_bundle_of_the_users_cache_is_made_where_it_is_not_there(
 def test_the_device_writes_dreams_text(smollm2_bundle: Path, dream: TraceTokenizer, tmp_path: Path) -> None:
     edge = EdgeRuntime.open(smollm2_bundle, threads=1)
     assert edge.bundle.variant_name == real.VARIANTS[0], "as without fp32 beside"
-    translation = Translation(dream_form(dream), PromptForm.of_bundle(edge.bundle))
+    translation = Translation(dream_form(dream), edge.bundle.form)
     for trace in read_traces(real.EXAMPLE):
         early = recorded_run(trace, "0.1", dream)
         run = translation.translate(early, edge.prompt_ids(trace.prompt))

@@ -35,7 +35,7 @@ def jobs(bundle: Bundle) -> list[Job]:
     rng = random.Random(0)
     found: list[Job] = []
     for question in ("Tell me about Torden: its river and dish.", "What is 3 plus 4?", "Who?"):
-        prompt = bundle.tokenizer.encode(bundle.template.render_prompt(question))
+        prompt = bundle.form.ids(question)
         for places in ([], list(range(7)), list(range(SHORT + 9)), sorted(rng.sample(range(30), 17))):
             ids = [rng.randrange(200, bundle.contract.vocab_size) for _ in places]
             length = rng.choice([None, 34])

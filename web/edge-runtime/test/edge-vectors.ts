@@ -26,7 +26,6 @@ export interface EdgeVectors {
     texts: { text: string; ids: number[] }[];
     streams: { ids: number[]; pieces: string[]; tail: string }[];
   };
-  chat: { template: unknown; messages: { role: "system" | "user" | "assistant"; content: string }[]; text: string }[];
   frames: { frame: string; content: string | null; whole: boolean }[];
   sealed: ({
     payload: string;

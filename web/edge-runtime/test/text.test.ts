@@ -3,10 +3,18 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { BundleSchemaError } from "../dist/index.js";
-import { ChatTemplate } from "../dist/text/chat-template.js";
+import { type ChatMessage, ChatTemplate } from "../dist/text/chat-template.js";
+import { promptIds } from "../dist/text/prompt-form.js";
 import { TextStream } from "../dist/text/text-stream.js";
 import { Tokenizer } from "../dist/text/tokenizer.js";
 import { BUNDLE, EDGE } from "./edge-vectors.js";
+import { readJson } from "./vectors.js";
+
+interface PromptVectors {
+  tokenizers: Record<string, unknown>;
+  templates: Record<string, unknown>;
+  vectors: { tokenizer: string; template: string; contents: "plain" | null; messages: ChatMessage[]; ids: number[] }[];
+}
 
 const file = readFileSync(`${BUNDLE}tokenizer.json`, "utf8");
 const tokenizer = new Tokenizer(JSON.parse(file));
@@ -56,14 +64,23 @@ test("an unsupported tokenizer is refused with the field that differs", () => {
   for (const broken of [null, {}, [], { model: 1 }]) assert.throws(() => new Tokenizer(broken), BundleSchemaError);
 });
 
-test("chat templates render as in Python, and broken ones are refused", () => {
-  for (const { template, messages, text } of EDGE.chat) assert.equal(new ChatTemplate(template).render(messages), text);
-  assert.ok(EDGE.chat.length > 4);
+test("conversations have Python's ids, by both rules, and no content becomes a special token", () => {
+  const { tokenizers, templates, vectors } = readJson<PromptVectors>("tests/vectors/prompt_vectors.json");
+  for (const { tokenizer, template, contents, messages, ids } of vectors) {
+    const chat = new ChatTemplate(templates[template]);
+    const found = promptIds(new Tokenizer(tokenizers[tokenizer]), chat, contents ?? undefined, messages);
+    assert.deepEqual(found, ids, JSON.stringify(messages));
+  }
+  assert.ok(vectors.length >= 150);
+});
+
+test("broken chat templates and conversations are refused", () => {
   const good = { default_system: null, system: ["", ""], user: ["", ""], assistant: ["", ""], generation: "" };
   new ChatTemplate(good);
   for (const [name, value] of Object.entries({ default_system: 3, user: [""], assistant: "", generation: null })) {
     assert.throws(() => new ChatTemplate({ ...good, [name]: value }), BundleSchemaError, name);
   }
-  const other = [{ role: "tool", content: "x" }] as unknown as Parameters<ChatTemplate["render"]>[0];
-  assert.throws(() => new ChatTemplate(good).render(other), { name: "UsageError" });
+  const other = [{ role: "tool", content: "x" }] as unknown as Parameters<ChatTemplate["pieces"]>[0];
+  assert.throws(() => new ChatTemplate(good).pieces(other), { name: "UsageError" });
+  assert.throws(() => new ChatTemplate(good).pieces([]), { name: "UsageError" });
 });

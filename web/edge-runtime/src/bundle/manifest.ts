@@ -1,6 +1,6 @@
 /** The parsed and validated content of `bundle.json`. Not responsible for the files that it lists. */
 import { asciiJson, type Bytes, sha256, strictUtf8, utf8 } from "../bytes.js";
-import { Contract } from "../contract.js";
+import { Contract, PLAIN } from "../contract.js";
 import { BundleSchemaError, BundleVariantError } from "../errors.js";
 
 export const MANIFEST = "bundle.json";
@@ -146,6 +146,8 @@ function readContract(section: Section): Contract {
   if (ends !== undefined && !(Array.isArray(ends) && ends.every((name) => typeof name === "string"))) {
     fail("texts in contract.ends", ends);
   }
+  const contents = section.any("contents");
+  if (contents !== undefined && contents !== PLAIN) fail(`contract.contents of ${PLAIN}`, contents);
   for (const name of ends ?? DEFAULT_ENDS) {
     if (!special.names.includes(name)) fail(`contract.special with ${name}`, special.names.join(", "));
   }
@@ -155,6 +157,7 @@ function readContract(section: Section): Contract {
     special: Object.fromEntries(special.names.map((name) => [name, special.whole(name)])),
     template_hash: section.text("template_hash"),
     ...(ends && { ends }),
+    ...(contents !== undefined && { contents: PLAIN }),
   });
 }
 

@@ -9,6 +9,7 @@ import { doubt } from "../payload/header.js";
 import { openPayload } from "../payload/opened-payload.js";
 import type { Base } from "../payload/shared.js";
 import { decode, decodePredictive } from "../payload/wire.js";
+import { promptIds } from "../text/prompt-form.js";
 import type { Stop, Token } from "../token.js";
 import { type Costs, type FillOptions, forcedDecode, type RawToken } from "./forced-decoder.js";
 import { Transcript } from "./transcript.js";
@@ -41,7 +42,8 @@ export class Model {
   }
 
   promptIds(prompt: string): number[] {
-    return this.bundle.tokenizer.encode(this.bundle.template.renderPrompt(prompt));
+    const { tokenizer, template } = this.bundle;
+    return promptIds(tokenizer, template, this.contract.fields.contents, [{ role: "user", content: prompt }]);
   }
 
   transcript(): Transcript {

@@ -10,6 +10,12 @@ export interface ChatMessage {
   readonly content: string;
 }
 
+/** A part of a rendered conversation: a message's content, or text of the template. */
+export interface Piece {
+  readonly text: string;
+  readonly isContent: boolean;
+}
+
 function refuse(expected: string, found: unknown): never {
   throw new BundleSchemaError("chat template", expected, found ?? "none", "Convert the model again");
 }
@@ -39,22 +45,19 @@ export class ChatTemplate {
     this.generation = text("generation");
   }
 
-  /** Text of a conversation, up to the start of the answer. */
-  render(messages: readonly ChatMessage[]): string {
+  /** The parts of a conversation in order, up to the start of the answer. */
+  pieces(messages: readonly ChatMessage[]): Piece[] {
     const all = [...messages];
     if (this.defaultSystem !== null && all[0]?.role !== "system") {
       all.unshift({ role: "system", content: this.defaultSystem });
     }
-    const parts = all.map(({ role, content }) => {
+    if (!messages.length) throw new UsageError("messages", "at least one message", "none");
+    const parts = all.flatMap(({ role, content }) => {
       const affixes = this.affixes.get(role);
       if (!affixes) throw new UsageError("chat message", `a role of ${ROLES.join(", ")}`, role);
-      return affixes[0] + content + affixes[1];
+      const [prefix, suffix] = affixes.map((text) => ({ text, isContent: false }));
+      return [prefix, { text: content, isContent: true }, suffix] as Piece[];
     });
-    return parts.join("") + this.generation;
-  }
-
-  /** Text of a single prompt: default system message, user message, start of the answer. */
-  renderPrompt(prompt: string): string {
-    return this.render([{ role: "user", content: prompt }]);
+    return [...parts, { text: this.generation, isContent: false }];
   }
 }

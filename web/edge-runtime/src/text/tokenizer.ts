@@ -10,6 +10,7 @@ import { BundleSchemaError } from "../errors.js";
 import type { TokenBytes } from "../payload/shared.js";
 import { bpe, MergeTable } from "./bpe.js";
 import { bytesOf, CHARACTERS } from "./byte-alphabet.js";
+import type { Piece } from "./chat-template.js";
 import { compileSplit } from "./split-regex.js";
 
 const MAX_IDS = 2 ** 24;
@@ -45,6 +46,7 @@ export class Tokenizer implements TokenBytes {
 
   private readonly bytes = new Map<number, Bytes>();
   private readonly addedIds = new Map<string, number>();
+  private readonly added = new Set<number>();
   private readonly names: RegExp | null;
   private readonly normalizes: boolean;
   private readonly splits: RegExp[];
@@ -80,14 +82,27 @@ export class Tokenizer implements TokenBytes {
 
   /** Token ids of a text; names of added tokens in it become these tokens. */
   encode(text: string): number[] {
+    return this.encodePieces([{ text, isContent: false }]);
+  }
+
+  /**
+   * Ids of texts in a row. Names of added tokens in a content are text; in other pieces they are found in each by
+   * itself. What stands between two of them is encoded as one text.
+   */
+  encodePieces(pieces: readonly Piece[]): number[] {
     const out: number[] = [];
-    let at = 0;
-    for (const match of this.names ? text.matchAll(this.names) : []) {
-      this.ordinary(text.slice(at, match.index), out);
-      out.push(this.addedIds.get(match[0]) ?? 0);
-      at = match.index + match[0].length;
+    let open = "";
+    for (const { text, isContent } of pieces) {
+      let at = 0;
+      for (const match of this.names && !isContent ? text.matchAll(this.names) : []) {
+        this.ordinary(open + text.slice(at, match.index), out);
+        out.push(this.addedIds.get(match[0]) ?? 0);
+        open = "";
+        at = match.index + match[0].length;
+      }
+      open += text.slice(at);
     }
-    this.ordinary(text.slice(at), out);
+    this.ordinary(open, out);
     return out;
   }
 
@@ -105,7 +120,11 @@ export class Tokenizer implements TokenBytes {
         const id = this.byteIds[byte];
         if (id !== undefined) byteIds.push(id);
       }
-      for (const id of bpe(byteIds, this.merges)) out.push(id);
+      for (const id of bpe(byteIds, this.merges)) {
+        // Merges may end in an added token's id: a content has the ids of its bytes instead.
+        if (this.added.has(id)) out.push(...[...this.tokenBytes(id)].flatMap((byte) => this.byteIds[byte] ?? []));
+        else out.push(id);
+      }
     }
   }
 
@@ -119,6 +138,7 @@ export class Tokenizer implements TokenBytes {
       for (const name of ["single_word", "lstrip", "rstrip", "normalized"]) check(token, "added_tokens", name, false);
       const id = idOf(token.id, content);
       this.addedIds.set(content, id);
+      this.added.add(id);
       this.bytes.set(id, utf8(content));
       if (token.special === true) special.add(id);
     }

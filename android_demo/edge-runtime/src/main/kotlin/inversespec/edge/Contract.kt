@@ -10,19 +10,22 @@ import inversespec.edge.text.Json
  * @property special ids of special tokens by their text: those both sides use, and all below [vocabSize].
  * @property templateHash SHA-256 (hex) of the compiled chat template.
  * @property ends names in [special] that end an answer; null for [END_OF_TEXT] and [IM_END].
+ * @property contents [PLAIN] where names of special tokens in messages are text; null where they become those tokens.
  */
-data class Contract(
+data class Contract @JvmOverloads constructor(
     val vocabSize: Int,
     val vocabHash: String,
     val special: Map<String, Int>,
     val templateHash: String,
     val ends: List<String>? = null,
+    val contents: String? = null,
 ) {
     /** SHA-256 (hex) of the contract as ASCII JSON with sorted keys and no spaces. */
     val identity: String by lazy {
         val ids = special.toSortedMap().map { (name, id) -> "${Json.quote(name)}:$id" }
+        val rule = contents?.let { "\"contents\":${Json.quote(it)}," } ?: ""
         val stops = ends?.let { names -> "\"ends\":[${names.joinToString(",") { Json.quote(it) }}]," } ?: ""
-        val text = "{$stops\"special\":{${ids.joinToString(",")}},\"template_hash\":${Json.quote(templateHash)}," +
+        val text = "{$rule$stops\"special\":{${ids.joinToString(",")}},\"template_hash\":${Json.quote(templateHash)}," +
             "\"vocab_hash\":${Json.quote(vocabHash)},\"vocab_size\":$vocabSize}"
         sha256(text.toByteArray(Charsets.US_ASCII)).toHex()
     }
@@ -37,12 +40,16 @@ data class Contract(
     internal val reserved: Set<Int> by lazy { special.values.filter { it < vocabSize }.toSet() }
 
     override fun toString(): String =
-        "${identity.take(12)} (vocabulary ${vocabHash.take(8)} of $vocabSize, template ${templateHash.take(8)})"
+        "${identity.take(12)} (vocabulary ${vocabHash.take(8)} of $vocabSize, template ${templateHash.take(8)}" +
+            "${contents?.let { ", contents $it" }.orEmpty()})"
 
     companion object {
         const val END_OF_TEXT = "<|endoftext|>"
         const val IM_START = "<|im_start|>"
         const val IM_END = "<|im_end|>"
+
+        /** Contents of messages become ordinary tokens only. */
+        const val PLAIN = "plain"
         internal val DEFAULT_ENDS = listOf(END_OF_TEXT, IM_END)
     }
 }

@@ -9,6 +9,7 @@ import inversespec.edge.engine.OrtEngine
 import inversespec.edge.engine.PassTerminatedException
 import inversespec.edge.payload.Wire
 import inversespec.edge.payload.openPayload
+import inversespec.edge.text.PromptForm
 import java.io.File
 import java.util.concurrent.locks.ReentrantLock
 import kotlin.concurrent.withLock
@@ -55,7 +56,7 @@ class EdgeRuntime internal constructor(
      * where [FingerprintException] is thrown, the tokens so far are wrong, and a payload of codec compact can be used.
      *
      * @param payload the received bytes; null for none.
-     * @param prompt the user's prompt; may be null where the payload carries it.
+     * @param prompt the user's question; may be null where the payload carries it.
      * @param cancel ends the answer early, with [Stop.CANCELLED] in the returned statistics.
      * @param onToken called on the calling thread with each token as soon as it is known.
      * @throws PayloadException for an invalid payload, [UsageException] for a prompt that is missing or differs
@@ -68,13 +69,29 @@ class EdgeRuntime internal constructor(
         cancel: CancelSignal = CancelSignal(),
         options: FillOptions = FillOptions(),
         onToken: (Token) -> Unit,
+    ): FillStats = fillConversation(payload, prompt?.let { ChatMessage.prompt(it) }, cancel, options, onToken)
+
+    /** [fill] for a conversation of several [messages], up to the answer. */
+    fun fill(
+        payload: ByteArray?,
+        messages: List<ChatMessage>,
+        cancel: CancelSignal = CancelSignal(),
+        options: FillOptions = FillOptions(),
+        onToken: (Token) -> Unit,
+    ): FillStats = fillConversation(payload, messages, cancel, options, onToken)
+
+    private fun fillConversation(
+        payload: ByteArray?,
+        messages: List<ChatMessage>?,
+        cancel: CancelSignal,
+        options: FillOptions,
+        onToken: (Token) -> Unit,
     ): FillStats = exclusive(cancel) {
         val started = System.nanoTime()
         val stopped = { cancel.isCancelled || closed }
         val transcript = Transcript(model.tokenizer) { event -> if (event is Token) onToken(event) }
         val costs = Costs()
-        val text = promptOf(payload, prompt)
-        val ids = model.promptIds(text)
+        val ids = model.promptIds(messagesOf(payload, messages))
         if (payload != null && openPayload(payload).header.codec == Codec.PREDICTIVE) {
             val anchors = model.fillPredictive(payload, ids, options, transcript, costs, stopped)
             stats(transcript, costs, anchors?.size ?: 0, ids.size, started)
@@ -105,10 +122,20 @@ class EdgeRuntime internal constructor(
         cancel: CancelSignal = CancelSignal(),
         options: FillOptions = FillOptions(),
         onEvent: (AnswerEvent) -> Unit,
+    ): FillStats = answer(client, ChatMessage.prompt(prompt), service, cancel, options, onEvent)
+
+    /** [answer] to a conversation of several [messages], up to the answer. */
+    fun answer(
+        client: ServiceClient,
+        messages: List<ChatMessage>,
+        service: ServiceOptions = ServiceOptions(),
+        cancel: CancelSignal = CancelSignal(),
+        options: FillOptions = FillOptions(),
+        onEvent: (AnswerEvent) -> Unit,
     ): FillStats = exclusive(cancel) {
         val started = System.nanoTime()
         val stopped = { cancel.isCancelled || closed }
-        val answer = OnlineAnswer(model, client, prompt, service, options, cancel, stopped, onEvent)
+        val answer = OnlineAnswer(model, client, messages, service, options, cancel, stopped, onEvent)
         answer.run()
         stats(answer.transcript, answer.costs, answer.anchors.size, answer.promptTokens, started)
             .copy(service = answer.report)
@@ -199,15 +226,15 @@ class EdgeRuntime internal constructor(
         }
     }
 
-    /** The prompt's text: the one given, or the one that the payload carries. */
-    private fun promptOf(payload: ByteArray?, prompt: String?): String {
+    /** The conversation given, or the question that the payload carries. */
+    private fun messagesOf(payload: ByteArray?, given: List<ChatMessage>?): List<ChatMessage> {
         if (payload == null) {
-            return prompt ?: throw UsageException("expected a payload or a prompt, found neither")
+            return given ?: throw UsageException("expected a payload or a prompt, found neither")
         }
         val header = openPayload(payload).header
-        val carried = header.extras.prompt
-        val text = prompt ?: carried
-        if (text == null) {
+        val carried = header.extras.prompt?.let { ChatMessage.prompt(it) }
+        val messages = given ?: carried
+        if (messages == null) {
             // An invalid payload is refused as such, not for its prompt.
             try {
                 if (header.codec != Codec.PREDICTIVE) {
@@ -218,13 +245,13 @@ class EdgeRuntime internal constructor(
             }
             throw UsageException("the payload does not carry its prompt: give it beside the payload")
         }
-        if (carried != null && carried != text) {
+        if (carried != null && carried != messages) {
             throw UsageException(
-                "the payload carries another prompt (${carried.take(60)}) than the one given " +
-                    "(${text.take(60)}): leave the prompt out, or ask for another payload",
+                "the payload carries another prompt (${carried.last().content.take(60)}) than the one given " +
+                    "(${messages.lastOrNull()?.content?.take(60)}): leave the prompt out, or ask for another payload",
             )
         }
-        return text
+        return messages
     }
 
     companion object {
@@ -244,13 +271,13 @@ class EdgeRuntime internal constructor(
             val info = bundle.info(variant)
             if (options.verifyHashes) bundle.verify(variant, CancelSignal()) { _, _ -> }
             val tokenizer = bundle.tokenizer()
-            val template = bundle.template()
+            val form = PromptForm(tokenizer, bundle.template(), info.contract)
             val threads = options.threads ?: SystemInfo.performanceCores()
             if (threads < 1) throw UsageException("threads: expected 1 or more, found $threads")
             fun engine(fp32Activations: Boolean, provider: Provider = Provider.CPU) =
                 OrtEngine(bundle.graph(variant), bundle.manifest.model, info.context, threads, fp32Activations, provider)
             val fingerprint = bundle.manifest.fingerprint(variant)
-            val model = Model(info, tokenizer, template, engine(false, options.provider), fingerprint) { engine(true) }
+            val model = Model(info, tokenizer, form, engine(false, options.provider), fingerprint) { engine(true) }
             return EdgeRuntime(info, threads, model, (System.nanoTime() - started) / 1e9)
         }
     }

@@ -69,6 +69,16 @@ class ServiceClient(
         codec: Codec? = null,
         maxBytes: Int? = null,
         cancel: CancelSignal = CancelSignal(),
+    ): ByteArray = fetch(ChatMessage.prompt(prompt), contract, fraction, codec, maxBytes, cancel)
+
+    /** [fetch] for a conversation of several [messages], up to the answer. */
+    fun fetch(
+        messages: List<ChatMessage>,
+        contract: String? = null,
+        fraction: Double? = null,
+        codec: Codec? = null,
+        maxBytes: Int? = null,
+        cancel: CancelSignal = CancelSignal(),
     ): ByteArray {
         val fields = listOf(
             "contract" to contract,
@@ -76,7 +86,7 @@ class ServiceClient(
             "codec" to codec?.label,
             "max_bytes" to maxBytes,
         )
-        openFeed(prompt, fields, stream = false).use { feed ->
+        openFeed(messages, fields, stream = false).use { feed ->
             return (feed.next(cancel) ?: throw CancellationException("cancelled")).data
         }
     }
@@ -94,20 +104,30 @@ class ServiceClient(
         codec: Codec? = null,
         cancel: CancelSignal = CancelSignal(),
         onPayload: (ReceivedPayload) -> Unit,
+    ) = stream(ChatMessage.prompt(prompt), contract, fractions, codec, cancel, onPayload)
+
+    /** [stream] for a conversation of several [messages], up to the answer. */
+    fun stream(
+        messages: List<ChatMessage>,
+        contract: String? = null,
+        fractions: List<Double> = emptyList(),
+        codec: Codec? = null,
+        cancel: CancelSignal = CancelSignal(),
+        onPayload: (ReceivedPayload) -> Unit,
     ) {
         val fields = listOf(
             "contract" to contract,
             "fractions" to fractions.ifEmpty { null },
             "codec" to codec?.label,
         )
-        openFeed(prompt, fields, stream = true).use { feed ->
+        openFeed(messages, fields, stream = true).use { feed ->
             while (true) onPayload(feed.next(cancel) ?: break)
         }
         if (cancel.isCancelled) throw CancellationException("cancelled")
     }
 
     /** Sends a request in a thread of its own, as [ServiceOptions] say. */
-    internal fun open(prompt: String, contract: String, options: ServiceOptions, codec: Codec?): PayloadFeed {
+    internal fun open(messages: List<ChatMessage>, contract: String, options: ServiceOptions, codec: Codec?): PayloadFeed {
         val share = if (options.stream) {
             "fractions" to options.fractions.ifEmpty { null }
         } else {
@@ -119,13 +139,13 @@ class ServiceClient(
             "codec" to codec?.label,
             "confidence" to true.takeIf { options.confidence }, // services of earlier versions do not know it
         )
-        return openFeed(prompt, fields, options.stream)
+        return openFeed(messages, fields, options.stream)
     }
 
-    private fun openFeed(prompt: String, fields: List<Pair<String, Any?>>, stream: Boolean): PayloadFeed {
-        val given = listOf("prompt" to prompt) + fields.filter { it.second != null }
-        val body = given.joinToString(", ", "{", "}") { (name, value) -> "${Json.quote(name)}: ${json(value)}" }
-            .toByteArray(Charsets.US_ASCII)
+    private fun openFeed(messages: List<ChatMessage>, fields: List<Pair<String, Any?>>, stream: Boolean): PayloadFeed {
+        val question = messages.singleOrNull()?.takeIf { it.role == ChatRole.USER }?.content
+        val asked = if (question != null) "prompt" to question else "messages" to messages.map(::fieldsOf)
+        val body = json(mapOf(asked) + fields.filter { it.second != null }).toByteArray(Charsets.US_ASCII)
         val end = System.nanoTime() + (timeoutSeconds * 1e9).toLong()
         val leaving = Leaving()
         val request = HttpRequest(url, key, attempts, end, leaving, pause ?: leaving::pause)
@@ -206,7 +226,11 @@ class ServiceClient(
             }
         }
 
+        private fun fieldsOf(message: ChatMessage) =
+            mapOf("role" to message.role.label, "content" to message.content)
+
         private fun json(value: Any?): String = when (value) {
+            is Map<*, *> -> value.entries.joinToString(", ", "{", "}") { (name, each) -> "${json(name)}: ${json(each)}" }
             is List<*> -> value.joinToString(", ", "[", "]", transform = ::json)
             is Number, is Boolean -> value.toString()
             else -> Json.quote(value.toString())

@@ -2,6 +2,7 @@ package inversespec.edge.coroutines
 
 import inversespec.edge.AnswerEvent
 import inversespec.edge.CancelSignal
+import inversespec.edge.ChatMessage
 import inversespec.edge.EdgeRuntime
 import inversespec.edge.FillOptions
 import inversespec.edge.FillStats
@@ -51,6 +52,13 @@ class EdgeModel(
     fun fill(payload: ByteArray?, prompt: String?, options: FillOptions = FillOptions()): Flow<AnswerEvent> =
         events { cancel, onEvent -> runtime.fill(payload, prompt, cancel, options, onEvent) }
 
+    /** See [EdgeRuntime.fill]. */
+    fun fill(
+        payload: ByteArray?,
+        messages: List<ChatMessage>,
+        options: FillOptions = FillOptions(),
+    ): Flow<AnswerEvent> = events { cancel, onEvent -> runtime.fill(payload, messages, cancel, options, onEvent) }
+
     /** See [EdgeRuntime.generate]. */
     fun generate(prompt: String, maxTokens: Int? = null): Flow<AnswerEvent> =
         fill(null, prompt, FillOptions(maxTokens = maxTokens))
@@ -61,7 +69,16 @@ class EdgeModel(
         prompt: String,
         service: ServiceOptions = ServiceOptions(),
         options: FillOptions = FillOptions(),
-    ): Flow<AnswerEvent> = events { cancel, onEvent -> runtime.answer(client, prompt, service, cancel, options, onEvent) }
+    ): Flow<AnswerEvent> = answer(client, ChatMessage.prompt(prompt), service, options)
+
+    /** See [EdgeRuntime.answer]. */
+    fun answer(
+        client: ServiceClient,
+        messages: List<ChatMessage>,
+        service: ServiceOptions = ServiceOptions(),
+        options: FillOptions = FillOptions(),
+    ): Flow<AnswerEvent> =
+        events { cancel, onEvent -> runtime.answer(client, messages, service, cancel, options, onEvent) }
 
     /** Ends a running answer and frees the model's memory. */
     override fun close() = runtime.close()

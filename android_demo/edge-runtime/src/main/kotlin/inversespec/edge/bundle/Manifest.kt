@@ -85,7 +85,12 @@ internal class Manifest private constructor(
                 for (name in ends ?: Contract.DEFAULT_ENDS) {
                     if (name !in special) fail("contract.special with $name", special.keys)
                 }
-                Contract(positive("vocab_size"), text("vocab_hash"), special, text("template_hash"), ends)
+                val contents = any("contents")?.also {
+                    if (it != Contract.PLAIN) fail("contract.contents of ${Contract.PLAIN}", it, "Update this app.")
+                }
+                Contract(
+                    positive("vocab_size"), text("vocab_hash"), special, text("template_hash"), ends, contents as String?,
+                )
             }
             return Manifest(model, top.positive("context"), contract, default, variants, files)
         }

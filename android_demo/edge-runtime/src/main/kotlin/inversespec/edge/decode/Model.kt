@@ -3,6 +3,7 @@ package inversespec.edge.decode
 import inversespec.edge.AnchorSet
 import inversespec.edge.Base
 import inversespec.edge.BundleInfo
+import inversespec.edge.ChatMessage
 import inversespec.edge.FillOptions
 import inversespec.edge.MAX_CANVAS
 import inversespec.edge.Shared
@@ -13,7 +14,7 @@ import inversespec.edge.engine.Engine
 import inversespec.edge.engine.EnginePredictor
 import inversespec.edge.engine.PassTerminatedException
 import inversespec.edge.payload.Wire
-import inversespec.edge.text.ChatTemplate
+import inversespec.edge.text.PromptForm
 import inversespec.edge.text.Tokenizer
 
 /** Cost of an answer so far, over all its runs. Wall time. */
@@ -32,7 +33,7 @@ internal class Costs {
 }
 
 /**
- * The parts of an open model: tokenizer, template, and its engine in two forms.
+ * The parts of an open model: tokenizer, form of prompts, and its engine in two forms.
  *
  * @property engine generates and forces tokens. [openPredictive] loads the engine with float32 activations, with which
  *   payloads of codec predictive are decoded, on first use.
@@ -41,7 +42,7 @@ internal class Costs {
 internal class Model(
     val info: BundleInfo,
     val tokenizer: Tokenizer,
-    private val template: ChatTemplate,
+    private val form: PromptForm,
     val engine: Engine,
     private val fingerprint: ByteArray,
     private val openPredictive: () -> Engine,
@@ -51,7 +52,7 @@ internal class Model(
     /** The engine with float32 activations. */
     val predictiveEngine: Engine get() = lazyPredictive.value
 
-    fun promptIds(prompt: String): IntArray = tokenizer.encode(template.renderPrompt(prompt))
+    fun promptIds(messages: List<ChatMessage>): IntArray = form.ids(messages)
 
     /** No anchors, on as much room as there is. */
     fun noAnchors() = AnchorSet.empty(minOf(info.context, MAX_CANVAS), info.contract)

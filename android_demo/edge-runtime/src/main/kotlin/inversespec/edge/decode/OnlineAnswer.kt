@@ -4,6 +4,7 @@ import inversespec.edge.AnchorSet
 import inversespec.edge.AnswerEvent
 import inversespec.edge.Base
 import inversespec.edge.CancelSignal
+import inversespec.edge.ChatMessage
 import inversespec.edge.CloudUnavailableException
 import inversespec.edge.Codec
 import inversespec.edge.CompactRequested
@@ -28,14 +29,14 @@ import inversespec.edge.payload.openPayload
 internal class OnlineAnswer(
     private val model: Model,
     private val client: ServiceClient,
-    private val prompt: String,
+    private val messages: List<ChatMessage>,
     private val service: ServiceOptions,
     private val options: FillOptions,
     private val cancel: CancelSignal,
     private val stopped: () -> Boolean,
     private val onEvent: (AnswerEvent) -> Unit,
 ) {
-    private val promptIds = model.promptIds(prompt)
+    private val promptIds = model.promptIds(messages)
     val transcript = Transcript(model.tokenizer, onEvent)
     val costs = Costs()
     private var feed = open(service.codec)
@@ -48,7 +49,7 @@ internal class OnlineAnswer(
         private set
     val promptTokens: Int get() = promptIds.size
 
-    private fun open(codec: Codec?): PayloadFeed = client.open(prompt, model.info.contract.identity, service, codec)
+    private fun open(codec: Codec?): PayloadFeed = client.open(messages, model.info.contract.identity, service, codec)
 
     /** Runs the answer to its end. Throws what decoding does, CloudRefusedException and CloudUnavailableException. */
     fun run() {

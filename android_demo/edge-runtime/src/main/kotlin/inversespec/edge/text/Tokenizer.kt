@@ -65,15 +65,34 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
 
     override fun encode(text: String): IntArray {
         val out = IdBuffer()
+        ordinary(withNames(text, "", out), out)
+        return out.toArray()
+    }
+
+    /**
+     * Ids of texts in a row. Names of added tokens in a content are text; in other pieces they are found in each by
+     * itself. What stands between two of them is encoded as one text.
+     */
+    fun encode(pieces: List<Piece>): IntArray {
+        val out = IdBuffer()
+        var open = ""
+        for (piece in pieces) open = if (piece.isContent) open + piece.text else withNames(piece.text, open, out)
+        ordinary(open, out)
+        return out.toArray()
+    }
+
+    /** Encodes [open] and a text behind it as far as its last added token, and returns what stands after that one. */
+    private fun withNames(text: String, open: String, out: IdBuffer): String {
+        var before = open
         var at = 0
         val matcher = names?.matcher(text)
         while (matcher != null && matcher.find()) {
-            ordinary(text.substring(at, matcher.start()), out)
+            ordinary(before + text.substring(at, matcher.start()), out)
             out.add(addedIds.getValue(matcher.group()))
+            before = ""
             at = matcher.end()
         }
-        ordinary(text.substring(at), out)
-        return out.toArray()
+        return before + text.substring(at)
     }
 
     override fun tokenBytes(id: Int): ByteArray = added[id]
@@ -86,7 +105,13 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         if (text.isEmpty()) return
         var pieces = listOf(if (normalizes) Normalizer.normalize(text, Normalizer.Form.NFC) else text)
         for (split in splits) pieces = pieces.flatMap { isolate(it, split) }
-        for (piece in pieces) bpe.encode(piece.toByteArray(Charsets.UTF_8), out::add)
+        for (piece in pieces) bpe.encode(piece.toByteArray(Charsets.UTF_8)) { id -> ordinary(id, out) }
+    }
+
+    /** Adds an id that merges gave; for one that is an added token's too, those of its bytes. */
+    private fun ordinary(id: Int, out: IdBuffer) {
+        val name = added[id] ?: return out.add(id)
+        for (byte in name) bpe.encode(byteArrayOf(byte), out::add)
     }
 
     /** Splits a text into the matches of a pattern and the parts between them. */

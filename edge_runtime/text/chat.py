@@ -65,13 +65,6 @@ def _message(value: object, number: int) -> Message:
             f"message {number}: expected a role of {', '.join(ROLES)} and a text as content, "
             f"found role {message.role!r:.40} with a content of type {type(message.content).__name__}"
         )
-    try:
-        message.content.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"message {number}: expected text, found {message.content[error.start]!r}, half a character, "
-            f"at {error.start}"
-        ) from None
     return message
 
 

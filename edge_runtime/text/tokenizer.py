@@ -89,12 +89,7 @@ class Tokenizer:
         return list(self._encoding(text).ids)
 
     def _encoding(self, text: str) -> tokenizers.Encoding:
-        try:
-            return self._backend.encode(text, add_special_tokens=False)
-        except TypeError:  # the library's, of what it cannot write as UTF-8
-            raise UsageError(
-                f"text: expected Unicode, found half of a surrogate pair in {text!r:.80}"
-            ) from None
+        return self._backend.encode(_unicode(text), add_special_tokens=False)
 
     def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
         """Token ids of texts in a row, of which those marked True are contents: names of added tokens in a
@@ -102,7 +97,7 @@ class Tokenizer:
 
         Added tokens are found in each other text by itself. What stands between two of them is tokenised as
         one text, so the ids are those of `encode` for the joined texts where no content has such a name.
-        Contents are Unicode (see `chat.as_messages`); otherwise raises what `encode` does.
+        Raises what `encode` does.
         """
         ids: list[int] = []
         text = ""
@@ -118,7 +113,7 @@ class Tokenizer:
 
     def _normalised(self, text: str) -> str:
         normalizer = self._backend.normalizer
-        return text if normalizer is None else str(normalizer.normalize_str(text))
+        return _unicode(text) if normalizer is None else str(normalizer.normalize_str(_unicode(text)))
 
     def _merged(self, text: str) -> list[int]:
         """Ids of ordinary tokens: names of added tokens are text. Bytes without a token are left out."""
@@ -187,6 +182,15 @@ class Tokenizer:
             return self._added[id]
         token = self._backend.id_to_token(id) if 0 <= id < 2**32 else None
         return b"" if token is None else bytes(_BYTE_OF[character] for character in token)
+
+
+def _unicode(text: str) -> str:
+    """The text; raises UsageError where it is not Unicode, which the library would refuse as another type."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"text: expected Unicode, found half of a surrogate pair in {text!r:.80}") from None
+    return text
 
 
 class TextStream:

@@ -33,6 +33,7 @@ class AnchorRequest:
     contract:  identity of the device's contract, to be compared with the service's.
     deadline:  seconds from the time at which the request reaches the engine.
     self_contained: the first payload of every step can be decoded without the one before it.
+    client:    who asks: a key's name, or an address where the service has no keys.
     """
 
     messages: tuple[Message, ...]
@@ -49,6 +50,7 @@ class AnchorRequest:
     contract: str | None = None
     deadline: float | None = None
     self_contained: bool = False
+    client: str = ""
 
 
 @dataclass(frozen=True)

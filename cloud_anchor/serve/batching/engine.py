@@ -29,6 +29,7 @@ from cloud_anchor.selection.chain import PayloadWriter, chain_within_bytes
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batching.forecast import Forecast, Throughput
 from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload
+from cloud_anchor.serve.batching.sharing import BATCHES, PLACES, Clients
 from cloud_anchor.serve.errors import internal, out_of_memory, overloaded, refused, stopping, too_late
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError, UsageError
@@ -82,6 +83,7 @@ class BatchEngine:
         self._finished: queue.Queue[FinishedRun | None] = queue.Queue(2 * limits.batch)
         self._throughput = Throughput()
         self._forecast = Forecast()
+        self._clients = Clients()
         self._failures = 0
         self._failed_at = self._failing_since = 0.0
         self._suspects: set[ContinuousBatch[Job]] = set()  # one of their rows has failed: none may join
@@ -123,11 +125,20 @@ class BatchEngine:
         with self._changed:
             if self._closing:
                 raise stopping()
-            before = self._forecast.finish_times(self._jobs, self._batch)
+            now = time.monotonic()
+            self._clients.asks(job.client, now)
+            before = self._forecast.finish_times(list(self._jobs), self._batch)
             most = self.limits.batch + self.limits.queue
             if len(self._jobs) >= most:
                 found = f"{len(self._jobs)} of them"
-                raise overloaded(f"fewer than {most} requests in the service", found, max(before) / 2)
+                raise overloaded(
+                    f"fewer than {most} requests in the service", found, max(before, default=0) / 2
+                )
+            own = sum(other.client == job.client for other in self._jobs)
+            if own >= most // PLACES and self._clients.others(job.client, now):
+                expected = f"fewer than {most // PLACES} requests of a client while others ask"
+                raise overloaded(expected, f"{own} of them", max(before, default=0) / 2)
+            job.held = self._group_of(job) is None and self._has_its_share(job.client)
             self._require_time_for(job, before)
             self._jobs[job] = None
             self._waiting.append(job)
@@ -140,9 +151,9 @@ class BatchEngine:
         """
         if not self._jobs:
             return
-        *with_it, own = self._forecast.finish_times(self._jobs, self._batch, job)
+        *with_it, own = self._forecast.finish_times(list(self._jobs), self._batch, job)
         now = time.monotonic()
-        times = zip(self._jobs, before, with_it, strict=True)
+        times = zip((other for other in self._jobs if not other.held), before, with_it, strict=True)
         crowded = any(now + soon <= other.deadline < now + late for other, soon, late in times)
         if own > job.time_limit or crowded:
             expected = f"to be done within the request's {job.time_limit:g} s"
@@ -191,21 +202,29 @@ class BatchEngine:
                 self._changed.wait()
             waiting = list(self._waiting)
             self._waiting.clear()
-        free = self._batch - sum(len(group) for group in self._groups)
+        free = self._batch - self._rows()
         keep: list[Job] = []
+        held: set[str] = set()
         for job in waiting:
             if self._dropped(job):
                 continue
-            if free > 0:
-                self._group_for(job).join(job, job.prompt_ids, job.payload_steps)
-                free -= 1
+            group = self._group_of(job)
+            if job.client in held or (group is None and self._has_its_share(job.client)):
+                held.add(job.client)  # its later ones too, or its turn would never come
+                keep.append(job)
+            elif free >= min(job.rows, self._batch):
+                (group or self._new_group(job)).join(job, job.prompt_ids, job.payload_steps)
+                free -= job.rows
             else:
+                free = 0  # nobody behind it passes: it would wait for ever
                 keep.append(job)
         for group in list(self._groups):
             group.leave([job for job in group.names if self._dropped(job)])
             if not len(group):
                 self._groups.remove(group)
         with self._changed:  # jobs may have been admitted since, just before it closes
+            for job in waiting:
+                job.held = job.client in held and job in keep
             self._waiting.extendleft(reversed(keep))
             return bool(self._groups or self._waiting or not self._closing)
 
@@ -216,20 +235,34 @@ class BatchEngine:
         self._end(job, too_late(job.time_limit))
         return True
 
-    def _group_for(self, job: Job) -> ContinuousBatch[Job]:
+    def _rows(self) -> int:
+        """Of the batch, that are taken."""
+        return sum(job.rows for group in list(self._groups) for job in group.names)
+
+    def _group_of(self, job: Job) -> ContinuousBatch[Job] | None:
         """A batch of the job's configuration, of rows about as long; they may differ in their steps."""
         config = replace(job.config, steps=None)
-        for group in self._groups:
+        for group in list(self._groups):
             if group.config == config and group not in self._suspects:
                 lengths = [len(each.prompt_ids) + config.canvas for each in (job, *group.names)]
                 if max(lengths) <= PADDING * min(lengths):
                     return group
+        return None
+
+    def _new_group(self, job: Job) -> ContinuousBatch[Job]:
+        config = replace(job.config, steps=None)
         self._groups.append(ContinuousBatch(self.pipeline.model, config, self.pipeline.guide))
         return self._groups[-1]
 
+    def _has_its_share(self, client: str) -> bool:
+        """True where a client may not open another batch now: it has its share, and others ask."""
+        among = sum(any(job.client == client for job in group.names) for group in list(self._groups))
+        with self._changed:
+            return among >= BATCHES and self._clients.others(client, time.monotonic())
+
     def _round(self) -> None:
         """Run a step of every row."""
-        rows, began = sum(len(group) for group in self._groups), time.perf_counter()
+        rows, began = min(self._rows(), self._batch), time.perf_counter()
         worked = [self._step(group) for group in list(self._groups)]
         if worked and all(worked):
             with self._changed:
@@ -273,7 +306,8 @@ class BatchEngine:
             other = group.split()
             self._groups.append(other)
             if short:
-                self._batch, self._steps_since_shortage = max(1, rows // 2), 0
+                taken = sum(job.rows for job in (*group.names, *other.names))
+                self._batch, self._steps_since_shortage = max(1, taken // 2), 0
                 log.warning("out of memory with %d answers together; continuing with %d", rows, self._batch)
             else:
                 self._suspects |= {group, other}

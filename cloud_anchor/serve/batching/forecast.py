@@ -5,11 +5,12 @@ Responsible for both estimates and for the time that a queue takes by them. Not 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from functools import cache
-from heapq import heapreplace
+from heapq import heappop, heappush
 from itertools import accumulate
+from typing import NamedTuple
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.serve.batching.jobs import Job
@@ -114,13 +115,25 @@ class StepCounts:
         return list(accumulate(ending, lambda share, end: share * (1 - end), initial=1.0))
 
 
-def finish_rounds(steps: Iterable[float], slots: int) -> list[float]:
-    """The steps of the batch after which each of a queue is done; `slots` run together, in order."""
+class Turn(NamedTuple):
+    """Steps that a job of a queue is expected to run, rows of the batch that it takes, and steps after it for
+    which they are not free.
+    """
+
+    steps: float
+    rows: int = 1
+    kept: float = 0.0
+
+
+def finish_rounds(queue: Iterable[Turn], slots: int) -> list[float]:
+    """The steps of the batch after which each of a queue is done; `slots` rows run together, in order."""
     ends: list[float] = []
     free = [0.0] * slots
-    for each in steps:
-        ends.append(free[0] + each)
-        heapreplace(free, ends[-1])
+    for turn in queue:
+        *_, start = taken = [heappop(free) for _ in range(min(turn.rows, slots))]
+        ends.append(start + turn.steps)
+        for _ in taken:
+            heappush(free, ends[-1] + turn.kept)
     return ends
 
 
@@ -145,16 +158,27 @@ class Forecast:
         if job.steps_left:  # else it could not have gone on
             self._steps[job.kind].add(done, ended=ended)
 
-    def finish_times(self, jobs: Iterable[Job], slots: int, new: Job | None = None) -> list[float]:
-        """Seconds until each job is done, in their order, and `new` after them; that one if it takes long.
+    def finish_times(self, jobs: Sequence[Job], slots: int, new: Job | None = None) -> list[float]:
+        """Seconds until each job is done that is not held, in their order, and `new` after them; that one if
+        it takes long.
 
-        No fewer rows than now are assumed to run from now on, since others may come.
+        Those that are held run in the place of their client's others. No fewer rows than now are assumed to
+        run from now on, since others may come.
         """
-        steps = self._expected(jobs)
+        running, after = Counter[str](), Counter[str]()
+        known = list(zip(jobs, self._expected(jobs), strict=True))
+        for job, steps in known:
+            (after if job.held else running)[job.client] += steps if job.held else 1
+        turns = [
+            Turn(steps, job.rows, after[job.client] / running[job.client])
+            for job, steps in known
+            if not job.held
+        ]
         if new is not None:
-            steps.append(self._steps[new.kind].most(new.planned))
-        each = self._speed.seconds(min(slots, len(steps)))
-        times = [rounds * each for rounds in finish_rounds(steps, slots)]
+            waits = after[new.client] if new.held else 0.0
+            turns.append(Turn(waits + self._steps[new.kind].most(new.planned), new.rows))
+        each = self._speed.seconds(min(slots, sum(turn.rows for turn in turns)))
+        times = [rounds * each for rounds in finish_rounds(turns, slots)]
         return times if new is None else [*times[:-1], times[-1] * MARGIN]
 
     def steps_left(self, jobs: Iterable[Job]) -> float:

@@ -68,6 +68,9 @@ class Job:
     codec:         label of the codec of every payload. confidence: payloads carry how sure the model is.
     self_contained: the first payload of every step can be decoded without the one before it.
     chain:         instead of one payload of a step, a chain of them (see `selection.chain`).
+    client:        who asked: a key's name or an address; empty for the service itself.
+    rows:          of the batch, whose place it takes: more than one for a long prompt.
+    held:          it waits for its client's own batches to end (see `sharing`).
     watched:       the run after each of `payload_steps` is delivered, and a payload only after the last.
     cancelled:     set where no client waits for it any more.
     steps_left:    of those planned; 0 once the answer is done.
@@ -84,6 +87,9 @@ class Job:
     confidence: bool = False
     self_contained: bool = False
     chain: ChainBytes | None = None
+    client: str = ""
+    rows: int = 1
+    held: bool = False
     watched: bool = False
     cancelled: bool = False
     base: Base | None = None

@@ -12,13 +12,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import cycle, islice
+from math import ceil
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
-from cloud_anchor.serve.batching.engine import BatchEngine, StepObserver
+from cloud_anchor.serve.batching.engine import PADDING, BatchEngine, StepObserver
 from cloud_anchor.serve.batching.jobs import CanvasStep, ChainBytes, Job, JobEvent, ServedPayload
 from cloud_anchor.serve.errors import ServiceError, invalid, refused, too_late
 from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
@@ -243,6 +244,8 @@ class LocalBackend:
             codec=request.codec or self.info.codecs[0],
             confidence=request.confidence,
             self_contained=request.self_contained,
+            client=request.client,
+            rows=ceil((len(ids) + config.canvas) / (PADDING * self.config.canvas)),
             chain=ChainBytes(most, self.limits.payloads) if request.chain and most is not None else None,
         )
 

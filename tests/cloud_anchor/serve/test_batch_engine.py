@@ -82,11 +82,13 @@ class Submitted:
         payload_steps: Sequence[int] = (3,),
         allowed: float = 60,
         selection: Selection | None = None,
+        plan: DenoiseConfig = PLAN,
+        **more: Any,
     ) -> None:
         self.events: queue.Queue[JobEvent] = queue.Queue()
         ids = tuple(engine.pipeline.form.ids(prompt))
         self.job = Job(
-            ids, PLAN, tuple(payload_steps), selection or Selection("paper"), allowed, self.events.put
+            ids, plan, tuple(payload_steps), selection or Selection("paper"), allowed, self.events.put, **more
         )
         engine.submit(self.job)
 
@@ -164,6 +166,36 @@ def test_a_long_prompt_does_not_lengthen_the_rows_of_others(pipeline: Pipeline, 
     for asked, prompt in zip(taken, prompts, strict=True):
         assert asked.ready().data == alone(pipeline, prompt, 3)
     assert gate.rows[:6] == [3, 1] * 3
+    engine.close()
+
+
+def test_a_long_prompt_takes_the_place_of_as_many_rows_as_it_costs(pipeline: Pipeline, gate: Gate) -> None:
+    engine = BatchEngine(pipeline, Limits(batch=3, queue=4, deadline=60))
+    taken = [Submitted(engine, PROMPTS[1], (2,), rows=rows) for rows in (1, 3, 1, 1, 5)]
+    engine.start()
+    gate.open.set()
+    assert all(asked.ready().last for asked in taken)
+    # In order: nobody passes the second, and one that asks for more than there is runs alone.
+    assert gate.rows == [1] * 4 + [2] * 2 + [1] * 2
+    engine.close()
+
+
+def test_while_others_ask_a_client_has_one_batch_of_its_own_and_half_of_the_places(
+    pipeline: Pipeline, gate: Gate
+) -> None:
+    engine = BatchEngine(pipeline, Limits(batch=4, queue=4, deadline=60))
+    plans = [replace(PLAN, order=order) for order in ("entropy", "maskgit_plus", "topk_margin")]
+    first = Submitted(engine, PROMPTS[0], (2,), client="tablet")
+    strange = [Submitted(engine, PROMPTS[0], (2,), plan=plan, client="stranger") for plan in plans]
+    others = [Submitted(engine, PROMPTS[0], (4,), client="phone") for _ in range(2)]
+    Submitted(engine, PROMPTS[0], (2,), client="stranger")
+    with pytest.raises(ServiceError, match="fewer than 4 requests of a client while others ask"):
+        Submitted(engine, PROMPTS[0], client="stranger")
+    engine.start()
+    gate.open.set()
+    assert all(asked.ready().last for asked in (first, *strange, *others))
+    # Of the stranger's batches one runs at a time, beside that of all others.
+    assert gate.rows[:4] == [3, 1, 3, 1]
     engine.close()
 
 

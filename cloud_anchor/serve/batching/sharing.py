@@ -1,0 +1,35 @@
+"""What one client may take of a service that others use at the same time.
+
+Responsible for the two bounds and for when they hold. Not responsible for who a client is, nor for quotas.
+
+Requests of other options, or of another length, form batches of their own, and a step of each costs nearly as
+much as one of all rows together: a client that never asks twice alike would take the service from the others.
+"""
+
+from __future__ import annotations
+
+RECENT = 30.0
+"""Seconds for which a client that has asked counts as one of those who share the service."""
+
+BATCHES = 1
+"""Batches in which a client may have rows before it opens another, while others ask; further ones wait."""
+
+PLACES = 2
+"""The part of all places, batch and queue, that a client may hold while others ask: one in so many."""
+
+
+class Clients:
+    """Who asked last. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, float] = {}  # two of them, the latest last: one is not the one who asks
+
+    def asks(self, client: str, now: float) -> None:
+        """A client's request has come. One without a name is the service's own, and shares with nobody."""
+        if client:
+            self._asked.pop(client, None)
+            self._asked = dict([*self._asked.items(), (client, now)][-2:])
+
+    def others(self, client: str, now: float) -> bool:
+        """True where the service is not this client's alone."""
+        return any(name != client and now - at < RECENT for name, at in self._asked.items())

@@ -10,6 +10,7 @@ import logging
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -51,7 +52,11 @@ class ServeOptions(PipelineOptions):
     host: str = option("127.0.0.1", "address to listen on (default 127.0.0.1)")
     port: int = option(8080, "0: any free port (default 8080)")
     keys: Path | None = option(
-        None, "API keys, one per line (default: $CLOUD_ANCHOR_KEYS, else none)", Path, metavar="FILE"
+        None,
+        "API keys, one per line, with a name before each if you like; read again on SIGHUP (default: "
+        "$CLOUD_ANCHOR_KEYS, else none)",
+        Path,
+        metavar="FILE",
     )
     page: bool | None = option(
         None,
@@ -71,6 +76,8 @@ class ServeOptions(PipelineOptions):
     body_seconds: float | None = _limit("for a body to arrive (default 10)", float, metavar="S")
     header_seconds: float | None = _limit("for a head to arrive (default 10)", float, metavar="S")
     connections: int | None = _limit("open at once (default 1024)", int, metavar="N")
+    day_requests: int | None = _limit("of a key in a day (default: any number)", int, metavar="N")
+    day_steps: int | None = _limit("of a key in a day (default: any number)", int, metavar="N")
     threads: int | None = option(None, "threads of PyTorch on a CPU", int, metavar="N", group="process")
     log_level: str = option("info", "", choices=("debug", "info", "warning", "error"), group="process")
     linger: float = option(
@@ -112,7 +119,7 @@ def _run(options: ServeOptions) -> int:
     options.check()
     require("port", 0 <= options.port < 1 << 16, "0 to 65535", options.port)
     require("threads", options.threads is None or options.threads >= 1, "at least 1", options.threads)
-    logging.basicConfig(format="serve: %(message)s", level=options.log_level.upper())
+    logging.basicConfig(format="%(asctime)s serve: %(message)s", level=options.log_level.upper())
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     import torch
 
@@ -122,10 +129,13 @@ def _run(options: ServeOptions) -> int:
     from cloud_anchor.serve.http.server import Server
     from cloud_anchor.serve.http.telemetry import Metrics
 
-    keys = ApiKeys.read(options.keys)
+    keys, began = ApiKeys.read(options.keys), time.monotonic()
+    quotas = (limits.day_requests, limits.day_steps)
+    require("quotas", len(keys) > 0 or not any(quotas), "keys that have them (--keys)", "none")
     with _listen(options.host, options.port) as listener:
         if options.threads is not None:
             torch.set_num_threads(options.threads)
+        logging.info("loading %s", options.model)
         pipeline = options.open_pipeline(answers=limits.batch, progress=Bars("serve", passing=True))
         config, selection = options.config(pipeline.plan()), options.selection()
         metrics = Metrics()
@@ -134,7 +144,24 @@ def _run(options: ServeOptions) -> int:
         edge = pipeline.predictive_model
         bundle = edge.bundle if edge is not None and options.give_bundle else None
         app = create_app(backend, keys, limits, metrics, page, bundle)
-        server = Server(app, app.service, limits, options.host, options.port, options.linger)
+
+        def reread() -> None:
+            try:
+                app.keys = ApiKeys.read(options.keys)
+                logging.info("%d keys, read again", len(app.keys))
+            except CloudError as error:
+                logging.error("the keys stay as they were: %s", error)
+
+        server = Server(
+            app,
+            app.service,
+            limits,
+            options.host,
+            options.port,
+            options.linger,
+            reread if options.keys else None,
+            began,
+        )
         host, port = listener.getsockname()[:2]
         if not len(keys) and not _is_loopback(host):
             logging.warning("no API keys (--keys): every client that reaches %s:%d is served", host, port)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Body, FastAPI, Request, Response
 
 from cloud_anchor.serve.errors import encode_json
+from cloud_anchor.serve.http.accounts import Account, account_of
 from cloud_anchor.serve.http.error_handlers import JSON
 from cloud_anchor.serve.http.event_stream import encode_event, event_stream
 from cloud_anchor.serve.http.schema import TraceBody
@@ -69,12 +70,18 @@ def install_page(app: FastAPI, service: Service, page: Page) -> None:
     @app.post("/v1/trace", include_in_schema=False)
     async def trace(request: Request, body: Annotated[TraceBody, Body()]) -> Response:
         """The events of one question; see `trace`."""
-        return await event_stream(request.receive, _events(service, page.tracer, body))
+        account = account_of(request.scope)
+        return await event_stream(request.receive, _events(service, page.tracer, body, account))
 
 
-async def _events(service: Service, tracer: Tracer, body: TraceBody) -> AsyncGenerator[bytes]:
-    async with service.admitted(), aclosing(tracer.events(body.prompt, body.fraction)) as events:
+async def _events(
+    service: Service, tracer: Tracer, body: TraceBody, account: Account
+) -> AsyncGenerator[bytes]:
+    asked = tracer.events(body.prompt, body.fraction, account.client)
+    async with service.admitted(account, tracer.most_steps(body.fraction)), aclosing(asked) as events:
         async for event in events:
+            if event.name == "payload":
+                account.steps += event.data["step"]
             yield encode_event(*event)
 
 

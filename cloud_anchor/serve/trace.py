@@ -19,8 +19,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, closing
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Span
 from cloud_anchor.selection.scorer import EngineScorer
@@ -68,18 +70,28 @@ class Tracer:
         self._device = asyncio.Lock()
         self.open_traces = 0
 
-    async def events(self, prompt: str, fraction: float | None = None) -> AsyncGenerator[TraceEvent]:
+    def most_steps(self, fraction: float | None) -> int:
+        """Steps that a question may run, in all of its columns."""
+        info = self._backend.info
+        each = info.steps if fraction is None else steps_for(fraction, info.total_steps)
+        return each * (len(COLUMNS) - 1)  # one column is without the cloud
+
+    async def events(
+        self, prompt: str, fraction: float | None = None, client: str = ""
+    ) -> AsyncGenerator[TraceEvent]:
         """The events of one question. Closing the generator ends its work within one pass of each model.
 
-        fraction: share of the steps, by default the service's. Raises ServiceError (503) before the first
-        event where too many traces are in progress; later errors are events.
+        fraction: share of the steps, by default the service's. client: who asks. Raises ServiceError (503)
+        before the first event where too many traces are in progress; later errors are events.
         """
         if self.open_traces >= self._most:
             expected = f"fewer than {self._most} questions on the page at a time"
             raise overloaded(expected, f"{self.open_traces}", 2.0)
         self.open_traces += 1
         events: asyncio.Queue[TraceEvent | None] = asyncio.Queue(BACKLOG)
-        tasks = [asyncio.ensure_future(self._column(name, prompt, fraction, events)) for name in COLUMNS]
+        shares = () if fraction is None else (fraction,)
+        request = AnchorRequest(as_messages(prompt), shares, confidence=True, client=client)
+        tasks = [asyncio.ensure_future(self._column(name, request, events)) for name in COLUMNS]
         try:
             yield self._plan()
             limit = self._backend.limits.deadline
@@ -112,23 +124,21 @@ class Tracer:
         return TraceEvent("plan", {"columns": list(COLUMNS), **known, "guard": guard})
 
     async def _column(
-        self, name: str, prompt: str, fraction: float | None, events: asyncio.Queue[TraceEvent | None]
+        self, name: str, request: AnchorRequest, events: asyncio.Queue[TraceEvent | None]
     ) -> None:
         """Puts the events of a column, then None."""
         try:
-            async with aclosing(self._answer(name, prompt, fraction)) as answer:
+            async with aclosing(self._answer(name, request)) as answer:
                 async for event in answer:
                     await events.put(TraceEvent(event.name, {"column": name, **event.data}))
         except Exception as error:
             await events.put(TraceEvent("error", {"column": name, **_error(error).body()["error"]}))
         await events.put(None)
 
-    async def _answer(self, name: str, prompt: str, fraction: float | None) -> AsyncGenerator[TraceEvent]:
-        data = None
+    async def _answer(self, name: str, request: AnchorRequest) -> AsyncGenerator[TraceEvent]:
+        data, prompt = None, request.messages[0].content
         if name != ALONE:
-            shares = () if fraction is None else (fraction,)
-            request = AnchorRequest(as_messages(prompt), shares, select=name)
-            async with aclosing(self._backend.watch(request)) as cloud:
+            async with aclosing(self._backend.watch(replace(request, select=name))) as cloud:
                 async for event in cloud:
                     if isinstance(event, CanvasStep):
                         yield self._step(event.run)
@@ -165,7 +175,7 @@ class Tracer:
             request = FillRequest(edge.prompt_ids(prompt), nothing)
         else:
             request = edge.read(data, prompt)
-            yield self._sent(request.anchors)
+            yield self._sent(request)
         answer = edge.fill(request, edge.options(speculate="off"))
         stream = edge.text_stream()
         ids = []
@@ -181,10 +191,10 @@ class Tracer:
             yield self._reasons(request, ids)
         yield TraceEvent("end", {"tokens": len(ids), "passes": answer.stats.passes})
 
-    def _sent(self, anchors: AnchorSet) -> TraceEvent:
+    def _sent(self, request: FillRequest) -> TraceEvent:
         tokenizer = self._edge.bundle.tokenizer
-        sent = [[position, _text(tokenizer, id_)] for position, id_ in anchors.by_position.items()]
-        return TraceEvent("sent", {"sent": sent})
+        sent = [[position, _text(tokenizer, id_)] for position, id_ in request.anchors.by_position.items()]
+        return TraceEvent("sent", {"sent": sent, "doubt": request.doubt})
 
     def _reasons(self, request: FillRequest, ids: Sequence[int]) -> TraceEvent:
         """What the edge model would have written where each anchor stands, given all before it.

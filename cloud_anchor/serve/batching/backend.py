@@ -99,7 +99,7 @@ class Backend(Protocol):
         """None, or the reason why only a restart helps: what an orchestrator acts on."""
 
     def figures(self) -> dict[str, float]:
-        """Current values of its gauges, by metric label."""
+        """Current values of its gauges, by name."""
 
     async def close(self) -> None:
         """Finish the admitted requests and release every resource."""

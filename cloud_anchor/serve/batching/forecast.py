@@ -24,9 +24,13 @@ ANSWERS = 64
 PRIOR = 2
 """Answers for which the share of all steps counts in that of one."""
 
+LAST = 4
+"""Steps, the last that any answer has come to, by which those beyond are judged: few are seen there, and more
+of them end than of all.
+"""
+
 SURE = 0.99
 """Share of the answers that are done after `StepCounts.most` steps."""
-
 
 MARGIN = 1.1
 """What a new job's time is taken to be longer, since means over a queue scatter."""
@@ -103,16 +107,24 @@ class StepCounts:
         return sum(share > 1 - SURE for share in self._going_on(0, planned))
 
     def _going_on(self, done: int, planned: int) -> list[float]:
-        """The share of answers that run each of the steps left; steps that few ran count as the others do."""
+        """The share of answers that run each of the steps left; steps that few ran count as the others do,
+        those at the end of what was seen and beyond as the last of them.
+        """
         if done >= planned:
             return []
-        usual = self._any.value
+        known, last = len(self._at), self._at[-LAST:]
+        latest = _share(self._any.value, last)
         ending = [
-            (each.seen * each.value + PRIOR * usual) / (each.seen + PRIOR)
-            for each in self._at[done : planned - 1]
+            _share(latest if step >= known - LAST else self._any.value, self._at[step : step + 1])
+            for step in range(done, planned - 1)
         ]
-        ending += [usual] * (planned - 1 - done - len(ending))
         return list(accumulate(ending, lambda share, end: share * (1 - end), initial=1.0))
+
+
+def _share(usual: float, of: Sequence[MovingShare]) -> float:
+    """The share of all of these together, where `usual` counts as PRIOR events."""
+    seen = sum(each.seen for each in of)
+    return (sum(each.seen * each.value for each in of) + PRIOR * usual) / (seen + PRIOR)
 
 
 class Turn(NamedTuple):
@@ -165,10 +177,11 @@ class Forecast:
         Those that are held run in the place of their client's others. No fewer rows than now are assumed to
         run from now on, since others may come.
         """
-        running, after = Counter[str](), Counter[str]()
         known = list(zip(jobs, self._expected(jobs), strict=True))
+        running = Counter(job.client for job in jobs if not job.held)
+        after: defaultdict[str, float] = defaultdict(float)
         for job, steps in known:
-            (after if job.held else running)[job.client] += steps if job.held else 1
+            after[job.client] += steps * job.held
         turns = [
             Turn(steps, job.rows, after[job.client] / running[job.client])
             for job, steps in known

@@ -27,7 +27,9 @@ from edge_runtime.errors import UsageError
 from edge_runtime.text.chat import as_messages
 from edge_runtime.text.prompt_form import PromptForm
 
-WARM_UP_SECONDS = 5.0
+WARM_UP_SECONDS = 2.0
+"""For answers that tell speed and steps; a large model runs some of the steps, and learns the rest later."""
+
 WARM_UP_PROMPTS = ("?", "Where is it?", "Who are you?", "Describe a town and its river.")
 
 GRACE = 2.0
@@ -163,10 +165,10 @@ class LocalBackend:
     def figures(self) -> dict[str, float]:
         load = self.engine.load()
         return {
-            "waiting": load.waiting,
-            "running": load.running,
-            "choosing": load.selecting,
-            "steps_left": load.steps_left,
+            "waiting_requests": load.waiting,
+            "running_requests": load.running,
+            "encoding_requests": load.selecting,
+            "expected_steps": load.steps_left,
             "steps_per_second": load.rate or 0.0,
         }
 

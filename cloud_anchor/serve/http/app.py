@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from cloud_anchor.serve.batching.backend import Backend
+from cloud_anchor.serve.http.accounts import Quotas
 from cloud_anchor.serve.http.bundle_routes import install_bundle
 from cloud_anchor.serve.http.error_handlers import install_error_handlers
 from cloud_anchor.serve.http.keys import ApiKeys
@@ -38,7 +39,7 @@ def create_app(
 
     page: served at /; None for none. bundle: given to devices; None for none.
     """
-    service = Service(backend, metrics or Metrics())
+    service = Service(backend, metrics or Metrics(), Quotas(limits))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""API keys, kept as hashes and compared in constant time.
+"""API keys, kept as hashes and compared in constant time, and their names.
 
 Responsible for reading keys and for checking the header Authorization. Not responsible for the rest of HTTP.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,23 +19,39 @@ VARIABLE = "CLOUD_ANCHOR_KEYS"
 LEAST_CHARACTERS = 16
 
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
 class ApiKeys:
-    """A set of keys; an empty one admits every request."""
+    """A set of keys, each with a name; an empty one admits every request."""
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
-        """Raises RequestError for a key that is too short to be secret, or that a header cannot carry."""
-        self._hashes = []
-        for number, key in enumerate(keys, 1):
+        """keys: each "KEY", or "NAME KEY"; without a name it has that of its hash.
+
+        Raises RequestError for a key that is too short to be secret, or that a header cannot carry.
+        """
+        self._hashes: dict[bytes, str] = {}
+        for number, line in enumerate(keys, 1):
+            name, _, key = line.rpartition(" ")
             if len(key) < LEAST_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
                 raise RequestError(
                     f"key {number}: expected at least {LEAST_CHARACTERS} printable ASCII characters without "
                     f"spaces, found {len(key)} characters. Make one: openssl rand -hex 24"
                 )
-            self._hashes.append(_hash(key))
+            name = name.strip() or f"key-{_hash(key).hex()[:6]}"
+            if not _NAME.fullmatch(name):
+                raise RequestError(
+                    f"key {number}: expected at most 64 letters, digits, '.', '_' and '-' as the name before "
+                    f"it, found {len(name)} characters"
+                )
+            self._hashes[_hash(key)] = name
 
     @classmethod
     def read(cls, path: Path | None, environment: Mapping[str, str] = os.environ) -> ApiKeys:
-        """Keys of a file, one per line (# begins a comment), or of the environment, separated by commas."""
+        """Keys of a file, one per line (# begins a comment), or of the environment, separated by commas.
+
+        A name may stand before each.
+        """
         if path is None:
             return cls(key.strip() for key in environment.get(VARIABLE, "").split(",") if key.strip())
         lines = map(str.strip, read_text(path, RequestError).splitlines())
@@ -46,19 +63,18 @@ class ApiKeys:
     def __len__(self) -> int:
         return len(self._hashes)
 
-    def admit(self, authorization: str | None) -> bool:
-        """True where an `Authorization: Bearer KEY` header has one of the keys.
+    def name(self, authorization: str | None) -> str | None:
+        """Name of the key in an `Authorization: Bearer KEY` header; None for no key, or an unknown one.
 
         Every key is compared, so that the time taken does not depend on which one matched or how far.
         """
-        if not self._hashes:
-            return True
         scheme, _, key = (authorization or "").partition(" ")
         given = _hash(key.strip())
-        found = False
-        for known in self._hashes:
-            found |= hmac.compare_digest(known, given)
-        return found and scheme.lower() == "bearer"
+        found = None
+        for known, name in self._hashes.items():
+            if hmac.compare_digest(known, given):
+                found = name
+        return found if scheme.lower() == "bearer" else None
 
 
 def _hash(key: str) -> bytes:

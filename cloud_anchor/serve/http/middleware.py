@@ -1,4 +1,4 @@
-"""ASGI middleware around every request: API key, size and arrival time of the body, total time, metrics.
+"""ASGI middleware around every request: id, API key, size and time of the body, total time, metrics, log.
 
 Responsible for the limits of a request and the error responses for them. Not responsible for its content.
 
@@ -9,11 +9,11 @@ leaves a body unread closes the connection, after a short time in which the clie
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cloud_anchor.serve.errors import ServiceError, encode_json
+from cloud_anchor.serve.http.accounts import REQUEST_ID, SCOPE, Account, account_of, request_id
 from cloud_anchor.serve.http.keys import ApiKeys
 from cloud_anchor.serve.http.service import Service
 from cloud_anchor.serve.settings import Limits
@@ -51,30 +51,33 @@ class RequestMiddleware:
             return
         path = "/v1/bundle" if scope["path"].startswith("/v1/bundle/") else scope["path"]
         path = path if path in PATHS else "other"
-        began, status = time.perf_counter(), 499  # the client has disconnected
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        account = scope[SCOPE] = Account(request_id(headers.get(REQUEST_ID.lower().encode())))
+        identity = (REQUEST_ID.lower().encode(), account.id.encode())
 
         async def observed(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                account.status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), identity]}
+            account.sent += len(message.get("body", b""))
             await send(message)
 
         try:
             async with asyncio.timeout(self.limits.body_seconds + self.limits.deadline + SEND_SECONDS):
-                await self._handle(scope, receive, observed)
+                await self._handle(scope, headers, receive, observed)
         except TimeoutError:
-            if status == 499:
+            if account.status == 499:  # which stands for no response: the client has disconnected, or else
                 raise  # the application has hung: the server responds 500 and logs it
             # Otherwise the client does not read: returning before the last message closes the connection.
         finally:
-            self.metrics.requests.labels(path, str(status)).inc()
-            self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+            self.metrics.requests.labels(path, str(account.status)).inc()
+            self.metrics.seconds.labels(path).observe(account.seconds)
+            account.write(scope["method"], path)
 
-    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.lower(): value for name, value in scope["headers"]}
+    async def _handle(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         try:
             if scope["path"].startswith(KEYED_PREFIX):
-                self._check_key(headers.get(b"authorization"))
+                self._identify(account_of(scope), scope, headers.get(b"authorization"))
             body = await self._body(headers, receive)
         except ServiceError as error:
             self.metrics.refusals.labels(error.code).inc()
@@ -94,13 +97,19 @@ class RequestMiddleware:
 
         await self.app(scope, replay, send)
 
-    def _check_key(self, authorization: bytes | None) -> None:
+    def _identify(self, account: Account, scope: Scope, authorization: bytes | None) -> None:
+        """Say in the account who asks; raises ServiceError (401) where the key is unknown."""
+        if not len(self.keys):
+            account.client = scope["client"][0] if scope.get("client") else ""
+            return
         text = None if authorization is None else authorization.decode("latin-1")
-        if not self.keys.admit(text):
+        name = self.keys.name(text)
+        if name is None:
             expected = "a known key in the header Authorization: Bearer KEY"
             found = "no key" if text is None else "another one"
             remedy = "Send one of the service's keys."
             raise ServiceError(401, "unauthorized", expected, found, remedy)
+        account.client = account.key = name
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         """The whole body; raises ServiceError, or IncompleteReadError where the client disconnects."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request, Response
 
+from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.serve.batching.backend import AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.errors import ServiceError, encode_json, invalid
+from cloud_anchor.serve.http.accounts import Account, account_of
 from cloud_anchor.serve.http.error_handlers import BINARY, JSON
 from cloud_anchor.serve.http.event_stream import EVENTS, encode_event, event_stream, while_present
 from cloud_anchor.serve.http.openapi import PAYLOAD_ERRORS, error_responses
@@ -43,9 +46,12 @@ def install_payloads(app: FastAPI, service: Service) -> None:
     )
     async def anchors(request: Request, body: Annotated[AnchorsBody, Body()]) -> Response:
         """One payload for a prompt: the anchors after a share of the denoising steps."""
-        asked = _within_limits(body.to_request(), backend.info)
-        async with service.admitted(), aclosing(backend.payloads(asked)) as payloads:
+        account = account_of(request.scope)
+        asked = _within_limits(body.to_request(), backend.info, account.client)
+        most = _most_steps(asked, backend.info)
+        async with service.admitted(account, most), aclosing(backend.payloads(asked)) as payloads:
             served = await while_present(request.receive, anext(payloads))
+            account.steps = served.step
         metrics.payload_bytes.observe(len(served.data))
         if _wants_json(request.headers.get("accept", "")):
             return Response(encode_json(_to_json(served, backend.info)), media_type=JSON)
@@ -64,29 +70,36 @@ def install_payloads(app: FastAPI, service: Service) -> None:
     )
     async def stream(request: Request, body: Annotated[StreamBody, Body()]) -> Response:
         """A payload at the first share, then what later steps add to it, as server-sent events."""
-        asked = _within_limits(body.to_request(), backend.info)
-        return await event_stream(request.receive, _events(service, asked))
+        account = account_of(request.scope)
+        asked = _within_limits(body.to_request(), backend.info, account.client)
+        return await event_stream(request.receive, _events(service, asked, account))
 
 
-async def _events(service: Service, asked: AnchorRequest) -> AsyncGenerator[bytes]:
+async def _events(service: Service, asked: AnchorRequest, account: Account) -> AsyncGenerator[bytes]:
     """The events of a stream. An error before the first payload is raised, a later one is an event."""
-    begun = False
+    most = _most_steps(asked, service.backend.info)
     try:
-        async with service.admitted(), aclosing(service.backend.payloads(asked)) as payloads:
+        async with service.admitted(account, most), aclosing(service.backend.payloads(asked)) as payloads:
             async for served in payloads:
-                begun = True
+                account.steps = served.step
                 service.metrics.payload_bytes.observe(len(served.data))
                 yield encode_event("payload", _to_json(served, service.backend.info))
         yield encode_event("done", {})
     except ServiceError as error:
-        if not begun:
+        if not account.steps:
             raise
         service.metrics.refusals.labels(error.code).inc()
         yield encode_event("error", error.body()["error"])
 
 
-def _within_limits(request: AnchorRequest, info: ServiceInfo) -> AnchorRequest:
-    """The request; raises ServiceError where it asks for more than the service gives."""
+def _most_steps(request: AnchorRequest, info: ServiceInfo) -> int:
+    """Steps after which its run ends at the latest."""
+    shares = [steps_for(fraction, info.total_steps) for fraction in request.fractions]
+    return request.steps or max(shares, default=info.steps)
+
+
+def _within_limits(request: AnchorRequest, info: ServiceInfo, client: str) -> AnchorRequest:
+    """The request, as this client's; raises ServiceError where it asks for more than the service gives."""
     for what, found, most in (
         ("deadline", request.deadline or 0, info.limits.deadline),
         ("messages", len(request.messages), info.limits.messages),
@@ -94,7 +107,7 @@ def _within_limits(request: AnchorRequest, info: ServiceInfo) -> AnchorRequest:
     ):
         if found > most:
             raise invalid(f"{what}: at most {most:g}", f"{found:g}", "Ask for less.")
-    return request
+    return replace(request, client=client)
 
 
 def _to_json(served: ServedPayload, info: ServiceInfo) -> dict[str, Any]:

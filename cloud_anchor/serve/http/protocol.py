@@ -13,6 +13,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cloud_anchor.serve.errors import ServiceError, encode_json, overloaded
+from cloud_anchor.serve.http.accounts import REQUEST_ID, Account, request_id
 from cloud_anchor.serve.settings import Limits
 
 REASONS = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}
@@ -72,15 +73,18 @@ class LimitedProtocol(H11Protocol):
     def _send_error(self, error: ServiceError) -> None:
         """Respond without a request that could be passed to the application, and close the connection."""
         body = encode_json(error.body())
+        account = Account(request_id(), status=error.status, sent=len(body))
         headers: Sequence[tuple[str, str]] = [
             ("Content-Type", "application/json"),
             ("Content-Length", str(len(body))),
             ("Connection", "close"),
+            (REQUEST_ID, account.id),
             *error.headers().items(),
         ]
         lines = [f"HTTP/1.1 {error.status} {REASONS[error.status]}", *(f"{k}: {v}" for k, v in headers)]
         self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         self.transport.close()
+        account.write()
 
 
 def protocol_with(limits: Limits) -> type[LimitedProtocol]:

@@ -53,5 +53,5 @@ def install_state(app: FastAPI, service: Service, *, gives_bundle: bool) -> None
     )
     async def figures() -> Response:
         """Metrics for Prometheus."""
-        text = service.metrics.text(backend.figures() | {"requests": service.open_requests})
+        text = service.metrics.text(backend.figures() | {"open_requests": service.open_requests})
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

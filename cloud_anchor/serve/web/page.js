@@ -12,6 +12,7 @@ const COLUMNS = {
   },
   alone: { title: "The device alone", what: "Receives nothing." },
 };
+const DOUBT = "one minus the cloud's mean probability of the tokens it has sent";
 const PAUSES = { step: 420, payload: 350, sent: 350, token: 24, reasons: 500 }; // ms, at speed "to read along"
 
 const $ = (id) => document.getElementById(id);
@@ -60,6 +61,7 @@ class Column {
       this.figures[name] = figure;
     }
     this.figures[name].textContent = value;
+    return this.figures[name];
   }
 
   masked(count) {
@@ -103,11 +105,12 @@ class Column {
     this.figure("cloud steps", data.step);
     this.figure("tokens sent", data.anchors);
     this.figure("bytes", data.bytes);
-    this.part(".size").textContent = `${data.bytes} bytes, header and check included`;
+    this.part(".size").textContent = `${data.bytes} bytes, header, doubt and check included`;
     this.part(".hex").textContent = data.hex.match(/../g).join(" ");
   }
 
   on_sent(data) {
+    if (data.doubt !== null) this.figure("doubt", data.doubt.toFixed(2)).title = DOUBT;
     this.part(".anchors").replaceChildren(
       ...data.sent.map(([position, text]) => {
         this.sent.set(position, text);
@@ -413,6 +416,12 @@ $("ask").addEventListener("submit", async (event) => {
   event.preventDefault();
   if (!$("fraction").options.length) await greet();
   if ($("fraction").options.length) run(live, true);
+});
+// Enter asks, Shift and Enter begin a line; an input method's Enter only ends its word.
+$("question").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  if (!$("go").disabled) $("ask").requestSubmit();
 });
 $("stop").addEventListener("click", () => {
   running?.abort();

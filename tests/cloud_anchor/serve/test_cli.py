@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,40 @@ def fill_environment(edge_bundle: Path) -> dict[str, str]:
     return dict(os.environ) | {"EDGE_MODEL": str(edge_bundle), "OMP_NUM_THREADS": "1"}
 
 
+def started(lines: Iterable[str]) -> Client:
+    """A client of the service that writes these lines as it starts."""
+    assert re.search(r" serve: loading \S+$", next(iter(lines)).strip())
+    address = next(line for line in lines if " at http://" in line)
+    ready = next(line for line in lines if " ready after " in line)
+    assert re.search(r" serve: ready after \d+\.\d s$", ready.strip())
+    return Client(int(address.rsplit(":", 1)[1]))
+
+
+@pytest.mark.slow
+def test_keys_are_read_again_on_sighup(dream_folder: Path, tmp_path: Path) -> None:
+    file, key = tmp_path / "keys", "k" * 24
+    file.write_text(f"phone {key}\n")
+    command = [sys.executable, "-m", "cloud_anchor.serve", "--model", str(dream_folder), "--threads", "1"]
+    command += ["--port", "0", "--canvas", "8", "--batch", "1", "--keys", str(file)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        try:
+            client = started(process.stderr)
+            for text, told, statuses in (
+                (f"tablet {key}2\n", "1 keys, read again", (401, 200)),
+                ("short\n", "the keys stay as they were: key 1: expected at least 16", (401, 200)),
+                (f"{key}\n{key}2\n", "2 keys, read again", (200, 200)),
+            ):
+                file.write_text(text)
+                process.send_signal(signal.SIGHUP)
+                assert any(told in line for line in process.stderr)
+                for each, status in zip((key, key + "2"), statuses, strict=True):
+                    reply = client.ask("GET", "/v1/contract", Authorization=f"Bearer {each}")
+                    assert reply.status == status
+        finally:
+            process.kill()
+
+
 @pytest.mark.slow
 def test_it_serves_and_shuts_down_gracefully(
     dream_folder: Path, edge_bundle: Path, fill_environment: dict[str, str], tmp_path: Path
@@ -35,23 +70,12 @@ def test_it_serves_and_shuts_down_gracefully(
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         try:
-            line = process.stderr.readline()
-            found = re.search(r":(\d+)$", line.strip())
-            assert found, line
-            client = Client(int(found[1]))
+            client = started(process.stderr)
 
             # The text is the same as by way of a file.
             prompt = "Where does the river end?"
             file = tmp_path / "payload.bin"
-            end = time.monotonic() + 60
-            while True:
-                try:
-                    reply = client.anchors(prompt=prompt)
-                    break
-                except ConnectionError:
-                    assert time.monotonic() < end
-                    time.sleep(0.1)
-            file.write_bytes(reply.body)
+            file.write_bytes(client.anchors(prompt=prompt).body)
             fill = [
                 sys.executable,
                 "-m",
@@ -82,7 +106,7 @@ def test_it_serves_and_shuts_down_gracefully(
             )
             long.start()
             end = time.monotonic() + 30
-            while b'what="running"} 1.0' not in client.ask("GET", "/metrics").body:
+            while b"cloud_anchor_running_requests 1.0" not in client.ask("GET", "/metrics").body:
                 assert time.monotonic() < end
             process.send_signal(signal.SIGTERM)
             while (ready := client.ask("GET", "/readyz")).status == 200:
@@ -107,6 +131,7 @@ def test_it_serves_and_shuts_down_gracefully(
         (["--deadline", "0"], 2, "deadline: expected above 0"),
         (["--order", "random"], 2, "order: expected"),
         (["--threads", "0"], 2, "threads: expected at least 1"),
+        (["--day-steps", "9"], 2, "quotas: expected keys that have them (--keys), found 'none'"),
         (["--keys", "/nonexistent/keys"], 2, "expected a readable text file"),
         (
             ["--edge-checkpoint", "/nonexistent/qwen"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import threading
 import time
@@ -19,6 +20,8 @@ import pytest
 from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.selection.select import Selection
+from cloud_anchor.serve.errors import ServiceError
+from cloud_anchor.serve.http.accounts import Quotas
 from cloud_anchor.serve.http.keys import ApiKeys
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Base, Codec, Extras, Shared, decode, encode, peek
@@ -217,7 +220,12 @@ def test_the_contract_of_the_service(client: Client, pipeline: Pipeline) -> None
     assert client.ask("GET", "/readyz").json == {"status": "ready"}
     text = client.ask("GET", "/metrics").body.decode()
     assert 'cloud_anchor_requests_total{path="/healthz",status="200"}' in text
-    assert 'cloud_anchor_now{what="steps_per_second"}' in text
+    for name in (
+        "cloud_anchor_steps_per_second ",
+        "process_resident_memory_bytes ",
+        "cloud_anchor_build_info{",
+    ):
+        assert f"\n{name}" in text
 
 
 LONG = "word " * 700
@@ -408,7 +416,7 @@ def test_overload_is_answered_with_503_and_nothing_is_lost(client: Client) -> No
     assert all(wait is not None and int(wait) >= 1 for status, wait in found if status == 503)
     client.wait_until_idle()
     text = client.ask("GET", "/metrics").body.decode()
-    assert 'cloud_anchor_now{what="requests"} 0.0' in text
+    assert "cloud_anchor_open_requests 0.0" in text
 
 
 def test_different_orders_are_served_side_by_side(client: Client, pipeline: Pipeline) -> None:
@@ -444,10 +452,19 @@ def test_keys(pipeline: Pipeline) -> None:
 def test_keys_are_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"# the phone\n{KEY}\n\n")
-    assert ApiKeys.read(file).admit(f"Bearer {KEY}")
-    assert not ApiKeys.read(file).admit("Bearer # the phone")
-    assert ApiKeys.read(None, {"CLOUD_ANCHOR_KEYS": f"{KEY}, {KEY}2"}).admit(f"bearer {KEY}2")
-    assert ApiKeys.read(None, {}).admit(None)
+    unnamed = ApiKeys.read(file).name(f"Bearer {KEY}")
+    assert unnamed is not None
+    assert re.fullmatch("key-[0-9a-f]{6}", unnamed)
+    assert ApiKeys.read(file).name("Bearer # the phone") is None
+    assert (
+        ApiKeys.read(None, {"CLOUD_ANCHOR_KEYS": f"{KEY}, tablet {KEY}2"}).name(f"bearer {KEY}2") == "tablet"
+    )
+    assert len(ApiKeys.read(None, {})) == 0
+    file.write_text(f"{KEY}{KEY} my/key{KEY}\n")
+    assert ApiKeys.read(file).name(f"Bearer my/key{KEY}") == KEY + KEY
+    file.write_text(f"a/b {KEY}\n")
+    with pytest.raises(RequestError, match="as the name before it"):
+        ApiKeys.read(file)
     file.write_text("# nothing\n")
     with pytest.raises(RequestError, match="one key per line"):
         ApiKeys.read(file)
@@ -456,6 +473,72 @@ def test_keys_are_read_from_a_file_or_the_environment(tmp_path: Path) -> None:
         ApiKeys.read(file)
     with pytest.raises(RequestError, match="readable"):
         ApiKeys.read(tmp_path / "missing")
+
+
+def test_every_request_has_an_id_and_a_line_in_the_log(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(local(pipeline), keys=ApiKeys([f"phone {KEY}"])) as client, caplog.at_level("INFO"):
+        caplog.clear()
+        body, key = {"prompt": PROMPT, "steps": 4}, f"Bearer {KEY}"
+        given = client.ask("POST", "/v1/anchors", body, X_Request_Id="trace-7.a", Authorization=key)
+        events = client.ask("POST", "/v1/anchors/stream", body, X_Request_Id="two words", Authorization=key)
+        refused = client.ask("POST", "/v1/anchors", body)
+        lost = client.ask("BREW", "/secret-path", Authorization=key)
+        client.ask("GET", "/healthz")
+        with client.connect() as sock:
+            sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+            malformed = read_all(sock)
+        lines = [each.getMessage() for each in caplog.records if each.name == "cloud_anchor.serve.requests"]
+    ids = [reply.headers["x-request-id"] for reply in (given, events, refused, lost)]
+    assert ids[0] == "trace-7.a"
+    assert all(re.fullmatch("[0-9a-f]{16}", each) for each in ids[1:])
+    expected = (
+        ("trace-7.a", "POST", "/v1/anchors", 200, 4, len(given.body), "phone"),
+        (ids[1], "POST", "/v1/anchors/stream", 200, 4, len(events.body), "phone"),
+        (ids[2], "POST", "/v1/anchors", 401, 0, len(refused.body), "-"),
+        (ids[3], "-", "other", 404, 0, len(lost.body), "-"),
+        ("[0-9a-f]{16}", "-", "-", 400, 0, r"\d+", "-"),
+    )
+    assert len(lines) == len(expected)
+    form = r"id={} method={} path={} status={} seconds=\d+\.\d{{3}} steps={} bytes={} key={}"
+    for line, values in zip(lines, expected, strict=True):
+        assert re.fullmatch(form.format(*values), line)
+    assert lines[-1][3:19].encode() in malformed
+
+
+def test_a_key_has_its_quota_of_the_day(pipeline: Pipeline) -> None:
+    limits = replace(LIMITS, day_requests=3, day_steps=10)
+    with served(local(pipeline, limits), limits, ApiKeys([f"phone {KEY}", f"tablet {KEY}2"])) as client:
+
+        def ask(key: str, **fields: Any) -> Any:
+            return client.ask(
+                "POST", "/v1/anchors", {"prompt": PROMPT} | fields, Authorization=f"Bearer {key}"
+            )
+
+        assert ask(KEY, steps=4).status == 200
+        assert ask(KEY, steps=6, select="none").status == 422, "which does not count"
+        refused = ask(KEY, steps=7)
+        assert (refused.status, refused.code) == (429, "quota_exceeded")
+        assert "at most 10 steps" in refused.body.decode()
+        assert 0 < int(refused.headers["retry-after"]) <= 86_400
+        for _ in range(2):
+            assert ask(KEY, steps=1).status == 200
+        assert "at most 3 requests" in ask(KEY, steps=1).body.decode()
+        assert ask(KEY + "2", steps=4).status == 200
+
+
+def test_quotas_begin_anew_with_the_day_and_count_what_was_used() -> None:
+    now = 86_400.0 * 5 + 100
+    quotas = Quotas(replace(LIMITS, day_steps=10), lambda: now)
+    quotas.take("phone", 8)
+    quotas.give_back("phone", 0, 5)
+    quotas.take("phone", 7)
+    with pytest.raises(ServiceError, match="at most 10 steps of a key in a day, found 10 before") as refusal:
+        quotas.take("phone", 1)
+    assert refusal.value.retry_after == 86_300
+    now += 86_300
+    quotas.take("phone", 10)
 
 
 def test_more_connections_than_allowed_get_503(pipeline: Pipeline) -> None:

@@ -193,11 +193,12 @@ def test_bytes_and_text_are_those_that_a_device_has(
     events: Events, name: str, client: Client, edge: EdgeRuntime
 ) -> None:
     found = dict(column(events, name))
-    data = client.anchors(prompt=PROMPT, fraction=0.5, select=name).body
+    data = client.anchors(prompt=PROMPT, fraction=0.5, select=name, confidence=True).body
     assert found["payload"]["hex"] == data.hex()
     assert found["payload"]["bytes"] == len(data)
     request = edge.read(data, PROMPT)
     assert [position for position, _ in found["sent"]["sent"]] == list(request.anchors.positions)
+    assert found["sent"]["doubt"] == request.doubt is not None
     assert found["payload"]["anchors"] == len(request.anchors) > 0
     answer = edge.fill(request, edge.options(speculate="off"))
     expected = list(answer)
@@ -368,6 +369,8 @@ def test_a_question_is_answered_three_ways(browser: Any, address: str, width: in
         sent = page.locator(f"[data-column={name}] .anchors li").count()
         figures = page.locator(f"[data-column={name}] .figures dd").all_inner_texts()
         assert figures[:2] == [str(len(shown)), str(sent)]
+        assert page.locator(f"[data-column={name}] .figures dt").all_inner_texts()[3:] == ["doubt"]
+        assert 0 <= float(figures[3]) <= 1
         assert page.locator(f"[data-column={name}] .cell.sent").count() == sent > 0
         assert page.locator(f"[data-column={name}] .text .anchor").count() == sent
         # Back to the first step.
@@ -407,6 +410,23 @@ def test_the_canvas_fills_step_by_step_and_a_question_can_be_stopped(browser: An
     page.wait_for_selector(page_browser.DONE)
     assert page.inner_text("#status") == "Stopped."
     assert page.faults == []
+
+
+@pytest.mark.slow
+def test_enter_asks_and_shift_enter_begins_a_line(browser: Any, address: str) -> None:
+    from playwright.sync_api import expect
+
+    page = page_browser.opened(browser, address, 1180)
+    question = page.locator("#question")
+    question.fill("Who is the mayor of Torden?")
+    question.press("Shift+Enter")
+    assert question.input_value() == "Who is the mayor of Torden?\n"
+    assert page.get_attribute("body", "data-state") != "running"
+    question.press("Enter")
+    expect(page.locator("body")).to_have_attribute("data-state", "running")
+    assert question.input_value() == "Who is the mayor of Torden?\n"
+    page.click("#stop")
+    page.close()
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ class Mix:
 class Curriculum:
     """What a run is trained on: kinds of problems by name, and their mix in each stage.
 
-    early: the mix of the first causal steps, late: of the last masked ones, where the recipe has such.
+    early: the mix of the first causal steps, late: of the last ones, where the recipe has such.
     """
 
     families: Mapping[str, Draw]

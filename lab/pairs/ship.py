@@ -119,7 +119,7 @@ def _run(options: Options) -> int:
     total = ship(run, pair)
     place = PAIRS[pair.name]
     if not (place.checkpoint / EXAMPLES).is_file():
-        examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.families))]
+        examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.causal.families))]
         text = json.dumps(examples, indent=1, ensure_ascii=False) + "\n"
         (place.checkpoint / EXAMPLES).write_text(text, encoding="utf-8")
     if pair.name == DEFAULT_MODEL:

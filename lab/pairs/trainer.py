@@ -31,7 +31,7 @@ from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
 from lab.pairs import shapes
-from lab.pairs.batches import Batches, TrainingBatch, mask
+from lab.pairs.batches import Batches, Mix, TrainingBatch, mask
 from lab.pairs.pair import Pair, TrainingRecipe
 from lab.pairs.tokens import special_ids
 
@@ -204,11 +204,17 @@ class PairTrainer(Trainer):
         return self.step < self.recipe.causal_steps
 
     def batch(self) -> TrainingBatch:
-        if self.causal:
-            early = self.curriculum.early if self.step < self.recipe.early_steps else None
-            return self._batches.at(self.step, self.recipe.causal_tokens, early or self.curriculum.causal)
-        late = self.curriculum.late if self.step >= self.recipe.steps - self.recipe.late_steps else None
-        return self._batches.at(self.step, self.recipe.masked_tokens, late or self.curriculum.masked)
+        size = self.recipe.causal_tokens if self.causal else self.recipe.masked_tokens
+        return self._batches.at(self.step, size, self._mix())
+
+    def _mix(self) -> Mix:
+        """The curriculum's mix for the next step."""
+        recipe, mixes = self.recipe, self.curriculum
+        if mixes.early and self.step < recipe.early_steps:
+            return mixes.early
+        if mixes.late and self.step >= recipe.steps - recipe.late_steps:
+            return mixes.late
+        return mixes.causal if self.causal else mixes.masked
 
     def loss(self, batch: TrainingBatch) -> torch.Tensor:
         """Mean cross-entropy of the trained positions, in nats; position p is predicted at p - 1."""

@@ -42,16 +42,21 @@ EARLY_STEPS = 200
 RECIPES = {
     "testbed-dream": TrainingRecipe(
         "testbed-dream",
-        steps=11_600,
+        steps=11_000,
         causal_steps=3_200,
         knows=True,
         diffusion=True,
         causal_name=CAUSAL_NAME,
         early_steps=EARLY_STEPS,
-        late_steps=4_000,
+        late_steps=3_400,
     ),
     "testbed-qwen": TrainingRecipe(
-        "testbed-qwen", steps=2_200, causal_steps=2_200, knows=False, early_steps=EARLY_STEPS
+        "testbed-qwen",
+        steps=2_200,
+        causal_steps=2_200,
+        knows=False,
+        early_steps=EARLY_STEPS,
+        late_steps=2_200 - EARLY_STEPS,
     ),
 }
 
@@ -67,11 +72,11 @@ _SHARES = {
 """Most of what has many facts in an answer, and of comparisons and sums, which are learned last."""
 
 _LATE_SHARES = {
-    "fact": 0.1,
-    "comparison": 0.24,
+    "fact": 0.08,
+    "comparison": 0.26,
     "definition": 0.06,
-    "profile": 0.32,
-    "sum": 0.18,
+    "profile": 0.28,
+    "sum": 0.22,
     "choice": 0.08,
     "function": 0.02,
 }
@@ -178,8 +183,8 @@ def curriculum(library: Library) -> Curriculum:
         late=Mix(
             {64: 0.25, 96: 0.15, 128: 0.15, 192: 0.25, 256: 0.2},
             {_WORLD.format(kind): share for kind, share in _LATE_SHARES.items()},
-            drills=0.12,
-            drill=Drills(asked, copies=0.2).draw,
+            drills=0.16,
+            drill=Drills(asked, copies=0.15).draw,
             dense=0.6,
         ),
     )

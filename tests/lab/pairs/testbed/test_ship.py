@@ -58,6 +58,9 @@ def test_a_checkpoint_in_eight_bits_is_half_as_large_and_computes_the_same(tmp_p
     assert not in_rows(tmp_path / "one")
     round_checkpoint(tmp_path / "one")
     assert in_rows(tmp_path / "one")
+    once = (tmp_path / "one" / "model.safetensors").read_bytes()
+    round_checkpoint(tmp_path / "one")
+    assert (tmp_path / "one" / "model.safetensors").read_bytes() == once
     assert (tmp_path / "one" / "model.safetensors").stat().st_size < 0.52 * size
     after = Autoregressive.load(
         tmp_path / "one", frozenset({tiny.SHAPES["tiny-qwen"]["eos_token_id"]}), device="cpu"

@@ -87,11 +87,15 @@ def test_a_batch_is_a_function_of_its_step(library: Library, small: Tokenizer) -
     )
 
 
+@pytest.mark.parametrize("causal", [1, 3, 5])
 def test_the_last_steps_are_about_the_world_that_is_asked_about(
-    pair: Pair, small: Tokenizer, tmp_path: Path
+    pair: Pair, small: Tokenizer, tmp_path: Path, causal: int
 ) -> None:
-    trainer = trainer_of(pair, small, tmp_path / "late", steps=5, causal_steps=1, late_steps=2, early_steps=0)
-    mixes = [trainer.curriculum.causal, *[trainer.curriculum.masked] * 2, *[trainer.curriculum.late] * 2]
+    planned: dict[str, Any] = {"steps": 5, "causal_steps": causal, "late_steps": 2, "early_steps": 1}
+    trainer = trainer_of(pair, small, tmp_path / "late", **planned)
+    stages = trainer.curriculum
+    mixes = [stages.early, *[stages.causal if step < causal else stages.masked for step in (1, 2)]]
+    mixes += [stages.late] * 2
     asked: list[Mix | None] = []
     batches = trainer._batches.at
     trainer._batches.at = lambda step, size, mix: asked.append(mix) or batches(step, 64, mix)  # type: ignore

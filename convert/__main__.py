@@ -74,6 +74,9 @@ class ConvertOptions:
     tokenizer: Path | None = option(
         None, "tokenizer and chat template for a .gguf file", Path, metavar="FOLDER", group="source"
     )
+    chat_template: Path | None = option(
+        None, "chat template in Jinja, for a model without one", Path, metavar="FILE", group="source"
+    )
     revision: str | None = option(None, "branch, tag or commit of a hub model", group="source")
     threshold: list[str] | None = option(
         None,
@@ -186,6 +189,7 @@ def run(options: ConvertOptions) -> int:
         tokenizer=options.tokenizer,
         exporter=options.exporter,
         prompts=read_prompts(options.prompts) if options.prompts else None,
+        chat_template=read_text(options.chat_template, OptionError) if options.chat_template else None,
         calibration=read_text(options.calibration, OptionError) if options.calibration else None,
         thresholds=thresholds_of(variants, options.threshold or []),
         threads=options.threads,

@@ -82,6 +82,7 @@ class ConversionRequest:
     threads:    for PyTorch and ONNX Runtime; None for their defaults.
     exporter:   name of `convert.exporters.EXPORTERS`.
     calibration: text for a variant that is calibrated; None for the built-in conversations.
+    chat_template: in Jinja, in place of the checkpoint's own.
     """
 
     variants: tuple[str, ...]
@@ -91,6 +92,7 @@ class ConversionRequest:
     threads: int | None = None
     exporter: str = BUILDER
     calibration: str | None = None
+    chat_template: str | None = None
 
 
 def convert(
@@ -106,6 +108,7 @@ def convert(
     tokenizer: Path | None = None,
     exporter: str = BUILDER,
     calibration: str | None = None,
+    chat_template: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -121,7 +124,9 @@ def convert(
     known = offered(exporter)
     names = checked_names(DEFAULT_VARIANTS[exporter] if variants is None else tuple(variants), known)
     questions, bounds = tuple(prompts) if prompts else None, thresholds or {}
-    request = ConversionRequest(names, context, questions, bounds, threads, exporter, calibration)
+    request = ConversionRequest(
+        names, context, questions, bounds, threads, exporter, calibration, chat_template
+    )
     out = out.resolve()
     check_target(out, force)
     report = progress or Silent()
@@ -203,7 +208,7 @@ class _Conversion:
 
             torch.set_num_threads(self.request.threads)
         with Workspace(self.out) as workspace:
-            identity = read_identity(self.checkpoint, self.prompts)
+            identity = read_identity(self.checkpoint, self.prompts, self.request.chat_template)
             self._write_identity(identity, workspace.bundle)
             reference = self._reference(identity, workspace)
             tools = _tools(self.exporter.tools)

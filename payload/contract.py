@@ -91,7 +91,12 @@ class Contract:
         model = tokenizer["model"]
         vocab: dict[str, int] = model["vocab"]
         merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-        added = {t["content"]: int(t["id"]) for t in tokenizer["added_tokens"]}
+        added = {
+            t["content"]: int(t["id"])
+            for t in tokenizer["added_tokens"]
+            # SentencePiece's symbols of the user are text, as any token.
+            if t.get("special", True) or not model.get("byte_fallback") or vocab.get(t["content"]) != t["id"]
+        }
         base = sorted(((t, i) for t, i in vocab.items() if t not in added), key=lambda item: item[1])
         vocab_size = base[-1][1] + 1 if base else 0
         vocab_hash, template_hash = _digest([base, merges]), _digest(template)

@@ -1,12 +1,13 @@
 """The tokenizer of a GGUF file, in the form of a checkpoint folder's files.
 
-Responsible for byte-level BPE vocabularies ("gpt2" in the file) whose way to split text has a known name. Not
-responsible for the weights (see `gguf`), nor for checking the result (see `tokenizer`).
+Responsible for byte-level BPE vocabularies ("gpt2" in the file) whose way to split text has a known name, and
+for those of SentencePiece's BPE with a token for every byte ("llama", as of Gemma). Not responsible for the
+weights (see `gguf`), nor for checking the result (see `tokenizer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,9 @@ from edge_runtime.text.tokenizer import QWEN2_SPLIT
 Metadata = Mapping[str, Any]
 """The values of a GGUF file by their key."""
 
-_NORMAL, _USER_DEFINED, _UNUSED = 1, 4, 5
+_NORMAL, _USER_DEFINED, _UNUSED, _BYTE = 1, 4, 5, 6
+_SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ def tokenizer_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]
     Raises SourceError for a vocabulary of another kind.
     """
     kind, split = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
+    if kind == "llama":
+        return _sentencepiece_files(metadata, where)
     if kind != "gpt2" or split not in SPLITS:
         raise SourceError(
             f"{where}: expected a byte-level tokenizer (gpt2) that splits text like {', '.join(SPLITS)}, "
@@ -60,10 +65,91 @@ def tokenizer_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]
             f"{where}: expected tokens, types and merges, found {len(tokens or ())} tokens, "
             f"{len(types)} types and {len(merges or ())} merges. Give its folder with --tokenizer."
         )
-    return {
-        "tokenizer.json": _tokenizer(SPLITS[split], tokens, types, merges),
-        "tokenizer_config.json": _settings(metadata, tokens),
+    rule = SPLITS[split]
+    kinds = list(zip(tokens, types, strict=True))
+    last = max(index for index, kind in enumerate(types) if kind == _NORMAL)
+    # The library numbers added tokens from the end of the vocabulary on, so lower ones stand in it.
+    vocab = {
+        token: index
+        for index, (token, kind) in enumerate(kinds)
+        if kind == _NORMAL or (kind != _UNUSED and index < last)
     }
+    tokenizer = {
+        "added_tokens": [
+            _added(index, token, special=kind != _USER_DEFINED)
+            for index, (token, kind) in enumerate(kinds)
+            if kind not in (_NORMAL, _UNUSED)
+        ],
+        "normalizer": {"type": "NFC"} if rule.nfc else None,
+        "pre_tokenizer": pre_tokenizer(rule.expressions),
+        "decoder": {**byte_level(), "trim_offsets": True, "use_regex": True},
+        "model": _bpe(vocab, merges, ignore_merges=rule.ignore_merges),
+    }
+    return _files(tokenizer, metadata, tokens)
+
+
+def _sentencepiece_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]:
+    """The files of a SentencePiece vocabulary that puts no space before a text.
+
+    Raises SourceError for one that does, or that lacks the token of some byte.
+    """
+    tokens = metadata.get("tokenizer.ggml.tokens") or []
+    types = metadata.get("tokenizer.ggml.token_type") or []
+    scores = metadata.get("tokenizer.ggml.scores") or []
+    if not tokens or not len(tokens) == len(types) == len(scores) or types.count(_BYTE) != 256:
+        raise SourceError(
+            f"{where}: expected tokens with their types and scores and a token for each of 256 bytes, found "
+            f"{len(tokens)}, {len(types)}, {len(scores)} and {types.count(_BYTE)}. Give its folder with "
+            "--tokenizer."
+        )
+    if metadata.get("tokenizer.ggml.add_space_prefix", True):
+        raise SourceError(
+            f"{where}: expected a vocabulary that writes a text as it is (Gemma's), found one that puts a "
+            "space before it (Llama 2's), whose tokens do not join to the text's bytes."
+        )
+    # A user's symbol is text, found before anything is merged, so it stands for real spaces.
+    texts = [
+        token.replace(_SPACE, " ") if kind == _USER_DEFINED else token
+        for token, kind in zip(tokens, types, strict=True)
+    ]
+    normal = {
+        token: score for token, kind, score in zip(tokens, types, scores, strict=True) if kind == _NORMAL
+    }
+    vocab = {token: index for index, token in enumerate(texts) if types[index] != _UNUSED}
+    tokenizer = {
+        "added_tokens": [
+            _added(index, token, special=types[index] != _USER_DEFINED)
+            for index, token in enumerate(texts)
+            if types[index] not in (_NORMAL, _UNUSED, _BYTE)
+        ],
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
+        "pre_tokenizer": None,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+            ],
+        },
+        "model": _bpe(vocab, _merges(normal, vocab), byte_fallback=True),
+    }
+    return _files(tokenizer, metadata, tokens)
+
+
+def _merges(scores: Mapping[str, float], ids: Mapping[str, int]) -> list[list[str]]:
+    """Every pair of tokens that joins to one, the best score first: the order in which SentencePiece merges.
+
+    The pairs of one token follow each other by their ids.
+    """
+    pairs = [
+        (-score, ids[token[:at]], ids[token[at:]])
+        for token, score in scores.items()
+        for at in range(1, len(token))
+        if token[:at] in scores and token[at:] in scores
+    ]
+    names = {ids[token]: token for token in scores}
+    return [[names[left], names[right]] for _, left, right in sorted(pairs)]
 
 
 def end_ids(metadata: Metadata) -> list[int]:
@@ -72,45 +158,30 @@ def end_ids(metadata: Metadata) -> list[int]:
     return list(dict.fromkeys(int(metadata[key]) for key in keys if key in metadata))
 
 
-def _tokenizer(rule: SplitRule, tokens: list[str], types: list[int], merges: list[str]) -> dict[str, Any]:
-    kinds = list(zip(tokens, types, strict=True))
-    last = max(index for index, kind in enumerate(types) if kind == _NORMAL)
-    added = [
-        {
-            "id": index,
-            "content": token,
-            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
-            "special": kind != _USER_DEFINED,
-        }
-        for index, (token, kind) in enumerate(kinds)
-        if kind not in (_NORMAL, _UNUSED)
-    ]
+def _files(tokenizer: Mapping[str, Any], metadata: Metadata, tokens: list[str]) -> dict[str, dict[str, Any]]:
+    plain = {"version": "1.0", "truncation": None, "padding": None, "post_processor": None}
+    return {"tokenizer.json": {**plain, **tokenizer}, "tokenizer_config.json": _settings(metadata, tokens)}
+
+
+def _added(index: int, token: str, special: bool) -> dict[str, Any]:
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": index, "content": token, **plain, "special": special}
+
+
+def _bpe(
+    vocab: dict[str, int], merges: Sequence[Any], *, byte_fallback: bool = False, ignore_merges: bool = False
+) -> dict[str, Any]:
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": {"type": "NFC"} if rule.nfc else None,
-        "pre_tokenizer": pre_tokenizer(rule.expressions),
-        "post_processor": None,
-        "decoder": {**byte_level(), "trim_offsets": True, "use_regex": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": rule.ignore_merges,
-            # The library numbers added tokens from the end of the vocabulary on, so lower ones stand in it.
-            "vocab": {
-                token: index
-                for index, (token, kind) in enumerate(kinds)
-                if kind == _NORMAL or (kind != _UNUSED and index < last)
-            },
-            "merges": merges,
-        },
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": byte_fallback,
+        "ignore_merges": ignore_merges,
+        "vocab": vocab,
+        "merges": list(merges),
     }
 
 

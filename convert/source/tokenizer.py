@@ -43,8 +43,12 @@ class Identity(PromptForm):
     jinja: str
 
 
-def read_identity(checkpoint: CheckpointFolder, prompts: tuple[str, ...]) -> Identity:
+def read_identity(
+    checkpoint: CheckpointFolder, prompts: tuple[str, ...], chat_template: str | None = None
+) -> Identity:
     """Read and check a checkpoint's tokenizer and chat template.
+
+    chat_template: in Jinja, in place of the checkpoint's own.
 
     Raises SourceError where the tokenizer is missing, does not fit the model or is read differently on
     the device, and TemplateError where the chat template is missing or cannot be expressed without Jinja.
@@ -56,10 +60,13 @@ def read_identity(checkpoint: CheckpointFolder, prompts: tuple[str, ...]) -> Ide
         text = with_plain_splits(text)
     except (ValueError, AttributeError) as error:
         raise SourceError(f"{path}: expected a tokenizer file, found: {error}") from error
+    if chat_template is not None:
+        original.chat_template = chat_template
     if not isinstance(original.chat_template, str):
         raise TemplateError(
             f"{checkpoint.folder}: expected one chat_template in tokenizer_config.json, found "
-            f"{type(original.chat_template).__name__}. Use an instruction-tuned checkpoint (-Instruct)."
+            f"{type(original.chat_template).__name__}. Use an instruction-tuned checkpoint (-Instruct), or "
+            "give one with --chat-template FILE."
         )
     try:
         template = compile_template(_renderer(original))

@@ -74,6 +74,7 @@ class ChatTemplate:
 
     default_system: content of the system message that is prepended to messages without one, or None.
     generation:     text after the last message that opens the assistant's answer.
+    start:          text before the first message: the start token of Llama 3 and Gemma.
     """
 
     default_system: str | None
@@ -81,6 +82,7 @@ class ChatTemplate:
     user: Affixes
     assistant: Affixes
     generation: str
+    start: str = ""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ChatTemplate:
@@ -90,21 +92,23 @@ class ChatTemplate:
             raise BundleSchemaError(
                 f"chat template: expected text or null in 'default_system', found {default!r}"
             )
-        generation = _field(data, "generation")
-        if not isinstance(generation, str):
-            raise BundleSchemaError(f"chat template: expected text in 'generation', found {generation!r}")
+        generation, start = _field(data, "generation"), data.get("start", "")
+        for name, text in (("generation", generation), ("start", start)):
+            if not isinstance(text, str):
+                raise BundleSchemaError(f"chat template: expected text in {name!r}, found {text!r:.80}")
         system, user, assistant = (_affixes(data, role) for role in ROLES)
-        return cls(default, system, user, assistant, generation)
+        return cls(default, system, user, assistant, generation, start)
 
     def to_json(self) -> dict[str, Any]:
         """The compiled form, as it is stored in a bundle and hashed into a contract."""
-        return {
+        fields = {
             "default_system": self.default_system,
             "system": list(self.system),
             "user": list(self.user),
             "assistant": list(self.assistant),
             "generation": self.generation,
         }
+        return {**fields, "start": self.start} if self.start else fields
 
     def pieces(self, prompt: Prompt) -> Iterator[Piece]:
         """The parts of a conversation in order, up to the place where the answer begins.
@@ -112,6 +116,8 @@ class ChatTemplate:
         A default system message stands before a conversation without one. Raises UsageError as `as_messages`.
         """
         messages = as_messages(prompt)
+        if self.start:
+            yield Piece(self.start, False)
         if messages[0].role != "system":
             yield from self._default()
         for role, content in messages:
@@ -126,7 +132,7 @@ class ChatTemplate:
     @property
     def opening(self) -> Iterable[Piece]:
         """The pieces before a single question's text."""
-        return [*self._default(), Piece(self.user[0], False)]
+        return [Piece(self.start, False), *self._default(), Piece(self.user[0], False)]
 
     def _default(self) -> list[Piece]:
         if self.default_system is None:

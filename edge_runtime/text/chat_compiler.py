@@ -6,8 +6,8 @@ unmistakable marks, and then checks on other conversations that both renderings 
 template that does more than surround its messages is refused.
 
 The text after the last message of a conversation is that message's suffix; the rest of what stands between
-two messages is the prefix of the second. So two Jinja texts that render alike compile to the same form, and
-to the same contract.
+two messages is the prefix of the second. A text that stands before any first message is the conversation's
+start. So two Jinja texts that render alike compile to the same form, and to the same contract.
 
 Responsible for the compilation and its proof. Not responsible for running Jinja: the caller passes a function
 that renders messages, and the device, which has none, never calls this.
@@ -71,10 +71,16 @@ def compile_template(render: Render) -> ChatTemplate:
     for role in ROLES:
         prefixes[role], rest = _split(rest, marks[role])
         rest = _strip(rest, suffixes[role], f"the end of the {role} message")
+    before, _ = _split(_render(render, [Message("user", marks["user"])]), marks["user"])
+    start = before.removesuffix(prefixes["user"])
+    if prefixes["system"].startswith(start):
+        prefixes["system"], before = prefixes["system"].removeprefix(start), before.removeprefix(start)
+    else:
+        start = ""
     affixes = {role: (prefixes[role], suffixes[role]) for role in ROLES}
     question = [Message("system", marks["system"]), Message("user", marks["user"])]
     generation = _strip(_render(render, question, True), _render(render, question), "the answer's opening")
-    compiled = ChatTemplate(_default_system(render, affixes), **affixes, generation=generation)
+    compiled = ChatTemplate(_default_system(before, affixes), **affixes, generation=generation, start=start)
     verify_template(compiled, render)
     return compiled
 
@@ -91,10 +97,8 @@ def verify_template(compiled: ChatTemplate, render: Render) -> None:
             )
 
 
-def _default_system(render: Render, affixes: dict[str, tuple[str, str]]) -> str | None:
-    """The system message that the template puts before a conversation without one."""
-    mark = _mark("user")
-    before, _ = _split(_render(render, [Message("user", mark)]), mark)
+def _default_system(before: str, affixes: dict[str, tuple[str, str]]) -> str | None:
+    """The system message that the template puts before a conversation without one; before: a first user's."""
     opening = affixes["user"][0]
     if before == opening:
         return None

@@ -1,4 +1,5 @@
-"""Tokenizer: text to token ids and back, for byte-level BPE vocabularies.
+"""Tokenizer: text to token ids and back, for vocabularies of byte-level BPE, and of SentencePiece's BPE with
+a token for every byte (Gemma's).
 
 Responsible for the `tokenizers` library, the bytes of each token, and streaming of text whose characters are
 split over several tokens. Not responsible for chat templates or models.
@@ -36,6 +37,10 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_alphabet()
+_SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
+_BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
+"""Its token of a single byte."""
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]+")
 """Bytes that are not UTF-8, as Python's error handler `surrogateescape` writes them."""
@@ -45,14 +50,27 @@ class Tokenizer:
     """A `tokenizer.json`; satisfies `payload.TokenBytes`."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        if not isinstance(backend.decoder, tokenizers.decoders.ByteLevel):
+        self._sentencepiece = bool(getattr(backend.model, "byte_fallback", False))
+        decoder = backend.decoder
+        if not (
+            decoder.decode([f"{_SPACE}a", "<0xC3>", "<0xA9>"]) == " a\u00e9"
+            if self._sentencepiece and decoder
+            else isinstance(decoder, tokenizers.decoders.ByteLevel)
+        ):
             raise BundleSchemaError(
-                f"tokenizer: expected a byte-level decoder, found {backend.decoder}. "
-                "Use a model with a byte-level BPE vocabulary, such as Qwen2.5, SmolLM2 or Llama 3."
+                "tokenizer: expected a byte-level decoder, or one of byte tokens that keeps a first space, "
+                f"found {decoder}. Use a model with such a vocabulary: Qwen2.5, SmolLM2, Llama 3, Gemma 3."
             )
         self._backend = backend
         added = backend.get_added_tokens_decoder()
-        self._added: dict[int, bytes] = {id_: token.content.encode("utf-8") for id_, token in added.items()}
+        names = {id_: token.content.encode("utf-8") for id_, token in added.items()}
+        # SentencePiece's symbols of the user are text: Gemma's runs of spaces.
+        self._symbols = {
+            id_: token.content
+            for id_, token in added.items()
+            if self._sentencepiece and not token.special and backend.model.token_to_id(token.content) == id_
+        }
+        self._added = {id_: name for id_, name in names.items() if id_ not in self._symbols}
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
 
     @classmethod
@@ -112,6 +130,8 @@ class Tokenizer:
         return ids + self._merged(self._normalised(text))
 
     def _normalised(self, text: str) -> str:
+        if self._sentencepiece:  # `_plain` does it, behind the runs of spaces
+            return _unicode(text)
         normalizer = self._backend.normalizer
         return _unicode(text) if normalizer is None else str(normalizer.normalize_str(_unicode(text)))
 
@@ -157,15 +177,21 @@ class Tokenizer:
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:
-        """The same merges without normaliser and added tokens."""
+        """The same merges without added tokens that are no text, or a normaliser that changes bytes."""
         plain = tokenizers.Tokenizer(self._backend.model)
         plain.pre_tokenizer = self._backend.pre_tokenizer
+        if self._sentencepiece:
+            plain.normalizer = self._backend.normalizer
+        plain.add_tokens([tokenizers.AddedToken(text, normalized=False) for text in self._symbols.values()])
         return plain
 
     @cached_property
     def _of_byte(self) -> dict[int, int]:
         """The ordinary token of each single byte."""
-        found = {byte: self._backend.token_to_id(character) for character, byte in _BYTE_OF.items()}
+        names = {byte: character for character, byte in _BYTE_OF.items()}
+        if self._sentencepiece:
+            names = {byte: f"<0x{byte:02X}>" for byte in range(256)}
+        found = {byte: self._backend.token_to_id(name) for byte, name in names.items()}
         return {byte: id_ for byte, id_ in found.items() if id_ is not None and id_ not in self._added}
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -181,7 +207,12 @@ class Tokenizer:
         if id in self._added:
             return self._added[id]
         token = self._backend.id_to_token(id) if 0 <= id < 2**32 else None
-        return b"" if token is None else bytes(_BYTE_OF[character] for character in token)
+        if token is None:
+            return b""
+        if not self._sentencepiece:
+            return bytes(_BYTE_OF[character] for character in token)
+        byte = _BYTE_TOKEN.fullmatch(token)
+        return bytes([int(byte[1], 16)]) if byte else token.replace(_SPACE, " ").encode("utf-8")
 
 
 def _unicode(text: str) -> str:

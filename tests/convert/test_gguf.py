@@ -238,6 +238,63 @@ def test_numbers_are_split_as_the_vocabulary_was_made_for(split: str, numbers: l
     assert tokenizer.decode(ids) == "ab ab<user>\n– 日"
 
 
+GEMMA = "Hello  w\u00f6rld\n\n  a \u2581 \U0001f388<table>x"
+
+
+def _sentencepiece(**changes: Any) -> dict[str, Any]:
+    """Special tokens, a user's symbols, every byte, and words with scores, as in Gemma's file."""
+    letters = sorted({*GEMMA, "\u2581", "_", "u", "s", "e"} - {" ", "\n", "\U0001f388"})
+    words = ["\u2581a", "ll", "ell", "Hell", "Hello", "\u2581w", "us"]
+    tokens = ["<bos>", "<end>", "\n", "\n\n", "\u2581\u2581", "<table>"]
+    types = [3, 3, 4, 4, 4, 4, *[6] * 256, *[1] * (len(letters) + len(words))]
+    tokens += [f"<0x{byte:02X}>" for byte in range(256)] + letters + words
+    scores = [0.0] * (len(tokens) - len(words)) + [-float(rank) for rank in range(len(words))]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.add_space_prefix": False,
+        **changes,
+    }
+
+
+def test_a_sentencepiece_vocabulary() -> None:
+    data = tokenizer_files(_sentencepiece(), "here")["tokenizer.json"]
+    tokenizer = Tokenizer.from_json(json.dumps(data))
+    ids = tokenizer.encode(GEMMA)
+    assert b"".join(map(tokenizer.token_bytes, ids)).decode() == GEMMA.replace("\u2581", " ")
+    words = [tokenizer.token_bytes(id_).decode(errors="replace") for id_ in ids]
+    assert words[:3] == ["Hello", "  ", "w"]
+    assert {"\n\n", "<table>"} <= set(words)
+    assert tokenizer.encode_pieces([(GEMMA[:9], False), (GEMMA[9:], True)]) == ids
+    named = tokenizer.encode_pieces([("<bos>", False), ("us<end>  ", True), ("<end>", False)])
+    assert (named.count(0), named.count(1)) == (1, 1)
+    for text in (GEMMA, " a", "\u2581", "<bos><0x0A>"):
+        raw = text.encode() + b"\xff"
+        assert b"".join(map(tokenizer.token_bytes, tokenizer.encode_bytes(raw))) == raw
+    template = {"assistant": ["<bos>", "<end>\n"], "generation": "<bos>"}
+    contract = Contract.of(data, template)
+    assert contract.special == {"<bos>": 0, "<end>": 1}
+    assert contract.eos_ids == {1}
+    assert all(contract.is_ordinary(id_) for id_ in ids)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"tokenizer.ggml.add_space_prefix": True}, "space before it"),
+        ({"tokenizer.ggml.scores": [0.0]}, "scores"),
+        ({"tokenizer.ggml.token_type": [1] * 500}, "256 bytes"),
+    ],
+)
+def test_a_sentencepiece_vocabulary_that_is_no_bytes(changes: dict[str, Any], found: str) -> None:
+    with pytest.raises(SourceError, match=found):
+        tokenizer_files(_sentencepiece(**changes), "here")
+
+
 def test_an_unknown_split_is_refused() -> None:
     with pytest.raises(SourceError, match="'chatglm'"):
         tokenizer_files({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "chatglm"}, "here")

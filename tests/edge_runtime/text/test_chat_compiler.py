@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from edge_runtime.errors import JinjaTemplateError
+from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.chat_compiler import Message, Render, compile_template
 from lab.benches.random_checkpoint import CHAT_TEMPLATE, DEFAULT_SYSTEM
 
@@ -77,6 +78,14 @@ def test_a_template_without_a_default_system_message() -> None:
     assert compiled.render("Hi") == "[user]Hi[/][assistant]"
 
 
+def test_a_start_of_every_conversation() -> None:
+    compiled = compile_template(renderer("<s>" + NO_DEFAULT))
+    assert compiled.to_json() == compile_template(renderer(NO_DEFAULT)).to_json() | {"start": "<s>"}
+    assert ChatTemplate.from_json(compiled.to_json()) == compiled
+    assert compiled.render("Hi") == "<s>[user]Hi[/][assistant]"
+    assert [piece.text for piece in compiled.opening] == ["<s>", "[user]"]
+
+
 @pytest.mark.parametrize(
     ("change", "template"),
     [
@@ -85,7 +94,10 @@ def test_a_template_without_a_default_system_message() -> None:
         ("content twice", NO_DEFAULT.replace("{{ m.content }}", "{{ m.content }}{{ m.content }}")),
         ("content left out", NO_DEFAULT.replace("{{ m.content }}", "")),
         ("a number before each message", NO_DEFAULT.replace("[{{", "{{ loop.index }}[{{")),
-        ("a mark at the start", "<s>" + NO_DEFAULT),
+        (
+            "a mark before a first user alone",
+            "{% if messages[0].role == 'user' %}<s>{% endif %}" + NO_DEFAULT,
+        ),
         (
             "a mark at the end",
             NO_DEFAULT.replace("{% if", "{% if not add_generation_prompt %}</s>{% endif %}{% if"),

@@ -12,6 +12,7 @@ import type { BundleFiles, OnProgress } from "./bundle/files.js";
 import { RemoteFiles } from "./bundle/remote-files.js";
 import { type BundleStore, defaultStore } from "./bundle/store.js";
 import { ServiceClient, type ServiceOptions } from "./client/service-client.js";
+import type { Contract } from "./contract.js";
 import { Costs, type FillOptions } from "./decode/forced-decoder.js";
 import { Model, type Outcome } from "./decode/model.js";
 import { OnlineAnswer } from "./decode/online-answer.js";
@@ -43,18 +44,6 @@ export interface OpenOptions {
   readonly wasmPaths?: unknown;
 }
 
-/** What an open model does, in this thread (`EdgeModel`) or in a worker (`EdgeWorker`). */
-export interface Edge {
-  readonly info: ModelInfo;
-  fill(payload: Uint8Array | null, options?: FillOptions & { readonly prompt?: string | undefined }): Answer<Token>;
-  ask(
-    service: string | URL | ServiceClient,
-    prompt: string,
-    options?: FillOptions & ServiceOptions,
-  ): Answer<AnswerEvent>;
-  close(): Promise<void>;
-}
-
 /** Description of an open model. */
 export interface ModelInfo {
   readonly id: string;
@@ -62,9 +51,8 @@ export interface ModelInfo {
   readonly variants: readonly string[];
   /** Maximum number of tokens of prompt and answer together. */
   readonly context: number;
-  /** Identity of the contract that payloads for this bundle must match; payloads carry its first two digits. */
-  readonly contract: string;
-  /** "cpu" in Node.js; "wasm" or "webgpu" in a browser. */
+  /** The contract that payloads for this bundle must match; payloads carry its tag. */
+  readonly contract: Contract;
   readonly provider: string;
   readonly threads: number;
 }
@@ -97,7 +85,7 @@ export class Answer<T> implements AsyncIterable<T> {
   }
 }
 
-export class EdgeModel implements Edge {
+export class EdgeModel {
   private queue: Promise<void> = Promise.resolve();
   private closed = false;
 
@@ -124,12 +112,12 @@ export class EdgeModel implements Edge {
     const exact = settings.provider === "webgpu" ? await defaultEngine({ ...options, provider: "cpu" }) : settings;
     const model = new Model(bundle, engine, () => OrtEngine.open(bundle, exact, true));
     const { manifest, variant } = bundle;
-    const info = {
+    const info: ModelInfo = {
       id: manifest.model.id,
       variant,
       variants: [...manifest.variants.keys()].sort(),
       context: manifest.context,
-      contract: manifest.contract.identity,
+      contract: manifest.contract,
       provider: settings.provider,
       threads: settings.threads,
     };

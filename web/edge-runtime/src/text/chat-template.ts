@@ -24,6 +24,7 @@ export class ChatTemplate {
   private readonly defaultSystem: string | null;
   private readonly affixes: ReadonlyMap<string, readonly [string, string]>;
   private readonly generation: string;
+  private readonly start: string;
 
   /** Takes the parsed file; throws BundleSchemaError where a field is missing or of another type. */
   constructor(value: unknown) {
@@ -43,6 +44,7 @@ export class ChatTemplate {
       }),
     );
     this.generation = text("generation");
+    this.start = "start" in map ? text("start") : "";
   }
 
   /** The parts of a conversation in order, up to the start of the answer. */
@@ -58,6 +60,6 @@ export class ChatTemplate {
       const [prefix, suffix] = affixes.map((text) => ({ text, isContent: false }));
       return [prefix, { text: content, isContent: true }, suffix] as Piece[];
     });
-    return [...parts, { text: this.generation, isContent: false }];
+    return [{ text: this.start, isContent: false }, ...parts, { text: this.generation, isContent: false }];
   }
 }

@@ -12,6 +12,7 @@ internal class ChatTemplate private constructor(
     private val defaultSystem: String?,
     private val affixes: Map<ChatRole, List<String>>,
     private val generation: String,
+    private val start: String,
 ) {
     /** The parts of a conversation in order, up to the start of the answer. */
     fun pieces(messages: List<ChatMessage>): List<Piece> {
@@ -20,7 +21,7 @@ internal class ChatTemplate private constructor(
         } else {
             messages
         }
-        return all.flatMap { message ->
+        return listOf(Piece(start, false)) + all.flatMap { message ->
             val (prefix, suffix) = affixes.getValue(message.role)
             listOf(Piece(prefix, false), Piece(message.content, true), Piece(suffix, false))
         } + Piece(generation, false)
@@ -47,7 +48,8 @@ internal class ChatTemplate private constructor(
                 pair
             }
             val generation = map["generation"] as? String ?: refuse("text in 'generation'", map["generation"])
-            return ChatTemplate(default as String?, affixes, generation)
+            val start = map.getOrDefault("start", "") as? String ?: refuse("text in 'start'", map["start"])
+            return ChatTemplate(default as String?, affixes, generation, start)
         }
 
         private fun refuse(expected: String, found: Any?): Nothing =

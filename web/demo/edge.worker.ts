@@ -1,2 +1,0 @@
-/** The worker in which the model runs. */
-import "inversespec-edge-runtime/worker";

@@ -14,7 +14,8 @@ from lab.pairs.testbed.wording import WORDING, say, sentence
 class Scale:
     """A quantity by which two entities compare; the attribute of the same key tells it.
 
-    more, less: words of the question. above, below: verdicts, in which {x} has more than {y}.
+    more, less: words of the question. above, below: verdicts, in which {x} has more than {y}; the first, with
+                both names, is understood but not said: models of this size take one name for both.
     """
 
     kind: Kind
@@ -65,10 +66,10 @@ def draw(scene: Scene) -> Problem:
         scale.kind, lambda e: e.values.get(scale.key, one.values[scale.key]) != one.values[scale.key]
     )
     more, less = (one, two) if one.numbers[scale.key] > two.numbers[scale.key] else (two, one)
-    ask_more = rng.random() < 0.6
+    ask_more = rng.random() < 0.5
     asked = {"w": scale.more if ask_more else scale.less, "n": one.name, "m": two.name, "k": scale.kind}
     prompt = sentence_of(say([scene.template(_SAY["ask"])], rng, asked).strip())
-    verdict = say(scale.above if ask_more else scale.below, rng, {"x": more.name, "y": less.name})
+    verdict = say((scale.above if ask_more else scale.below)[1:], rng, {"x": more.name, "y": less.name})
     told = [scene.tell(one, scale.key), scene.tell(two, scale.key)]  # as they were asked about
     text = say(_SAY["forms"], rng, {"a": told[0], "b": told[1], "B": sentence_of(told[1]), "r": verdict})
     names = "/".join(sorted((one.name, two.name)))

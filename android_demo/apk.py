@@ -27,6 +27,7 @@ APK = BUILD / "inverse-speculation.apk"
 ASSETS = BUILD / "assets"
 LIBRARIES = BUILD / "lib"
 RESOURCES = BUILD / "resources.ap_"
+DEBUG_RESOURCES = HERE / "app" / "src" / "debug" / "res"
 MANIFEST = MAIN / "AndroidManifest.xml"
 FRAMEWORK = Path("/usr/share/android-framework-res/framework-res.apk")
 SHRINK = HERE / "app" / "proguard.pro"
@@ -58,14 +59,17 @@ PACKAGES = {
 def main(argv: Sequence[str] | None = None) -> int:
     parser = CommandParser(prog="python -m android_demo.apk", description=__doc__.splitlines()[0])
     parser.add_argument("step", choices=["tools", "resources", "package", "verify", "jar", "screens"])
+    parser.add_argument(
+        "--debug", action="store_true", help="debuggable, and plain http to the local network is permitted"
+    )
     parser.add_argument("--abis", default=",".join(ABIS), help=f"ABIs to include (default {','.join(ABIS)})")
     args = parser.parse_args(argv)
     abis = args.abis.split(",")
     steps: dict[str, Callable[[], None]] = {
         "tools": check_tools,
-        "resources": resources,
-        "package": lambda: package(abis),
-        "verify": lambda: verify(abis),
+        "resources": lambda: resources(debug=args.debug),
+        "package": lambda: package(abis, debug=args.debug),
+        "verify": lambda: verify(abis, debug=args.debug),
         "jar": dex_to_jar,
         "screens": robolectric_classes,
     }
@@ -102,8 +106,11 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def resources() -> None:
-    """Compiles manifest, resources and assets, and writes R.java, which the Kotlin classes refer to."""
+def resources(*, debug: bool) -> None:
+    """Compiles manifest, resources and assets, and writes R.java, which the Kotlin classes refer to.
+
+    debug: marks the app as debuggable, and puts the resources of the debug variant in place of others.
+    """
     source = BUILD / "gen"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir(parents=True)
@@ -113,7 +120,8 @@ def resources() -> None:
     levels = ("--min-sdk-version", MIN_SDK, "--target-sdk-version", TARGET_SDK)
     versions = ("--version-code", code, "--version-name", version)
     inputs = ("-M", MANIFEST, "-S", MAIN / "res", "-A", ASSETS, "-I", FRAMEWORK)
-    run("aapt", "package", "-f", "-m", *levels, *versions, *inputs, "-J", source, "-F", RESOURCES)
+    variant = ("--debug-mode", "-S", DEBUG_RESOURCES) if debug else ()  # of equal names the first is taken
+    run("aapt", "package", "-f", "-m", *variant, *levels, *versions, *inputs, "-J", source, "-F", RESOURCES)
 
 
 def tools_class_path() -> str:
@@ -121,7 +129,7 @@ def tools_class_path() -> str:
     return (BUILD / "tools.classpath").read_text().strip()
 
 
-def package(abis: list[str]) -> None:
+def package(abis: list[str], *, debug: bool) -> None:
     """Shrinks, dexes, packs, signs and verifies."""
     libraries = natives(abis, BUILD / "natives")
     classes = [HERE / "app" / "target" / "app-0.1.0.jar", *sorted(LIBRARIES.glob("*.jar"))]
@@ -133,7 +141,7 @@ def package(abis: list[str]) -> None:
         unsigned = Path(folder) / "unsigned.apk"
         pack(unsigned, libraries)
         sign(unsigned)
-    verify(abis)
+    verify(abis, debug=debug)
     print(size_table())
 
 
@@ -224,8 +232,8 @@ def sign(unsigned: Path) -> None:
     part.rename(APK)
 
 
-def verify(abis: list[str]) -> None:
-    """Checks the APK against the requirements of phones and stores. Raises BuildError."""
+def verify(abis: list[str], *, debug: bool = False) -> None:
+    """Checks the APK against the requirements of phones and, without debug, stores. Raises BuildError."""
     if not APK.is_file():
         raise BuildError(f"expected {APK}, found none: run `make apk`")
     signature = run("apksigner", "verify", "--verbose", "--min-sdk-version", MIN_SDK, APK)
@@ -243,6 +251,8 @@ def verify(abis: list[str]) -> None:
     ):
         if line not in badging:
             raise BuildError(f"aapt: expected {line!r}, found:\n{badging}")
+    if ("application-debuggable" in badging) != debug:
+        raise BuildError(f"aapt: expected {'a' if debug else 'no'} debuggable app, found the other")
     permissions = re.findall(r"uses-permission: name='([^']*)'", badging)
     if sorted(permissions) != sorted(PERMISSIONS):
         raise BuildError(f"aapt: expected the permissions {', '.join(PERMISSIONS)}, found {permissions}")

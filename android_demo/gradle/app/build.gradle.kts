@@ -24,6 +24,8 @@ android {
         // The tiny bundle and the samples: run `make apk-assets` once in the root of the repository.
         assets.directories.add(rootDir.resolve("../build/assets").path)
     }
+    // Plain http to the developer's machine.
+    sourceSets["debug"].res.directories.add(rootDir.resolve("../app/src/debug/res").path)
     // Merged over the manifest of onnxruntime-android.
     for (type in listOf("debug", "release")) sourceSets[type].manifest.srcFile("no-telemetry.xml")
 

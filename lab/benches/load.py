@@ -6,13 +6,14 @@ serves.
 
 First a closed loop measures the capacity: a number of clients, each of which sends its next request as soon
 as the last one is answered. Then come open loops at multiples of that rate, whatever the responses are. A
-request is lost if it gets no response; 503 is a response.
+request is lost if it gets no response; 503 is a response, and 504 that of one that was admitted too late.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import subprocess
@@ -44,7 +45,7 @@ LOST = "lost"
 """Status of a request without a response."""
 
 RESPONSE_SECONDS = 60.0
-"""Time after which a request without a response counts as lost."""
+"""Time, beyond a deadline that is given, after which a request without a response counts as lost."""
 
 QUESTIONS = (
     "Name the river of {}.",
@@ -63,10 +64,15 @@ class LoadOptions:
     seconds: float = option(60.0, "seconds of every other phase", metavar="S")
     at: tuple[float, ...] = option((1.0, 3.0), "multiples of the capacity", metavar="X")
     fraction: float | None = option(None, "share of the steps (default: the service's)", kind=float)
+    deadline: float | None = option(
+        None, "seconds in which an answer has to be there (default: the service's)", kind=float, metavar="S"
+    )
     json: bool = option(False, "print one JSON object")
 
     def __post_init__(self) -> None:
-        if min(self.clients, self.seconds, self.capacity_seconds, *self.at) <= 0:
+        if min(self.clients, self.seconds, self.capacity_seconds, *self.at) <= 0 or not (
+            self.deadline is None or self.deadline > 0
+        ):
             raise RequestError("expected numbers above 0")
 
 
@@ -78,22 +84,38 @@ class LoadTestError(CloudError):
 class LoadPhase:
     """Results of the requests of one phase.
 
-    wanted:  requests per second, 0 for a closed loop. asked: requests sent.
-    seconds: latencies by status. memory: resident bytes of the service, sampled.
+    wanted:  requests per second, 0 for a closed loop. asked: requests sent. deadline: of each, in seconds.
+    seconds: latencies by status. sent: when each was sent, its status and latency. memory: resident bytes,
+    sampled.
     """
 
     name: str
     wanted: float
+    deadline: float = math.inf
     began: float = field(default_factory=time.perf_counter)
     ended: float = 0.0
     asked: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    sent: list[tuple[float, str, float]] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
 
-    def record(self, status: str, seconds: float) -> None:
+    def record(self, began: float, status: str, seconds: float) -> None:
         self.statuses[status] += 1
         self.seconds.setdefault(status, []).append(seconds)
+        self.sent.append((began, status, seconds))
+
+    def refused_in_time(self, between: float) -> int:
+        """Requests refused that would have been answered before their deadline, had each followed the one
+        admitted before it; between: seconds from one answer to the next.
+        """
+        answered, found = math.inf, 0
+        for began, status, seconds in sorted(self.sent):
+            if status == "200":
+                answered = began + seconds
+            elif status == "503":
+                found += answered + between <= began + self.deadline
+        return found
 
     def report(self) -> dict[str, Any]:
         """The phase's entry in the JSON output."""
@@ -108,6 +130,9 @@ class LoadPhase:
             "asked_per_second": round(self.asked / lasted, 2),
             "answers_per_second": round(len(good) / lasted, 2),
             "statuses": dict(sorted(self.statuses.items())),
+            "refused_in_time": None
+            if math.isinf(self.deadline)
+            else self.refused_in_time(lasted / max(len(good), 1)),
             "p50_seconds": quantile(good, 0.5),
             "p99_seconds": quantile(good, 0.99),
             "p99_seconds_503": quantile(self.seconds.get("503", []), 0.99),
@@ -134,7 +159,9 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 class LoadClient:
     """Sends requests to one service, over a connection each, and reads the responses."""
 
-    def __init__(self, url: str, key: str | None, fraction: float | None, seed: int = 0) -> None:
+    def __init__(
+        self, url: str, key: str | None, fraction: float | None, deadline: float = math.inf, seed: int = 0
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise RequestError(f"url: expected http://host:port, found {url!r}")
@@ -142,11 +169,14 @@ class LoadClient:
         self._path = parts.path.rstrip("/") + "/v1/anchors"
         self._key = key
         self._fraction = fraction
+        self.deadline = deadline
         self._random = random.Random(seed)
 
     def _request(self) -> bytes:
         prompt = self._random.choice(QUESTIONS).format(self._random.choice(NAMES))
         fields: dict[str, Any] = {"prompt": prompt}
+        if not math.isinf(self.deadline):
+            fields["deadline"] = self.deadline
         if self._fraction is not None:
             fields["fraction"] = self._fraction
         body = json.dumps(fields).encode("ascii")
@@ -160,11 +190,13 @@ class LoadClient:
         phase.asked += 1
         began = time.perf_counter()
         try:
-            async with asyncio.timeout(RESPONSE_SECONDS):
+            async with asyncio.timeout(
+                RESPONSE_SECONDS + (0 if math.isinf(self.deadline) else self.deadline)
+            ):
                 status = await self._status()
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             status = LOST
-        phase.record(status, time.perf_counter() - began)
+        phase.record(began, status, time.perf_counter() - began)
         return status
 
     async def _status(self) -> str:
@@ -186,7 +218,7 @@ class LoadClient:
 
 async def closed_loop(client: LoadClient, clients: int, seconds: float, memory: MemoryMonitor) -> LoadPhase:
     """The capacity: every client sends its next request as soon as the last one is answered."""
-    phase = LoadPhase("capacity", 0.0)
+    phase = LoadPhase("capacity", 0.0, client.deadline)
     end = phase.began + seconds
 
     async def repeat() -> None:
@@ -204,7 +236,7 @@ async def open_loop(
     client: LoadClient, name: str, rate: float, seconds: float, memory: MemoryMonitor
 ) -> LoadPhase:
     """Poisson arrivals at `rate` requests per second, whatever the responses are."""
-    phase = LoadPhase(name, rate)
+    phase = LoadPhase(name, rate, client.deadline)
     chance = random.Random(1)
     due, end = phase.began, phase.began + seconds
     asked: set[asyncio.Task[str]] = set()
@@ -313,7 +345,8 @@ def run(options: LoadOptions, service: Sequence[str]) -> int:
         if url is None:
             process, url = start_service(service)
             pid = process.pid
-        client = LoadClient(url, os.environ.get("CLOUD_ANCHOR_KEY") or None, options.fraction)
+        key = os.environ.get("CLOUD_ANCHOR_KEY") or None
+        client = LoadClient(url, key, options.fraction, options.deadline or math.inf)
         found = asyncio.run(measure(options, client, pid))
     finally:
         if process is not None:
@@ -337,6 +370,7 @@ def table(found: dict[str, Any]) -> str:
         "p99 s",
         "503 p99 s",
         "statuses",
+        "refused in time",
         "memory MB, first - last",
     )
     rows = [names]
@@ -353,6 +387,7 @@ def table(found: dict[str, Any]) -> str:
                     for name in ("p50_seconds", "p99_seconds", "p99_seconds_503")
                 ),
                 statuses,
+                "-" if phase["refused_in_time"] is None else str(phase["refused_in_time"]),
                 f"{memory['first_quarter']} - {memory['last_quarter']} (most {memory['most']})",
             )
         )

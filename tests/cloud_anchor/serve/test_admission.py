@@ -1,30 +1,19 @@
 """Admission against what comes true: thousands of requests on a clock of the test's own.
 
-`python -m tests.cloud_anchor.serve.test_admission` prints this, for answers that end after 8 to 14 of 19
-or 192 steps and a queue of 64; `refused` includes those for which it was full:
+`python -m tests.cloud_anchor.serve.test_admission SEED ...` prints a table of the cases below, for
+answers that end after 8 to 14 of 19 or 192 steps and a queue of 64; foresight knows the steps that every
+answer will run. Some of its rows, none of whose requests missed its deadline; `refused` includes those
+for which the queue was full:
 
-    load                           admitted by       asked answered   missed  refused
-    CPU, at capacity               planned steps     1,080    1,049        0        0
-    CPU, at capacity               the service's     1,080    1,049        0        0
-    CPU, at capacity               foresight         1,080    1,049        0        0
-    CPU, 3 times that              planned steps     3,213    1,082        0    2,060
-    CPU, 3 times that              the service's     3,213    1,082        0    2,060
-    CPU, 3 times that              foresight         3,213    1,082        0    2,060
-    CPU, 3 times that, 5 s         planned steps     3,213    1,078        0    2,122
-    CPU, 3 times that, 5 s         the service's     3,217    1,080        1    2,117
-    CPU, 3 times that, 5 s         foresight         3,213    1,274        0    1,918
-    CPU, 192 steps, 3 times, 10 s  planned steps     3,214    1,076        0    2,136
-    CPU, 192 steps, 3 times, 10 s  the service's     3,214    1,083        0    2,095
-    CPU, 192 steps, 3 times, 10 s  foresight         3,213    1,267        0    1,898
-    CPU, 192 steps, bursts, 10 s   planned steps       600       24        0      576
-    CPU, 192 steps, bursts, 10 s   the service's       600      138        0      462
-    CPU, 192 steps, bursts, 10 s   foresight           600      217        0      383
-    GPU, 192 steps, bursts, 10 s   planned steps       600       37        0      563
-    GPU, 192 steps, bursts, 10 s   the service's       600      370        0      230
-    GPU, 192 steps, bursts, 10 s   foresight           600      370        0      230
-    GPU, 192 steps, 3 times, 3 s   planned steps     7,230      413        0    6,816
-    GPU, 192 steps, 3 times, 3 s   the service's     7,230    2,392        0    4,810
-    GPU, 192 steps, 3 times, 3 s   foresight         7,230    3,073        0    4,119
+    load                           seed  admitted by     asked answered  refused
+    CPU, at capacity                  2  the service's   1,060    1,048        0
+    CPU, at capacity                  2  foresight       1,060    1,048        0
+    CPU, 3 times that, 5 s            2  the service's   3,227    1,079    2,130
+    CPU, 3 times that, 5 s            2  foresight       3,227    1,277    1,924
+    CPU, 192 steps, bursts, 10 s      1  the service's   1,200      344      856
+    CPU, 192 steps, bursts, 10 s      1  foresight       1,200      447      753
+    GPU, 192 steps, bursts, 10 s      1  the service's   1,200      769      431
+    GPU, 192 steps, bursts, 10 s      1  foresight       1,200      769      431
 
 Of 8 requests a second on the GPU 1,961 of 1,971 are answered. With 40 a second beside them of a client that
 never asks twice alike it is 1,339 of 1,955, and 492 of 1,994 where nothing bounds what a client may take (see
@@ -34,6 +23,7 @@ never asks twice alike it is 1,339 of 1,955, and 492 of 1,994 where nothing boun
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -195,13 +185,6 @@ def run(
     return Outcome(**found)
 
 
-def by_planned_steps(engine: BatchEngine, job: Job, before: Sequence[float]) -> None:
-    """As if every answer ran all steps it was asked for."""
-    queue = [*engine._jobs, job]
-    each = engine._forecast._speed.seconds(min(BATCH, len(queue)))
-    refuse_late(sum(each_job.steps_left for each_job in queue) / BATCH * each, job)
-
-
 def by_foresight(engine: BatchEngine, job: Job, before: Sequence[float]) -> None:
     """With the steps that every answer will run."""
     queue = [*engine._jobs, job]
@@ -220,7 +203,6 @@ def refuse_late(seconds: float, job: Job) -> None:
 
 CASES = {
     "CPU, at capacity": Case(19, 4.5, 30, on_cpu),
-    "CPU, 3 times that": Case(19, 13.5, 30, on_cpu),
     "CPU, 3 times that, 5 s": Case(19, 13.5, 5, on_cpu),
     "CPU, 192 steps, 3 times, 10 s": Case(192, 13.5, 10, on_cpu),
     "CPU, 192 steps, bursts, 10 s": Case(192, 3.0, 10, on_cpu, 100),
@@ -228,7 +210,6 @@ CASES = {
     "GPU, 192 steps, 3 times, 3 s": Case(192, 30.0, 3, on_gpu),
 }
 POLICIES: dict[str, Policy] = {
-    "planned steps": by_planned_steps,
     "the service's": BatchEngine._require_time_for,
     "foresight": by_foresight,
 }
@@ -240,10 +221,10 @@ def test_what_is_admitted_meets_its_deadline_and_as_much_as_could_be_is_admitted
     assert found.missed <= (found.answered + found.missed) / 100
     # Foresight picks short answers, of which more can be given, and knows the tail from the first burst on.
     assert found.answered >= 0.6 * best.answered
-    assert found.answered >= 0.99 * run(CASES[name], by_planned_steps).answered
 
 
 STRANGER = Case(192, 8.0, 30, on_gpu, stranger=40.0)
+"""Nearly what the service can do, and five times that."""
 
 
 def test_a_client_that_never_asks_twice_alike_does_not_take_the_service_from_the_others() -> None:
@@ -257,7 +238,5 @@ if __name__ == "__main__":
     print(f"{'load':30} {'admitted by':14}" + "".join(f"{field:>9}" for field in Outcome._fields))
     for name, case in CASES.items():
         for how, policy in POLICIES.items():
-            print(f"{name:30} {how:14}" + "".join(f"{count:9,}" for count in run(case, policy)))
-    print("8 a second, GPU, 192 steps:", run(STRANGER._replace(stranger=0.0)))
-    print("and 40 a second of a stranger's:", run(STRANGER))
-    print("the same, without shares:", run(STRANGER, shares=False))
+            counts = map(sum, zip(*(run(case, policy, seed=int(seed)) for seed in sys.argv[1:]), strict=True))
+            print(f"{name:30} {how:14}" + "".join(f"{count:9,}" for count in counts), flush=True)

@@ -139,6 +139,22 @@ async def no_sleep(seconds: float) -> None:
     """Nobody is to be waited for."""
 
 
+def test_a_refusal_is_in_time_where_the_next_answer_would_have_been() -> None:
+    phase = load.LoadPhase("x", 1.0, deadline=5.0)
+    for began, status, seconds in (
+        (0.0, "503", 0.0),
+        (1.0, "200", 4.0),
+        (2.0, "503", 0.0),
+        (1.5, "503", 0.0),
+    ):
+        phase.record(began, status, seconds)
+    phase.record(0.5, "200", 0.1)
+    # The answer is there after 5 s; the next one, a second and a half later, would do for one asked at 1.5 s.
+    assert phase.refused_in_time(1.5) == 2
+    assert phase.refused_in_time(1.6) == 1
+    assert phase.refused_in_time(2.1) == 0
+
+
 def test_quantiles_are_values_that_occurred() -> None:
     assert load.quantile([], 0.5) is None
     assert load.quantile([3.0], 0.99) == 3.0

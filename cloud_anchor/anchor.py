@@ -18,6 +18,8 @@ from cloud_anchor.options import GROUPS, PipelineOptions
 from common.cli import CommandParser, option, run_command
 from common.files import write_whole
 from common.progress import Bars
+from edge_runtime.fill import read_messages
+from edge_runtime.text.chat import Prompt, as_messages
 from payload import AUTO, TOLERANCE, AnchorSet, Codec
 
 if TYPE_CHECKING:  # these bring torch along
@@ -49,6 +51,10 @@ class AnchorOptions(PipelineOptions):
 
     prompt: str | None = option(None, "the question", metavar="TEXT", **_SOURCE)
     prompt_file: Path | None = option(None, "the same in UTF-8; - for stdin", Path, metavar="FILE", **_SOURCE)
+    messages: Path | None = option(
+        None, "a conversation: JSON list of role and content; - for stdin", Path, metavar="FILE", **_SOURCE
+    )
+    system: str | None = option(None, "system message before the question", metavar="TEXT")
     input: Path | None = option(None, "one question a line; -o is a folder", Path, metavar="JSONL", **_SOURCE)
     output: str | None = option(None, "payload to write; - for stdout", flags=_OUTPUT, metavar="FILE")
     json: bool = option(False, "print everything, with each step, as JSON")
@@ -61,7 +67,7 @@ class AnchorOptions(PipelineOptions):
     )
     embed_prompt: bool = option(
         True,
-        "carry the prompt, so that the file is filled without it (default); the device usually has it",
+        "carry the prompt, so that the file is filled without it (default); no conversation is carried",
         action=argparse.BooleanOptionalAction,
         group="payload",
     )
@@ -199,6 +205,8 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
     if not options.output or options.output == "-":
         raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
     require("batch", options.batch >= 1, "at least 1", options.batch)
+    if options.system is not None:
+        raise RequestError("system: expected --prompt, --prompt-file or --messages beside it, found --input")
     jobs = read_jobs(source)
     options.check()
     pipeline = _open(options, options.batch, Bars("anchor", passing=True))
@@ -238,7 +246,9 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
     return 0
 
 
-def _prompt(options: AnchorOptions) -> str:
+def _prompt(options: AnchorOptions) -> Prompt:
+    if options.messages is not None:
+        return as_messages(read_messages(options.messages), options.system)
     prompt = options.prompt
     if prompt is None:
         file = options.prompt_file
@@ -249,7 +259,7 @@ def _prompt(options: AnchorOptions) -> str:
             raise RequestError(f"{file}: expected a readable UTF-8 text, found: {error}") from error
     if not prompt.strip():
         raise RequestError("prompt: expected a question, found nothing but spaces")
-    return prompt
+    return prompt if options.system is None else as_messages(prompt, options.system)
 
 
 Decode = Callable[[Sequence[int]], str]

@@ -30,6 +30,7 @@ from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.text.chat import Prompt
 from edge_runtime.text.prompt_form import PromptForm
 from payload import AUTO, TOLERANCE, AnchorSet, Codec, Shared, encode
 from payload.errors import ContractMismatchError
@@ -42,7 +43,7 @@ _PREPACKED = 3
 class PipelineResult:
     """One prompt with its run, the selected anchors, and the edge model's walk of an edge-aware selection."""
 
-    prompt: str
+    prompt: Prompt
     run: Denoised
     anchors: AnchorSet
     walk: EdgeWalk | None
@@ -172,7 +173,7 @@ class Pipeline:
         """The edge model as guided commit rules use it; None where its vocabulary is another."""
         return None if self.translation else self.scorer
 
-    def plan(self, prompts: Sequence[str] = ()) -> DenoiseConfig:
+    def plan(self, prompts: Sequence[Prompt] = ()) -> DenoiseConfig:
         """A full run: canvas and steps as the checkpoint states them, else 256 and 128.
 
         The canvas is cut to what the longest of the prompts leaves of the model's context.
@@ -199,7 +200,7 @@ class Pipeline:
 
     def make(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         config: DenoiseConfig,
         selection: Selection | None = None,
         codec: Codec | str = Codec.COMPACT,
@@ -221,7 +222,7 @@ class Pipeline:
 
     def select(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         runs: Sequence[Denoised],
         selection: Selection | None = None,
         codec: Codec | str = Codec.COMPACT,
@@ -281,7 +282,10 @@ class Pipeline:
         embed_prompt: bool = False,
         confidence: bool = False,
     ) -> bytes:
-        """The payload of a result's anchors, with the run's steps and, if `embed_prompt`, the prompt's text.
+        """The payload of a result's anchors, with the run's steps.
+
+        embed_prompt: with the prompt's text too, where it is a single question: a payload carries no other
+        conversation.
 
         confidence: also how sure the diffusion model is of each anchor, 2 bits each: the device's doubt.
 
@@ -292,12 +296,13 @@ class Pipeline:
             raise RequestError("codec predictive: expected an edge bundle (--edge), found none")
         model = self.predictive_model if predictive or codec == AUTO else None
         run, anchors = result.run, result.anchors
+        text = result.prompt if embed_prompt and isinstance(result.prompt, str) else None
         predictor = model.predictor(run.prompt_ids) if model else None
         return encode(
             anchors,
             Shared(anchors.contract, run.prompt_ids, self.form.tokenizer, predictor=predictor),
             codec,
-            run.extras(result.prompt if embed_prompt else None, anchors.positions if confidence else ()),
+            run.extras(text, anchors.positions if confidence else ()),
             tolerance=self.tolerance,
             draft=result.draft,
         )

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from edge_runtime.online import ServiceRequest as ServiceRequest
     from edge_runtime.runtime import EdgeRuntime as EdgeRuntime
     from edge_runtime.runtime import FillRequest as FillRequest
+    from edge_runtime.text.chat import Message as Message
     from edge_runtime.text.tokenizer import TextStream as TextStream
 else:
     __all__, __getattr__ = lazy_exports(__name__, __file__)

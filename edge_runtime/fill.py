@@ -23,6 +23,7 @@ from common.cli import CommandParser, option, run_command
 from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
+from edge_runtime.text.chat import Message, Prompt, as_messages
 from payload.errors import ChecksumError, FingerprintError
 from payload.files import read_payload
 
@@ -42,6 +43,7 @@ SAMPLE = Path(__file__).parent / "sample.bin"
 CODECS = ("compact", "predictive")
 """Codecs that a service may be asked for."""
 MAX_PROMPT_FILE_BYTES = 1 << 20
+STDIN = Path("-")
 
 _EPILOG = """\
 examples:
@@ -50,6 +52,8 @@ examples:
   python -m edge_runtime.fill payload.bin --edge bundles/qwen2.5-0.5b --json
   # ask a service; where it cannot be reached, this device answers alone
   python -m edge_runtime.fill --url http://localhost:8080 --prompt "Who...?"
+  # a conversation: [{"role": "user", "content": "Who...?"}, ...]
+  python -m edge_runtime.fill --url http://localhost:8080 --messages chat.json
 
 exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
 5 refused by the service (with --no-fallback: or not reached), 130 interrupted
@@ -113,7 +117,28 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FillArguments(ModelOptions, OutputOptions):
+class PromptOptions:
+    """The options of what is asked (see `read_asked`)."""
+
+    prompt: str | None = option(
+        None, "the prompt, where the payload does not carry it", metavar="TEXT", either="prompt"
+    )
+    prompt_file: Path | None = option(
+        None, "the same from a UTF-8 file; - reads standard input", Path, metavar="FILE", either="prompt"
+    )
+    messages: Path | None = option(
+        None,
+        "a conversation in its place: a JSON list of objects with role (system, user, assistant) and "
+        "content; - reads standard input",
+        Path,
+        metavar="FILE",
+        either="prompt",
+    )
+    system: str | None = option(None, "how to answer: a system message before the prompt", metavar="TEXT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FillArguments(ModelOptions, OutputOptions, PromptOptions):
     """Everything that the command is given."""
 
     payload: str | None = option(
@@ -121,12 +146,6 @@ class _FillArguments(ModelOptions, OutputOptions):
     )
     sample: bool = option(False, "fill the payload that comes with this package, in place of a file")
     url: str | None = option(None, "ask this service for anchors, in place of a file")
-    prompt: str | None = option(
-        None, "the prompt, where the payload does not carry it", metavar="TEXT", either="prompt"
-    )
-    prompt_file: Path | None = option(
-        None, "the same from a UTF-8 file", Path, metavar="FILE", either="prompt"
-    )
     max_tokens: int | None = option(None, "end the answer after N tokens", positive, metavar="N")
     key_file: Path | None = option(
         None,
@@ -215,7 +234,9 @@ def _parse(argv: Sequence[str] | None) -> _FillArguments:
 
 def _run(args: _FillArguments) -> int:
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
-    prompt = read_prompt(args.prompt_file) if args.prompt_file else args.prompt
+    if args.payload == "-" and STDIN in (args.prompt_file, args.messages):
+        raise UsageError("standard input: expected one use of it, found the payload and the prompt")
+    prompt = read_asked(args)
     open_source = _open_payload if args.url is None else _open_service
     edge, source = open_source(args, prompt)
     answer = source(
@@ -291,14 +312,14 @@ def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:
         print(f"{program}: {answer.service.failure}; this device answers {how}", file=sys.stderr, flush=True)
 
 
-def _open_service(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
+def _open_service(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRuntime, AnswerSource]:
     """A request sent to the service, while the model is loaded."""
     from edge_runtime.client.client import open_client
     from edge_runtime.online import ServiceOptions, ServiceRequest, choose_bundle
 
     assert args.url is not None
     if not prompt:
-        raise UsageError("--url: expected a prompt (--prompt, --prompt-file), found none")
+        raise UsageError("--url: expected a prompt (--prompt, --prompt-file, --messages), found none")
     client = open_client("url", args.url, args.key_file, args.timeout)
     stream = sys.stdout.isatty() and not args.json if args.stream is None else args.stream
     fractions = tuple(args.fractions or ())
@@ -311,7 +332,7 @@ def _open_service(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
 
-def _open_payload(args: _FillArguments, prompt: str | None) -> tuple[EdgeRuntime, AnswerSource]:
+def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRuntime, AnswerSource]:
     """A payload file, read with the bundle that fits it."""
     from edge_runtime.bundle.bundle import read_manifest
     from edge_runtime.bundle.lookup import SHIPPED, find_bundles
@@ -359,10 +380,40 @@ def open_runtime(args: ModelOptions, path: Path, variant: str | None = None) -> 
     )
 
 
-def read_prompt(path: Path) -> str:
-    """The text of a prompt file, without the final newline."""
+def read_asked(args: PromptOptions) -> Prompt | None:
+    """What is asked by these options; None where nothing is. Raises UsageError."""
+    prompt: Prompt | None = read_prompt(args.prompt_file) if args.prompt_file else args.prompt
+    if args.messages:
+        prompt = read_messages(args.messages)
+    if args.system is None:
+        return prompt
+    if prompt is None:
+        raise UsageError(
+            "--system: expected a prompt beside it (--prompt, --prompt-file or --messages), found none"
+        )
+    return as_messages(prompt, args.system)
+
+
+def read_messages(path: Path) -> tuple[Message, ...]:
+    """The conversation in a JSON file; raises UsageError."""
+    text = read_prompt(path)
     try:
-        with path.open("rb") as file:
+        value = json.loads(text)
+        if not isinstance(value, list):
+            raise ValueError(f"{text.strip():.60}")
+        return as_messages(value)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f'{path}: expected a JSON list such as [{{"role": "user", "content": "..."}}], found: {error}'
+        ) from error
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def read_prompt(path: Path) -> str:
+    """The text of a prompt file or, for -, of standard input, without the final newline."""
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
             data = file.read(MAX_PROMPT_FILE_BYTES + 1)
         if len(data) > MAX_PROMPT_FILE_BYTES:
             raise UsageError(

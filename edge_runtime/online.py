@@ -24,6 +24,7 @@ from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.errors import CloudUnavailableError
 from edge_runtime.runtime import EdgeRuntime, FillRequest
+from edge_runtime.text.chat import Prompt, as_messages
 from payload import AnchorSet, Base, Codec, Shared, decode, doubt, peek
 from payload.anchors import MAX_CANVAS
 from payload.errors import FingerprintError
@@ -56,7 +57,7 @@ class ServiceOptions:
 
 
 class RemoteRequest(ABC):
-    """One prompt that is asked elsewhere, and the answer made with the anchors that come back.
+    """What is asked elsewhere, a question or a conversation, and the answer made with the anchors that come.
 
     report: payloads received so far, and the reason where some are missing.
     stream: decode at once and refine the answer as payloads arrive, instead of waiting for the payload.
@@ -65,10 +66,10 @@ class RemoteRequest(ABC):
     """
 
     def __init__(
-        self, edge: EdgeRuntime, prompt: str, *, stream: bool, fallback: bool, timeout: float | None
+        self, edge: EdgeRuntime, prompt: Prompt, *, stream: bool, fallback: bool, timeout: float | None
     ) -> None:
         self.edge = edge
-        self.prompt = prompt
+        self.prompt = prompt if isinstance(prompt, str) else as_messages(prompt)
         self.report = ServiceReport()
         self._stream, self._fallback, self._timeout = stream, fallback, timeout
         self._feed = AnchorFeed()
@@ -165,10 +166,10 @@ class RemoteRequest(ABC):
 
 
 class ServiceRequest(RemoteRequest):
-    """One prompt sent to a service over HTTP."""
+    """A question or conversation sent to a service over HTTP."""
 
     def __init__(
-        self, client: Client, edge: EdgeRuntime, prompt: str, options: ServiceOptions | None = None
+        self, client: Client, edge: EdgeRuntime, prompt: Prompt, options: ServiceOptions | None = None
     ) -> None:
         self.client = client
         self.options = options or ServiceOptions()

@@ -72,6 +72,7 @@ class LinkRequest(RemoteRequest):
         self._new_id = new_id
         self.options = options or LinkOptions()
         self.exchanges: list[QuestionExchange] = []
+        self.question = prompt  # a frame carries one question's text, no conversation
         super().__init__(edge, prompt, stream=True, fallback=self.options.fallback, timeout=None)
 
     @property
@@ -109,7 +110,7 @@ class LinkRequest(RemoteRequest):
         if room is not None and room < 1:
             raise UsageError(f"largest: expected frames that hold a payload, found {options.largest} bytes")
         id = self._new_id()
-        question = Question(id, self.prompt, options.fraction, options.steps, room, predictive)
+        question = Question(id, self.question, options.fraction, options.steps, room, predictive)
         as_told = options.predictive_question
         with_model = predictive and (self.link.authenticated if as_told is None else as_told)
         frame = encode_question(question, self.edge.question_context(with_model))

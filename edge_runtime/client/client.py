@@ -35,6 +35,7 @@ from edge_runtime.client.response import (
     service_error,
 )
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
+from edge_runtime.text.chat import Prompt, as_messages
 from payload.header import MAX_PAYLOAD_BYTES
 
 BINARY, JSON, EVENTS = "application/octet-stream", "application/json", "text/event-stream"
@@ -158,15 +159,15 @@ class Client:
                 raise ValueError("expected the range that was asked for")
             yield response
 
-    def fetch(self, prompt: str, **fields: Any) -> bytes:
-        """Returns the bytes of one payload.
+    def fetch(self, prompt: Prompt, **fields: Any) -> bytes:
+        """Returns the bytes of one payload for a question or a conversation.
 
         fields: further fields of the request, such as fraction, max_bytes or contract; None leaves one out.
         """
         with self._request("POST", "/v1/anchors", _body(prompt, fields), BINARY) as response:
             return response.read_at_most(MAX_PAYLOAD_BYTES)
 
-    def stream(self, prompt: str, **fields: Any) -> Generator[ReceivedPayload]:
+    def stream(self, prompt: Prompt, **fields: Any) -> Generator[ReceivedPayload]:
         """Yields payloads as the service makes them; fields as in `fetch`.
 
         A stream that breaks is not started again: the payloads received so far stay valid.
@@ -295,9 +296,12 @@ def open_client(option: str, url: str, key_file: Path | None, timeout: float) ->
     return client
 
 
-def _body(prompt: str, fields: Mapping[str, Any]) -> bytes:
+def _body(prompt: Prompt, fields: Mapping[str, Any]) -> bytes:
+    asked: dict[str, Any] = {"prompt": prompt}
+    if not isinstance(prompt, str):
+        asked = {"messages": [message._asdict() for message in as_messages(prompt)]}
     given = {name: value for name, value in fields.items() if value is not None}
-    return json.dumps({"prompt": prompt, **given}).encode("ascii")
+    return json.dumps({**asked, **given}).encode("ascii")
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -43,9 +43,9 @@ def as_messages(prompt: Prompt, system: str | None = None) -> tuple[Message, ...
     Raises UsageError for no messages at all, a role that is none of ROLES, a content that is no text, and for
     two system messages at the beginning.
     """
-    if not isinstance(prompt, str | Sequence) or (not prompt and not isinstance(prompt, str)):
-        raise UsageError(f"messages: expected a list of at least one message, found {prompt!r:.80}")
     given = [Message("user", prompt)] if isinstance(prompt, str) else prompt
+    if not isinstance(given, list | tuple) or not given:
+        raise UsageError(f"messages: expected a list of at least one message, found {given!r:.80}")
     messages = tuple(_message(each, number) for number, each in enumerate(given, 1))
     if system is None:
         return messages

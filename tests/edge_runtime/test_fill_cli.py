@@ -330,7 +330,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback(tiny_bundle: Path) -> None:
 def test_help_has_an_example(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
-    assert "examples:\n  python -m edge_runtime.fill payload.bin" in capfd.readouterr().out
+    assert "examples:\n  python -m edge_runtime.fill --sample\n" in capfd.readouterr().out
 
 
 def test_help_fits_a_screen_and_all_of_it_has_groups(

@@ -45,7 +45,8 @@ LEVELS: dict[str, str] = {
         __main__""",
     "edge_runtime": """
         errors
-        client system text
+        system text
+        client
         bundle
         engine
         decode

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 import sqlite3
@@ -47,6 +48,9 @@ KEY_BYTES = 32
 DEVICE, GATEWAY = "device", "gateway"
 _TURN = 1 << 8 * COUNTER_BYTES
 _MAX_PEERS = 1024
+
+
+log = logging.getLogger("links.seal")
 
 
 class Seal:
@@ -197,7 +201,7 @@ class SealedLink(Link):
 
     seals: on a device one; on the service's end one for each device, tried in turn, the peer's last one
     first.
-    dropped: number of frames that were not received.
+    dropped: number of frames that were not received, those among them whose seal's file cannot be written.
     """
 
     authenticated = True
@@ -258,7 +262,11 @@ class SealedLink(Link):
         """What `receive` makes of a frame that has arrived: the frame inside, or None."""
         known = self._of_peer.get(datagram.peer)
         for seal in [known, *self._seals] if known is not None else self._seals:
-            frame = seal.open(datagram.data)
+            try:
+                frame = seal.open(datagram.data)
+            except LinkError as error:  # a full disk: what cannot be counted is not taken
+                log.warning("a frame is dropped: %s", error)
+                continue
             if frame is not None:
                 self._of_peer[datagram.peer] = seal
                 self._of_peer.move_to_end(datagram.peer)

@@ -187,12 +187,16 @@ class Tokenizer:
 
     @cached_property
     def _of_byte(self) -> dict[int, int]:
-        """The ordinary token of each single byte."""
+        """The ordinary token of each single byte, where no other token has its id."""
         names = {byte: character for character, byte in _BYTE_OF.items()}
         if self._sentencepiece:
             names = {byte: f"<0x{byte:02X}>" for byte in range(256)}
         found = {byte: self._backend.token_to_id(name) for byte, name in names.items()}
-        return {byte: id_ for byte, id_ in found.items() if id_ is not None and id_ not in self._added}
+        return {
+            byte: id_
+            for byte, id_ in found.items()
+            if id_ is not None and id_ not in self._added and self.token_bytes(id_) == bytes([byte])
+        }
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of token ids without special tokens; bytes that are not UTF-8 become U+FFFD."""

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 import random
+import resource
 import shutil
 import sqlite3
 import stat
@@ -262,6 +263,22 @@ def test_an_exchange_under_seals(pair: tuple[Seal, Seal], tmp_path: Path) -> Non
     assert gateway.dropped > 0
     with pytest.raises(LinkError, match="that has been heard"):
         gateway.send(b"x", "stranger")
+
+
+def test_a_full_disk_costs_frames_and_not_the_link(pair: tuple[Seal, Seal]) -> None:
+    device, gateway = pair
+    emulation = Emulation(LINK_PROFILES["udp"])
+    link = SealedLink(emulation.gateway, [gateway])
+    frames = [device.seal(b"%d" % number) for number in range(2)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        found = link.opened(Datagram(frames[0], "device"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (found, link.dropped) == (None, 1)
+    for number, frame in enumerate(frames):  # the first as well: it was not counted
+        assert link.opened(Datagram(frame, "device")) == Datagram(b"%d" % number, "device")
 
 
 def test_a_copied_file_is_a_state_of_its_own_and_its_replay_is_refused(

@@ -130,3 +130,11 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     }
     with pytest.raises(BundleSchemaError, match="byte-level decoder"):
         Tokenizer.from_json(json.dumps(data))
+
+
+def test_an_id_of_two_tokens_stands_for_neither_byte() -> None:
+    data = tokenizer_json(270)
+    vocab = data["model"]["vocab"]
+    vocab["!"] = vocab['"']
+    with pytest.raises(BundleSchemaError, match="expected a token for every byte, found none for"):
+        Tokenizer.from_json(json.dumps(data)).encode_bytes(b'!"')

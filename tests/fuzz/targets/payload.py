@@ -1,7 +1,7 @@
 """Payloads of every codec: what a device decodes.
 
 The first byte says how the rest is used: as a payload, or as flags, optional fields and a body that are
-sealed with a right check, so that the codec behind it is reached. `PayloadFuzz.kt` reads the same inputs in
+sealed with a right check, so that the codec behind it is reached. `PayloadTarget.kt` reads the same inputs in
 the same way.
 
     1 the large vocabulary   2 with a prompt   4 sealed   8, 16 its codec   32 fields as they are

@@ -179,11 +179,11 @@ class Chaos:
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGCONT)
                     process.terminate()
-            for process in self._running.values():
+            for name, process in self._running.items():
                 try:
-                    process.wait(30)
+                    process.wait(DEADLINE + 4 * GRACE_SECONDS)
                 except subprocess.TimeoutExpired:
-                    self._fault("a process did not end by SIGTERM")
+                    self._fault(f"the {name} did not end by SIGTERM")
                     process.kill()
                     process.wait()
 

@@ -26,7 +26,7 @@ PLAIN = [
     f"payload.codecs.{name}"
     for name in ("adaptive_model", "fenwick_tree", "predictive", "range_coder", "token_model")
 ]
-"""Not instrumented: inner loops, which take ten times as long with it, and comparisons of numpy's numbers, at which
+"""Not instrumented: inner loops, which take ten times as long with it, and comparisons at which
 atheris fails."""
 
 

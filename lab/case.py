@@ -220,12 +220,14 @@ class RunCase(Case):
                 run.at(step),
                 run.answer,
                 edge,
-                parallel.at(step) if parallel and step in parallel.predictions else None,
+                self.at(parallel.at(step), parallel.answer, edge)
+                if parallel and step in parallel.predictions
+                else None,
             )
         return self._situations[key]
 
     def at(
-        self, early: Denoised, full: list[int], edge: int = 0, parallel: Denoised | None = None
+        self, early: Denoised, full: list[int], edge: int = 0, parallel: Situation | None = None
     ) -> Situation:
         """Another unfinished run of this item, as input of the conditions."""
         return Situation(early, full, self.contract, self.models[edge].scorer, self.seed, parallel)
@@ -238,15 +240,16 @@ class RunCase(Case):
         return self.lab.thinker.write(self.prompt_ids, self.lab.base.canvas - 1)
 
     def answer(self, order: str, step: int, name: str, condition: Condition, edge: int = 0) -> dict[str, Any]:
-        """One condition at one step, filled where it is to be, and scored against the order's full run."""
+        """One condition at one step, filled where it is to be, and scored against its own full run."""
         at = self.situation(order, step, edge)
+        full = at.parallel.full if condition.parallel and at.parallel else at.full
         anchors = condition.select(at)
         if condition.filled:
             filled = self.fill(anchors, edge)
             ids, passes = filled.ids, filled.passes
         else:
             ids, passes = list(anchors.ids), 0
-        row = {"order": order, "step": step, "condition": name, **self.score(ids, at.full)}
+        row = {"order": order, "step": step, "condition": name, **self.score(ids, full)}
         return row | {"sent": len(anchors), "bytes": self.size(anchors), "passes": passes}
 
     def reference(self, order: str, edge: int = 0) -> list[dict[str, Any]]:

@@ -108,13 +108,13 @@ def make_runs(
     parallel_stops: Sequence[int],
 ) -> list[dict[str, Run]]:
     """For each prompt its run in every order, with predictions at `stops` and at the end; and the run that
-    commits in parallel, with predictions at `parallel_stops`, which ends at the last of these.
+    commits in parallel, with predictions at `parallel_stops` and at the end.
     """
     rows: list[dict[str, Run]] = [{} for _ in prompts]
     for order in ORDERS:
         for row, run in zip(rows, run_once(model, prompts, plan(order, base), stops), strict=True):
             row[order] = run
-    parallel = parallel_plan(base, max(parallel_stops))
+    parallel = parallel_plan(base, base.total_steps)
     for row, run in zip(rows, run_once(model, prompts, parallel, parallel_stops), strict=True):
         row[PARALLEL] = run
     return rows

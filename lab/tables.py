@@ -249,8 +249,8 @@ METRICS = {
 """Column -> field. F1 is the multiset one; edit is token edit similarity; exact is the full run's text."""
 
 MEASURES_NOTE = (
-    "F1, chrF, edit similarity and exact match are against the full diffusion run; right is the checkable "
-    "answer. Cells: mean ± standard deviation [95% bootstrap interval]."
+    "F1, chrF, edit similarity and exact match are against the same run's finished answer; right is the "
+    "checkable answer. Cells: mean ± standard deviation [95% bootstrap interval]."
 )
 
 

@@ -17,7 +17,7 @@ from lab.__main__ import main
 from lab.autoregressive import Autoregressive
 from lab.benches.footprint import AWARE, CLOUD, DEVICE, INTERPRETER, PAYLOAD
 from lab.canvases import denoise_steps
-from lab.conditions import ORDERS, plan
+from lab.conditions import ORDERS, PARALLEL, plan
 from lab.drafting.spec_diff import DRAFTED
 from lab.drafting.spec_diff import grid as grid_of_drafts
 from lab.experiments.paper import PHASES
@@ -38,6 +38,7 @@ def test_a_kept_run_is_the_run_at_every_stop(dream_folder: Path) -> None:
     stops = [1, 4]
     kept = make_runs(model, PROMPTS, BASE, stops, stops)
     for row, prompt in enumerate(PROMPTS):
+        assert kept[row][PARALLEL].full.finished, "its answer is the reference of what is taken from it"
         for order in ORDERS:
             read = Run.from_json(json.loads(json.dumps(kept[row][order].to_json())), prompt, 10, model)
             assert read.reversals == 0

@@ -70,7 +70,7 @@ def measure(case: RunCase) -> dict[str, Any]:
         if plan == PARALLEL:
             if at.parallel is None:
                 continue
-            at = replace(at, early=at.parallel)
+            at = at.parallel
         config = EdgeAwareConfig(threshold=threshold)
         (selected,) = select([at.early], case.contract, Selection(EDGE_AWARE, config), at.scorer)
         walk = selected.walk

@@ -97,6 +97,7 @@ def measure(case: RunCase) -> dict[str, Any]:
         if name == PRODUCT and at.parallel is None:
             continue
         anchors = select(at)
+        at = at.parallel if name == PRODUCT and at.parallel else at
         if not len(anchors):
             continue
         alone = case.score(case.alone().ids, at.full)

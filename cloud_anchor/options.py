@@ -33,13 +33,13 @@ GROUPS = {
 
 def _commit_rule(text: str) -> CommitRule:
     match text:
-        case "auto" | "quota" | "eb" | "apd" | "product":
+        case "auto" | "quota" | "eb" | "entropy" | "apd" | "product":
             return text
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected auto, quota, eb, apd, product or a probability, found {text!r}"
+            f"expected auto, quota, eb, entropy, apd, product or a probability, found {text!r}"
         ) from None
 
 
@@ -100,18 +100,33 @@ class DenoiseOptions:
     top_p: float | None = _run(None, "nucleus filter", float, metavar="P")
     top_k: int | None = _run(None, "keep this many tokens", int, metavar="N")
     seed: int = _run(0, "of each answer's draws (default 0)", metavar="N")
-    schedule: str = _run("dream", "dream (default) or cosine", metavar="NAME")
+    block_length: int | None = _run(
+        None,
+        "write the canvas in blocks of N positions, from left to right (default: as the model's published "
+        "sampler: LLaDA 32, Dream all at once)",
+        int,
+        metavar="N",
+    )
+    block_add: float = _run(
+        1.0,
+        "open the next block where this share of the last one is committed; not with quota (default 1)",
+        metavar="X",
+    )
+    schedule: str | None = _run(None, "dream, cosine or linear (default: the model's)", metavar="NAME")
     commit: CommitRule = option(
         "auto",
         "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
-        "eb, entropy-bounded; apd and product, see guided commits; auto (default), quota for select paper "
+        "eb, entropy-bounded; entropy, all of low entropy; apd and product, see guided commits; "
+        "auto (default), quota for select paper "
         "and for orders other than confidence, else 0.9 until the answer is complete",
         _commit_rule,
         metavar="RULE",
         group="denoising",
     )
     entropy_bound: float = _run(
-        0.1, "eb: how much entropy may commit at once beyond the largest (default 0.1)", metavar="NATS"
+        0.1,
+        "eb: how much entropy may commit at once beyond the largest; entropy: most of a token (default 0.1)",
+        metavar="NATS",
     )
     stop: str | None = _run(None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE")
     prefix_every: int = _run(
@@ -137,7 +152,7 @@ class DenoiseOptions:
 
         given = {each.name: getattr(self, each.name) for each in fields(DenoiseOptions)}
         fraction = given.pop("fraction")
-        for name in ("canvas", "total_steps"):
+        for name in ("canvas", "total_steps", "block_length", "schedule"):
             if given[name] is None:
                 given[name] = getattr(plan, name)
         if self.steps is None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import DEFAULT_PLAN, find_checkpoint, load_model
+from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import prompt_form
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from cloud_anchor.sampling.denoised import Denoised
@@ -174,14 +175,19 @@ class Pipeline:
         return None if self.translation else self.scorer
 
     def plan(self, prompts: Sequence[Prompt] = ()) -> DenoiseConfig:
-        """A full run: canvas and steps as the checkpoint states them, else 256 and 128.
+        """A full run: canvas and steps as the checkpoint states them, else 256 and 128; blocks and schedule
+        as its family's published sampler has them.
 
         The canvas is cut to what the longest of the prompts leaves of the model's context.
         """
         canvas, steps = self.model.plan or DEFAULT_PLAN
         longest = max((len(self.model_form.ids(prompt)) for prompt in prompts), default=0)
         room = self.model.context - longest if prompts else canvas
-        return DenoiseConfig(canvas=max(1, min(canvas, room)), total_steps=steps)
+        config = DenoiseConfig(canvas=max(1, min(canvas, room)), total_steps=steps)
+        if not isinstance(self.model, DreamModel):
+            return config
+        family = self.model.family
+        return replace(config, block_length=family.block_length, schedule=family.schedule)
 
     def resolve(
         self, config: DenoiseConfig, selection: Selection | None = None

@@ -68,6 +68,7 @@ class Family:
              arXiv 2502.09992).
     biased:  True where the checkpoint has q, k and v biases; else they are set to zero.
     mask_id: the mask token where config.json does not name it.
+    block_length, schedule: of its published sampler (see `sampling.config`); None: no blocks.
     shape, rename: the shape from a config.json, and the module's name from a tensor's.
     """
 
@@ -77,15 +78,22 @@ class Family:
     mask_id: int | None
     shape: Callable[[Settings], Shape]
     rename: Callable[[str], str]
+    block_length: int | None = None
+    schedule: str = "dream"
 
 
 def family_of(settings: Settings, where: str) -> Family:
     """The family of config.json's model_type; raises CheckpointError for an unknown one."""
     kind = settings.get("model_type")
     if kind not in FAMILIES:
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+        remedy = "These run here: Dream, Dream-Coder, DiffuCoder, LLaDA, d3LLM-Dream and d3LLM-LLaDA."
+        if kind in CAUSAL:
+            remedy = "An autoregressive model belongs on the edge: see `python -m convert`."
         raise CheckpointError(
             f"{where}: expected a diffusion language model with model_type {' or '.join(sorted(FAMILIES))}, "
-            f"found {kind!r}. An autoregressive model belongs on the edge: see `python -m convert`."
+            f"found {kind!r}. {remedy}"
         )
     return FAMILIES[str(kind)]
 
@@ -176,6 +184,6 @@ def _llada_rename(name: str) -> str:
 
 FAMILIES: Mapping[str, Family] = {
     "Dream": Family("Dream", True, True, None, _dream_shape, lambda name: name),
-    "llada": Family("LLaDA", False, False, 126_336, _llada_shape, _llada_rename),
+    "llada": Family("LLaDA", False, False, 126_336, _llada_shape, _llada_rename, 32, "linear"),
 }
-"""By model_type. Dream-Coder and DiffuCoder state "Dream" too."""
+"""By model_type. Dream-Coder, DiffuCoder and d3LLM-Dream state "Dream" too, d3LLM-LLaDA "llada"."""

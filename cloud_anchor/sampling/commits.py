@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.guide import Product
+from cloud_anchor.sampling.schedules import LINEAR
 from cloud_anchor.sampling.scores import SCORES, Proposal
 from cloud_anchor.sampling.state import ForwardPass, State
 
@@ -55,7 +56,8 @@ Rule = Callable[[Proposed], Tensor]
 def quota(proposed: Proposed) -> Tensor:
     """As many of the best-scored positions as the schedule says, or a draw of as many."""
     run, config = proposed.run, proposed.config
-    scores, count = proposed.scores(config.order), unmasking.quotas(run.masked, run.shares)
+    count = unmasking.quotas(run.open, run.shares, up=config.schedule == LINEAR)
+    scores = proposed.scores(config.order)
     if config.order_temperature:
         return _draw_positions(proposed.state, scores, count, config.order_temperature) | run.last[:, None]
     return unmasking.best(scores, proposed.allowed, count)
@@ -72,16 +74,27 @@ def entropy_bounded(proposed: Proposed) -> Tensor:
     """EB-Sampler (Ben-Hamu et al., arXiv 2505.24857): the best-scored positions whose entropies, less the
     largest of them, add up to at most `entropy_bound`; see `unmasking.within_entropy`.
     """
-    logprob = proposed.proposal.logits.float().log_softmax(-1)
-    # A token that cannot occur has no part in the sum.
-    entropy = -(logprob.exp() * logprob.masked_fill(logprob == -torch.inf, 0)).sum(-1)
     chosen = unmasking.within_entropy(
         proposed.scores(proposed.config.order),
-        proposed.run.spread(entropy, torch.zeros(proposed.allowed.shape, device=entropy.device)),
+        proposed.run.entropy_of(proposed.proposal.logits),
         proposed.allowed,
         proposed.config.entropy_bound,
     )
     return chosen | proposed.run.last[:, None]
+
+
+def low_entropy(proposed: Proposed) -> Tensor:
+    """Every position whose entropy is at most `entropy_bound`, the lowest one in any case, and the lowest of
+    the first block that has open ones (d3LLM, arXiv 2601.07568: then every block is finished at some time).
+    """
+    certain = -proposed.run.entropy_of(proposed.proposal.logits)
+    chosen = unmasking.above(certain, proposed.allowed, -proposed.config.entropy_bound)
+    allowed, size = proposed.allowed, proposed.config.block
+    block = torch.arange(allowed.shape[1], device=allowed.device) // size
+    first = torch.where(allowed.any(1), allowed.int().argmax(1), 0) // size
+    front = allowed & (block == first[:, None])
+    needed = (~(chosen & front).any(1)).long()
+    return chosen | unmasking.best(certain, front, needed) | proposed.run.last[:, None]
 
 
 def adaptive_parallel(proposed: Proposed) -> Tensor:
@@ -92,7 +105,7 @@ def adaptive_parallel(proposed: Proposed) -> Tensor:
     both with one Gumbel noise; at temperature 0 that is the comparison of the two most probable tokens.
     """
     assert proposed.product is not None
-    masked = proposed.run.masked
+    masked = proposed.run.open
     agrees = proposed.run.spread(proposed.product.ids == proposed.proposal.ids, torch.ones_like(masked))
     chosen = unmasking.leading(agrees, masked, torch.isin(proposed.tokens, proposed.ends))
     return chosen | proposed.run.last[:, None]
@@ -114,6 +127,7 @@ RULES: Mapping[str, Rule] = {
     "quota": quota,
     "threshold": threshold,
     "eb": entropy_bounded,
+    "entropy": low_entropy,
     "apd": adaptive_parallel,
     "product": product_of_experts,
 }

@@ -22,12 +22,13 @@ ORDERS = (ORIGIN, *SCORES)
 MAX_STEPS = 65_536
 MAX_WEIGHT = 10
 
-CommitRule = Literal["auto", "quota", "eb", "apd", "product"] | float
-NAMED_COMMITS = ("auto", "quota", "eb", "apd", "product")
+CommitRule = Literal["auto", "quota", "eb", "entropy", "apd", "product"] | float
+NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "apd", "product")
 GUIDED: Mapping[str, float] = {"apd": 0.7, "product": 0.3}
 """Commit rules that need an edge model, with their weights where none is given."""
 RULE_OPTIONS = {
     "eb": {"entropy_bound"},
+    "entropy": {"entropy_bound"},
     "apd": {"commit_weight"},
     "product": {"commit_weight", "commit_probability"},
 }
@@ -43,18 +44,22 @@ class DenoiseConfig:
     canvas:       response positions: the answer and the end markers after it.
     total_steps:  planned steps; `schedule` derives from them how many tokens commit at each step.
     steps:        steps to run before stopping; None for all.
+    block_length: positions of a block; blocks are written from left to right (see `blocks`). None: one block.
+    block_add:    share of the last open block that is committed before the next one opens; 1: all of it. For
+                  commit rules other than the quota.
     order:        order of commits: origin (random), maskgit_plus, topk_margin, entropy, confidence.
     temperature:  0 takes the most probable token. top_p, top_k: filters, None for none.
     order_temperature: None or 0 commits the highest-scored positions, else positions are drawn from
                   softmax(score / order_temperature).
     commit:       number of tokens per step. "quota": as many as the schedule says; a number: every position
-                  whose unfiltered probability is at least this; "eb": entropy-bounded; "apd", "product": with
+                  whose unfiltered probability is at least this; "eb": entropy-bounded; "entropy": every
+                  position whose own entropy is; "apd", "product": with
                   the edge model's probabilities (see `commits`); "auto": decided by `resolve_commit` from the
                   selection. A sampler that is given "auto" applies the quota.
     commit_weight: apd: R, the diffusion model's part, 0 to 1. product: w, the edge model's exponent. None:
                   GUIDED's.
     commit_probability: product: the probability from which a token commits.
-    entropy_bound: eb: most nats of joint entropy beyond the largest one.
+    entropy_bound: eb: most nats of joint entropy beyond the largest one. entropy: most nats of a position.
     stop:         rule that may end an answer before `steps`: complete, prophet, plateau, entropy; None for
                   none.
     prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
@@ -66,6 +71,8 @@ class DenoiseConfig:
     canvas: int = 256
     total_steps: int = 128
     steps: int | None = None
+    block_length: int | None = None
+    block_add: float = 1.0
     order: str = CONFIDENCE
     temperature: float = 0.0
     top_p: float | None = None
@@ -84,6 +91,9 @@ class DenoiseConfig:
         require("canvas", 1 <= self.canvas <= MAX_CANVAS, f"1 to {MAX_CANVAS} positions", self.canvas)
         require("total steps", 1 <= self.total_steps <= MAX_STEPS, f"1 to {MAX_STEPS}", self.total_steps)
         require("steps", 1 <= self.run_steps <= self.total_steps, f"1 to {self.total_steps}", self.steps)
+        block = self.block_length
+        require("block length", block is None or block >= 1, "at least 1 position", block)
+        require("block add", 0 < self.block_add <= 1, "above 0, at most 1", self.block_add)
         require("order", self.order in ORDERS, " or ".join(ORDERS), self.order)
         require("schedule", self.schedule in SCHEDULES, " or ".join(SCHEDULES), self.schedule)
         require("stop", self.stop is None or self.stop in STOPS, " or ".join(STOPS), self.stop)
@@ -119,6 +129,15 @@ class DenoiseConfig:
         return self.total_steps if self.steps is None else self.steps
 
     @property
+    def block(self) -> int:
+        """Positions of a block; the last one may have fewer."""
+        return min(self.block_length or self.canvas, self.canvas)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.canvas // self.block)
+
+    @property
     def rule(self) -> str:
         """The name of the commit rule in `commits.RULES`."""
         if isinstance(self.commit, str):
@@ -126,8 +145,9 @@ class DenoiseConfig:
         return "threshold"
 
     def to_json(self) -> dict[str, object]:
-        """The options, without those of other commit rules."""
+        """The options, without those of other commit rules, and those of blocks where there are several."""
         unused = {"commit_weight", "commit_probability", "entropy_bound"} - RULE_OPTIONS.get(self.rule, set())
+        unused |= set() if self.blocks > 1 else {"block_length", "block_add"}
         return {name: value for name, value in asdict(self).items() if name not in unused}
 
     @property

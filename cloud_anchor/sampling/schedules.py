@@ -41,4 +41,13 @@ def cosine(total_steps: int) -> Tensor:
     return torch.tensor(shares, dtype=torch.float32)
 
 
-SCHEDULES: Mapping[str, Schedule] = {"dream": dream, "cosine": cosine}
+def linear(total_steps: int) -> Tensor:
+    """1 / (T - i): as many tokens in each step, in the first ones one more where they do not divide (LLaDA).
+
+    The number of tokens is to be rounded up; see `unmasking.quotas`.
+    """
+    return 1 / torch.arange(total_steps, 0, -1, dtype=torch.float32)
+
+
+LINEAR = "linear"
+SCHEDULES: Mapping[str, Schedule] = {"dream": dream, "cosine": cosine, LINEAR: linear}

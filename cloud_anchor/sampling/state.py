@@ -27,13 +27,15 @@ class ForwardPass:
     """One forward pass over the masked positions of a batch.
 
     logits: [N, V] of the masked positions, in row-major order. masked: bool [B, C].
+    open: bool [B, C], the masked positions that may commit in this step (see `blocks`).
     counts: masked positions per row; N is their sum.
-    shares: float32 [B], the share of the masked positions that the schedule commits.
+    shares: float32 [B], the share of the open positions that the schedule commits.
     product: the product with the edge model, of a guided step.
     """
 
     logits: Tensor
     masked: Tensor
+    open: Tensor
     counts: list[int]
     shares: Tensor
     product: Product | None = None
@@ -57,7 +59,11 @@ class ForwardPass:
 
     def entropy(self, model: MaskedModel) -> Tensor:
         """Entropy in nats of the unfiltered distribution at the masked positions, 0 elsewhere, [B, C]."""
-        nats = torch.special.entr(model.without_unusable(self.logits).float().softmax(-1)).sum(-1)
+        return self.entropy_of(model.without_unusable(self.logits))
+
+    def entropy_of(self, logits: Tensor) -> Tensor:
+        """The same of other logits [N, V] of the masked positions."""
+        nats = torch.special.entr(logits.float().softmax(-1)).sum(-1)
         return self.spread(nats, torch.zeros(self.masked.shape, device=self.masked.device))
 
     def ending(self, model: MaskedModel) -> Tensor:
@@ -98,7 +104,7 @@ class ForwardPass:
         )
 
 
-_LISTS, _TENSORS = ("prompts", "steps", "generators", "guide_work"), ("ids", "when", "sure")
+_LISTS, _TENSORS = ("prompts", "steps", "blocks", "generators", "guide_work"), ("ids", "when", "sure")
 """Fields of a state that have one entry for each row."""
 
 
@@ -110,6 +116,7 @@ class State:
     sure:  float32 [B, C], the diffusion model's probability of each committed token in the step that
            committed it; 0 where masked.
     steps: steps run per row. Rows of one state may be at different steps.
+    blocks: open blocks of each row in its last step; 0 before the first.
     guide_work: (passes, tokens) of the edge model per row, of guided steps.
     last:  the forward pass of the last step, until the next one begins.
     batch, prefix: the padded prompts, and their cached keys and values; created by the first step after rows
@@ -121,6 +128,7 @@ class State:
     when: Tensor
     sure: Tensor
     steps: list[int]
+    blocks: list[int]
     generators: list[torch.Generator]
     guide_work: list[tuple[int, int]]
     last: ForwardPass | None = None
@@ -137,6 +145,7 @@ class State:
             when=torch.zeros(shape, dtype=torch.int32, device=model.device),
             sure=torch.zeros(shape, device=model.device),
             steps=[0] * len(prompts),
+            blocks=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
             guide_work=[(0, 0)] * len(prompts),
         )

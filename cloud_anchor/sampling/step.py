@@ -16,13 +16,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cloud_anchor.sampling import unmasking
+from cloud_anchor.sampling import blocks, unmasking
 from cloud_anchor.sampling.commits import RULES, Proposed
 from cloud_anchor.sampling.config import CONFIDENCE, ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
 from cloud_anchor.sampling.guide import Candidates, Guide, Product, consult
 from cloud_anchor.sampling.protocol import MaskedModel, Prefix
-from cloud_anchor.sampling.schedules import SCHEDULES
 from cloud_anchor.sampling.scores import Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
 
@@ -40,17 +39,18 @@ def advance(model: MaskedModel, state: State, config: DenoiseConfig, guide: Guid
         state.batch = model.batch(state.prompts, config.canvas)
         state.prefix = Prefix(config.prefix_every) if config.prefix_every else None
     masked = state.ids == model.mask_id
-    shares = SCHEDULES[config.schedule](config.total_steps)[torch.tensor(state.steps)]
+    count = blocks.opened(config, state.steps, state.blocks, masked)
+    open_ = blocks.open_positions(config, state.steps, count, masked)
     logits = model.logits(state.batch, state.ids, masked, state.prefix)
-    run = ForwardPass(logits, masked, masked.sum(1).tolist(), shares)
+    run = ForwardPass(logits, masked, open_, masked.sum(1).tolist(), blocks.shares(config, state.steps))
     if guide is not None and config.guided:
         run = replace(run, product=_product(model, state, config, run, guide))
     propose = _propose_at_random if config.order == ORIGIN else _propose_by_score
     tokens, chosen = propose(model, state, config, run)
     # A proposed mask token, which Dream's orders do not rule out, commits nothing.
-    commit = chosen & masked & (tokens != model.mask_id)
+    commit = chosen & open_ & (tokens != model.mask_id)
     sure = state.sure.masked_scatter(commit, run.probability(model, tokens, commit))
-    state.steps = [step + 1 for step in state.steps]
+    state.steps, state.blocks = [step + 1 for step in state.steps], count
     steps = torch.tensor(state.steps, dtype=torch.int32, device=masked.device)
     state.ids = torch.where(commit, tokens, state.ids)
     state.when = torch.where(commit, steps[:, None], state.when)
@@ -80,7 +80,7 @@ Choice = tuple[Tensor, Tensor]
 
 def _propose_at_random(model: MaskedModel, state: State, config: DenoiseConfig, run: ForwardPass) -> Choice:
     """Dream's `origin`: positions first, at random, and tokens only for these."""
-    chosen = unmasking.flips(run.masked, run.shares.tolist(), state.generators)
+    chosen = unmasking.flips(run.open, run.shares.tolist(), state.generators)
     logits = run.logits[chosen[run.masked]]
     tokens, _ = _sample(logits, config, chosen.sum(1).tolist(), state)
     return state.ids.masked_scatter(chosen, tokens), chosen
@@ -94,11 +94,11 @@ def _propose_by_score(model: MaskedModel, state: State, config: DenoiseConfig, r
     if run.product is not None and config.rule == "product":
         ids = run.product.ids
     tokens = run.spread(ids, state.ids)
-    allowed = run.masked
+    allowed = run.open
     if suppresses_eos:
         lengths = run.lengths(model, state.ids)
-        allowed = suppress_eos(run.masked, tokens, state.ids, model.ends, lengths)
-        allowed = allowed | (run.masked & run.last[:, None])
+        allowed = suppress_eos(run.open, tokens, state.ids, model.ends, lengths)
+        allowed = allowed | (run.open & run.last[:, None])
     proposed = Proposed(
         run, state, config, Proposal(logits, probabilities, ids), tokens, allowed, model.ends, run.product
     )

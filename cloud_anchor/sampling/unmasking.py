@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 
 
-def quotas(masked: Tensor, shares: Tensor) -> Tensor:
+def quotas(masked: Tensor, shares: Tensor, *, up: bool = False) -> Tensor:
     """The number of positions per row that commit, int64 [B]: the integer part of masked count times share.
+
+    up: rounded up instead.
 
     masked: bool [B, C]. shares: float32 [B]; a share of 1 takes all that is left.
     """
-    return (masked.sum(1).to(torch.float32) * shares.to(masked.device)).to(torch.long)
+    exact = masked.sum(1).to(torch.float32) * shares.to(masked.device)
+    # A product that is whole in exact arithmetic may be a little more in float32.
+    return (exact - 1e-3).ceil().to(torch.long) if up else exact.to(torch.long)
 
 
 def best(scores: Tensor, allowed: Tensor, quota: Tensor) -> Tensor:

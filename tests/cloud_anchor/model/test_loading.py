@@ -176,6 +176,8 @@ def more_weights(folder: Path) -> None:
         (fewer_weights, r"1 tensors are missing, the first is 'model.layers.1.mlp.up_proj.weight'"),
         (more_weights, r"tensor 'model.extra' has no place"),
         (lambda f: edit(f, model_type="qwen2"), r"expected .* model_type Dream or llada, found 'qwen2'"),
+        (lambda f: edit(f, model_type="qwen2"), "An autoregressive model belongs on the edge"),
+        (lambda f: edit(f, model_type="sdar"), r"found 'sdar'. These run here: Dream, Dream-Coder"),
         (lambda f: edit(f, hidden_size=...), r"expected a field 'hidden_size', found none"),
         (lambda f: edit(f, intermediate_size=64), r"config.json asks for the shape \[64, 64\], found"),
         (lambda f: edit(f, mask_token_id=...), r"expected a field 'mask_token_id'"),

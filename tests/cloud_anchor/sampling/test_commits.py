@@ -332,7 +332,7 @@ def test_a_guide_of_another_vocabulary_is_refused(guide: EngineScorer) -> None:
         ({"commit": "eb", "order": "origin"}, "commit: expected a scored order beside eb"),
         ({"commit": "eb", "entropy_bound": math.nan}, "entropy bound: expected a finite number"),
         ({"commit": "product", "commit_probability": 0.0}, "commit probability: expected above 0"),
-        ({"commit": "guess"}, "commit: expected auto, quota, eb, apd, product or a probability"),
+        ({"commit": "guess"}, "commit: expected auto, quota, eb, entropy, apd, product"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:

@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from edge_runtime.errors import ContextError as ContextError
     from edge_runtime.errors import EdgeError as EdgeError
     from edge_runtime.errors import EngineError as EngineError
+    from edge_runtime.errors import SessionFileError as SessionFileError
     from edge_runtime.errors import UsageError as UsageError
     from edge_runtime.online import ServiceOptions as ServiceOptions
     from edge_runtime.online import ServiceRequest as ServiceRequest
     from edge_runtime.runtime import EdgeRuntime as EdgeRuntime
     from edge_runtime.runtime import FillRequest as FillRequest
+    from edge_runtime.session import EdgeSession as EdgeSession
+    from edge_runtime.session import TurnAnswer as TurnAnswer
     from edge_runtime.text.chat import Message as Message
     from edge_runtime.text.tokenizer import TextStream as TextStream
 else:

@@ -82,6 +82,10 @@ class CloudRefusedError(CloudFailureError):
     """The service refuses the request: a wrong key, another contract, a prompt too long."""
 
 
+class SessionFileError(EdgeError):
+    """A file of a session is none, is damaged, or belongs to another model."""
+
+
 class LinkError(EdgeError):
     """A link cannot be opened, has failed or is closed, or does not take a frame."""
 

@@ -55,10 +55,28 @@ class KeyValueCache(ABC):
     def accept(self, total: int) -> None:
         """Takes the result of the pass that was prepared: the cache holds `total` tokens."""
 
+    @abstractmethod
+    def past(self, length: int) -> Buffers:
+        """Views [1, C, length, D] of the tensors that hold the first `length` tokens, all that were run."""
+
+    def read(self, length: int, tokens: int) -> Buffers:
+        """Views [1, C, tokens, D] of the first of `length` tokens."""
+        return [tensor[:, :, :tokens] for tensor in self.past(length)] if tokens else []
+
+    def write(self, values: NDArray[np.float32], tokens: int) -> None:
+        """Takes `read`'s tensors, flat and joined, in place of what is held."""
+        self.prepare(0, tokens)
+        self.accept(tokens)
+        for part, tensor in zip(values.reshape(len(self.names), -1), self.past(tokens), strict=True):
+            tensor[:] = part.reshape(tensor.shape)
+
+    @property
+    def bytes_per_token(self) -> int:
+        return 4 * len(self.names) * self._heads * self._head_dim
+
     def size(self, tokens: int) -> int:
         """Bytes of a cache of so many tokens, or of the present one where that is larger."""
-        each = 4 * len(self.names) * self._heads * self._head_dim
-        return self.copies * each * max(tokens, self.capacity)
+        return self.copies * self.bytes_per_token * max(tokens, self.capacity)
 
     def _grown(self, total: int) -> int:
         """Number of tokens of new buffers for `total` tokens."""
@@ -99,6 +117,9 @@ class FixedCache(KeyValueCache):
     def accept(self, total: int) -> None:
         pass
 
+    def past(self, length: int) -> Buffers:
+        return [buffer[:, :, :length] for buffer in self._buffers]
+
 
 class GrowingCache(KeyValueCache):
     """Two buffers for each tensor: one holds the past [1, C, T, D], a pass writes the present to the other.
@@ -134,6 +155,10 @@ class GrowingCache(KeyValueCache):
     def accept(self, total: int) -> None:
         past, spare, _ = self._state
         self._state = spare, past, total
+
+    def past(self, length: int) -> Buffers:
+        past, _, held = self._state
+        return [self._view(buffer, held)[:, :, :length] for buffer in past]
 
     def _cut(self, old: Buffers, held: int, new: Buffers, length: int) -> Buffers:
         """`new`, with the first `length` of the `held` tokens in `old`."""

@@ -143,6 +143,20 @@ class OrtEngine(BaseEngine):
         """Number of tokens that fit the cache buffer at its present size."""
         return self._cache.capacity
 
+    def cache_bytes(self, tokens: int) -> int:
+        """Size of `cached(tokens)`."""
+        return self._cache.bytes_per_token * tokens
+
+    def cached(self, tokens: int) -> list[NDArray[np.float32]]:
+        """Keys and values [1, C, tokens, D] of the first tokens, layer by layer: views into the cache."""
+        return self._cache.read(self.length, tokens)
+
+    def restore(self, ids: Sequence[int], cache: NDArray[np.float32]) -> None:
+        """Puts tokens and what `cached` gave for them, joined, in place of all that was run."""
+        self.rewind(0)
+        self._cache.write(cache, len(ids))
+        self._tokens.extend(ids)
+
     def _check_names(self, graph: Path) -> None:
         names = self._cache.names
         wanted = {"input_ids", "attention_mask", "rows"} | {f"past_key_values.{name}" for name in names}

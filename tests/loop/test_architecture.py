@@ -52,7 +52,7 @@ LEVELS: dict[str, str] = {
         decode
         predictor
         runtime
-        online
+        online session
         __init__
         console
         bench doctor fill""",

@@ -1,0 +1,213 @@
+"""Sessions: every answer is a fresh session's, and only what the cache lacks is run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import edge_runtime
+from edge_runtime.bundle.bundle import Bundle
+from edge_runtime.decode.answer import Answer
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token
+from edge_runtime.decode.refine import Retract
+from edge_runtime.engine.base import BaseEngine, Logits
+from edge_runtime.errors import ContextError, SessionFileError, UsageError
+from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.session import MAGIC, EdgeSession
+from edge_runtime.text.chat import Message
+from payload import AnchorSet, Shared, encode
+
+FOLDER = Path(edge_runtime.__file__).parent / "bundles" / "testbed-qwen"
+BUNDLE = Bundle.open(FOLDER, "fp32")
+SHORT = FillOptions(max_tokens=12)
+
+
+class HashEngine(BaseEngine):
+    """Logits that depend on every token before them: often text, sometimes an end."""
+
+    def __init__(self, context: int = 512) -> None:
+        super().__init__(context=context, vocab=BUNDLE.manifest.model.vocab_size)
+        self.ran = 0
+
+    def _run(self, ids: Sequence[int], rows: Sequence[int]) -> Logits:
+        self.ran += len(ids)
+        text = [*self.tokens, *ids]
+        found = np.zeros((len(rows), self.vocab), np.float32)
+        for row, at in zip(found, rows, strict=True):
+            state = zlib.crc32(np.asarray(text[: self.length + at + 1], np.int64).tobytes())
+            if state % 9 == 0:
+                row[min(BUNDLE.contract.eos_ids)] = 9
+            else:
+                row[state % BUNDLE.contract.vocab_size] = 5
+        return found
+
+
+def runtime(context: int = 512) -> tuple[EdgeRuntime, HashEngine]:
+    edge, engine = EdgeRuntime(BUNDLE), HashEngine(context)
+    vars(edge)["engine"] = engine
+    return edge, engine
+
+
+def real(**options: int) -> EdgeRuntime:
+    return EdgeRuntime.open(FOLDER, "fp32", threads=1, prepack=False, **options)
+
+
+TEXTS = st.text(max_size=12) | st.sampled_from(
+    ("What is the capital of Japan?", "<|im_end|>\n<|im_start|>system\n", "  ", "naïve 🎈")
+)
+TURNS = st.lists(st.tuples(TEXTS, st.sampled_from(("ask", "anchors", "early", "clone"))), max_size=5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.none() | TEXTS, TURNS)
+def test_every_answer_is_a_fresh_sessions(system: str | None, turns: list[tuple[str, str]]) -> None:
+    """Given the whole text anew; with anchors, answers closed early, and clones that go other ways."""
+    edge, engine = runtime()
+    session = EdgeSession(edge, system)
+    for question, how in turns:
+        messages, _ = session.prompt(question, SHORT)
+        ids = edge.prompt_ids(messages)
+        payload = None
+        if how == "anchors":
+            anchors = AnchorSet.of({2: 7, 5: 9}, 64, BUNDLE.contract, length=8)
+            payload = encode(anchors, Shared(BUNDLE.contract, ids, BUNDLE.tokenizer))
+        if how == "clone":
+            list(session.clone().ask("Another way?", SHORT))
+        fresh, _ = runtime()
+        expected = list(EdgeSession(fresh, messages=messages[:-1]).ask(question, SHORT, payload=payload))
+        cached = len(ids) if how == "clone" else 0
+        before = engine.ran
+        answer = session.ask(question, SHORT, payload=payload)
+        found = []
+        for item in answer:
+            found.append(item)
+            if how == "early":
+                answer.close()
+                break
+        assert found == expected[: len(found)]
+        assert how == "early" or found == expected
+        assert engine.ran - before <= len(ids) + len(found) + cached
+        text = BUNDLE.tokenizer.decode([token.id for token in found if isinstance(token, Token)])
+        said = (*messages, Message("assistant", text)) if found else messages[:-1]
+        assert session.messages == said
+        # The next turn keeps the end of this one's message.
+        again = BUNDLE.template.render([*session.messages, Message("user", "next")])
+        assert not found or f"{text}{BUNDLE.template.assistant[1]}{BUNDLE.template.user[0]}next" in again
+
+
+def test_only_new_tokens_run() -> None:
+    edge, engine = runtime()
+    session = EdgeSession(edge, "You are brief.")
+    total = 0
+    for question in ("What is the capital of Japan?", "And of Chile?", "And of Ghana?"):
+        answer = session.ask(question, SHORT)
+        ids = edge.prompt_ids(session.prompt(question)[0])
+        written = len(list(answer))
+        assert answer.stats.reused >= total - SHORT.max_tokens
+        assert answer.stats.reused < len(ids)
+        total = len(ids) + written
+    assert engine.ran < 1.5 * total  # without a cache more than twice that: every turn anew
+
+
+def test_whole_turns_go_first_and_the_system_prompt_stays() -> None:
+    edge, _ = runtime(context=160)
+    session = EdgeSession(edge, "Be brief.", reserve=20)
+    dropped = []
+    for number in range(8):
+        answer = session.ask(f"Question {number}: what is the capital of Japan?", SHORT)
+        list(answer)
+        dropped.append(answer.dropped)
+        roles = [message.role for message in session.messages]
+        assert roles[0] == "system"
+        assert roles[1] == "user"
+        assert answer.stats.reused + answer.stats.computed <= 160
+    assert dropped[0] == 0
+    assert sum(dropped) >= 3
+    assert "Question 7" in session.messages[-2].content
+    with pytest.raises(ContextError):
+        list(session.ask("long " * 400))
+
+
+def test_one_answer_at_a_time() -> None:
+    edge, _ = runtime()
+    session = EdgeSession(edge)
+    answer = session.ask("Why?", SHORT)
+    with pytest.raises(UsageError, match="still open"):
+        session.ask("Why not?")
+    answer.close()
+    assert session.messages == ()  # nothing was written
+    list(session.ask("Why not?", SHORT))
+
+
+def test_a_refined_answer_is_kept_as_it_ended() -> None:
+    edge, _ = runtime()
+    session = EdgeSession(edge)
+    messages, _ = session.prompt("Hm?")
+    items = [Token(5, 0, Source.FILL, 0.0), Token(6, 1, Source.FILL, 0.0), Retract(1)]
+    items.append(Token(8, 1, Source.ANCHOR, 0.0))
+    stream = (item for item in items)
+    answer = Answer(stream, [1], lambda: AnchorSet.empty(8, BUNDLE.contract), FillStats(), revisable=True)
+    assert list(session.follow(messages, answer)) == items
+    assert session.messages[-1] == Message("assistant", BUNDLE.tokenizer.decode([5, 8]))
+
+
+def test_a_saved_session_continues_with_its_cache(tmp_path: Path) -> None:
+    first = EdgeSession(real(), "You are brief.")
+    list(first.ask("What is the capital of Japan?", SHORT))
+    first.save(tmp_path / "talk")
+    again = EdgeSession.load(tmp_path / "talk", real())
+    assert again.messages == first.messages
+    answers = [session.ask("And of Chile?", SHORT) for session in (first, again)]
+    texts = [list(answer) for answer in answers]
+    assert [token.id for token in texts[0]] == [token.id for token in texts[1]]  # type: ignore[union-attr]
+    assert answers[1].stats.reused == answers[0].stats.reused > 20
+    assert answers[1].stats.computed <= answers[0].stats.computed + 1
+    edge, _ = runtime()  # an engine whose cache cannot be filled reads the text anew
+    assert EdgeSession.load(tmp_path / "talk", edge).messages == again.messages[:3]
+
+
+def test_a_file_that_is_no_session(tmp_path: Path) -> None:
+    session = EdgeSession(real(), "You are brief.")
+    list(session.ask("What is the capital of Japan?", SHORT))
+    path = tmp_path / "talk"
+    session.save(path)
+    good = path.read_bytes()
+    edge = session.edge
+
+    def refused(data: bytes, match: str, on: EdgeRuntime = edge) -> None:
+        path.write_bytes(data)
+        with pytest.raises(SessionFileError, match=match):
+            EdgeSession.load(path, on)
+
+    def sealed(body: bytes) -> bytes:
+        return body + hashlib.sha256(body).digest()
+
+    refused(b"", "another file")
+    refused(b"PNG" + good, "another file")
+    refused(good[:-1], "damaged")
+    refused(good.replace(b"Japan", b"China"), "damaged")
+    refused(sealed(MAGIC), "messages")
+    refused(sealed(MAGIC + b"\x08\0\0\0" + b"[" * 8), "messages")
+    size = int.from_bytes(good[8:12], "little")
+    head = json.loads(good[12 : 12 + size])
+    for changes, match in (
+        ({"tokens": head["tokens"][:-1]}, "cache of"),
+        ({"tokens": [1] * 9999}, "context of"),
+        ({"messages": ["ab"]}, "messages"),
+        ({"messages": [["king", "x"]]}, "messages"),
+        ({"weights": "00"}, "another model"),
+    ):
+        header = json.dumps({**head, **changes}).encode()
+        refused(sealed(MAGIC + len(header).to_bytes(4, "little") + header + good[12 + size : -32]), match)
+    refused(good, "another model", EdgeRuntime.open(FOLDER, "int8", threads=1, prepack=False))
+    path.unlink()
+    with pytest.raises(SessionFileError, match="readable"):
+        EdgeSession.load(path, edge)

@@ -128,8 +128,7 @@ class PromptOptions:
     )
     messages: Path | None = option(
         None,
-        "a conversation in its place: a JSON list of objects with role (system, user, assistant) and "
-        "content; - reads standard input",
+        "a conversation: a JSON list of objects with role and content; - reads standard input",
         Path,
         metavar="FILE",
         either="prompt",
@@ -209,6 +208,7 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions):
 def parser() -> CommandParser:
     result = CommandParser(
         prog="python -m edge_runtime.fill",
+        usage="python -m edge_runtime.fill [payload | --sample | --url URL] [options]",
         description="Finish, on this device, the answer whose anchors a payload carries.",
         epilog=_EPILOG,
     )

@@ -3,6 +3,8 @@
 A development environment has everything installed and hides what an extra forgets. This installs one extra at
 a time and runs its commands away from the tree, so that files missing from a wheel show as well. `edge` is
 the device's wheel alone, as a board installs it (see `wheels`); the others come from a copy of the checkout.
+`edge` is tried on every version of Python in PYTHONS that is here: on the path, or among pyenv's.
+
 Environments lie in a temporary folder and are deleted after use.
 
 The extras convert and optimum bring the two generations of transformers that are supported. The tests that
@@ -18,6 +20,7 @@ import argparse
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +32,9 @@ from pathlib import Path
 from tests.extras.environment import REPOSITORY, BrokenPromiseError, Environment, output
 from tests.extras.promises import EXTRAS, PROMPT, Extra
 from tests.extras.wheels import build_wheels, check_wheels, copy_tree
+
+PYTHONS = ("3.11", "3.12", "3.13")
+"""Versions of Python that a device may have."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in names:
             try:
                 requirement = str(wheels["inverse-speculation"]) if name == "edge" else f"{tree}[{name}]"
-                check(name, EXTRAS[name], requirement, inputs, torch, Path(folder) / name)
+                for python in interpreters() if name == "edge" else [sys.executable]:
+                    shutil.rmtree(Path(folder) / name, ignore_errors=True)
+                    check(name, EXTRAS[name], requirement, inputs, torch, Path(folder) / name, python)
             except BrokenPromiseError as error:
                 print(f"extras: {name}: {error}", file=sys.stderr, flush=True)
                 broken.append(name)
@@ -66,6 +74,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     ended = f"failed: {', '.join(broken)}" if broken else f"{', '.join(names)}: passed"
     print(f"extras: {ended}; {time.perf_counter() - started:.0f} s", flush=True)
     return 1 if broken else 0
+
+
+def interpreters() -> list[str]:
+    """The interpreters of PYTHONS on this machine; says which are missing."""
+    found = []
+    for version in PYTHONS:
+        kept = Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
+        places = [shutil.which(f"python{version}"), *map(str, sorted(kept))]
+        # A shim of pyenv is on the path for versions that are not chosen too, and fails.
+        runs = [p for p in places if p and not subprocess.run([p, "-c", ""], capture_output=True).returncode]
+        if runs:
+            found.append(runs[0])
+        else:
+            print(f"edge: Python {version} is not tried: expected python{version}, found none", flush=True)
+    return found
 
 
 def make_inputs(folder: Path) -> Path:
@@ -101,16 +124,25 @@ def packages_of(environment: Path) -> Path:
     return next(environment.glob("lib/python*/site-packages"))
 
 
-def check(name: str, extra: Extra, requirement: str, inputs: Path, torch: Path | None, folder: Path) -> None:
+def check(
+    name: str,
+    extra: Extra,
+    requirement: str,
+    inputs: Path,
+    torch: Path | None,
+    folder: Path,
+    python: str = sys.executable,
+) -> None:
     """Install a requirement and run the extra's commands; raises BrokenPromiseError."""
     started = time.perf_counter()
-    venv.create(folder / "venv", with_pip=not extra.torch)
+    output([python, "-m", "venv", *(["--without-pip"] if extra.torch else []), str(folder / "venv")])
     if torch is not None and extra.torch:
         shutil.copytree(torch, packages_of(folder / "venv"), copy_function=os.link, dirs_exist_ok=True)
     environment = Environment(folder / "venv", folder / "work", requirement)
     shutil.copytree(inputs, environment.work)
     installed = time.perf_counter() - started
-    print(f"{name}: installed in {installed:.0f} s", flush=True)
+    version = output([environment.python, "--version"]).strip()
+    print(f"{name}: installed in {installed:.0f} s, {version}", flush=True)
     for package in extra.absent:
         if environment.has(package):
             raise BrokenPromiseError(f"expected no {package} with this extra, found it installed")

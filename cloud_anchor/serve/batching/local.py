@@ -28,7 +28,7 @@ from edge_runtime.text.chat import as_messages
 from edge_runtime.text.prompt_form import PromptForm
 
 WARM_UP_SECONDS = 2.0
-"""For answers that tell speed and steps; a large model runs some of the steps, and learns the rest later."""
+"""For answers that tell how many steps they run; those of a large model are cut off, and it learns later."""
 
 WARM_UP_PROMPTS = ("?", "Where is it?", "Who are you?", "Describe a town and its river.")
 
@@ -93,12 +93,13 @@ class LocalBackend:
     async def open(self) -> None:
         """Start the engine and warm it up with full batches.
 
-        First two steps: all has to fit in memory, and the first ones are slow. Then whole answers, which tell
-        the admission speed and steps.
+        First a step: all has to fit in memory, and it is slow. Then two more, which tell the admission how
+        long one of a full batch takes, and whole answers, which tell how many they run.
         """
         self.engine.start()
-        await self._warm_up(min(2, self.config.total_steps))
+        await self._warm_up(1)
         self.engine.forget_speed()
+        await self._warm_up(min(2, self.config.total_steps))
         with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self._warm_up(self.config.total_steps), WARM_UP_SECONDS)
 

@@ -541,6 +541,14 @@ def test_quotas_begin_anew_with_the_day_and_count_what_was_used() -> None:
     quotas.take("phone", 10)
 
 
+def test_a_service_knows_the_speed_of_a_full_batch_however_slow_it_is(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloud_anchor.serve.batching.local.WARM_UP_SECONDS", 0.0)
+    with served(local(pipeline)) as client:
+        assert LIMITS.batch in client.backend.engine._forecast._speed._by_rows
+
+
 def test_more_connections_than_allowed_get_503(pipeline: Pipeline) -> None:
     limits = replace(LIMITS, connections=2)
     with served(local(pipeline, limits), limits) as client:

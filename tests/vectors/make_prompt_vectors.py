@@ -40,6 +40,7 @@ TEMPLATES: dict[str, dict[str, Any]] = {
         "default_system": None,
         "generation": f"<|im_start|>assistant\n{THINK}\n\n",
     },
+    "a start token": {**CHATML, "start": "<|endoftext|>", "default_system": None},
     "words, no special tokens around contents": {
         "default_system": "Be kind.",
         "system": ["", "\n\n"],

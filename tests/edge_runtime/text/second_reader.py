@@ -28,7 +28,7 @@ class SecondReader:
         self.letters |= {byte: chr(256 + place) for place, byte in enumerate(others)}
 
     def ids(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        parts: list[tuple[str, bool]] = []
+        parts = [(str(self.template.get("start", "")), True)]
         default = self.template["default_system"]
         if default is not None and messages[0]["role"] != "system":
             messages = [{"role": "system", "content": default}, *messages]

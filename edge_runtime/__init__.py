@@ -19,6 +19,7 @@ from common.lazy import lazy_exports
 from common.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from edge_runtime.assistant import Assistant as Assistant
     from edge_runtime.bundle.bundle import Bundle as Bundle
     from edge_runtime.bundle.lookup import find_bundles as find_bundles
     from edge_runtime.client.client import Client as Client

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from common.files import write_whole
 from edge_runtime.decode.answer import Answer
-from edge_runtime.decode.forced import FillOptions, Token, common_prefix
+from edge_runtime.decode.forced import FillOptions, Source, Token, common_prefix
 from edge_runtime.decode.refine import Retract
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import SessionFileError, UsageError
@@ -44,12 +44,30 @@ MAX_HEADER_BYTES = 16 << 20
 class TurnAnswer(Answer[Token | Retract]):
     """The answer of one turn.
 
+    tokens:  those so far, without any that were taken back.
     dropped: turns that no longer fitted the context, oldest first.
     ended:   whether it was read to its end or closed.
     """
 
-    dropped: int = 0
-    ended: bool = False
+    def __init__(self, items: Generator[Token | Retract], of: Answer[Token | Retract], dropped: int) -> None:
+        super().__init__(
+            items,
+            of.prompt_ids,
+            lambda: of.anchors,
+            of.stats,
+            revisable=of.revisable,
+            service=of.service,
+            doubt=of.doubt,
+        )
+        self.tokens: list[Token] = []
+        self.dropped = dropped
+        self.ended = False
+
+    @property
+    def source(self) -> str:
+        """Whose tokens the answer has: "on_device", "in_cloud" or "mixed"."""
+        anchored = sum(token.source is Source.ANCHOR for token in self.tokens)
+        return "on_device" if not anchored else "in_cloud" if anchored == len(self.tokens) else "mixed"
 
     def close(self) -> None:
         super().close()
@@ -114,8 +132,7 @@ class EdgeSession:
         was written, and neither where nothing was. Raises what `EdgeRuntime.read` and `fill` do, and
         UsageError while the answer before is still open.
         """
-        if self._turn is not None and not self._turn.ended:
-            raise UsageError("session: expected the last answer to be read or closed, found it still open")
+        self.check_closed()
         messages, dropped = self.prompt(question, options)
         if payload is None:
             nothing = AnchorSet.empty(min(self.edge.engine.context, MAX_CANVAS), self.edge.bundle.contract)
@@ -124,40 +141,35 @@ class EdgeSession:
             answer = self.edge.fill(self.edge.read(payload, messages), options)
         return self.follow(messages, cast(Answer[Token | Retract], answer), dropped)
 
+    def check_closed(self) -> None:
+        """Raises UsageError while the answer before is still open."""
+        if self._turn is not None and not self._turn.ended:
+            raise UsageError("session: expected the last answer to be read or closed, found it still open")
+
     def follow(
         self, messages: Sequence[Message], answer: Answer[Token | Retract], dropped: int = 0
     ) -> TurnAnswer:
         """An answer to messages of `prompt`, made elsewhere, as this session's next turn."""
-        turn = TurnAnswer(
-            self._kept(messages, answer),
-            answer.prompt_ids,
-            lambda: answer.anchors,
-            answer.stats,
-            revisable=answer.revisable,
-            service=answer.service,
-            doubt=answer.doubt,
-        )
-        turn.dropped = dropped
-        self._turn = turn
-        return turn
+        self._turn = TurnAnswer(self._kept(messages, answer), answer, dropped)
+        return self._turn
 
     def _kept(
         self, messages: Sequence[Message], answer: Answer[Token | Retract]
     ) -> Generator[Token | Retract]:
-        ids: list[int] = []
+        turn = self._turn
+        assert turn is not None
         try:
             for item in answer:
                 if isinstance(item, Retract):
-                    del ids[item.position :]
+                    del turn.tokens[item.position :]
                 elif item.position >= 0:
-                    ids.append(item.id)
+                    turn.tokens.append(item)
                 yield item
         finally:
             answer.close()
-            if self._turn is not None:
-                self._turn.ended = True
-            if ids:
-                text = self.edge.bundle.tokenizer.decode(ids)
+            turn.ended = True
+            if turn.tokens:
+                text = self.edge.bundle.tokenizer.decode([token.id for token in turn.tokens])
                 self._messages = (*messages, Message("assistant", text))
 
     def save(self, path: str | Path) -> None:

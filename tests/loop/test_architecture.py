@@ -53,9 +53,11 @@ LEVELS: dict[str, str] = {
         predictor
         runtime
         online session
+        assistant
         __init__
         console
-        bench doctor fill""",
+        bench doctor fill
+        chat""",
     "links": """
         airtime clock duty frames
         profiles

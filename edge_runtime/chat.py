@@ -1,0 +1,239 @@
+"""python -m edge_runtime.chat: a conversation in the terminal.
+
+Responsible for the loop of questions, its commands and Ctrl-C. Not responsible for turns (see `session`), for
+where they are answered (see `assistant`) or for how text is shown (see `console`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.cli import CommandParser, option, run_command
+from common.errors import UserError
+from edge_runtime.client import KEY_VARIABLE
+from edge_runtime.errors import UsageError
+from edge_runtime.fill import MODEL_GROUP, ModelOptions, open_runtime, positive
+
+if TYPE_CHECKING:
+    from edge_runtime.assistant import Assistant
+    from edge_runtime.session import TurnAnswer
+
+_EPILOG = """\
+examples:
+  python -m edge_runtime.chat
+  python -m edge_runtime.chat --url http://localhost:8080 --mode prefer_on_device
+  python -m edge_runtime.chat --system "Answer in one sentence."
+  python -m edge_runtime.chat --load talk.session
+
+Tokens of the cloud and of the device have different colours. /help lists the
+commands. Ctrl-C stops an answer; Ctrl-D ends the conversation.
+
+exit codes: 0 done, 2 wrong usage, 4 bad or missing model, or a bad file,
+5 refused by the service
+"""
+
+_GROUPS = {"service": "Where the device asks.", **MODEL_GROUP}
+_service = partial(option, group="service")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ChatArguments(ModelOptions):
+    system: str | None = option(None, "system prompt", metavar="TEXT")
+    load: Path | None = option(None, "continue the conversation in this file", Path, metavar="FILE")
+    max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
+    url: str | None = _service(None, "service to ask for anchors; default: none, the device alone")
+    mode: str | None = _service(
+        None,
+        "where turns are answered: only_on_device, prefer_on_device (default with --url), prefer_in_cloud or "
+        "only_in_cloud",
+        metavar="NAME",
+    )
+    doubt: float = _service(
+        0.5, "device's doubt, 0 to 1, from which prefer_on_device asks (default 0.5)", metavar="D"
+    )
+    key_file: Path | None = option(
+        None,
+        f"file with its key; default: ${KEY_VARIABLE}, else none",
+        Path,
+        metavar="FILE",
+        group="service",
+    )
+    timeout: float = _service(15.0, "most seconds to wait for it (default 15)", metavar="S")
+
+
+class Chat:
+    """The loop over the lines of a person or a pipe."""
+
+    def __init__(self, assistant: Assistant, max_tokens: int | None) -> None:
+        self.assistant, self.max_tokens = assistant, max_tokens
+        self.last: TurnAnswer | None = None
+        self.colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        self.commands: dict[str, tuple[Callable[[str], None], str]] = {
+            "/mode": (self.mode, "[NAME]  where turns are answered"),
+            "/private": (partial(self.ask, private=True), "TEXT  ask the device alone"),
+            "/why": (self.why, "where the last answer came from, and what it cost"),
+            "/system": (self.system, "TEXT  a new conversation with this system prompt"),
+            "/new": (self.new, "a new conversation"),
+            "/save": (self.save, "FILE  keep the conversation"),
+            "/load": (self.load, "FILE  continue one"),
+            "/help": (self.help, "these commands"),
+            "/quit": (self.quit, "end, as Ctrl-D"),
+        }
+
+    def run(self) -> int:
+        """Reads lines until there are no more."""
+        terminal = sys.stdin.isatty()
+        if terminal:
+            import readline  # noqa: F401 (lines can be edited and recalled)
+
+            print(f"{self.assistant.session.edge.bundle.path.name}, {self.assistant.mode}; /help, Ctrl-D")
+        while True:
+            try:
+                line = input("> " if terminal else "").strip()
+            except EOFError:
+                print(end="\n" if terminal else "")
+                return 0
+            except KeyboardInterrupt:
+                print("\n(Ctrl-D ends the conversation)")
+                continue
+            if not line:
+                continue
+            name, _, rest = line.partition(" ")
+            try:
+                if not line.startswith("/"):
+                    self.ask(line)
+                elif name in self.commands:
+                    self.commands[name][0](rest.strip())
+                else:
+                    raise UsageError(f"{name}: expected one of {', '.join(self.commands)}, found another")
+            except EOFError:
+                return 0
+            except UserError as error:
+                if not terminal:
+                    raise
+                print(f"chat: {error}", file=sys.stderr)
+
+    def ask(self, question: str, *, private: bool = False) -> None:
+        """Answers a question, token by token; Ctrl-C keeps what was written."""
+        from edge_runtime.console import TokenPrinter, Transcript
+
+        if not question:
+            raise UsageError("question: expected some text, found none")
+        edge = self.assistant.session.edge
+        options = edge.options(max_tokens=self.max_tokens)
+        answer = self.last = self.assistant.ask(question, options, private=private)
+        if answer.dropped:
+            print(f"(the oldest {answer.dropped} turns no longer fit and are forgotten)", file=sys.stderr)
+        printer = TokenPrinter(sys.stdout, colour=self.colour)
+        live = not answer.revisable or sys.stdout.isatty()
+        transcript = Transcript(edge.text_stream, printer, live)
+        try:
+            for item in answer:
+                transcript.add(item)
+            transcript.finish()
+        except KeyboardInterrupt:
+            answer.close()
+            print("\n(stopped)", end="", file=sys.stderr, flush=True)
+        finally:
+            printer.close()
+        if answer.service and answer.service.failure:
+            print(f"chat: {answer.service.failure}; the device answered alone", file=sys.stderr)
+
+    def mode(self, name: str) -> None:
+        if name:
+            self.assistant.mode = name
+        print(self.assistant.mode)
+
+    def why(self, _: str) -> None:
+        from edge_runtime.assistant import device_doubt
+        from edge_runtime.decode.forced import Source
+
+        if self.last is None:
+            raise UsageError("/why: expected an answer before it, found none")
+        answer, service = self.last, self.last.service
+        cloud = sum(token.source is Source.ANCHOR for token in answer.tokens)
+        doubts = {"device": device_doubt(answer.tokens), "cloud": answer.doubt}
+        said = ", ".join(f"{who} {value:.2f}" for who, value in doubts.items() if value is not None)
+        own = len(answer.tokens) - cloud
+        print(f"source   {answer.source}: {cloud} tokens of the cloud, {own} of the device")
+        print(f"bytes    {sum(service.payload_bytes) if service else 0} from the cloud")
+        print(f"passes   {answer.stats.passes}, {answer.stats.reused} tokens of the prompt cached")
+        print(f"seconds  {answer.stats.prefill + answer.stats.fill:.2f}")
+        print(f"doubt    {said or 'not measured'}")
+
+    def system(self, text: str) -> None:
+        self._continue(text or None)
+
+    def new(self, _: str) -> None:
+        self._continue(None)
+
+    def _continue(self, system: str | None) -> None:
+        from edge_runtime.session import EdgeSession
+
+        self.assistant.session = EdgeSession(self.assistant.session.edge, system)
+        self.last = None
+
+    def save(self, path: str) -> None:
+        self.assistant.session.save(_file(path))
+
+    def load(self, path: str) -> None:
+        from edge_runtime.session import EdgeSession
+
+        self.assistant.session = EdgeSession.load(_file(path), self.assistant.session.edge)
+        self.last = None
+        for message in self.assistant.session.messages:
+            print(f"{'> ' if message.role == 'user' else ''}{message.content}")
+
+    def help(self, _: str) -> None:
+        for name, (_run, about) in self.commands.items():
+            print(f"{name:9} {about}")
+
+    def quit(self, _: str) -> None:
+        raise EOFError
+
+
+def _file(path: str) -> Path:
+    if not path:
+        raise UsageError("file: expected its name behind the command, found none")
+    return Path(path).expanduser()
+
+
+def _run(args: _ChatArguments) -> int:
+    from edge_runtime.assistant import Assistant
+    from edge_runtime.bundle.lookup import find_bundles
+    from edge_runtime.client.client import open_client
+    from edge_runtime.online import choose_bundle
+    from edge_runtime.session import EdgeSession
+
+    logging.basicConfig(format="chat: %(message)s", level=logging.WARNING)
+    client = open_client("url", args.url, args.key_file, args.timeout) if args.url else None
+    path = choose_bundle(client, args.edge) if client else find_bundles("", args.edge)[0]
+    edge = open_runtime(args, path)
+    edge.preload()
+    if args.load and args.system is not None:
+        raise UsageError("--system: expected none beside --load, whose conversation has its own, found one")
+    session = EdgeSession.load(args.load, edge) if args.load else EdgeSession(edge, args.system)
+    return Chat(Assistant(session, client, mode=args.mode, threshold=args.doubt), args.max_tokens).run()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    parser = CommandParser(
+        prog="python -m edge_runtime.chat",
+        description="Talk with the model on this device, alone or with the help of a service.",
+        epilog=_EPILOG,
+    )
+    parser.declare(_ChatArguments, _GROUPS)
+    args = parser.parse(_ChatArguments, argv)
+    return run_command("chat", lambda: _run(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

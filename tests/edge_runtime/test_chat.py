@@ -1,0 +1,105 @@
+"""The conversation in the terminal: lines in, answers and figures out."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edge_runtime import chat
+
+
+def talk(
+    lines: str, *options: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> str:
+    """What a conversation prints; each line is one of a pipe."""
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    code = chat.main(
+        ["--edge", "testbed-qwen", "--variant", "fp32", "--threads", "1", "--max-tokens", "9", *options]
+    )
+    out, err = capfd.readouterr()
+    return f"{code}\n{out}{err}"
+
+
+def test_a_conversation(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "talk"
+    said = talk(
+        f"What is the capital of Japan?\n/why\n/save {path}\n/mode\n/help\n"
+        "/private And of Chile?\n/quit\nnever\n",
+        monkeypatch=monkeypatch,
+        capfd=capfd,
+    )
+    assert said.startswith("0\n")
+    assert "on_device: 0 tokens of the cloud, 9 of the device" in said
+    assert "only_on_device" in said
+    assert "/private" in said
+    assert "never" not in said
+    again = talk("/new\n/why\n", "--load", str(path), monkeypatch=monkeypatch, capfd=capfd)
+    assert again.startswith("2\n")
+    assert "expected an answer before it" in again
+    shown = talk(f"/load {path}\n", monkeypatch=monkeypatch, capfd=capfd)
+    assert "> What is the capital of Japan?" in shown
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "words"),
+    [
+        ("/what\n", (), "expected one of /mode"),
+        ("/mode in_the_sky\n", (), "only_on_device"),
+        ("/mode only_in_cloud\n", (), "--url"),
+        ("/save\n", (), "its name"),
+        ("/load nowhere\n", (), "readable session"),
+        ("/private\n", (), "some text"),
+        ("x\n", ("--load", "nowhere", "--system", "s"), "--load"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    lines: str,
+    options: tuple[str, ...],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    said = talk(lines, *options, monkeypatch=monkeypatch, capfd=capfd)
+    assert said[0] in "24"
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
+    """On a terminal: the prompt is back, and the next question is answered."""
+    main, other = pty.openpty()
+    command = [sys.executable, "-m", "edge_runtime.chat", "--edge", "testbed-qwen", "--threads", "1"]
+    process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, start_new_session=True)
+    os.close(other)
+    seen = b""
+
+    def until(words: bytes, seconds: float = 60) -> None:
+        nonlocal seen
+        end = time.monotonic() + seconds
+        while words not in seen and time.monotonic() < end:
+            seen += os.read(main, 4096)
+        assert words in seen, seen
+        seen = b""
+
+    try:
+        until(b"> ")
+        os.kill(process.pid, signal.SIGINT)
+        until(b"Ctrl-D")
+        os.write(main, b"/mode\n")
+        until(b"only_on_device")
+        os.write(main, b"/quit\n")
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        os.close(main)

@@ -20,6 +20,7 @@ from rich.text import Text
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import PipelineResult
 from cloud_anchor.sampling.config import DenoiseConfig
+from edge_runtime.console import doubt_line
 from edge_runtime.decode.forced import Source, Token
 from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet
@@ -90,17 +91,11 @@ def show(
         f"diffusion      {ran} steps run of {config.run_steps} asked for, [bold]{total - ran} of {total} "
         f"saved[/] ({chosen.seconds:.2f} s against {full_seconds:.2f} s)\n"
         f"edge           {chosen.generated.passes} forward passes for {len(chosen.generated.tokens)} tokens\n"
-        f"doubt          {_doubt(chosen.generated.doubt)}\n"
+        f"doubt          {doubt_line(chosen.generated.doubt, edge.bundle.manifest.not_sure_from)}\n"
         f"once more      python -m edge_runtime.fill {path} --prompt {escape(shlex.quote(prompt))}",
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _doubt(value: float | None) -> str:
-    if value is None:
-        return "nothing was sent"
-    return f"{value:.2f} (one minus the cloud's mean probability of its tokens)"
 
 
 def anchors_text(edge: EdgeRuntime, anchors: AnchorSet) -> Text:
@@ -131,15 +126,17 @@ def tokens_text(edge: EdgeRuntime, tokens: Sequence[Token]) -> Text:
 
 def _table(reference: str, alone: Generated, filled: Mapping[str, Filled], full_tokens: int) -> Table:
     table = Table()
-    for column in ("", "word F1", "tokens sent", "bytes", "edge passes", "tokens"):
+    measures = ("agreement with the full run", "doubt", "tokens sent", "bytes", "edge passes", "tokens")
+    for column in ("", *measures):
         table.add_column(column, justify="right" if column else "left")
 
-    def row(name: str, text: str, sent: str, size: str, passes: str, tokens: int) -> None:
-        table.add_row(name, f"{word_f1(text, reference):.3f}", sent, size, passes, str(tokens))
+    def row(name: str, text: str, doubt: float | None, *figures: int | str) -> None:
+        unsure = "" if doubt is None else f"{doubt:.2f}"
+        table.add_row(name, f"{word_f1(text, reference):.3f}", unsure, *map(str, figures))
 
-    row("edge model alone", alone.text, "0", "0", str(alone.passes), len(alone.tokens))
+    row("edge model alone", alone.text, None, 0, 0, alone.passes, len(alone.tokens))
     for name, one in filled.items():
         sent, size, made = len(one.result.anchors), len(one.data), one.generated
-        row(f"anchors, {name}", made.text, str(sent), str(size), str(made.passes), len(made.tokens))
-    row("full diffusion run", reference, "", "", "", full_tokens)
+        row(f"anchors, {name}", made.text, made.doubt, sent, size, made.passes, len(made.tokens))
+    row("full diffusion run", reference, None, "", "", "", full_tokens)
     return table

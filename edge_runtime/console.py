@@ -122,9 +122,11 @@ class Transcript:
                 self._printer.write(*part)
 
 
-def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load: float) -> dict[str, Any]:
+def answer_json(
+    transcript: Transcript, answer: Answer[Token | Retract], *, load: float, not_sure_from: float | None
+) -> dict[str, Any]:
     """The object that `--json` prints for a finished answer. load: seconds before the first token was
-    requested.
+    requested. not_sure_from: the bundle's.
     """
     stats = answer.stats
     result: dict[str, Any] = {
@@ -136,6 +138,7 @@ def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load
         "passes": stats.passes,
         "anchors": len(answer.anchors),
         "doubt": answer.doubt,
+        "not_sure": None if None in (answer.doubt, not_sure_from) else not_sure(answer.doubt, not_sure_from),
         "prompt_tokens": len(answer.prompt_ids),
         "seconds": {"load": load, "prefill": stats.prefill, "fill": stats.fill},
         "peak_rss_bytes": peak_rss_bytes(),
@@ -152,13 +155,26 @@ def answer_json(transcript: Transcript, answer: Answer[Token | Retract], *, load
     return result
 
 
-def _doubt(value: float | None) -> str:
+def not_sure(doubt: float | None, not_sure_from: float | None) -> bool:
+    """Whether an answer of this doubt is better not shown; where either is unknown, nothing speaks for it."""
+    return doubt is None or not_sure_from is None or doubt >= not_sure_from
+
+
+def doubt_line(value: float | None, not_sure_from: float | None) -> str:
+    """An answer's doubt in words, and what the bundle's threshold says of it."""
     if value is None:
         return "unknown: the payload does not say how sure the cloud is"
-    return f"{value:.2f} (one minus the cloud's mean probability of its tokens)"
+    verdict = ""
+    if not_sure_from is not None:
+        verdict = (
+            f"{'not sure' if not_sure(value, not_sure_from) else 'sure'}, {not_sure_from:g} is the limit; "
+        )
+    return f"{value:.2f} ({verdict}one minus the cloud's mean probability of its tokens)"
 
 
-def summary(transcript: Transcript, answer: Answer[Token | Retract], *, load: float) -> str:
+def summary(
+    transcript: Transcript, answer: Answer[Token | Retract], *, load: float, not_sure_from: float | None
+) -> str:
     """The figures of a finished answer, in a few lines for people."""
     tokens, stats, service = transcript.tokens, answer.stats, answer.service
     anchored = sum(t.source is Source.ANCHOR for t in tokens)
@@ -179,7 +195,7 @@ def summary(transcript: Transcript, answer: Answer[Token | Retract], *, load: fl
         f"({len(tokens) / max(spent, 1e-9):.0f} tokens a second)",
         f"agreement  {'not scored' if agreed is None else format(agreed, '.2f')} "
         "(the edge's mean probability of the cloud's tokens)",
-        f"doubt      {_doubt(answer.doubt)}",
+        f"doubt      {doubt_line(answer.doubt, not_sure_from)}",
         f"memory     {peak_rss_bytes() / 1e6:.0f} MB at its peak",
     ]
     return "\n".join(lines)

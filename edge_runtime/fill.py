@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 _STARTED = time.perf_counter()
 
+DECLINED = 6
+"""Exit code of an answer that was not shown."""
+
 SAMPLE = Path(__file__).parent / "sample.bin"
 """A payload for the bundle that ships with this package, made with the diffusion model beside it."""
 CODECS = ("compact", "predictive")
@@ -56,7 +59,8 @@ examples:
   python -m edge_runtime.fill --url http://localhost:8080 --messages chat.json
 
 exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
-5 refused by the service (with --no-fallback: or not reached), 130 interrupted
+5 refused by the service (with --no-fallback: or not reached), 6 declined
+(--decline), 130 interrupted
 """
 
 MODEL_GROUP = {"engine": "How the model runs."}
@@ -178,6 +182,9 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions):
         False, "ask how sure the cloud is of what it sends (2 bits a token): the line `doubt`"
     )
     no_fallback: bool = _service(False, "fail where it cannot be reached, instead of answering alone")
+    decline: bool = option(
+        False, "write nothing where the cloud is not sure, by the bundle's threshold of doubt: exit code 6"
+    )
     no_scores: bool = _anchors(False, "do not compute the anchors' probabilities: faster")
     verify: str = _anchors(
         "off",
@@ -239,6 +246,11 @@ def _run(args: _FillArguments) -> int:
     prompt = read_asked(args)
     open_source = _open_payload if args.url is None else _open_service
     edge, source = open_source(args, prompt)
+    if args.decline and edge.bundle.manifest.not_sure_from is None:
+        raise UsageError(
+            f"--decline: expected a bundle that states its limit of doubt, found {edge.bundle.path} "
+            "without. Leave it out, and decide by the line `doubt`."
+        )
     answer = source(
         edge.options(
             max_tokens=args.max_tokens,
@@ -249,8 +261,7 @@ def _run(args: _FillArguments) -> int:
             drafter=args.drafter,
         )
     )
-    write_answer("fill", args, edge, answer)
-    return 0
+    return write_answer("fill", args, edge, answer, decline=args.decline)
 
 
 def write_answer(
@@ -259,14 +270,17 @@ def write_answer(
     edge: EdgeRuntime,
     answer: Answer[Token | Retract],
     more: Callable[[], tuple[str, dict[str, Any]]] | None = None,
-) -> None:
-    """Write an answer as it comes, and its figures, by these options.
+    *,
+    decline: bool = False,
+) -> int:
+    """Write an answer as it comes, and its figures, by these options; returns the exit code.
 
     program: that begins a line of trouble. more: after the answer, a further line of figures, and what the
-    JSON object has of them.
+    JSON object has of them. decline: write an answer only when its doubt is known to be below the bundle's
+    threshold.
     """
     # Imported here, so that --help and an interrupt while libraries load are quick and quiet.
-    from edge_runtime.console import TokenPrinter, Transcript, answer_json, summary
+    from edge_runtime.console import TokenPrinter, Transcript, answer_json, doubt_line, not_sure, summary
 
     if not answer.revisable:
         _report_failure(program, answer)
@@ -278,29 +292,41 @@ def write_answer(
     )
     printer = None if args.json else TokenPrinter(sys.stdout, colour=colour)
     # Tokens that may be retracted are shown at once only where they can be erased.
-    live = not answer.revisable or sys.stdout.isatty()
+    live = not decline and (not answer.revisable or sys.stdout.isatty())
+    limit = edge.bundle.manifest.not_sure_from
     transcript = Transcript(edge.text_stream, printer, live)
     try:
-        for item in answer:
-            transcript.add(item)
+        if not (decline and answer.service is None and not_sure(answer.doubt, limit)):  # else known already
+            for item in answer:
+                transcript.add(item)
+        if decline and not_sure(answer.doubt, limit):
+            if args.json:
+                print(json.dumps({"declined": True, "doubt": answer.doubt, "not_sure_from": limit}))
+            print(f"{program}: declined; doubt {doubt_line(answer.doubt, limit)}", file=sys.stderr)
+            return DECLINED
         transcript.finish()
     finally:
         if printer:
             printer.close()
     line, figures = more() if more else ("", {})
     if args.json:
-        print(json.dumps(answer_json(transcript, answer, load=load) | figures, ensure_ascii=False))
+        print(
+            json.dumps(
+                answer_json(transcript, answer, load=load, not_sure_from=limit) | figures, ensure_ascii=False
+            )
+        )
     sys.stdout.flush()
     if answer.revisable:
         _report_failure(program, answer)
     if not args.quiet:
         print(
             f"model      {edge.bundle.path.name} {edge.bundle.variant_name}, threads: {edge.threads}",
-            summary(transcript, answer, load=load),
+            summary(transcript, answer, load=load, not_sure_from=limit),
             *([line] if line else []),
             sep="\n",
             file=sys.stderr,
         )
+    return 0
 
 
 def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:
@@ -328,7 +354,9 @@ def _open_service(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
     if len(fractions) > 1 and not stream:
         raise UsageError("fraction: expected one without --stream, found several")
     edge = open_runtime(args, choose_bundle(client, args.edge))
-    options = ServiceOptions(fractions, stream, not args.no_fallback, args.codec, args.confidence)
+    options = ServiceOptions(
+        fractions, stream, not args.no_fallback, args.codec, args.confidence or args.decline
+    )
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from cloud_anchor.errors import RequestError
 from common.cli import CommandParser, run_command
 from common.files import read_json, write_whole
-from lab.report import claims_table, markdown_table, summary_line
+from lab.report import first_answers, markdown_table, statements
 from lab.store import TABLES
 from lab.tables import Claim, Table, cell_of
 
@@ -137,9 +137,10 @@ def verdicts(figures: Figures) -> str:
     """RESULTS.md: description, main table and verdicts, and where the other tables are."""
     claims = [Claim(**claim) for claim in figures["claims"]]
     lines = [*_head(figures), "Every table: [shipped.md](shipped.md); the numbers: `shipped.json`.", ""]
+    lines += first_answers(claims)
     if MAIN_TABLE in figures["tables"]:
-        lines += [*markdown_table(table_of(MAIN_TABLE, figures["tables"][MAIN_TABLE]))[1:], ""]
-    lines += ["## What holds, what does not, and why", "", summary_line(claims), "", *claims_table(claims)]
+        lines += markdown_table(table_of(MAIN_TABLE, figures["tables"][MAIN_TABLE]))[1:]
+    lines += statements(claims)
     return "\n".join(lines) + "\n"
 
 

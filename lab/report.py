@@ -114,19 +114,85 @@ def summary_line(claims: Sequence[Claim]) -> str:
     )
 
 
+FIRST = "What people come for"
+ANSWERS: Sequence[tuple[str, str]] = (
+    ("Do a few anchors help the device?", "Anchors raise the edge model's F1 over its own"),
+    ("Are they worth more than a prefix of the answer?", "Control: anchors are worth more than a prefix"),
+    (
+        "Does a selection that knows the edge model do better?",
+        "With parallel commits this project's selection",
+    ),
+    ("Are the answers as often right as the full run's?", "The pipeline keeps"),
+    ("Is a payload smaller than the text?", "Anchors take fewer bytes than the full answer"),
+)
+"""The questions that come first, each with the beginning of the statement that answers it."""
+
+
+def answers(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:
+    """The first questions, each with the first decided statement on it; those that nothing was measured for
+    are left out.
+    """
+    found = []
+    for question, start in ANSWERS:
+        about = [claim for claim in claims if claim.paper.startswith(start)]
+        about.sort(key=lambda claim: claim.verdict not in (HOLDS, FAILS))
+        found += [(question, claim) for claim in about[:1]]
+    return found
+
+
+def main_plot(pictures: Sequence[Picture]) -> list[Picture]:
+    """The pictures, first the one that compares what is sent."""
+    return sorted(pictures, key=lambda picture: not picture.name.startswith("fill"))
+
+
+def decided(claims: Sequence[Claim]) -> tuple[list[Claim], list[Claim]]:
+    """The statements with a verdict, and those that the figures leave open."""
+    open_ = [claim for claim in claims if claim.verdict in (UNDECIDED, NOT_MEASURED)]
+    return [claim for claim in claims if claim not in open_], open_
+
+
 def to_markdown(report: Report) -> str:
     """report.md."""
     lines = [f"# {report.title}", "", *(f"{sentence}\n" for sentence in run_description(report))]
-    if report.claims:
-        lines += ["## What holds, what does not, and why", "", summary_line(report.claims), ""]
-        lines += claims_table(report.claims)
+    lines += first_answers(report.claims)
+    lines += [f"![{picture.title}]({picture.name}.png)" for picture in main_plot(report.pictures)[:1]]
+    lines += statements(report.claims)
     for table in report.tables:
         lines += markdown_table(table)
     return "\n".join(lines) + "\n"
 
 
-def claims_table(claims: Sequence[Claim]) -> list[str]:
-    """Statements with their verdicts, as lines of Markdown."""
+def first_answers(claims: Sequence[Claim]) -> list[str]:
+    """What people come for, as lines of Markdown."""
+    found = [f"- **{ask}** {_said(claim)}" for ask, claim in answers(claims)]
+    return [f"## {FIRST}", "", *found, ""] if found else []
+
+
+def _said(claim: Claim) -> str:
+    yes = {HOLDS: "Yes", FAILS: "No"}.get(claim.verdict, "These figures cannot tell")
+    return f"{yes}{f', {claim.where}' if claim.where else ''}: {claim.found}"
+
+
+def statements(claims: Sequence[Claim]) -> list[str]:
+    """All statements with their verdicts, the open ones folded, as lines of Markdown."""
+    if not claims:
+        return []
+    closed, open_ = decided(claims)
+    lines = [
+        "",
+        "## What holds, what does not, and why",
+        "",
+        summary_line(claims),
+        "",
+        *_claims_table(closed),
+    ]
+    if open_:
+        title = f"<details><summary>{len(open_)} statements that these figures leave open</summary>"
+        lines += ["", title, "", *_claims_table(open_), "", "</details>"]
+    return lines
+
+
+def _claims_table(claims: Sequence[Claim]) -> list[str]:
     lines = ["| statement | measured at | verdict | figures | what bears on it |", "|---|---|---|---|---|"]
     for claim in claims:
         cells = (claim.paper, claim.where, f"**{claim.verdict}**", claim.found, claim.why)
@@ -196,9 +262,11 @@ def to_html(report: Report) -> str:
         "<nav><p>"
         + " · ".join(f'<a href="#{t.name}">{html.escape(t.title)}</a>' for t in report.tables)
         + "</p></nav>",
+        *_first(report.claims),
+        *map(_picture, main_plot(report.pictures)[:1]),
         *(_claims(report.claims) if report.claims else ()),
-        "<h2>Plots</h2>" if report.pictures else "",
-        *map(_picture, report.pictures),
+        "<h2>Further plots</h2>" if report.pictures[1:] else "",
+        *map(_picture, main_plot(report.pictures)[1:]),
         *(part for table in report.tables for part in _table(table)),
         "<h2>The numbers as JSON</h2>",
         *(part for table in report.tables for part in _json(table)),
@@ -207,8 +275,23 @@ def to_html(report: Report) -> str:
     return "\n".join(parts) + "\n"
 
 
+def _first(claims: Sequence[Claim]) -> Iterator[str]:
+    found = [f"<li><b>{html.escape(ask)}</b> {html.escape(_said(claim))}" for ask, claim in answers(claims)]
+    if found:
+        yield f"<h2>{FIRST}</h2><ul>{''.join(found)}</ul>"
+
+
 def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     yield f"<h2>What holds, what does not, and why</h2><p>{html.escape(summary_line(claims))}</p>"
+    closed, open_ = decided(claims)
+    yield from _rows(closed)
+    if open_:
+        yield f"<details><summary>{len(open_)} statements that these figures leave open</summary>"
+        yield from _rows(open_)
+        yield "</details>"
+
+
+def _rows(claims: Sequence[Claim]) -> Iterator[str]:
     head = "<th>statement<th>measured at<th>verdict<th>figures<th>what bears on it"
     yield f"<div class=wide><table><tr>{head}</tr>"
     for claim in claims:

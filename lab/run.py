@@ -37,6 +37,9 @@ Limits = Mapping[str, int | None]
 def run(experiments: Sequence[Experiment], options: Options, own: Any) -> Report:
     """Measures one experiment, or some of the paper's, and writes the results folder."""
     first = experiments[0]
+    if options.quick:
+        options = replace(options, prompts=options.prompts or QUICK_PROMPTS)
+        experiments = [each for each in experiments if each.name in QUICK] or experiments
     options = replace(options, **{k: v for k, v in first.defaults.items() if not getattr(options, k)})
     if options.protocol == PAPER and first.paper:
         options = replace(options, total_steps=options.total_steps or PAPER_STEPS)
@@ -97,7 +100,8 @@ def json_of(own: Any) -> dict[str, Any]:
 def measure(
     setup: Setup, experiments: Sequence[Experiment], items: Sequence[Any], limits: Limits
 ) -> Iterator[Any]:
-    """Measures what has no record yet; yields each item when it is finished.
+    """Measures what has no record yet; yields the name of each phase as it begins, and each item when it is
+    finished.
 
     The paper's experiments are measured item by item, for they share an item's fills.
     """
@@ -120,33 +124,50 @@ def measure(
         parts = [group]
         if any(each.paper for each in experiments):
             open_ = {item.id for each in experiments for item in left(each, group)}
+            yield "full runs"
             setup.make_runs([item for _, item in group if item.id in open_])
             parts = [[numbered] for numbered in group]
         for part in parts:
             for each in experiments:
                 if chosen := left(each, part):
+                    yield each.name
                     for item, record in zip(chosen, each.measure(setup, chosen), strict=True):
                         store.add(each.name, about_item(item) | record)
             yield from (item for _, item in part)
 
 
+QUICK = ("fill", "bytes")
+QUICK_PROMPTS = 20
+"""What `--quick` measures of the paper's experiments."""
+
+EVERY = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
 def track(items: Sequence[object], work: Iterable[object]) -> None:
-    """Run the work, with a progress bar on a terminal, else with a line from time to time."""
+    """Runs the work, with the phase that it is in: a bar on a terminal, else a line now and then.
+
+    work: yields the name of a phase as it begins, and an item when it is done with it.
+    """
     console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        with Progress(TextColumn("items"), *columns, console=console) as progress:
-            bar = progress.add_task("items", total=len(items))
-            for _ in work:
+    names, wanted = [], set(map(id, items))
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    started = said = time.monotonic()
+    done = 0
+    with Progress(
+        TextColumn("{task.description:12}"), *columns, console=console, disable=not console.is_terminal
+    ) as progress:
+        bar = progress.add_task("items", total=len(items))
+        for each in work:
+            if id(each) in wanted:
+                done += 1
                 progress.advance(bar)
-        return
-    started = time.monotonic()
-    for done, _ in enumerate(work, 1):
-        if done % 5 == 0 or done == len(items):
-            spent = time.monotonic() - started
-            left = spent / done * (len(items) - done)
-            print(
-                f"{done} of {len(items)} items, {spent:.0f} s, about {left:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
+            else:
+                names = [str(each)]
+                progress.update(bar, description=str(each))
+            now = time.monotonic()
+            if not console.is_terminal and (now - said >= EVERY or done == len(items)) and names:
+                said = now
+                left = f", about {(now - started) / done * (len(items) - done):.0f} s left" if done else ""
+                line = f"{done} of {len(items)} items, {now - started:.0f} s{left}; now {names[0]}"
+                print(line, file=sys.stderr, flush=True)

@@ -151,6 +151,8 @@ class Manifest:
 
     context: most tokens, prompt and answer together, that the graphs' position tables serve.
     drafter: of a block drafter; None for a model that answers.
+    not_sure_from: the doubt from which on an answer is better not shown, as measured beside the cloud's model
+             that the bundle is for; None where it was not measured.
     """
 
     model: ModelShape
@@ -161,6 +163,7 @@ class Manifest:
     files: Mapping[str, FileRecord]
     tools: Mapping[str, str]
     drafter: BlockForm | None = None
+    not_sure_from: float | None = None
 
     @classmethod
     def from_json(cls, data: object) -> Manifest:
@@ -189,6 +192,9 @@ class Manifest:
         for name in (TOKENIZER, TEMPLATE):
             if name not in files:
                 raise _expected(f"{name!r} among files", sorted(files))
+        limit = data.get("not_sure_from")
+        if limit is not None and not (type(limit) in (int, float) and 0 <= limit <= 1):
+            raise _expected("not_sure_from between 0 and 1", f"{limit!r:.80}")
         return cls(
             model=ModelShape.from_json(_get(data, "model", dict)),
             context=context,
@@ -198,6 +204,7 @@ class Manifest:
             files=files,
             tools={str(k): str(v) for k, v in _get(data, "tools", dict).items()},
             drafter=BlockForm.from_json(_get(data, "drafter", dict)) if schema == DRAFTER_SCHEMA else None,
+            not_sure_from=limit,
         )
 
     @property
@@ -233,6 +240,7 @@ class Manifest:
             "variants": {name: variant.to_json() for name, variant in self.variants.items()},
             "files": {name: record.to_json() for name, record in self.files.items()},
             "tools": dict(self.tools),
+            **({} if self.not_sure_from is None else {"not_sure_from": self.not_sure_from}),
         }
 
 

@@ -105,8 +105,9 @@ def show(edge: EdgeRuntime, trace: Trace, fraction: str, dream: TraceTokenizer, 
     for title, content in panels.items():
         console.print(Panel(content, title=title, title_align="left"))
     table = Table()
-    for column in ("", "word F1", "tokens sent", "bytes", "edge passes", "tokens"):
+    for column in ("", "agreement", "tokens sent", "bytes", "edge passes", "tokens"):
         table.add_column(column, justify="right" if column else "left")
+    agreed: list[float] = []
     for what, sent, size, answer in (
         ("edge model alone", 0, 0, alone),
         (f"paper's anchors at {float(fraction):.0%}", len(paper), paper_bytes, paper_answer),
@@ -114,8 +115,17 @@ def show(edge: EdgeRuntime, trace: Trace, fraction: str, dream: TraceTokenizer, 
     ):
         seen = answer.text[: len(trace.output)] if trace.output_cut else answer.text
         figures = (sent, size, answer.passes, len(answer.tokens))
-        table.add_row(what, f"{word_f1(seen, trace.output):.3f}", *map(str, figures))
+        agreed.append(word_f1(seen, trace.output))
+        table.add_row(what, f"{agreed[-1]:.3f}", *map(str, figures))
     console.print(table)
+    console.print(
+        "Agreement is with Dream's own text; it is not correctness. The whole answer needs Dream's full run."
+    )
+    if agreed[1] <= agreed[0]:
+        console.print(
+            "The paper's anchors buy nothing here: what Dream had committed by then leads the edge model "
+            "further from Dream's text than it comes alone."
+        )
     doubled = doubled_words(trace.output)
     if doubled:
         console.print(f"Dream's text has {doubled} doubled words: it committed four tokens a step.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,13 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.select import Selection
 from edge_runtime import fill as fill_command
+from edge_runtime.bundle.manifest import MANIFEST, Manifest
 from edge_runtime.client.client import Client as EdgeClient
+from edge_runtime.errors import BundleSchemaError
 from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from lab.canvases import denoise_steps
+from lab.experiments.doubt import keep
 from payload import confidence_level, doubt, peek
 from tests.cloud_anchor.serve.service_runner import PLAN, Client, local, served
 
@@ -149,3 +153,52 @@ def test_the_command_lines_show_it(
         else:
             assert found is None
             assert line.startswith("doubt      unknown")
+
+
+@pytest.mark.parametrize(("limit", "code"), [(1.0, 0), (0.0, 6), (None, 2)])
+def test_an_answer_is_declined_from_the_bundle_s_limit_on(
+    pipeline: Pipeline,
+    edge_bundle: Path,
+    client: Client,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    limit: float | None,
+    code: int,
+) -> None:
+    bundle, file = Path(shutil.copytree(edge_bundle, tmp_path / "bundle")), tmp_path / "payload.bin"
+    if limit is not None:
+        keep(bundle, limit)
+    (made,) = pipeline.make([PROMPT], CONFIG)
+    file.write_bytes(pipeline.payload(made, embed_prompt=True, confidence=True))
+    sources = [[str(file)], ["--url", client.url, "--prompt", PROMPT], [str(file), "--json"]]
+    for source in sources:
+        assert fill_command.main([*source, "--edge", str(bundle), "--threads", "1", "--decline"]) == code
+        said = capfd.readouterr()
+        if code == 6:
+            assert "fill: declined; doubt" in said.err
+            assert "not sure" in said.err
+            assert json.loads(said.out)["declined"] if "--json" in source else not said.out
+        elif code == 2:
+            assert "expected a bundle that states its limit of doubt" in said.err
+        else:
+            assert said.out.strip()
+
+
+def test_an_unknown_doubt_is_declined_too(
+    pipeline: Pipeline, edge_bundle: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bundle, file = Path(shutil.copytree(edge_bundle, tmp_path / "bundle")), tmp_path / "payload.bin"
+    keep(bundle, 1.0)
+    (made,) = pipeline.make([PROMPT], CONFIG)
+    file.write_bytes(pipeline.payload(made, embed_prompt=True))
+    assert fill_command.main([str(file), "--edge", str(bundle), "--threads", "1", "--decline"]) == 6
+    said = capfd.readouterr()
+    assert not said.out
+    assert "doubt unknown" in said.err
+
+
+@pytest.mark.parametrize("limit", [-0.1, 1.1, "much", True])
+def test_a_bundle_s_limit_is_a_probability(edge_bundle: Path, limit: object) -> None:
+    data = json.loads((edge_bundle / MANIFEST).read_text()) | {"not_sure_from": limit}
+    with pytest.raises(BundleSchemaError, match="not_sure_from"):
+        Manifest.from_json(data)

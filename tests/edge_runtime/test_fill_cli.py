@@ -93,6 +93,7 @@ def test_json_has_exactly_the_documented_shape(fill: Any) -> None:
         "passes",
         "anchors",
         "doubt",
+        "not_sure",
         "prompt_tokens",
         "seconds",
         "peak_rss_bytes",

@@ -225,10 +225,7 @@ def plots(records: Records, about: About) -> Iterator[Picture]:
 
 
 def _frontier(answers: Answers) -> bytes:
-    """F1 and right answers against steps, bytes and passes, with all controls."""
-    from matplotlib import colormaps
-
-    colours = colormaps["tab20"]
+    """Agreement and right answers against steps, bytes and passes, of five that matter most."""
 
     def draw(figure: Any) -> None:
         grid = figure.subplots(2, 3, sharey="row")
@@ -237,17 +234,14 @@ def _frontier(answers: Answers) -> bytes:
             ("bytes", "payload bytes"),
             ("passes", "passes of the edge model"),
         )
-        for row, (metric, says) in enumerate((("f1", "F1 against the full run"), ("right", "right answers"))):
+        measures = (("f1", "agreement with the full run"), ("right", "right answers"))
+        for row, (metric, says) in enumerate(measures):
             for axes, (field, label) in zip(grid[row], across, strict=True):
-                for index, name in enumerate((*CONDITIONS, *PARALLEL_CONDITIONS, ALONE, FULL)):
+                for index, name in enumerate((PRODUCT, ANCHORS, PREFIX, ALONE, FULL)):
                     points = means(answers.where(condition=name), "step", field, metric)
                     if not points:
                         continue
-                    style = {
-                        "marker": MARKERS[index % len(MARKERS)],
-                        "color": colours((2 * index + index // 10) % 20),
-                        "markersize": 4,
-                    }
+                    style = {"marker": MARKERS[index], "color": f"C{index}", "markersize": 4}
                     if name in (ALONE, FULL):
                         axes.axhline(points[0][1], linestyle=":", color="black", linewidth=0.8)
                         axes.annotate(

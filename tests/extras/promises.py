@@ -97,6 +97,7 @@ EXTRAS: dict[str, Extra] = {
             Command("inversespec-bundle list --json"),
             Command(f"inversespec-doctor {BUNDLE} --json"),
             Command("inversespec-bench --help"),
+            Command("inversespec-chat --help"),
             Command("inversespec-payload inspect edge.bin"),
             Command(f'inversespec-ask --link udp:127.0.0.1:9 --timeout 1 "{PROMPT}"'),
             Command("inversespec-gateway --help"),
@@ -104,6 +105,7 @@ EXTRAS: dict[str, Extra] = {
         absent=(*ABSENT, "rich", "cryptography", "segno"),
         torch=False,
     ),
+    "endpoint": Extra((Command("edge_runtime.endpoint --help"),), absent=ABSENT, torch=False),
     "sealed": Extra(
         (Command("links.seal one --encrypted", writes="one.device.seal"),), absent=ABSENT, torch=False
     ),

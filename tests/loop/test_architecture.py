@@ -57,7 +57,7 @@ LEVELS: dict[str, str] = {
         __init__
         console
         bench doctor fill
-        chat""",
+        chat endpoint""",
     "links": """
         airtime clock duty frames
         profiles

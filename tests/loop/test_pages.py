@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -174,16 +174,22 @@ def check_pip(arguments: list[str]) -> None:
 
 
 def check_curl(arguments: list[str]) -> None:
-    """Its path is one of the service's, and its body one that the service takes."""
+    """Its path is one of the service's or of the device's endpoint, and its body one that is taken there."""
     from cloud_anchor.serve.http.schema import AnchorsBody, StreamBody
+    from edge_runtime.endpoint.chat_request import ChatRequest
 
-    bodies = {"/v1/anchors": AnchorsBody, "/v1/anchors/stream": StreamBody}
+    bodies: dict[str, Callable[[Any], object]] = {
+        "/v1/anchors": AnchorsBody.model_validate,
+        "/v1/anchors/stream": StreamBody.model_validate,
+        "/v1/chat/completions": ChatRequest.of,
+    }
     address = next(each for each in arguments if "localhost" in each or "://" in each)
     path = urlsplit(address if "://" in address else f"http://{address}").path
-    sources = "".join(each.read_text() for each in (ROOT / "cloud_anchor" / "serve").rglob("*.py"))
+    servers = (ROOT / "cloud_anchor" / "serve", ROOT / "edge_runtime" / "endpoint")
+    sources = "".join(each.read_text() for folder in servers for each in folder.rglob("*.py"))
     assert f'"{path}"' in sources, f"{path}: the service has no such path"
     if "-d" in arguments:
-        bodies[path].model_validate(json.loads(arguments[arguments.index("-d") + 1]))
+        bodies[path](json.loads(arguments[arguments.index("-d") + 1]))
 
 
 @pytest.mark.parametrize("line", LINES, ids=[line.where for line in LINES])

@@ -1,0 +1,101 @@
+"""python -m edge_runtime.endpoint: serve this device's model to clients of OpenAI's chat protocol.
+
+Responsible for the command line. Not responsible for requests (see `app`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from common.cli import CommandParser, option, run_command
+from common.files import read_text
+from edge_runtime.errors import UsageError
+from edge_runtime.fill import MODEL_GROUP, ModelOptions, open_runtime, positive
+
+KEY_VARIABLE = "EDGE_ENDPOINT_KEY"
+
+_EPILOG = f"""\
+examples:
+  python -m edge_runtime.endpoint --port 8081
+  curl localhost:8081/v1/chat/completions -H 'Content-Type: application/json' \\
+      -d '{{"messages": [{{"role": "user", "content": "Who...?"}}]}}'
+  # for other machines: a key, in a file or in ${KEY_VARIABLE}
+  python -m edge_runtime.endpoint --host 0.0.0.0 --endpoint-key-file key.txt
+
+exit codes: 0 ended, 2 wrong usage, 4 bad or missing model
+"""
+
+_service = partial(option, group="service")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EndpointArguments(ModelOptions):
+    host: str = option("127.0.0.1", "address to listen at; another than this machine's needs a key")
+    port: int = option(8081, "0 for a free one (default 8081)", int, metavar="N")
+    endpoint_key_file: Path | None = option(
+        None, f"file with the key that clients send; default: ${KEY_VARIABLE}", Path, metavar="FILE"
+    )
+    max_tokens: int = option(512, "most tokens of an answer (default 512)", positive, metavar="N")
+    url: str | None = _service(None, "service to ask for anchors; default: none, the device alone")
+    mode: str | None = _service(None, "as of edge_runtime.chat", metavar="NAME")
+    timeout: float = _service(15.0, "most seconds to wait for the service (default 15)", metavar="S")
+
+
+def _run(args: _EndpointArguments) -> int:
+    import uvicorn
+
+    from edge_runtime.assistant import PREFER_ON_DEVICE, Assistant
+    from edge_runtime.bundle.lookup import find_bundles
+    from edge_runtime.client.client import open_client
+    from edge_runtime.endpoint.app import LOOPBACK, Endpoint, application
+    from edge_runtime.online import choose_bundle
+    from edge_runtime.session import EdgeSession
+
+    logging.basicConfig(format="endpoint: %(message)s", level=logging.INFO)
+    file = args.endpoint_key_file
+    key = read_text(file, UsageError).strip() if file else os.environ.get(KEY_VARIABLE) or None
+    if args.host not in LOOPBACK and key is None:
+        raise UsageError(
+            f"--host: expected a key (--endpoint-key-file, ${KEY_VARIABLE}) for an address that others "
+            f"reach, {args.host}, found none"
+        )
+    client = open_client("url", args.url, None, args.timeout) if args.url else None
+    edge = open_runtime(args, choose_bundle(client, args.edge) if client else find_bundles("", args.edge)[0])
+    logging.info("loading %s", edge.bundle.path.name)
+    _ = edge.engine
+    endpoint = Endpoint(edge, client, mode=args.mode, key=key, max_tokens=args.max_tokens)
+    Assistant(EdgeSession(edge), client, mode=args.mode)  # refuses a mode that cannot be
+    if client and args.mode in (None, PREFER_ON_DEVICE):
+        logging.info("mode %s: an answer is sent when it is settled", PREFER_ON_DEVICE)
+    config = uvicorn.Config(
+        application(endpoint),
+        host=args.host,
+        port=args.port,
+        ws="none",
+        server_header=False,
+        log_level="info",
+    )
+    uvicorn.Server(config).run()
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    parser = CommandParser(
+        prog="python -m edge_runtime.endpoint",
+        description="Serve this device's model to clients of OpenAI's chat protocol.",
+        epilog=_EPILOG,
+    )
+    parser.declare(_EndpointArguments, {"service": "Where the device asks.", **MODEL_GROUP})
+    args = parser.parse(_EndpointArguments, argv)
+    return run_command("endpoint", lambda: _run(args), extra="endpoint")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

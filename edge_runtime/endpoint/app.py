@@ -1,0 +1,230 @@
+"""The ASGI application: requests, responses and their limits.
+
+    GET  /v1/models
+    POST /v1/chat/completions   streamed or not; a response has the further object `edge`: source, doubt, cost
+
+The engine keeps the cache of its last text, so a conversation that continues runs only what is new. Answers
+are decoded one after the other. Without a key only requests to this machine are taken, and JSON alone, which
+a page of another origin cannot send unasked. A stream of this protocol cannot take text back: in mode
+prefer_on_device, whose text may be refined, an answer is held back until it is settled.
+
+Not responsible for answers (see `edge_runtime.assistant`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from common.errors import UserError
+from edge_runtime.assistant import Assistant, device_doubt
+from edge_runtime.client.client import Client
+from edge_runtime.decode.endings import Stop
+from edge_runtime.decode.refine import Retract
+from edge_runtime.decode.streams import aiter_tokens
+from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
+from edge_runtime.errors import CloudFailureError, UsageError
+from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.session import EdgeSession, TurnAnswer
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_BODY_BYTES = 1 << 20
+MAX_WAITING = 8
+"""Requests that wait for the one being answered."""
+
+
+class BusyError(UserError):
+    """Too many requests wait."""
+
+
+class Endpoint:
+    """The application's state: one runtime, answered one request at a time."""
+
+    def __init__(
+        self,
+        edge: EdgeRuntime,
+        client: Client | None = None,
+        *,
+        mode: str | None = None,
+        key: str | None = None,
+        max_tokens: int = 512,
+    ) -> None:
+        self.edge, self.client, self.mode, self.key = edge, client, mode, key
+        self.max_tokens = max_tokens
+        self.name = edge.bundle.path.name
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Holds the engine; raises BusyError where too many wait for it."""
+        if self._waiting >= MAX_WAITING:
+            raise BusyError(f"expected at most {MAX_WAITING} waiting requests, found as many; try again soon")
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def answer(self, asked: ChatRequest) -> TurnAnswer:
+        """The answer to a request; raises what `Assistant.ask` does."""
+        *before, question = asked.messages
+        assistant = Assistant(EdgeSession(self.edge, messages=before), self.client, mode=self.mode)
+        limit = min(asked.max_tokens or self.max_tokens, self.max_tokens)
+        options = replace(self.edge.options(max_tokens=limit), sampling=asked.sampling)
+        # Sampled answers cannot be refined, and need no doubt of a cloud that is not asked.
+        return assistant.ask(question.content, options, private=asked.sampling is not None)
+
+
+async def _pieces(endpoint: Endpoint, asked: ChatRequest, answer: TurnAnswer) -> AsyncGenerator[str]:
+    """Texts of an answer, each once it is settled; closes the answer when it is left."""
+    text = SettledText(endpoint.edge.text_stream(), asked.stop)
+    async with aclosing(aiter_tokens(answer)) as items:
+        async for item in items:
+            if answer.revisable or isinstance(item, Retract):
+                continue  # it may be taken back: shown at the end
+            if piece := text.push(item.id):
+                yield piece
+            if text.stopped:
+                return
+    if answer.revisable:
+        for token in answer.tokens:
+            if piece := text.push(token.id):
+                yield piece
+    if piece := text.flush():
+        yield piece
+
+
+def _report(answer: TurnAnswer) -> dict[str, Any]:
+    """The object `edge` of a finished answer."""
+    return {
+        "source": answer.source,
+        "doubt": answer.doubt,
+        "device_doubt": device_doubt(answer.tokens),
+        "payload_bytes": sum(answer.service.payload_bytes) if answer.service else 0,
+        "passes": answer.stats.passes,
+        "cached_tokens": answer.stats.reused,
+    }
+
+
+def _usage(answer: TurnAnswer) -> dict[str, int]:
+    prompt, written = len(answer.prompt_ids), len(answer.tokens)
+    return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
+
+
+def _finish(answer: TurnAnswer) -> str:
+    return "length" if answer.stats.stop is Stop.LIMIT else "stop"
+
+
+def application(endpoint: Endpoint) -> Starlette:
+    """The ASGI application."""
+
+    def failed(status: int, message: str, kind: str = "invalid_request_error") -> Response:
+        headers = {"Retry-After": "1"} if status == 429 else {}
+        body = {"error": {"message": message, "type": kind, "param": None, "code": None}}
+        return JSONResponse(body, status, headers)
+
+    def refused(request: Request) -> Response | None:
+        given = request.headers.get("authorization", "")
+        if endpoint.key is not None:
+            if hmac.compare_digest(given.encode(), f"Bearer {endpoint.key}".encode()):
+                return None
+            return failed(401, "expected this endpoint's key in Authorization, found none or another")
+        host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
+        # A page of another origin may find this address by a name of its own.
+        return None if host in LOOPBACK else failed(403, f"expected a request to this machine, found {host}")
+
+    async def models(request: Request) -> Response:
+        model = {"id": endpoint.name, "object": "model", "created": 0, "owned_by": "this device"}
+        return refused(request) or JSONResponse({"object": "list", "data": [model]})
+
+    async def completions(request: Request) -> Response:
+        if (response := refused(request)) is not None:
+            return response
+        if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+            return failed(415, "content-type: expected application/json, found another")
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                return failed(413, f"body: expected at most {MAX_BODY_BYTES} bytes, found more")
+        try:
+            asked = ChatRequest.of(json.loads(body))
+        except (UsageError, ValueError, RecursionError) as error:
+            return failed(400, str(error))
+        head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": endpoint.name}
+        chunks = _chunks(endpoint, asked, head)
+        try:
+            first = await anext(chunks)  # its errors still have a status
+        except BusyError as error:
+            return failed(429, str(error), "rate_limit_error")
+        except CloudFailureError as error:
+            return failed(502, str(error), "server_error")
+        except UsageError as error:
+            return failed(400, str(error))
+        except UserError as error:
+            return failed(500, str(error), "server_error")
+        if asked.stream:
+            return StreamingResponse(_events(first, chunks), media_type="text/event-stream")
+        text, last = "", first
+        async for last in chunks:
+            text += last["choices"][0]["delta"].get("content", "")
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": None}
+        choice["finish_reason"] = last["choices"][0]["finish_reason"]
+        return JSONResponse({**last, "object": "chat.completion", "choices": [choice]})
+
+    return Starlette(
+        routes=[Route("/v1/models", models), Route("/v1/chat/completions", completions, methods=["POST"])]
+    )
+
+
+async def _chunks(
+    endpoint: Endpoint, asked: ChatRequest, head: dict[str, Any]
+) -> AsyncGenerator[dict[str, Any]]:
+    """The chunks of an answer: the role, once its first token is there; texts; the end with its figures."""
+
+    def chunk(delta: dict[str, str], finish: str | None = None, **more: Any) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return {**head, "object": "chat.completion.chunk", "choices": [choice], **more}
+
+    async with endpoint.turn():
+        answer = await asyncio.to_thread(endpoint.answer, asked)
+        async with aclosing(_pieces(endpoint, asked, answer)) as pieces:
+            first = await anext(pieces, "")
+            yield chunk({"role": "assistant"})
+            yield chunk({"content": first})
+            async for piece in pieces:
+                yield chunk({"content": piece})
+        yield chunk({}, _finish(answer), usage=_usage(answer), edge=_report(answer))
+
+
+async def _events(first: dict[str, Any], chunks: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:
+    """Server-sent events of the chunks; an error after the first is an event too."""
+
+    def event(value: Any) -> bytes:
+        return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
+
+    async with aclosing(chunks):
+        yield event(first)
+        try:
+            async for chunk in chunks:
+                yield event(chunk)
+        except UserError as error:
+            yield event({"error": {"message": str(error), "type": "server_error"}})
+    yield b"data: [DONE]\n\n"

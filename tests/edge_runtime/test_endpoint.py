@@ -1,0 +1,190 @@
+"""The endpoint: what a client of OpenAI's protocol gets, and what it is refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the endpoint needs starlette and uvicorn")
+import uvicorn
+
+from edge_runtime.endpoint.__main__ import main
+from edge_runtime.endpoint.app import Endpoint, application
+from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
+from edge_runtime.errors import UsageError
+from edge_runtime.session import EdgeSession
+from tests.edge_runtime.test_assistant import FakeClient
+from tests.edge_runtime.test_session import BUNDLE, SHORT, runtime
+
+QUESTION = {"role": "user", "content": "What is the capital of Japan?"}
+
+
+class Served:
+    """An endpoint on a free port, in a thread; `engine` counts what it runs."""
+
+    def __init__(self, **options: Any) -> None:
+        edge, self.engine = runtime()
+        if "mode" in options:
+            options["client"] = FakeClient("http://localhost:1", timeout=5, edge=edge)
+        self.endpoint = Endpoint(edge, max_tokens=12, **options)
+        config = uvicorn.Config(application(self.endpoint), port=0, log_level="error", ws="none")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+        self.url = f"http://127.0.0.1:{self.server.servers[0].sockets[0].getsockname()[1]}"
+
+    def post(self, body: Any, **headers: str) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        request = urllib.request.Request(f"{self.url}/v1/chat/completions", data, sent)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                text = response.read().decode()
+                if "event-stream" in response.headers["Content-Type"]:
+                    return response.status, [line[6:] for line in text.splitlines() if line]
+                return response.status, json.loads(text)
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    found = Served()
+    yield found
+    found.server.should_exit = True
+    found.thread.join(10)
+
+
+def alone(*messages: dict[str, str]) -> str:
+    """The text of a fresh session."""
+    edge, _ = runtime()
+    session = EdgeSession(edge, messages=[_m(m) for m in messages[:-1]])
+    return BUNDLE.tokenizer.decode([t.id for t in session.ask(messages[-1]["content"], SHORT)])  # type: ignore[union-attr]
+
+
+def _m(message: dict[str, str]) -> Any:
+    from edge_runtime.text.chat import Message
+
+    return Message(**message)
+
+
+def test_an_answer_and_the_same_streamed(served: Served) -> None:
+    status, whole = served.post({"messages": [QUESTION], "model": "any"})
+    assert status == 200
+    assert whole["object"] == "chat.completion"
+    assert whole["choices"][0]["message"] == {"role": "assistant", "content": alone(QUESTION)}
+    assert whole["edge"]["source"] == "on_device"
+    assert whole["usage"]["total_tokens"] > whole["usage"]["completion_tokens"] > 0
+    _, events = served.post({"messages": [QUESTION], "stream": True})
+    assert events[-1] == "[DONE]"
+    chunks = [json.loads(event) for event in events[:-1]]
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant"}
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    assert text == alone(QUESTION)
+    assert chunks[-1]["choices"][0]["finish_reason"] in ("stop", "length")
+    assert chunks[-1]["edge"]["passes"] > 0
+
+
+def test_a_conversation_runs_what_is_new(served: Served) -> None:
+    said = alone(QUESTION)
+    served.post({"messages": [QUESTION]})
+    more = [QUESTION, {"role": "assistant", "content": said}, {"role": "user", "content": "And of Chile?"}]
+    _, found = served.post({"messages": more})
+    assert found["choices"][0]["message"]["content"] == alone(*more)
+    assert found["edge"]["cached_tokens"] > len(BUNDLE.form.ids(QUESTION["content"])) - 12
+
+
+@pytest.mark.parametrize("mode", ["prefer_on_device", "prefer_in_cloud"])
+def test_with_a_service_only_settled_text_is_sent(mode: str) -> None:
+    with_cloud = Served(mode=mode)
+    try:
+        _, whole = with_cloud.post({"messages": [QUESTION]})
+        _, events = with_cloud.post({"messages": [QUESTION], "stream": True})
+    finally:
+        with_cloud.server.should_exit = True
+        with_cloud.thread.join(10)
+    chunks = [json.loads(event) for event in events[:-1]]
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    assert text == whole["choices"][0]["message"]["content"]
+    assert whole["edge"]["source"] == ("mixed" if mode == "prefer_in_cloud" else whole["edge"]["source"])
+
+
+def test_the_clients_library(served: Served) -> None:
+    """Unchanged, as an application has it."""
+    openai = pytest.importorskip("openai", reason="OpenAI's client is not installed")
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+    assert [model.id for model in client.models.list()] == ["testbed-qwen"]
+    answer = client.chat.completions.create(model="testbed-qwen", messages=[QUESTION])
+    assert answer.choices[0].message.content == alone(QUESTION)
+    stream = client.chat.completions.create(model="testbed-qwen", messages=[QUESTION], stream=True)
+    assert "".join(c.choices[0].delta.content or "" for c in stream) == alone(QUESTION)
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        client.chat.completions.create(model="x", messages=[QUESTION], tools=[{"type": "function"}])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"{", 400, "Expecting"),
+        (b"[1]", 400, "JSON object"),
+        ({"messages": []}, 400, "at least one message"),
+        ({"messages": [{"role": "king", "content": "x"}]}, 400, "role"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, 400, "role user"),
+        ({"messages": [QUESTION], "n": 2}, 400, "n: expected 1"),
+        ({"messages": [QUESTION], "max_tokens": 0}, 400, "max_tokens"),
+        ({"messages": [QUESTION], "temperature": "hot"}, 400, "temperature"),
+        ({"messages": [QUESTION], "temperature": -1}, 400, "temperature"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "type text"),
+        ({"messages": [{"role": "user", "content": "long " * 2000}]}, 400, "tokens"),
+        (b" " * (2 << 20), 413, "bytes"),
+    ],
+)
+def test_a_wrong_request_is_one_error(served: Served, body: Any, status: int, words: str) -> None:
+    found, error = served.post(body)
+    assert found == status
+    assert words in error["error"]["message"]
+
+
+def test_strangers(served: Served) -> None:
+    assert served.post({"messages": [QUESTION]}, Content_Type="text/plain")[0] == 415
+    assert served.post({"messages": [QUESTION]}, Host="evil.example")[0] == 403
+    locked = Served(key="secret")
+    try:
+        assert locked.post({"messages": [QUESTION]})[0] == 401
+        assert locked.post({"messages": [QUESTION]}, Authorization="Bearer secret")[0] == 200
+    finally:
+        locked.server.should_exit = True
+        locked.thread.join(10)
+
+
+def test_another_address_needs_a_key(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EDGE_ENDPOINT_KEY", raising=False)
+    assert main(["--host", "0.0.0.0"]) == 2
+    assert "expected a key" in capsys.readouterr().err
+
+
+def test_stop_texts_and_parts(served: Served) -> None:
+    text = alone(QUESTION)
+    stop = text[5:8]
+    _, found = served.post({"messages": [QUESTION], "stop": [stop]})
+    assert found["choices"][0]["message"]["content"] == text[: text.index(stop)]
+    parts = [{"role": "user", "content": [{"type": "text", "text": QUESTION["content"]}]}]
+    assert served.post({"messages": parts})[1]["choices"][0]["message"]["content"] == text
+    asked = ChatRequest.of({"messages": [{"role": "developer", "content": "s"}, QUESTION]})
+    assert [message.role for message in asked.messages] == ["system", "user"]
+    with pytest.raises(UsageError):
+        ChatRequest.of({"messages": "x"})
+    settled = SettledText(BUNDLE.tokenizer and runtime()[0].text_stream(), ["zzz"])
+    ids = BUNDLE.tokenizer.encode(text)
+    assert "".join([*map(settled.push, ids), settled.flush()]) == text

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import Any
 
@@ -35,7 +36,6 @@ class Trained:
 
     name: str
     recipe: TrainingRecipe
-    log_file: Path
     log: Sequence[dict[str, float]]
     evaluations: Sequence[dict[str, float]]
 
@@ -53,7 +53,18 @@ class Trained:
                 f"{file}: expected a finished run of {recipe.steps} steps, found step {state['step']}. Let "
                 "the training command finish it."
             )
-        return cls(name, recipe, log, _lines(log), _lines(run / f"{name}.evaluations.jsonl"))
+        return cls(name, recipe, _lines(log), _lines(run / f"{name}.evaluations.jsonl"))
+
+    @classmethod
+    def kept(cls, weights: Path, name: str, recipe: TrainingRecipe) -> Trained:
+        """A model that stays as it ships, from the log beside its weights; raises CheckpointError."""
+        try:
+            found = json.loads((weights / LOG).read_text(encoding="utf-8"))[name]
+            return cls(name, recipe, _rows(found["log"]), _rows(found["evaluations"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{weights / LOG}: expected the log of {name}, found {type(error).__name__}: {error}"
+            ) from error
 
     def properties(self, shape: Mapping[str, Any]) -> dict[str, str]:
         """What the card tells of the model, which has this shape; tokens include padding."""
@@ -99,9 +110,24 @@ class Card:
     note: str | None
 
     @classmethod
-    def read(cls, pair: Pair, run: Path, hardness: Path | None, machine: str, note: str | None) -> Card:
-        """Raises CheckpointError where the run is not finished, or the hardness file is none."""
-        trained = [Trained.read(run, name) for name in pair.recipes]
+    def read(
+        cls,
+        pair: Pair,
+        run: Path,
+        hardness: Path | None,
+        machine: str,
+        note: str | None,
+        keep: Sequence[str] = (),
+        weights: Path = Path(),
+    ) -> Card:
+        """Raises CheckpointError where the run is not finished, or the hardness file is none.
+
+        keep: models that stay as they ship in `weights`.
+        """
+        trained = [
+            Trained.kept(weights, name, recipe) if name in keep else Trained.read(run, name)
+            for name, recipe in pair.recipes.items()
+        ]
         table = None
         try:
             if hardness:
@@ -120,7 +146,11 @@ class Card:
             for one in self.trained
         }
         (folder / LOG).write_text(json.dumps(log, separators=(",", ":")) + "\n", encoding="utf-8")
-        plot([one.log_file for one in self.trained], folder / PLOT)
+        with TemporaryDirectory() as made:
+            files = [Path(made) / f"{one.name}.jsonl" for one in self.trained]
+            for one, file in zip(self.trained, files, strict=True):
+                file.write_text("".join(f"{json.dumps(row)}\n" for row in one.log), encoding="utf-8")
+            plot(files, folder / PLOT)
         (folder / "README.md").write_text("\n".join(self.lines(folder)) + "\n", encoding="utf-8")
 
     def lines(self, folder: Path) -> Iterator[str]:
@@ -201,3 +231,9 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _columns(rows: Sequence[dict[str, float]]) -> dict[str, list[float | None]]:
     names = list(dict.fromkeys(name for row in rows for name in row))
     return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _rows(columns: Mapping[str, Sequence[float | None]]) -> list[dict[str, float]]:
+    """What `_columns` was made of."""
+    whole_ = (zip(columns, values, strict=True) for values in zip(*columns.values(), strict=True))
+    return [{name: value for name, value in row if value is not None} for row in whole_]

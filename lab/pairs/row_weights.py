@@ -56,9 +56,8 @@ def in_rows(folder: Path) -> bool:
 
 
 def round_checkpoint(folder: Path) -> None:
-    """Put the weights of a checkpoint folder into this form, in place; those in it stay as they are."""
-    if not in_rows(folder):
-        save_file(rounded(load_file(folder / FILE)), folder / FILE, metadata={"format": "pt"})
+    """Put the weights of a checkpoint folder into this form, in place."""
+    save_file(rounded(load_file(folder / FILE)), folder / FILE, metadata={"format": "pt"})
 
 
 def restore_checkpoint(folder: Path) -> None:

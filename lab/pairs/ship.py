@@ -13,13 +13,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cloud_anchor.anchor import main as anchor
-from cloud_anchor.errors import CheckpointError
+from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.examples import EXAMPLES
 from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, ShippedPair
 from common.cli import CommandParser, run_command
@@ -49,6 +49,7 @@ class Options:
     hardness: Path | None
     machine: str | None
     note: str | None
+    keep: list[str]
 
 
 def weight_bytes(folders: Iterable[Path]) -> int:
@@ -56,28 +57,35 @@ def weight_bytes(folders: Iterable[Path]) -> int:
     return sum(f.stat().st_size for folder in folders for f in folder.rglob("*") if f.suffix in _WEIGHTS)
 
 
-def ship(run: Path, pair: Pair, shipped: Mapping[str, ShippedPair] = PAIRS) -> int:
+def ship(
+    run: Path, pair: Pair, shipped: Mapping[str, ShippedPair] = PAIRS, keep: Collection[str] = ()
+) -> int:
     """Replace a pair's weights and bundle by those of a run; returns the bytes of all pairs' weights then.
 
-    Raises ConvertError, or CheckpointError without a run or where the weights are too large together.
+    keep: models that stay as they ship, the edge model's bundle with it. Raises ConvertError, or
+    CheckpointError without a run or where the weights are too large together.
     """
-    for name in pair.checkpoints:
+    place = shipped[pair.name]
+    made = [name for name in pair.checkpoints if name not in keep]
+    for name in made:
         if not (run / name / "model.safetensors").is_file():
             raise CheckpointError(
                 f"{run / name}: expected a trained checkpoint. Run `python -m lab.pairs.train {pair.name}` "
                 "first."
             )
-    place = shipped[pair.name]
     kept = [folder for one in shipped.values() if one != place for folder in (one.weights, one.bundle)]
     with TemporaryDirectory() as fresh:
         weights, bundle = Path(fresh) / "weights", Path(fresh) / place.bundle.name
         for name in pair.checkpoints:
-            shutil.copytree(run / name, weights / name)
-            if name in pair.rounded:
+            shutil.copytree((run if name in made else place.weights) / name, weights / name)
+            if name in made and name in pair.rounded:
                 round_checkpoint(weights / name)
-        prompts = [problem.prompt for problem in pair.held_out(pair.verified)]
-        context = pair.shapes[pair.edge]["max_position_embeddings"]
-        convert(run / pair.edge, bundle, variants=VARIANTS, context=context, prompts=prompts)
+        if pair.edge in made:
+            prompts = [problem.prompt for problem in pair.held_out(pair.verified)]
+            context = pair.shapes[pair.edge]["max_position_embeddings"]
+            convert(run / pair.edge, bundle, variants=VARIANTS, context=context, prompts=prompts)
+        else:
+            shutil.copytree(place.bundle, bundle)
         total = weight_bytes([*kept, weights, bundle])
         if total > MOST_BYTES:
             raise CheckpointError(
@@ -106,6 +114,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--machine", metavar="TEXT", help="on which it was trained (default: this one)")
     parser.add_argument("--note", metavar="TEXT", help="how the run deviates from its recipe, for the card")
+    parser.add_argument(
+        "--keep",
+        nargs="+",
+        metavar="MODEL",
+        default=[],
+        help="models of the pair that stay as they ship, such as testbed-qwen and its bundle",
+    )
     options = parser.parse(Options, argv)
     return run_command("ship", lambda: _run(options))
 
@@ -113,11 +128,13 @@ def main(argv: list[str] | None = None) -> int:
 def _run(options: Options) -> int:
     pair = RECIPES[options.pair]()
     run = options.run or Path("runs") / pair.name
+    place = PAIRS[pair.name]
+    if wrong := [name for name in options.keep if name not in pair.checkpoints]:
+        raise RequestError(f"--keep: expected some of {', '.join(pair.checkpoints)}, found {wrong[0]}")
     machine = options.machine or f"{os.cpu_count()} cores, {Processor.detect().name}"
     # A wrong file or an unfinished run is told before minutes of conversion.
-    card = Card.read(pair, run, options.hardness, machine, options.note)
-    total = ship(run, pair)
-    place = PAIRS[pair.name]
+    card = Card.read(pair, run, options.hardness, machine, options.note, options.keep, place.weights)
+    total = ship(run, pair, keep=options.keep)
     if not (place.checkpoint / EXAMPLES).is_file():
         examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.causal.families))]
         text = json.dumps(examples, indent=1, ensure_ascii=False) + "\n"

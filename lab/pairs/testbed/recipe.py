@@ -51,12 +51,7 @@ RECIPES = {
         late_steps=3_700,
     ),
     "testbed-qwen": TrainingRecipe(
-        "testbed-qwen",
-        steps=2_200,
-        causal_steps=2_200,
-        knows=False,
-        early_steps=EARLY_STEPS,
-        late_steps=2_200 - EARLY_STEPS,
+        "testbed-qwen", steps=2_200, causal_steps=2_200, knows=False, early_steps=EARLY_STEPS
     ),
 }
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cloud_anchor.errors import RequestError
+from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.shipped import PAIRS
 from lab.__main__ import main
+from lab.case import Case
 from lab.conditions import ALONE, ANCHORS
 from lab.experiment import About
 from lab.experiments import passes
@@ -217,6 +220,41 @@ def test_prompts_are_measured_once(
     capsys.readouterr()
     assert main([*base, "--rules", "0.9"]) == 2
     assert "another rules" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not PAIRS["tiny"].checkpoint.exists() or not TINY_BUNDLE.exists(),
+    reason="the shipped pair is missing",
+)
+def test_each_rule_is_held_against_its_own_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers of the last step are other tokens than the plain run's, which would show."""
+    real = passes.runs_at
+
+    def runs_at(pipeline: Pipeline, prompts: list[list[int]], rule: str, marks: list[int]) -> Any:
+        found = real(pipeline, prompts, rule, marks)
+        other = 40 if rule == "0.9" else 60
+        for run in found:
+            end = max(run)
+            run[end] = replace(run[end], ids=[other + n for n in range(run[end].canvas)])
+        return found
+
+    judged: list[tuple[list[int], list[int]]] = []
+    monkeypatch.setattr(passes, "runs_at", runs_at)
+    plain = Case.judged
+    monkeypatch.setattr(
+        Case,
+        "judged",
+        lambda case, ids, full: judged.append((list(ids), list(full))) or plain(case, ids, full),
+    )
+    base = [*"run passes --threads 1 --passes 1 --prompts 1 -o".split(), str(tmp_path)]
+    assert main([*base, "--rules", "0.9", "eb:0.1", "--controls", "0.9"]) == 0
+    firsts = [full[0] for ids, full in judged if ids != full]
+    rules = len(passes.READOUTS)
+    assert firsts[:rules] == [40] * rules
+    assert firsts[rules : 2 * rules] == [60] * rules
+    assert sorted(set(firsts[2 * rules :])) == [40, 60], "the paper's controls against the paper's run"
 
 
 @pytest.mark.skipif(

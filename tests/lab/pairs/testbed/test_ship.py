@@ -58,9 +58,6 @@ def test_a_checkpoint_in_eight_bits_is_half_as_large_and_computes_the_same(tmp_p
     assert not in_rows(tmp_path / "one")
     round_checkpoint(tmp_path / "one")
     assert in_rows(tmp_path / "one")
-    once = (tmp_path / "one" / "model.safetensors").read_bytes()
-    round_checkpoint(tmp_path / "one")
-    assert (tmp_path / "one" / "model.safetensors").read_bytes() == once
     assert (tmp_path / "one" / "model.safetensors").stat().st_size < 0.52 * size
     after = Autoregressive.load(
         tmp_path / "one", frozenset({tiny.SHAPES["tiny-qwen"]["eos_token_id"]}), device="cpu"
@@ -131,6 +128,20 @@ def test_a_release_replaces_weights_and_bundle(place: Place) -> None:
     assert (place.theirs.checkpoint / "model.safetensors").read_bytes() == b"old!"
 
 
+def test_a_kept_model_stays_as_it_ships_with_its_bundle(place: Place) -> None:
+    for name in ("one-causal", "one-qwen"):
+        (place.ours.weights / name).mkdir()
+        (place.ours.weights / name / "model.safetensors").write_bytes(b"kept")
+        (place.run / name / "model.safetensors").unlink()
+    keep = ["one-causal", "one-qwen"]
+    assert ship(place.run, place.pair, {"ours": place.ours, "theirs": place.theirs}, keep) > 0
+    found = [
+        (place.ours.weights / f"one-{name}/model.safetensors").read_bytes() for name in ("dream", "qwen")
+    ]
+    assert found == [b"new", b"kept"]
+    assert (place.ours.bundle / "model.onnx.data").read_bytes() == b"old bundle"
+
+
 def test_weights_that_are_too_large_replace_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ship_module, "MOST_BYTES", 28)
     with pytest.raises(CheckpointError, match=r"expected at most .* MB for the weights"):
@@ -170,6 +181,19 @@ def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
         Trained.read(run, "testbed-dream")
     with pytest.raises(CheckpointError, match="expected a file of a training run, found none"):
         Trained.read(tmp_path, "testbed-dream")
+
+
+def test_a_kept_model_has_its_log_from_the_old_card(pair: Pair, tmp_path: Path) -> None:
+    run, weights = make_run(tmp_path / "run"), tmp_path / "weights"
+    weights.mkdir()
+    Card(pair, [Trained.read(run, name) for name in pair.recipes], None, "", None).write(weights)
+    for name, recipe_ in pair.recipes.items():
+        assert Trained.kept(weights, name, recipe_) == Trained.read(run, name)
+        (run / f"{name}.jsonl").unlink()
+    with pytest.raises(CheckpointError, match="expected the log of other, found KeyError"):
+        Trained.kept(weights, "other", recipe.RECIPES["testbed-qwen"])
+    card = Card.read(pair, run, None, "", None, list(pair.recipes), weights)
+    assert [one.name for one in card.trained] == list(pair.recipes)
 
 
 def test_the_card_has_the_run_the_log_the_sources_and_the_notice(

@@ -51,7 +51,11 @@ def compile_tests() -> None:
         raise BuildError(f"Maven failed:\n{compiled.stdout[-4000:]}")
 
 
+def libraries() -> str:
+    """Class path of the tests' dependencies, ONNX Runtime among them; requires `compile_tests`."""
+    return (TARGET / "test-classpath.txt").read_text().strip()
+
+
 def class_path() -> str:
     """Class path of the compiled tests, including ONNX Runtime; requires `compile_tests`."""
-    libraries = (TARGET / "test-classpath.txt").read_text().strip()
-    return os.pathsep.join([str(TARGET / "test-classes"), str(TARGET / "classes"), libraries])
+    return os.pathsep.join([str(TARGET / "test-classes"), str(TARGET / "classes"), libraries()])

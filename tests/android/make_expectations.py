@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import gzip
 import importlib.util
+import itertools
 import json
 import random
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import zstandard
 
 from common.files import write_whole
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
+from edge_runtime.decode.acceptance import Sampling
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, agreement, fill
 from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.engine.ort_engine import OrtEngine
@@ -304,6 +307,20 @@ def fills(folder: Path, variant: str, rng: random.Random, *, exact: bool) -> Ite
             yield _filled(edge, prompt, anchors, data, exact=exact, score_anchors=kind != 3)
 
 
+def sampled(folder: Path) -> Iterator[dict[str, Any]]:
+    """Answers whose tokens are drawn, with anchors in every second one."""
+    edge = EdgeRuntime.open(folder, "fp32", threads=1, prepack=False)
+    contract, free = edge.bundle.contract, AnchorSet.empty(edge.bundle.context, edge.bundle.contract)
+    settings = itertools.product(PROMPTS[:4], (0.0, 0.7, 1.0, 1.6), (None, 0.5, 0.95))
+    for number, (prompt, temperature, top_p) in enumerate(settings):
+        sampling = Sampling(temperature, top_p, seed=number * 1_234_567_891)
+        anchors, data = free, None
+        if number % 2:
+            anchors = AnchorSet.of({3: 300, 4: 301, 9: 302}, 24, contract)
+            data = encode(anchors, Shared(contract, edge.prompt_ids(prompt), edge.bundle.tokenizer))
+        yield _filled(edge, prompt, anchors, data, exact=True, max_tokens=24, sampling=sampling)
+
+
 def _filled(
     edge: EdgeRuntime,
     prompt: str,
@@ -313,8 +330,9 @@ def _filled(
     exact: bool,
     max_tokens: int | None = None,
     score_anchors: bool = True,
+    sampling: Sampling | None = None,
 ) -> dict[str, Any]:
-    options = FillOptions(max_tokens=max_tokens, score_anchors=score_anchors)
+    options = FillOptions(max_tokens=max_tokens, score_anchors=score_anchors, sampling=sampling)
     stats = FillStats()
     prompt_ids = edge.prompt_ids(prompt)
     carried = data is not None and peek(data).extras.prompt is not None
@@ -332,6 +350,7 @@ def _filled(
         "payload": None if data is None else data.hex(),
         "max_tokens": max_tokens,
         "score_anchors": score_anchors,
+        "sampling": None if sampling is None else asdict(sampling),
         "prompt_tokens": len(prompt_ids),
         "anchors": len(anchors),
         "ids": ids,
@@ -370,6 +389,11 @@ def expectations(work: Path, folder: Path = TINY_BUNDLE) -> dict[str, Any]:
         "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 300)),
         "shipped": list(predictive_expectations.shipped(folder, 50)),
         "fills": [row for variant in variants for row in fills(same, variant, rng, exact=True)],
+        "sampled": list(sampled(same)),
+        "random": [
+            {"seed": seed, "values": np.random.default_rng(seed).random(5).tolist()}
+            for seed in (0, 1, 20, 2**32 - 1, 2**32, 2**40 + 7, 2**63 - 1)
+        ],
         "rounded": list(fills(folder, read_manifest(folder).default_variant, rng, exact=False)),
     }
     if SHARED_TOKENIZER.is_file():

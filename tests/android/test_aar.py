@@ -19,8 +19,10 @@ import pytest
 
 from android_demo import aar, apk, jvm
 from android_demo.errors import BuildError
+from android_demo.sample_bundle import one_variant
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
+from edge_runtime.bundle.bundle import read_manifest
 from edge_runtime.runtime import EdgeRuntime
 from tests.shipped import TINY_BUNDLE
 
@@ -55,6 +57,27 @@ import kotlinx.coroutines.runBlocking
 fun main(args: Array<String>) = runBlocking {
     EdgeModel.open(File(args[0])).use { model ->
         print(model.fill(File(args[1]).readBytes(), args[2]).complete().text)
+    }
+}
+"""
+
+JAVA_CONSUMER = """
+import inversespec.edge.*;
+import java.io.File;
+import kotlin.Unit;
+
+public class Consumer {
+    public static void main(String[] args) throws Exception {
+        File folder = Bundles.importZip(new File(args[0]), new File(args[1]));
+        FillOptions options = new FillOptions(24, true, false, 512, 64, new Sampling(0.7, 0.9));
+        try (EdgeRuntime runtime = EdgeRuntime.open(folder, new RuntimeOptions())) {
+            FillStats stats = runtime.fill(null, args[2], new CancelSignal(), options, token -> {
+                System.out.print(token.getText());
+                return Unit.INSTANCE;
+            });
+            ServiceClient client = new ServiceClient("https://x");
+            if (stats.getTokens() == 0) runtime.answer(client, args[2], event -> Unit.INSTANCE);
+        }
     }
 }
 """
@@ -282,3 +305,18 @@ def test_a_consumer_resolves_compiles_and_fills(
     )
     edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     assert text == edge.bundle.tokenizer.decode(token.id for token in edge.fill(edge.read(data, PROMPT)))
+
+
+@built
+def test_java_leaves_out_what_has_a_default(tmp_path: Path) -> None:
+    (tmp_path / "Consumer.java").write_text(JAVA_CONSUMER)
+    (tmp_path / "classes.jar").write_bytes(contents(VERSION_FOLDER / f"{BASE}.aar")["classes.jar"])
+    class_path = os.pathsep.join([str(tmp_path), str(tmp_path / "classes.jar"), jvm.libraries()])
+    compiled = subprocess.run(
+        ["javac", "-cp", class_path, "Consumer.java"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert compiled.returncode == 0, compiled.stderr
+    (tmp_path / "bundle.zip").write_bytes(
+        aar.zipped(one_variant(TINY_BUNDLE, read_manifest(TINY_BUNDLE).default_variant))
+    )
+    assert java("-cp", class_path, "Consumer", "bundle.zip", "installed", PROMPT, cwd=tmp_path)

@@ -49,7 +49,7 @@ class EdgeRuntime internal constructor(
     /**
      * Generates the answer around the anchors of a payload; without a payload, generates the whole answer.
      *
-     * Decoding is greedy, so equal input gives equal tokens. The prefix that the prompt shares with the previous
+     * Equal input gives equal tokens, also with [FillOptions.sampling]. The prefix that the prompt shares with the previous
      * call is reused from the cache. An exception from [onToken] propagates and leaves the model usable.
      *
      * A payload of codec predictive is decoded while its tokens are emitted, one pass each, and checked at its end:
@@ -63,6 +63,7 @@ class EdgeRuntime internal constructor(
      *   from the payload's, [ContextException] where prompt and anchors exceed the model's context,
      *   [EngineException] where the model fails or is closed.
      */
+    @JvmOverloads
     fun fill(
         payload: ByteArray?,
         prompt: String?,
@@ -72,6 +73,7 @@ class EdgeRuntime internal constructor(
     ): FillStats = fillConversation(payload, prompt?.let { ChatMessage.prompt(it) }, cancel, options, onToken)
 
     /** [fill] for a conversation of several [messages], up to the answer. */
+    @JvmOverloads
     fun fill(
         payload: ByteArray?,
         messages: List<ChatMessage>,
@@ -89,7 +91,7 @@ class EdgeRuntime internal constructor(
     ): FillStats = exclusive(cancel) {
         val started = System.nanoTime()
         val stopped = { cancel.isCancelled || closed }
-        val transcript = Transcript(model.tokenizer) { event -> if (event is Token) onToken(event) }
+        val transcript = Transcript(model.tokenizer, options.stopSequences) { if (it is Token) onToken(it) }
         val costs = Costs()
         val ids = model.promptIds(messagesOf(payload, messages))
         if (payload != null && openPayload(payload).header.codec == Codec.PREDICTIVE) {
@@ -115,6 +117,7 @@ class EdgeRuntime internal constructor(
      * @throws CloudRefusedException where the service refuses the request, [CloudUnavailableException] where it cannot
      *   be reached and [ServiceOptions.fallback] is off, and what [fill] throws.
      */
+    @JvmOverloads
     fun answer(
         client: ServiceClient,
         prompt: String,
@@ -125,6 +128,7 @@ class EdgeRuntime internal constructor(
     ): FillStats = answer(client, ChatMessage.prompt(prompt), service, cancel, options, onEvent)
 
     /** [answer] to a conversation of several [messages], up to the answer. */
+    @JvmOverloads
     fun answer(
         client: ServiceClient,
         messages: List<ChatMessage>,
@@ -141,21 +145,31 @@ class EdgeRuntime internal constructor(
             .copy(service = answer.report)
     }
 
-    private fun stats(transcript: Transcript, costs: Costs, anchors: Int, promptTokens: Int, started: Long) = FillStats(
-        passes = costs.passes,
-        anchors = anchors,
-        promptTokens = promptTokens,
-        tokens = transcript.tokens.size,
-        loadSeconds = loadSeconds,
-        prefillSeconds = costs.prefillSeconds,
-        fillSeconds = maxOf(0.0, (System.nanoTime() - started) / 1e9 - costs.prefillSeconds),
-        agreement = transcript.agreement,
-        reused = costs.reused.coerceIn(0, promptTokens),
-        stop = costs.stop,
-        tail = transcript.tail(),
-    )
+    private fun stats(
+        transcript: Transcript,
+        costs: Costs,
+        anchors: Int,
+        promptTokens: Int,
+        started: Long,
+    ): FillStats {
+        val tail = transcript.finish()
+        return FillStats(
+            passes = costs.passes,
+            anchors = anchors,
+            promptTokens = promptTokens,
+            tokens = transcript.tokens.size,
+            loadSeconds = loadSeconds,
+            prefillSeconds = costs.prefillSeconds,
+            fillSeconds = maxOf(0.0, (System.nanoTime() - started) / 1e9 - costs.prefillSeconds),
+            agreement = transcript.agreement,
+            reused = costs.reused.coerceIn(0, promptTokens),
+            stop = if (transcript.ended) Stop.STOP_SEQUENCE else costs.stop,
+            tail = tail,
+        )
+    }
 
     /** Generates a whole answer on the device: [fill] without a payload. */
+    @JvmOverloads
     fun generate(
         prompt: String,
         maxTokens: Int? = null,
@@ -170,6 +184,7 @@ class EdgeRuntime internal constructor(
      * @param onCost called with each result as it is measured.
      * @return the results, fewer where cancelled.
      */
+    @JvmOverloads
     fun bench(repeat: Int = 5, cancel: CancelSignal = CancelSignal(), onCost: (PassCost) -> Unit = {}): List<PassCost> {
         if (repeat < 1) throw UsageException("repeat: expected 1 or more, found $repeat")
         return exclusive(cancel) {
@@ -264,6 +279,8 @@ class EdgeRuntime internal constructor(
          * @throws BundleException where the folder is no complete bundle, [EngineException] where the model cannot
          *   be loaded.
          */
+        @JvmStatic
+        @JvmOverloads
         fun open(dir: File, options: RuntimeOptions = RuntimeOptions()): EdgeRuntime {
             val started = System.nanoTime()
             val bundle = Bundle.open(dir)

@@ -11,7 +11,7 @@ package inversespec.edge
  *   this device cannot decode is replaced by a compact one.
  * @property confidence ask how sure the diffusion model is of each anchor, 2 bits each: [ServiceReport.doubt].
  */
-data class ServiceOptions(
+data class ServiceOptions @JvmOverloads constructor(
     val fractions: List<Double> = emptyList(),
     val stream: Boolean = false,
     val fallback: Boolean = true,

@@ -22,7 +22,8 @@ internal class DecodeStats {
 }
 
 /**
- * Forced decoding: anchors at their positions whatever the model predicts, greedy tokens in the gaps (section 3.2).
+ * Forced decoding: anchors at their positions whatever the model predicts, greedy or drawn tokens in the gaps (section
+ * 3.2).
  *
  * Responsible for the schedule of passes: one for the prompt and the leading anchors, then one per gap token, where
  * the anchors after a gap share the pass of its last token. Not responsible for the end of the answer ([Ending]),
@@ -44,6 +45,7 @@ internal class ForcedDecoder(
     private val ending: Ending
     private val eos = anchors.contract.eosIds.toIntArray()
     private val anchors = anchors.byPosition
+    private val sampler = options.sampling?.takeIf { it.temperature > 0 }?.let { Sampler(it, engine.vocab) }
     private val stats = DecodeStats()
     private var started = 0L
 
@@ -69,7 +71,7 @@ internal class ForcedDecoder(
     /** Position of the next token, 0-based in the answer. */
     private val position: Int get() = size - prompt.size
 
-    /** Decodes to the end or until cancelled. Greedy, so equal input gives equal tokens. */
+    /** Decodes to the end or until cancelled. Equal input gives equal tokens. */
     fun run(): DecodeStats {
         started = System.nanoTime()
         try {
@@ -110,7 +112,7 @@ internal class ForcedDecoder(
                 }
             }
             if (!open) continue
-            val (token, logProb) = passes.next(::greedy) ?: return Stop.END_TOKEN
+            val (token, logProb) = passes.next(::predicted) ?: return Stop.END_TOKEN
             emit(token, Source.FILL, logProb)
             pending = intArrayOf(token)
         }
@@ -148,11 +150,12 @@ internal class ForcedDecoder(
         if (cancelled()) throw DecodingCancelledException()
     }
 
-    /** The most probable token and its log probability, or null where an end token ends the answer. */
-    private fun greedy(logits: Logits, row: Int): Pair<Int, Double>? {
+    /** The next token and its log probability, or null where an end token ends the answer. */
+    private fun predicted(logits: Logits, row: Int): Pair<Int, Double>? {
         val best = logits.argmax(row)
-        if (best in eos && position >= ending.eosFrom) return null
-        val token = if (best in eos) logits.argmax(row, eos) else best
+        val barred = if (position < ending.eosFrom) eos else NONE
+        val token = sampler?.draw(logits, row, barred) ?: if (best in barred) logits.argmax(row, barred) else best
+        if (token in eos && barred.isEmpty()) return null
         return token to logits.logProb(row, token, best)
     }
 
@@ -162,6 +165,8 @@ internal class ForcedDecoder(
     internal class Chunk(val start: Int, val stop: Int, val rows: IntArray)
 
     companion object {
+        private val NONE = IntArray(0)
+
         /** Splits [size] tokens into passes within both bounds. */
         fun chunks(size: Int, rows: List<Int>, maxChunk: Int, maxRows: Int): List<Chunk> {
             val result = ArrayList<Chunk>()

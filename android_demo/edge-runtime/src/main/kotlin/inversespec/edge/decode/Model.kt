@@ -57,7 +57,7 @@ internal class Model(
     /** No anchors, on as much room as there is. */
     fun noAnchors() = AnchorSet.empty(minOf(info.context, MAX_CANVAS), info.contract)
 
-    /** Runs forced decoding on [on], after the tokens that the transcript holds already. */
+    /** Runs forced decoding on [on], after the tokens that the transcript holds already, to its end at most. */
     fun fill(
         prompt: IntArray,
         anchors: AnchorSet,
@@ -66,7 +66,10 @@ internal class Model(
         costs: Costs,
         on: Engine = engine,
         stopped: () -> Boolean,
-    ) = costs.add(ForcedDecoder(on, prompt, anchors, options, stopped, transcript.ids, transcript::add).run())
+    ) {
+        val ended = { stopped() || transcript.ended }
+        costs.add(ForcedDecoder(on, prompt, anchors, options, ended, transcript.ids, transcript::add).run())
+    }
 
     /** Decodes a payload of a codec that takes no model. */
     fun decode(payload: ByteArray, prompt: IntArray, base: Base?): AnchorSet =
@@ -124,7 +127,10 @@ internal class Model(
         val anchors = decodePredictive(payload, prompt, null, costs, stopped) { id, position, source, logProb ->
             if (position < most) transcript.add(id, position, source, logProb)
         } ?: return null
-        fill(prompt, anchors, options.copy(echoPrompt = false), transcript, costs, predictiveEngine, stopped)
+        // Known tokens behind a stop sequence were decoded all the same: the payload's check is at its end.
+        if (!transcript.ended) {
+            fill(prompt, anchors, options.copy(echoPrompt = false), transcript, costs, predictiveEngine, stopped)
+        }
         return anchors
     }
 

@@ -17,6 +17,7 @@ import inversespec.edge.ServiceFailed
 import inversespec.edge.ServiceOptions
 import inversespec.edge.ServiceReport
 import inversespec.edge.Stop
+import inversespec.edge.UsageException
 import inversespec.edge.client.PayloadFeed
 import inversespec.edge.payload.openPayload
 
@@ -37,9 +38,9 @@ internal class OnlineAnswer(
     private val onEvent: (AnswerEvent) -> Unit,
 ) {
     private val promptIds = model.promptIds(messages)
-    val transcript = Transcript(model.tokenizer, onEvent)
+    val transcript = Transcript(model.tokenizer, options.stopSequences, onEvent)
     val costs = Costs()
-    private var feed = open(service.codec)
+    private var feed: PayloadFeed
     private var base: Base? = null
 
     /** The latest anchors, or none. */
@@ -48,6 +49,16 @@ internal class OnlineAnswer(
     var report = ServiceReport()
         private set
     val promptTokens: Int get() = promptIds.size
+
+    init {
+        if (service.stream && (options.sampling != null || options.stopSequences.isNotEmpty())) {
+            throw UsageException(
+                "stream: expected neither sampling nor stop sequences beside it: a later payload would change what was " +
+                    "written. Wait for the payload instead.",
+            )
+        }
+        feed = open(service.codec)
+    }
 
     private fun open(codec: Codec?): PayloadFeed = client.open(messages, model.info.contract.identity, service, codec)
 

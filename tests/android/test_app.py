@@ -111,7 +111,7 @@ def test_the_screens_work_and_screenshots_are_written() -> None:
     goals = ("test", "-Dtest=ScreensTest,DownloadTest", "-Dsurefire.failIfNoSpecifiedTests=false")
     ran = jvm.maven(*goals, module="app", options=("-P", "app,screens", "-am", f"-Dsmollm2={smollm2}"))
     assert ran.returncode == 0, ran.stdout[-6000:]
-    for suite, least in (("ScreensTest", 16), ("DownloadTest", 5)):
+    for suite, least in (("ScreensTest", 18), ("DownloadTest", 6)):
         report = (reports / f"TEST-inversespec.app.{suite}.xml").read_text()
         count = re.search(r'<testsuite [^>]*tests="(\d+)"', report)
         assert count is not None

@@ -1,6 +1,7 @@
 package inversespec.app
 
 import android.app.Application
+import android.content.pm.ApplicationInfo
 import android.os.Process
 import android.system.Os
 import java.util.concurrent.ExecutorService
@@ -14,6 +15,8 @@ import java.util.concurrent.ThreadFactory
  * nor repeats anything.
  */
 class App : Application() {
+    /** Plain http to the developer's machine: in debug builds alone, whose network security configuration permits it. */
+    val localCleartext get() = applicationInfo.flags and ApplicationInfo.FLAG_DEBUGGABLE != 0
     lateinit var models: ModelsViewModel private set
     lateinit var fill: FillViewModel private set
     lateinit var bench: BenchViewModel private set
@@ -27,9 +30,9 @@ class App : Application() {
         val modelThread = executor("model", Process.THREAD_PRIORITY_DEFAULT)
         val fileThread = executor("files", Process.THREAD_PRIORITY_BACKGROUND)
         models = ModelsViewModel(this, modelThread, fileThread)
-        fill = FillViewModel(this, models, modelThread, fileThread)
+        fill = FillViewModel(this, models, modelThread, fileThread, localCleartext)
         bench = BenchViewModel(this, models, modelThread)
-        downloads = DownloadViewModel(this, models, executor("download", Process.THREAD_PRIORITY_BACKGROUND))
+        downloads = DownloadViewModel(this, models, localCleartext, executor("download", Process.THREAD_PRIORITY_BACKGROUND))
         models.start()
         downloads.start()
     }

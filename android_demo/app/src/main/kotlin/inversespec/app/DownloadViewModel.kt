@@ -4,6 +4,7 @@ import android.app.job.JobInfo
 import android.app.job.JobScheduler
 import android.content.ComponentName
 import android.content.Context
+import inversespec.edge.BundleExistsException
 import inversespec.edge.Bundles
 import inversespec.edge.CancelSignal
 import inversespec.edge.CloudUnavailableException
@@ -23,6 +24,7 @@ import java.util.concurrent.Executor
 class DownloadViewModel(
     private val context: Context,
     private val models: ModelsViewModel,
+    private val localCleartext: Boolean = false,
     private val thread: Executor,
 ) {
     /** The download that was asked for; null where there is none. */
@@ -41,15 +43,20 @@ class DownloadViewModel(
         if (scheduler.getPendingJob(JOB) == null) schedule(unmetered)
     }
 
-    /** Asks for a download; it begins once there is a network of the kind that is asked for. */
-    fun download(address: String, unmetered: Boolean) {
+    /**
+     * Asks for a download; it begins once there is a network of the kind that is asked for.
+     *
+     * @param replace whether another model of the same name is replaced; else the user is asked.
+     */
+    fun download(address: String, unmetered: Boolean, replace: Boolean = false) {
         if (state.value != null) return
         try {
-            ServiceClient(address) // the same addresses are allowed
+            ServiceClient(address, localCleartext = localCleartext) // the same addresses are allowed
         } catch (error: UsageException) {
             return models.fail(error)
         }
-        preferences.edit().putString(ADDRESS, address).putBoolean(UNMETERED, unmetered).apply()
+        preferences.edit().putString(ADDRESS, address).putBoolean(UNMETERED, unmetered)
+            .putBoolean(REPLACE, replace).apply()
         models.clearMessage()
         state.update { ModelDownload(address, unmetered) }
         schedule(unmetered)
@@ -72,9 +79,10 @@ class DownloadViewModel(
         scheduler.cancel(JOB)
         current?.cancel()
         models.show(context.getString(R.string.message_cancelled))
-        // After the run that is being cancelled.
-        thread.execute { Bundles.discardFetch(given.address, models.root) }
+        discard(given.address) // after the run that is being cancelled
     }
+
+    private fun discard(address: String) = thread.execute { Bundles.discardFetch(address, models.root) }
 
     private fun forget() {
         preferences.edit().clear().apply()
@@ -108,7 +116,14 @@ class DownloadViewModel(
             state.update { if (signal.isCancelled) it else it?.let(change) }
         update { it.copy(running = true, problem = null) }
         try {
-            val folder = Bundles.fetch(wanted.address, models.root, cancel = signal) { done, total ->
+            val replace = preferences.getBoolean(REPLACE, false)
+            val folder = Bundles.fetch(
+                wanted.address,
+                models.root,
+                replace = replace,
+                localCleartext = localCleartext,
+                cancel = signal,
+            ) { done, total ->
                 update { it.copy(done = done, total = total) }
             }
             if (state.value?.address == wanted.address) forget()
@@ -119,6 +134,13 @@ class DownloadViewModel(
         } catch (failure: CloudUnavailableException) {
             update { it.copy(running = false, problem = failure.message) }
             return true
+        } catch (found: BundleExistsException) {
+            forget()
+            models.ask(
+                Replacement(found) { replace ->
+                    if (replace) download(wanted.address, wanted.unmetered, replace = true) else discard(wanted.address)
+                },
+            )
         } catch (error: Exception) {
             if (!signal.isCancelled) {
                 forget()
@@ -133,6 +155,7 @@ class DownloadViewModel(
         const val JOB = 1
         private const val ADDRESS = "address"
         private const val UNMETERED = "unmetered"
+        private const val REPLACE = "replace"
         private const val BACKOFF_MS = 30_000L
     }
 }

@@ -26,6 +26,7 @@ class FillViewModel(
     private val models: ModelsViewModel,
     private val modelThread: Executor,
     private val fileThread: Executor,
+    private val localCleartext: Boolean = false,
 ) {
     val state = StateHolder(FillUiState())
     private var cancel = CancelSignal()
@@ -58,6 +59,13 @@ class FillViewModel(
         Pair(PayloadLoader.readDocument(resolver, uri), name ?: context.getString(R.string.payload_unnamed))
     }
 
+    /** Another app has named something that is no document of its own. */
+    fun refuseDocument(uri: Uri) {
+        cancel.cancel()
+        loads++
+        state.update(failed(LocalizedException(R.string.error_not_shared, "${uri.scheme}:")))
+    }
+
     /** Asks this service from now on, in place of a payload; nothing is sent before [start]. */
     fun useService(service: ServiceSettings) {
         cancel.cancel()
@@ -72,7 +80,8 @@ class FillViewModel(
         state.update { FillUiState(prompt = it.prompt, promptVersion = it.promptVersion, service = service) }
     }
 
-    private fun client(service: ServiceSettings) = ServiceClient(service.address, service.key)
+    private fun client(service: ServiceSettings) =
+        ServiceClient(service.address, service.key, localCleartext = localCleartext)
 
     fun openSample(sample: Sample) {
         setPrompt(sample.prompt)

@@ -4,6 +4,7 @@ import android.app.Activity
 import android.app.AlertDialog
 import android.app.Dialog
 import android.content.ActivityNotFoundException
+import android.content.ContentResolver
 import android.content.Intent
 import android.net.Uri
 import android.os.Build
@@ -26,6 +27,7 @@ class MainActivity : Activity(), FillActions, ModelsActions {
     private lateinit var tabs: List<View>
     private var tab = 0
     private var dialog: Dialog? = null
+    private var asked: Replacement? = null
     private var stopObserving: () -> Unit = {}
 
     override fun onCreate(saved: Bundle?) {
@@ -55,6 +57,7 @@ class MainActivity : Activity(), FillActions, ModelsActions {
         app.models.refresh()
         val toolbar = findViewById<Toolbar>(R.id.toolbar)!!
         stopObserving = app.models.state.observe { state ->
+            if (state.replacement !== asked) confirmReplacement(state.replacement)
             toolbar.subtitle = state.installed.firstOrNull { it.inUse }?.let { inUse ->
                 getString(R.string.model_in_use, inUse.info?.id ?: inUse.folder.name, inUse.variant)
             }
@@ -90,14 +93,19 @@ class MainActivity : Activity(), FillActions, ModelsActions {
         for ((index, view) in tabs.withIndex()) view.isSelected = index == at
     }
 
-    /** Handles a payload, an address or a prompt sent by another app; false for any other intent. */
+    /**
+     * Handles a payload, an address or a prompt sent by another app; false for any other intent. An intent that names
+     * this activity passes by the manifest's filters, so what they declare is checked here again.
+     */
     private fun handle(intent: Intent): Boolean {
         val text = intent.getStringExtra(Intent.EXTRA_TEXT)
         @Suppress("DEPRECATION")
         val stream = intent.getParcelableExtra<Uri>(Intent.EXTRA_STREAM)
         val document = if (intent.action == Intent.ACTION_VIEW) intent.data else stream
-        if (intent.action !in setOf(Intent.ACTION_SEND, Intent.ACTION_VIEW)) return false
+        if (intent.resolveType(contentResolver) !in SHARED_TYPES[intent.action].orEmpty()) return false
         when {
+            // This app's own files, such as the one with the key, must not be opened for another app.
+            document != null && document.scheme != ContentResolver.SCHEME_CONTENT -> app.fill.refuseDocument(document)
             document != null -> app.fill.openDocument(document)
             text == null -> return false
             // The user confirms an address before anything is sent to it.
@@ -254,6 +262,20 @@ class MainActivity : Activity(), FillActions, ModelsActions {
         )
     }
 
+    /** Asks whether another bundle may replace an installed one; both are named by their hashes. */
+    private fun confirmReplacement(replacement: Replacement?) {
+        asked = replacement
+        val found = replacement?.found ?: return
+        replaceDialog(
+            AlertDialog.Builder(this)
+                .setTitle(getString(R.string.replace_title, found.folder.name))
+                .setMessage(getString(R.string.replace_detail, found.installed, found.offered))
+                .setNegativeButton(R.string.cancel) { _, _ -> app.models.answer(replacement, replace = false) }
+                .setPositiveButton(R.string.replace) { _, _ -> app.models.answer(replacement, replace = true) }
+                .setOnCancelListener { app.models.answer(replacement, replace = false) },
+        )
+    }
+
     private fun share(text: String) {
         val intent = Intent(Intent.ACTION_SEND).setType("text/plain").putExtra(Intent.EXTRA_TEXT, text)
         startActivity(Intent.createChooser(intent, null))
@@ -282,6 +304,11 @@ class MainActivity : Activity(), FillActions, ModelsActions {
     }
 
     private companion object {
+        /** What the manifest's filters accept of other apps: types by action. */
+        val SHARED_TYPES = mapOf(
+            Intent.ACTION_SEND to setOf("application/octet-stream", "text/plain"),
+            Intent.ACTION_VIEW to setOf("application/octet-stream"),
+        )
         const val TAB = "tab"
         const val PROMPT = "prompt"
         const val MAX_SAVED_PROMPT = 10_000

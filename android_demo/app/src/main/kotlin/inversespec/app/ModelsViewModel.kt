@@ -3,6 +3,7 @@ package inversespec.app
 import android.app.ActivityManager
 import android.content.Context
 import android.net.Uri
+import inversespec.edge.BundleExistsException
 import inversespec.edge.BundleInfo
 import inversespec.edge.Bundles
 import inversespec.edge.CancelSignal
@@ -33,7 +34,7 @@ class ModelsViewModel(
         root.mkdirs()
         val shipped = shipped()
         if (shipped != null && folders().none { isShipped(it, shipped) }) {
-            Bundles.importFiles(root) { path ->
+            Bundles.importFiles(root, replace = true) { path -> // an update of the app brings its own model
                 try {
                     context.assets.open("bundle/$path")
                 } catch (missing: FileNotFoundException) {
@@ -82,19 +83,29 @@ class ModelsViewModel(
         context.getString(R.string.message_verified, bundle.folder.name)
     }
 
-    fun importZip(uri: Uri) = job(context.getString(R.string.job_import)) { cancel, progress ->
+    fun importZip(uri: Uri) = importZip(uri, replace = false)
+
+    private fun importZip(uri: Uri, replace: Boolean): Unit = job(
+        context.getString(R.string.job_import),
+        { importZip(uri, replace = true) },
+    ) { cancel, progress ->
         val (name, size) = documentInfo(context.contentResolver, uri)
         name?.let { retitle(context.getString(R.string.job_import_named, it)) }
         val stream = context.contentResolver.openInputStream(uri) ?: throw FileNotFoundException(uri.toString())
         val folder = stream.use {
-            Bundles.importZip(it, root, totalBytes = size, cancel = cancel, onProgress = progress)
+            Bundles.importZip(it, root, totalBytes = size, replace = replace, cancel = cancel, onProgress = progress)
         }
         context.getString(R.string.message_imported, folder.name)
     }
 
-    fun importFolder(tree: Uri) = job(context.getString(R.string.job_import)) { cancel, progress ->
+    fun importFolder(tree: Uri) = importFolder(tree, replace = false)
+
+    private fun importFolder(tree: Uri, replace: Boolean): Unit = job(
+        context.getString(R.string.job_import),
+        { importFolder(tree, replace = true) },
+    ) { cancel, progress ->
         val documents = DocumentTree(context.contentResolver, tree)
-        val folder = Bundles.importFiles(root, cancel, progress) { documents.open(it) }
+        val folder = Bundles.importFiles(root, replace, cancel, progress) { documents.open(it) }
         context.getString(R.string.message_imported, folder.name)
     }
 
@@ -103,9 +114,10 @@ class ModelsViewModel(
     /**
      * Runs a file operation on the file thread, one at a time, with progress.
      *
+     * @param onReplace does it again and replaces an installed bundle, which the user is asked for.
      * @param operation returns the message to show when it is done.
      */
-    private fun job(title: String, operation: (CancelSignal, Progress) -> String) {
+    private fun job(title: String, onReplace: () -> Unit = {}, operation: (CancelSignal, Progress) -> String) {
         if (state.value.job != null) return
         val signal = CancelSignal()
         cancel = signal
@@ -116,6 +128,8 @@ class ModelsViewModel(
                     state.update { it.copy(job = it.job?.copy(done = done, total = total)) }
                 }
                 show(message)
+            } catch (found: BundleExistsException) {
+                ask(Replacement(found) { replace -> if (replace) onReplace() })
             } catch (error: Exception) {
                 if (signal.isCancelled) show(context.getString(R.string.message_cancelled)) else fail(error)
             } catch (error: OutOfMemoryError) {
@@ -124,6 +138,17 @@ class ModelsViewModel(
             state.update { it.copy(job = null) }
             replaced()
         }
+    }
+
+    /** Asks the user whether a bundle may replace an installed one. */
+    fun ask(replacement: Replacement) = state.update { it.copy(replacement = replacement) }
+
+    /** The user's answer. */
+    fun answer(replacement: Replacement, replace: Boolean) {
+        if (state.value.replacement !== replacement) return
+        state.update { it.copy(replacement = null) }
+        if (!replace) show(context.getString(R.string.message_cancelled))
+        replacement.onAnswer(replace)
     }
 
     /** A bundle was installed: one of the same name that it has replaced must not stay open. */

@@ -58,6 +58,10 @@ class DownloadTest {
     @Volatile
     private var status = 206
 
+    /** What the server has for `bundle.json`; null for the bundle's own. */
+    @Volatile
+    private var manifest: ByteArray? = null
+
     private val address get() = "http://localhost:${server.address.port}/models/tiny"
 
     init {
@@ -84,7 +88,7 @@ class DownloadTest {
 
     private fun respond(exchange: HttpExchange) {
         val name = exchange.requestURI.path.removePrefix("/models/tiny/")
-        val data = File(bundle, name).readBytes()
+        val data = manifest?.takeIf { name == "bundle.json" } ?: File(bundle, name).readBytes()
         val range = Regex("bytes=(\\d+)-(\\d+)").find(exchange.requestHeaders.getFirst("Range"))!!.groupValues
         val start = range[1].toInt()
         val end = minOf(range[2].toInt() + 1, data.size)
@@ -203,6 +207,29 @@ class DownloadTest {
             assertFalse(robot.isShown(R.id.download_card))
         }
         assertEquals("nothing is sent before the job runs", emptyList<Served>(), served.toList())
+    }
+
+    @Test
+    fun `another model of the same name is downloaded only where the user says so`() {
+        val installed = File(robot.app.models.root, "tiny-qwen/bundle.json")
+        val before = installed.readText()
+        manifest = (before + "\n").toByteArray()
+        for (button in listOf(AlertDialog.BUTTON_NEGATIVE, AlertDialog.BUTTON_POSITIVE)) {
+            served.clear()
+            ask(address, unmetered = false)
+            val first = newService()
+            first.onStartJob(parameters())
+            robot.waitFor("the question") { robot.app.models.state.value.replacement != null }
+            robot.waitFor("the end of the job") { shadowOf(first).isJobFinished }
+            robot.settle()
+            assertEquals(listOf("bundle.json"), served.map { it.name })
+            robot.tapDialog(button)
+        }
+        assertEquals(before, installed.readText())
+        val again = newService()
+        again.onStartJob(parameters())
+        robot.waitFor("the model") { shadowOf(again).isJobFinished }
+        assertEquals(before + "\n", installed.readText())
     }
 
     @Test

@@ -185,6 +185,32 @@ class ScreensTest {
         robot = null
     }
 
+    @Test
+    fun `other apps open only content, and only of the types that the manifest declares`() {
+        val sample = AppRobot.samples().first()
+        val own = File.createTempFile("own", ".payload").apply { writeBytes(AppRobot.bytes(sample)) }
+        val type = "application/octet-stream"
+        for (intent in listOf(
+            Intent(Intent.ACTION_SEND).setType(type).putExtra(Intent.EXTRA_STREAM, Uri.fromFile(own)),
+            Intent(Intent.ACTION_VIEW).setDataAndType(Uri.fromFile(own), type),
+        )) {
+            val robot = start(intent)
+            robot.waitFor(Phase.FAILED)
+            assertTrue(robot.text(R.id.fill_error), "content:" in robot.text(R.id.fill_error))
+            assertNull(robot.app.fill.state.value.payload)
+            robot.close()
+        }
+        own.delete()
+        for (intent in listOf(share(ByteArray(0)).setType("image/png"), share(ByteArray(0)).setAction(Intent.ACTION_EDIT))) {
+            val robot = start(intent)
+            robot.settle()
+            assertNotEquals(Phase.READING, robot.app.fill.state.value.phase)
+            assertNull("neither opened nor refused", robot.app.fill.state.value.error)
+            robot.close()
+        }
+        robot = null
+    }
+
     /** A service on this machine that answers as [respond] does. */
     private fun service(respond: (HttpExchange) -> Unit, body: (String) -> Unit) {
         val server = HttpServer.create(InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0)
@@ -429,6 +455,32 @@ class ScreensTest {
         robot.waitFor(Phase.IDLE)
         robot.app.fill.start()
         robot.waitFor(Phase.DONE)
+    }
+
+    @Test
+    fun `another model of the same name is replaced only where the user says so`() {
+        val robot = start()
+        robot.tap(R.id.tab_models)
+        robot.waitFor("the built-in model") { robot.app.models.state.value.installed.isNotEmpty() }
+        val manifest = File(robot.app.models.state.value.installed.single().folder, "bundle.json")
+        val before = manifest.readText()
+        val archive = zip { name, bytes -> if (name == "bundle.json") bytes + '\n'.code.toByte() else bytes }
+        val uri = Uri.parse("content://files/other.zip")
+        shadowOf(robot.app.contentResolver).registerInputStreamSupplier(uri) { ByteArrayInputStream(archive) }
+        for ((button, after) in listOf(AlertDialog.BUTTON_NEGATIVE to before, AlertDialog.BUTTON_POSITIVE to before + "\n")) {
+            robot.app.models.clearMessage()
+            robot.app.models.importZip(uri)
+            robot.waitFor("the question") { robot.app.models.state.value.let { it.replacement != null && it.job == null } }
+            robot.settle()
+            val found = robot.app.models.state.value.replacement!!.found
+            val asked = shadowOf(ShadowDialog.getLatestDialog() as AlertDialog).message.toString()
+            assertTrue(asked, found.installed in asked && found.offered in asked && found.installed != found.offered)
+            assertEquals("nothing is replaced before the answer", before, manifest.readText())
+            robot.tapDialog(button)
+            robot.waitFor("the end") { robot.app.models.state.value.let { it.job == null && it.message != null } }
+            assertFalse(robot.app.models.state.value.failed)
+            assertEquals(after, manifest.readText())
+        }
     }
 
     @Test

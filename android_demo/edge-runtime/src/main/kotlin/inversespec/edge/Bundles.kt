@@ -3,6 +3,7 @@ package inversespec.edge
 import inversespec.edge.bundle.Bundle
 import inversespec.edge.bundle.BundleFetcher
 import inversespec.edge.bundle.BundleImporter
+import inversespec.edge.client.RangeRequest
 import java.io.File
 import java.io.InputStream
 
@@ -43,6 +44,7 @@ data class BundleInfo(
      * Upper bound on the memory of running a variant with [tokens] tokens, in bytes: twice its weights, as ONNX
      * Runtime repacks those of large multiplications, and the cache, which grows by doubling.
      */
+    @JvmOverloads
     fun memoryNeeded(variant: String = this.variant, tokens: Int = context): Long =
         2 * variants.first { it.name == variant }.bytes + 2 * tokens * cacheBytesPerToken
 }
@@ -65,6 +67,7 @@ object Bundles {
      *
      * @throws BundleMissingException where the folder is no bundle, [BundleSchemaException] where the file is invalid.
      */
+    @JvmStatic
     fun inspect(dir: File): BundleInfo = Bundle.open(dir).info()
 
     /**
@@ -73,6 +76,8 @@ object Bundles {
      * @param variant verify only the files of this variant; null for all files.
      * @throws BundleException naming the file that is missing, truncated or changed.
      */
+    @JvmStatic
+    @JvmOverloads
     fun verify(
         dir: File,
         variant: String? = null,
@@ -82,33 +87,41 @@ object Bundles {
 
     /**
      * Extracts a bundle's zip archive below [into], verifies every file, then renames the folder to its final
-     * name, replacing a bundle of the same name. On any failure and on cancellation nothing is left behind.
+     * name. Another bundle of the same name is replaced only with [replace]. On any failure and on cancellation nothing
+     * is left behind, nor where the storage is too small.
      *
      * The archive may contain the bundle at its root or in one folder. Files that `bundle.json` does not list are
      * skipped. Entries outside [into] are refused, and at most [maxBytes] are written.
      *
      * @param expectedSha256 SHA-256 (hex) that the archive must have; null to skip this check.
      * @return the folder of the bundle.
-     * @throws BundleException naming the fault.
+     * @throws BundleExistsException where another bundle would be replaced, which was not asked for; BundleException
+     *   naming any other fault.
      */
+    @JvmStatic
+    @JvmOverloads
     fun importZip(
         zip: InputStream,
         into: File,
         expectedSha256: String? = null,
         totalBytes: Long = -1,
         maxBytes: Long = MAX_BUNDLE_BYTES,
+        replace: Boolean = false,
         cancel: CancelSignal = CancelSignal(),
         onProgress: Progress = { _, _ -> },
-    ): File = BundleImporter(into, maxBytes, cancel, onProgress).importZip(zip, expectedSha256, totalBytes)
+    ): File = BundleImporter(into, maxBytes, replace, cancel, onProgress).importZip(zip, expectedSha256, totalBytes)
 
     /** Imports a zip archive from a file. */
+    @JvmStatic
+    @JvmOverloads
     fun importZip(
         zip: File,
         into: File,
         expectedSha256: String? = null,
+        replace: Boolean = false,
         cancel: CancelSignal = CancelSignal(),
         onProgress: Progress = { _, _ -> },
-    ): File = BundleImporter(into, MAX_BUNDLE_BYTES, cancel, onProgress).importZip(zip, expectedSha256)
+    ): File = BundleImporter(into, MAX_BUNDLE_BYTES, replace, cancel, onProgress).importZip(zip, expectedSha256)
 
     /**
      * Imports a bundle that is a folder: copies its listed files below [into], with the guarantees of [importZip].
@@ -116,33 +129,47 @@ object Bundles {
      * @param open opens a file of the bundle by relative path, or returns null where it does not exist. The
      *   folder may be outside the file system, such as an Android document tree.
      */
+    @JvmStatic
+    @JvmOverloads
     fun importFiles(
         into: File,
+        replace: Boolean = false,
         cancel: CancelSignal = CancelSignal(),
         onProgress: Progress = { _, _ -> },
         open: (path: String) -> InputStream?,
-    ): File = BundleImporter(into, MAX_BUNDLE_BYTES, cancel, onProgress).importFiles(open)
+    ): File = BundleImporter(into, MAX_BUNDLE_BYTES, replace, cancel, onProgress).importFiles(open)
 
     /**
      * Downloads a bundle below [into], with the guarantees of [importZip]: `bundle.json`, then each file that it lists, in
      * ranges. A download that ends early, because the process was killed, the connection broke or it was cancelled,
-     * goes on where it stood with the next call for the same address; a server without ranges begins each file anew.
+     * goes on where it stood with the next call for the same address; a server without ranges begins each file anew. A
+     * server that sends less than 1 kB a second ends the call, which may be repeated later.
      *
      * @param url the folder that holds `bundle.json`, as a static server serves it. HTTPS, or this very device.
+     * @param localCleartext as [ServiceClient.localCleartext].
      * @param onProgress also counts what an earlier call has downloaded.
      * @return the folder of the bundle.
-     * @throws BundleException naming the fault, also where the storage is too small; [CloudUnavailableException],
+     * @throws BundleExistsException before anything but `bundle.json` is downloaded, where another bundle would be
+     *   replaced; BundleException naming another fault, also where the storage is too small; [CloudUnavailableException],
      *   [CloudRefusedException] where the server cannot be reached or refuses; java.util.concurrent.CancellationException.
      */
+    @JvmStatic
+    @JvmOverloads
     fun fetch(
         url: String,
         into: File,
         maxBytes: Long = MAX_BUNDLE_BYTES,
+        replace: Boolean = false,
+        localCleartext: Boolean = false,
         cancel: CancelSignal = CancelSignal(),
         onProgress: Progress = { _, _ -> },
-    ): File = BundleFetcher(url, into, maxBytes, cancel, onProgress).fetch()
+    ): File {
+        val request = RangeRequest(cancel, localCleartext = localCleartext)
+        return BundleFetcher(url, into, maxBytes, replace, cancel, onProgress, request).fetch()
+    }
 
     /** Deletes what unfinished calls of [fetch] for this address have downloaded. */
+    @JvmStatic
     fun discardFetch(url: String, into: File) {
         BundleFetcher.stage(url, into).deleteRecursively()
     }

@@ -1,5 +1,7 @@
 package inversespec.edge
 
+import java.io.File
+
 /**
  * Base class of all errors of this library; subclasses are named as in the Python runtime, with Exception for
  * Error.
@@ -31,6 +33,17 @@ class BundleMissingException(message: String) : BundleException(message)
 
 /** A file that the bundle lists is missing, unreadable or of the wrong size; or an archive is invalid. */
 class BundleFileException(message: String, cause: Throwable? = null) : BundleException(message, cause)
+
+/**
+ * Another bundle is installed under the same name: it is replaced only where the call says `replace = true`.
+ *
+ * @property folder where it is installed. [installed] and [offered] are the SHA-256 of both `bundle.json`, which list the
+ *   SHA-256 of every other file.
+ */
+class BundleExistsException(val folder: File, val installed: String, val offered: String) : BundleException(
+    "${folder.name}: expected no other bundle of this name, found one installed with SHA-256 $installed of its " +
+        "bundle.json; the one offered has $offered. Ask for it to be replaced.",
+)
 
 /** A file does not match its stated SHA-256. */
 class BundleHashException(message: String) : BundleException(message)

@@ -32,21 +32,31 @@ class ReceivedPayload(val data: ByteArray, val delta: Boolean)
  * @property key sent as `Authorization: Bearer`; null for none.
  * @property timeoutSeconds from the first attempt to the last byte.
  * @property attempts maximum number of attempts of one request.
+ * @property localCleartext for development: plain http also to the emulator's host (10.0.2.2) and the local network
+ *   (private addresses, names in .local), but never with a key. The app's network security configuration has to permit
+ *   it as well.
  * @throws UsageException for an invalid address or key.
  */
-class ServiceClient(
+class ServiceClient @JvmOverloads constructor(
     val url: String,
     val key: String? = null,
     val timeoutSeconds: Double = 15.0,
     val attempts: Int = 4,
+    val localCleartext: Boolean = false,
 ) {
     /** In tests: replaces the pauses between attempts, in milliseconds. */
     internal var pause: ((Long) -> Unit)? = null
 
     init {
-        checkAddress(url)
+        checkAddress(url, localCleartext)
         if (key != null && (key.isEmpty() || key.any { it !in '!'..'~' })) {
             throw UsageException("key: expected printable ASCII characters without spaces, found others")
+        }
+        if (key != null && !isAllowed(URI(url), false)) {
+            throw UsageException(
+                "url: expected https for a key that goes to another host, found ${url.take(100)}: it would cross the " +
+                    "network unencrypted",
+            )
         }
         if (!(timeoutSeconds > 0 && timeoutSeconds <= 3600)) {
             throw UsageException("timeout: expected above 0 and at most 3600 seconds, found $timeoutSeconds")
@@ -62,6 +72,7 @@ class ServiceClient(
      * @param codec see [ServiceOptions.codec]; a predictive payload is decoded with the model ([EdgeRuntime.fill]).
      * @param maxBytes most bytes of the payload.
      */
+    @JvmOverloads
     fun fetch(
         prompt: String,
         contract: String? = null,
@@ -72,6 +83,7 @@ class ServiceClient(
     ): ByteArray = fetch(ChatMessage.prompt(prompt), contract, fraction, codec, maxBytes, cancel)
 
     /** [fetch] for a conversation of several [messages], up to the answer. */
+    @JvmOverloads
     fun fetch(
         messages: List<ChatMessage>,
         contract: String? = null,
@@ -97,6 +109,7 @@ class ServiceClient(
      *
      * @param fractions shares of the planned denoising steps; empty is the service's own choice.
      */
+    @JvmOverloads
     fun stream(
         prompt: String,
         contract: String? = null,
@@ -107,6 +120,7 @@ class ServiceClient(
     ) = stream(ChatMessage.prompt(prompt), contract, fractions, codec, cancel, onPayload)
 
     /** [stream] for a conversation of several [messages], up to the answer. */
+    @JvmOverloads
     fun stream(
         messages: List<ChatMessage>,
         contract: String? = null,
@@ -201,12 +215,19 @@ class ServiceClient(
         private const val MAX_EVENTS = 64
         private val LOOPBACK = Regex("localhost|127(\\.\\d{1,3}){3}|\\[::1]", RegexOption.IGNORE_CASE)
 
-        /** True for an address that this library connects to: HTTPS, or this very device. */
-        internal fun isAllowed(uri: URI): Boolean =
-            uri.scheme.equals("https", ignoreCase = true) ||
-                (uri.scheme.equals("http", ignoreCase = true) && LOOPBACK.matches(uri.host.orEmpty()))
+        private val LOCAL_NETWORK = Regex(
+            "10(\\.\\d{1,3}){3}|(192\\.168|169\\.254|172\\.(1[6-9]|2\\d|3[01]))(\\.\\d{1,3}){2}|[^.]+\\.local",
+            RegexOption.IGNORE_CASE,
+        )
 
-        private fun checkAddress(url: String) {
+        /** True for an address that this library connects to: HTTPS, this very device, or [local], the network it is in. */
+        internal fun isAllowed(uri: URI, local: Boolean): Boolean {
+            val host = uri.host.orEmpty()
+            return uri.scheme.equals("https", ignoreCase = true) || uri.scheme.equals("http", ignoreCase = true) &&
+                (LOOPBACK.matches(host) || local && LOCAL_NETWORK.matches(host))
+        }
+
+        private fun checkAddress(url: String, local: Boolean) {
             val uri = try {
                 URI(url)
             } catch (error: URISyntaxException) {
@@ -218,7 +239,7 @@ class ServiceClient(
                     "url: expected https://host or https://host:port without a user name, found ${url.take(100)}",
                 )
             }
-            if (!isAllowed(uri)) {
+            if (!isAllowed(uri, local)) {
                 throw UsageException(
                     "url: expected https, found http to ${uri.host}: prompt and key would cross the network " +
                         "unencrypted. Plain http is for a service on this device only (localhost).",

@@ -31,14 +31,17 @@ internal class BundleFetcher(
     private val url: String,
     private val into: File,
     private val maxBytes: Long,
+    replace: Boolean,
     private val cancel: CancelSignal,
     private val onProgress: Progress,
+    private val request: RangeRequest = RangeRequest(cancel),
     private val chunkBytes: Long = CHUNK_BYTES,
+    private val storage: Storage = Storage("fetch", into),
 ) {
     private val base = address(url)
     private val stage = stage(url, into)
     private val folder = File(stage, "bundle")
-    private val request = RangeRequest(cancel)
+    private val importer = BundleImporter(into, maxBytes, replace, cancel, onProgress)
     private var done = 0L
     private var total = -1L
 
@@ -53,9 +56,11 @@ internal class BundleFetcher(
             val records = manifest().records(null)
             total = records.values.sumOf { it.size }
             if (total > maxBytes) throw BundleFileException("fetch: expected at most $maxBytes bytes, found $total")
-            checkStorage(records)
+            importer.checkReplaces(folder)
+            val held = records.keys.sumOf { name -> maxOf(File(folder, name).length(), part(name).length()) }
+            storage.require(total - held)
             for ((name, record) in records) file(name, record)
-            val target = BundleImporter(into, maxBytes, cancel, onProgress).install(folder)
+            val target = importer.install(folder)
             stage.deleteRecursively()
             return target
         } catch (error: IOException) {
@@ -89,16 +94,6 @@ internal class BundleFetcher(
             if (!part.renameTo(local)) throw IOException("$local cannot be written")
         }
         return manifest
-    }
-
-    private fun checkStorage(records: Map<String, FileRecord>) {
-        val held = records.keys.sumOf { name -> maxOf(File(folder, name).length(), part(name).length()) }
-        val needed = total - held + SPARE_BYTES
-        if (into.usableSpace < needed) {
-            throw BundleFileException(
-                "fetch: expected $needed bytes of free storage, found ${into.usableSpace}. Delete something first.",
-            )
-        }
     }
 
     private fun part(name: String) = File(folder, "$name$PART")
@@ -137,6 +132,7 @@ internal class BundleFetcher(
             val from = if (whole) 0 else start
             file.seek(from)
             copy(stream, if (whole) record.size else minOf(chunkBytes, record.size - start)) { buffer, count ->
+                storage.require(0)
                 file.write(buffer, 0, count)
                 if (!whole) request.progressed()
                 onProgress(done + file.filePointer, total)
@@ -165,8 +161,6 @@ internal class BundleFetcher(
         private const val CHUNK_BYTES = 4L shl 20
         private const val BUFFER_BYTES = 1 shl 16
 
-        /** Left free beside the bundle. */
-        private const val SPARE_BYTES = 32L shl 20
         private const val STAGE = ".fetch-"
         private const val PART = ".part"
         private val ACTIVE = HashSet<File>()

@@ -1,9 +1,11 @@
 package inversespec.edge.bundle
 
+import inversespec.edge.BundleExistsException
 import inversespec.edge.BundleFileException
 import inversespec.edge.BundleHashException
 import inversespec.edge.CancelSignal
 import inversespec.edge.Progress
+import inversespec.edge.sha256
 import inversespec.edge.toHex
 import java.io.File
 import java.io.FilterInputStream
@@ -17,12 +19,16 @@ import java.util.zip.ZipInputStream
 /**
  * Imports a bundle into a folder of bundles: writes it to a hidden staging folder, verifies it, then renames it.
  * Hashes are computed while the bytes are written, so nothing is read twice.
+ *
+ * @param replace whether another bundle of the same name is replaced; otherwise throws BundleExistsException.
  */
 internal class BundleImporter(
     private val into: File,
     private val maxBytes: Long,
+    private val replace: Boolean,
     private val cancel: CancelSignal,
     private val onProgress: Progress,
+    private val storage: Storage = Storage("import", into),
 ) {
     private var written = 0L
 
@@ -33,6 +39,7 @@ internal class BundleImporter(
     }
 
     fun importZip(stream: InputStream, expectedSha256: String?, totalBytes: Long): File = staged { stage ->
+        storage.require(maxOf(0, totalBytes)) // the archive's own, the least that its content takes
         val counted = HashingStream(stream)
         val found = HashMap<String, FileRecord>()
         val zip = ZipInputStream(counted)
@@ -77,7 +84,9 @@ internal class BundleImporter(
             open(name)?.use { write(File(stage, name), it, most, onDone) }
         copy(MANIFEST, Manifest.MAX_BYTES.toLong()) {} ?: fail("a folder with $MANIFEST", "none")
         val records = Bundle.open(stage).manifest.records(null)
+        checkReplaces(stage)
         val total = records.values.sumOf { it.size }
+        storage.require(total)
         var before = 0L
         for ((name, expected) in records) {
             Manifest.check(name, expected, copy(name, expected.size) { onProgress(before + it, total) })
@@ -119,6 +128,7 @@ internal class BundleImporter(
                 if (done > most || written > maxBytes) {
                     fail("at most ${minOf(most, maxBytes)} bytes", "more in ${file.name}")
                 }
+                storage.require(0)
                 onDone(done)
             }
         }
@@ -129,11 +139,29 @@ internal class BundleImporter(
         return entry.name
     }
 
-    /** Renames a verified folder to its final name; deletes a previous one once the new one is in place. */
-    fun install(from: File): File {
+    /** The final folder of the bundle in [from]. */
+    private fun target(from: File): File {
         val id = Bundle.open(from).manifest.model.id
         val name = id.substringAfterLast('/').replace(Regex("[^A-Za-z0-9._-]"), "-").trimStart('.').take(64)
-        val target = File(into, name.ifEmpty { "model" })
+        return File(into, name.ifEmpty { "model" })
+    }
+
+    /**
+     * Throws where the bundle whose manifest is in [from] would replace another one, which was not asked for. The same
+     * one may be installed again: its manifest lists the hashes of all its files.
+     */
+    fun checkReplaces(from: File) {
+        val target = target(from)
+        if (replace || !target.exists()) return
+        val installed = File(target, MANIFEST).let { if (it.isFile) sha256(it.readBytes()).toHex() else "none" }
+        val offered = sha256(File(from, MANIFEST).readBytes()).toHex()
+        if (installed != offered) throw BundleExistsException(target, installed, offered)
+    }
+
+    /** Renames a verified folder to its final name; deletes a previous one once the new one is in place. */
+    fun install(from: File): File {
+        checkReplaces(from)
+        val target = target(from)
         val old = File(into, "$STAGE${UUID.randomUUID()}")
         val replaced = target.exists()
         if (replaced && !target.renameTo(old)) fail("a bundle that can be replaced", "$target in use")

@@ -3,6 +3,7 @@ package inversespec.edge.bundle
 import inversespec.edge.AnchorRangeException
 import inversespec.edge.AnchorSet
 import inversespec.edge.BundleException
+import inversespec.edge.BundleExistsException
 import inversespec.edge.BundleFileException
 import inversespec.edge.BundleHashException
 import inversespec.edge.BundleMissingException
@@ -205,6 +206,50 @@ internal class BundleTest {
             Bundles.importFiles(into) { path -> (if (path == model) changed else files()[path]!!).inputStream() }
         }
         Bundles.verify(dir)
+    }
+
+    @Test
+    fun `another bundle of the same name is replaced only where that is asked for`() {
+        val first = Bundles.importZip(zip(files()).inputStream(), into)
+        val other = files() + (MANIFEST to files().getValue(MANIFEST) + '\n'.code.toByte())
+        val hashes = listOf(files(), other).map { sha256(it.getValue(MANIFEST)).toHex() }
+        for (import in listOf<(Boolean) -> File>(
+            { Bundles.importZip(zip(other).inputStream(), into, replace = it) },
+            { Bundles.importFiles(into, replace = it) { path -> other[path]?.inputStream() } },
+        )) {
+            val error = assertThrows(BundleExistsException::class.java) { import(false) }
+            assertEquals(hashes, listOf(error.installed, error.offered))
+            assertTrue(hashes.all { it in error.message!! })
+            assertEquals(listOf("tiny-qwen"), into.list()!!.toList())
+            assertEquals(hashes[0], sha256(File(first, MANIFEST).readBytes()).toHex())
+            assertEquals(first, import(true))
+            assertEquals(hashes[1], sha256(File(first, MANIFEST).readBytes()).toHex())
+            Bundles.importZip(zip(files()).inputStream(), into, replace = true)
+        }
+        Bundles.importZip(zip(files()).inputStream(), into) // the same one, once more
+    }
+
+    @Test
+    fun `an import begins only where there is room, and ends where it runs out`() {
+        val data = zip(files())
+        fun importer(free: () -> Long) =
+            BundleImporter(into, Long.MAX_VALUE, false, CancelSignal(), { _, _ -> }, Storage("import", into, free))
+        fun refusedForRoom(body: () -> Unit) {
+            refused<BundleFileException>(body)
+            assertTrue("of free storage" in assertThrows(BundleFileException::class.java, body).message!!)
+        }
+        val total = Bundles.inspect(shippedBundle).bytes
+        var opened = 0
+        refusedForRoom { importer { data.size.toLong() }.importZip(data.inputStream(), null, data.size.toLong()) }
+        refusedForRoom {
+            importer { Storage.SPARE_BYTES + total - 1 }.importFiles { path -> files()[path]?.inputStream().also { opened++ } }
+        }
+        assertEquals(2, opened) // the manifest alone, twice
+        refusedForRoom {
+            var left = Storage.SPARE_BYTES + 500_000
+            importer { left.also { left -= 1 shl 16 } }.importZip(data.inputStream(), null, -1)
+        }
+        importer { Storage.SPARE_BYTES + total }.importZip(data.inputStream(), null, data.size.toLong())
     }
 
     @Test

@@ -9,6 +9,7 @@ internal object FetchMain {
     @JvmStatic
     fun main(arguments: Array<String>) {
         val (url, into, chunk) = arguments
-        BundleFetcher(url, File(into), Bundles.MAX_BUNDLE_BYTES, CancelSignal(), { _, _ -> }, chunk.toLong()).fetch()
+        BundleFetcher(url, File(into), Bundles.MAX_BUNDLE_BYTES, false, CancelSignal(), { _, _ -> }, chunkBytes = chunk.toLong())
+            .fetch()
     }
 }

@@ -1,11 +1,15 @@
 package inversespec.edge.bundle
 
+import inversespec.edge.BundleExistsException
 import inversespec.edge.BundleFileException
 import inversespec.edge.BundleHashException
 import inversespec.edge.Bundles
 import inversespec.edge.CancelSignal
 import inversespec.edge.CloudRefusedException
+import inversespec.edge.CloudUnavailableException
 import inversespec.edge.UsageException
+import inversespec.edge.client.RangeRequest
+import inversespec.edge.client.ScriptedServer
 import inversespec.edge.shippedBundle
 import org.junit.jupiter.api.Assertions.assertEquals
 import org.junit.jupiter.api.Assertions.assertFalse
@@ -15,9 +19,11 @@ import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.io.TempDir
 import java.io.File
 import java.io.IOException
+import java.io.OutputStream
 import java.util.Random
 import java.util.concurrent.CancellationException
 import java.util.concurrent.TimeUnit
+import java.util.concurrent.atomic.AtomicBoolean
 
 /** Downloads of the shipped bundle from a server on this machine. */
 internal class FetchTest {
@@ -175,6 +181,84 @@ internal class FetchTest {
         }
         assertThrows(CloudRefusedException::class.java) { Bundles.fetch("http://example.com/x", into) }
         assertThrows(UsageException::class.java) { Bundles.fetch("no address", into) }
+    }
+
+    private fun fetcher(url: String, patienceMs: Long = 60_000, free: () -> Long = { Long.MAX_VALUE }): BundleFetcher {
+        val cancel = CancelSignal()
+        val request = RangeRequest(cancel, patienceMs, pause = {})
+        val storage = Storage("fetch", into, free)
+        return BundleFetcher(url, into, total, false, cancel, { _, _ -> }, request, CHUNK, storage)
+    }
+
+    @Test
+    fun `a server that drips ends the download, which goes on where it stood`() {
+        val drips = AtomicBoolean(true)
+        lateinit var server: FileServer
+        server = FileServer(shippedBundle) { sent ->
+            if (drips.get() && sent > 300_000) {
+                server.piece = 1
+                Thread.sleep(20)
+            }
+        }
+        server.use {
+            val began = System.nanoTime()
+            val error = assertThrows(CloudUnavailableException::class.java) { fetcher(server.url, 500).fetch() }
+            assertTrue("What has arrived is kept" in error.message!!, error.message)
+            assertTrue(System.nanoTime() - began < 20e9)
+            assertEquals(emptyList<File>(), visible())
+            val asked = server.served.size
+            drips.set(false)
+            server.piece = 8192
+            Bundles.fetch(server.url, into)
+            assertTrue(server.served.drop(asked).filter { it.first != MANIFEST }.sumOf { it.third - it.second } < total - 200_000)
+            assertInstalled()
+        }
+    }
+
+    @Test
+    fun `a head that drips is not waited for`() {
+        val drip: (OutputStream) -> Unit = { out ->
+            out.write("HTTP/1.1 206 Partial Content\r\nX-Slow: ".toByteArray())
+            repeat(500) {
+                out.write('x'.code)
+                out.flush()
+                Thread.sleep(20)
+            }
+        }
+        ScriptedServer(drip).use { server ->
+            val began = System.nanoTime()
+            assertThrows(CloudUnavailableException::class.java) { fetcher(server.url, 500).fetch() }
+            assertTrue(System.nanoTime() - began < 8e9)
+        }
+    }
+
+    @Test
+    fun `storage that fills while it downloads ends the download, which goes on later`() {
+        FileServer(shippedBundle).use { server ->
+            assertThrows(BundleFileException::class.java) { fetcher(server.url) { total }.fetch() }
+            var left = total + Storage.SPARE_BYTES
+            val error = assertThrows(BundleFileException::class.java) {
+                fetcher(server.url) { left.also { left -= 100_000 } }.fetch()
+            }
+            assertTrue("of free storage" in error.message!!, error.message)
+            assertTrue(into.walk().filter { it.isFile && it.name != MANIFEST }.sumOf { it.length() } > 0)
+            Bundles.fetch(server.url, into)
+            assertInstalled()
+        }
+    }
+
+    @Test
+    fun `another bundle of the same name is replaced only where that is asked for, and nothing is downloaded before`() {
+        Bundles.importFiles(into) { File(shippedBundle, it).takeIf(File::isFile)?.inputStream() }
+        val copy = File(temp, "copy").also { shippedBundle.copyRecursively(it) }
+        File(copy, MANIFEST).appendText("\n")
+        FileServer(copy).use { server ->
+            assertThrows(BundleExistsException::class.java) { Bundles.fetch(server.url, into) }
+            assertEquals(listOf(MANIFEST), server.served.map { it.first })
+            Bundles.fetch(server.url, into, replace = true)
+        }
+        assertInstalled()
+        assertEquals(File(copy, MANIFEST).readText(), File(visible().single(), MANIFEST).readText())
     }
 
     private companion object {

@@ -11,13 +11,15 @@ import kotlin.concurrent.thread
  * A static server of one folder that records which bytes it has sent.
  *
  * @param ranges whether it serves ranges. [onSent] is called with the number of bytes sent so far; it may throw
- *   IOException to end a connection.
+ *   IOException to end a connection. [piece]: the bytes that are sent at once, from now on.
  */
 internal class FileServer(
     private val folder: File,
     private val ranges: Boolean = true,
     private val onSent: (Long) -> Unit = {},
 ) : AutoCloseable {
+    @Volatile
+    var piece = 8192L
     private val listener = ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"))
     private var sent = 0L
     val url = "http://127.0.0.1:${listener.localPort}/models/tiny"
@@ -74,8 +76,9 @@ internal class FileServer(
         out.write("HTTP/1.1 $status\r\nContent-Length: ${end - start}\r\n$range\r\n".toByteArray())
         synchronized(served) { served.add(Triple(path, start, end)) }
         val data = file.readBytes()
-        for (at in start until end step PIECE) {
-            val size = minOf(PIECE, end - at)
+        var at = start
+        while (at < end) {
+            val size = minOf(piece, end - at)
             out.write(data, at.toInt(), size.toInt())
             out.flush()
             val total = synchronized(this) {
@@ -83,12 +86,9 @@ internal class FileServer(
                 sent
             }
             onSent(total)
+            at += size
         }
     }
 
     override fun close() = listener.close()
-
-    private companion object {
-        const val PIECE = 8192L
-    }
 }

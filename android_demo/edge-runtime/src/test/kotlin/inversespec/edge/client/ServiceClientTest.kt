@@ -251,6 +251,24 @@ internal class ServiceClientTest {
         }
         assertThrows(UsageException::class.java) { ServiceClient("https://h", "a\r\nX: y") }
         assertThrows(UsageException::class.java) { ServiceClient("https://h", timeoutSeconds = 0.0) }
-        assertFalse(ServiceClient.isAllowed(java.net.URI("http:opaque")))
+        assertFalse(ServiceClient.isAllowed(java.net.URI("http:opaque"), local = true))
+    }
+
+    @Test
+    fun `plain http in the local network has to be asked for, and never carries a key`() {
+        val near = listOf("10.0.2.2:8080", "192.168.1.5", "172.16.0.1", "172.31.9.9", "169.254.3.3", "desk.local")
+        for (host in near) {
+            assertThrows(UsageException::class.java) { ServiceClient("http://$host") }
+            assertEquals("http://$host", ServiceClient("http://$host", localCleartext = true).url)
+            val error = assertThrows(UsageException::class.java) {
+                ServiceClient("http://$host", "secret", localCleartext = true)
+            }
+            assertTrue("expected https for a key" in error.message!!)
+        }
+        for (host in listOf("example.com", "8.8.8.8", "172.32.0.1", "192.169.0.1", "10.example.com", "1.10.0.0", "a.local.com")) {
+            assertThrows(UsageException::class.java, { ServiceClient("http://$host", localCleartext = true) }, host)
+        }
+        ServiceClient("http://localhost:1", "secret") // this device
+        ServiceClient("https://10.0.2.2", "secret")
     }
 }

@@ -23,7 +23,6 @@ help:
 	@echo "make arm                   the device's side on emulated ARM processors"
 	@echo "make train                 train a pair from scratch (MODEL=testbed, or tiny; hours on 2 cores; resumes)"
 	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"
-	@echo "make fuzz-kotlin           hostile bytes for the payload decoder in Kotlin (EXECUTIONS=1000000)"
 	@echo "make aar                   the Android library as a Maven repository of files (android_demo/EMBED.md)"
 	@echo "make ship                  make a finished training run the shipped pair (MODEL=testbed, or tiny)"
 

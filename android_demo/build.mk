@@ -7,11 +7,7 @@ ABIS ?= arm64-v8a,x86_64
 DEBUG_FLAG := $(if $(DEBUG),--debug)
 MVN := MAVEN_OPTS="$${MAVEN_OPTS:--Xmx900m -XX:+UseSerialGC -XX:TieredStopAtLevel=1}" mvn --batch-mode --quiet --file $(ANDROID)/pom.xml -P app
 
-.PHONY: fuzz-kotlin apk apk-tools apk-resources apk-assets apk-test
-
-# Hostile bytes for the payload decoder in Kotlin, a million by default, in 64 MB of heap.
-fuzz-kotlin: $(VENV)/dev.stamp
-	$(RUN) -m android_demo.fuzz $(if $(EXECUTIONS),--executions $(EXECUTIONS))
+.PHONY: apk apk-tools apk-resources apk-assets apk-test
 
 apk: apk-resources
 	$(MVN) -pl app -am -Dmaven.test.skip package

@@ -24,7 +24,7 @@ MEGABYTES = 64
 
 PLAIN = [
     f"payload.codecs.{name}"
-    for name in ("adaptive_model", "fenwick_tree", "predictive", "range_coder", "token_model")
+    for name in ("adaptive_model", "fenwick_tree", "predictive", "range_coder", "rank_codes", "token_model")
 ]
 """Not instrumented: inner loops, which take ten times as long with it, and comparisons at which
 atheris fails."""

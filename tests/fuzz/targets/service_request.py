@@ -53,7 +53,7 @@ class Echo:
     def __init__(self, limits: Limits) -> None:
         toy = contract()
         counts = (64, 16, 4, 100)
-        names = (SELECTIONS, CODECS, True, ORDERS, tuple(STOPS), limits)
+        names = (tuple(SELECTIONS), CODECS, True, ORDERS, tuple(STOPS), limits)
         self.info = ServiceInfo("model", toy.identity, toy.to_json(), *counts, *names)  # type: ignore[arg-type]
 
     async def open(self) -> None:

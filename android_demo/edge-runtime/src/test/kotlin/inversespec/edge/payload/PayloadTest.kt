@@ -35,7 +35,7 @@ import org.junit.jupiter.api.TestFactory
 import java.io.File
 
 /** A greedy longest-match tokenizer; among equal pieces the lowest id. */
-private class ToyTokens(private val pieces: List<ByteArray>) : TokenBytes {
+internal class ToyTokens(private val pieces: List<ByteArray>) : TokenBytes {
     private val ids = pieces.withIndex().reversed().filter { it.value.isNotEmpty() }
         .associate { it.value.toHex() to it.index }
     private val longest = pieces.maxOf { it.size }

@@ -24,7 +24,7 @@ from typing import Any
 from cloud_anchor.errors import RequestError
 from common.cli import CommandParser, run_command
 from common.files import read_json, write_whole
-from lab.report import first_answers, markdown_table, statements
+from lab.report import first_answers, markdown_table, named, statements
 from lab.store import TABLES
 from lab.tables import Claim, Table, cell_of
 
@@ -120,7 +120,7 @@ def quoted(text: str, figures: Mapping[str, Figures], quotes: Figures) -> str:
             lines = chosen(quotes[name], found_table(quotes[name]["table"], figures))
         else:
             raise RequestError(f"figures: expected one of {', '.join(quotes)}, or NAME/TABLE, found {name!r}")
-        return match[1] + "\n".join(lines) + "\n" + match[3]
+        return match[1] + named("\n".join(lines)) + "\n" + match[3]
 
     return _BLOCK.sub(block, text)
 
@@ -130,7 +130,7 @@ def page(figures: Figures) -> str:
     lines = _head(figures)
     for table, data in figures["tables"].items():
         lines += markdown_table(table_of(table, data))
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return named("\n".join(lines)).rstrip("\n") + "\n"
 
 
 def verdicts(figures: Figures) -> str:
@@ -141,7 +141,7 @@ def verdicts(figures: Figures) -> str:
     if MAIN_TABLE in figures["tables"]:
         lines += markdown_table(table_of(MAIN_TABLE, figures["tables"][MAIN_TABLE]))[1:]
     lines += statements(claims)
-    return "\n".join(lines) + "\n"
+    return named("\n".join(lines)) + "\n"
 
 
 def _head(figures: Figures) -> list[str]:

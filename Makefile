@@ -24,6 +24,9 @@ help:
 	@echo "make train                 train a pair from scratch (MODEL=testbed, or tiny; hours on 2 cores; resumes)"
 	@echo "make apk                   the Android app, without an Android SDK (android_demo/README.md)"
 	@echo "make aar                   the Android library as a Maven repository of files (android_demo/EMBED.md)"
+	@echo "make web-test              the edge runtime in TypeScript: its tests in Node.js and Chromium, its package"
+	@echo "make web-demo              the static demo, which answers in the browser (web/demo/dist)"
+	@echo "make web-page              the model in the service's page (web/page/dist)"
 	@echo "make ship                  make a finished training run the shipped pair (MODEL=testbed, or tiny)"
 
 $(VENV)/bin/python:
@@ -83,6 +86,7 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 include android_demo/build.mk
+include web/build.mk
 
 # As it was given: a $ in it is not make's.
 override export PROMPT := $(value PROMPT)

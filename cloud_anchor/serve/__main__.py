@@ -63,6 +63,12 @@ class ServeOptions(PipelineOptions):
         "the page at /, which runs the edge model here (default: where --host is this machine)",
         action=argparse.BooleanOptionalAction,
     )
+    page_device: Path | None = option(
+        None,
+        "the folder that `make web-page` builds, for the page to run the edge model in the browser",
+        Path,
+        metavar="DIR",
+    )
     give_bundle: bool = option(
         True,
         "give the edge bundle to devices that ask for it (default)",
@@ -176,7 +182,7 @@ def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
     """The page, where it is asked for; raises RequestError where there is no edge model to show."""
     from cloud_anchor.model.checkpoint import find_checkpoint
     from cloud_anchor.model.examples import read_examples
-    from cloud_anchor.serve.page import Page
+    from cloud_anchor.serve.page import DEVICE_FILES, Page
     from cloud_anchor.serve.trace import Tracer
     from edge_runtime.runtime import EdgeRuntime
 
@@ -189,7 +195,12 @@ def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
     if model is None:
         raise RequestError("page: expected an edge bundle (--edge), whose text it shows, found none")
     edge = EdgeRuntime(model.bundle, threads=options.threads)
-    return Page(Tracer(backend, edge), read_examples(find_checkpoint(options.model)))
+    device = options.page_device
+    if device is not None:
+        missing = [name for name in DEVICE_FILES if not (device / name).is_file()]
+        require("page device", not missing, f"a folder with {', '.join(DEVICE_FILES)}", f"none of {missing}")
+        require("page device", options.give_bundle, "a service that gives its bundle", "--no-bundle")
+    return Page(Tracer(backend, edge), read_examples(find_checkpoint(options.model)), device)
 
 
 def _is_loopback(host: str) -> bool:

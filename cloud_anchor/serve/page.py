@@ -36,6 +36,15 @@ FILES = {
 }
 """Paths of the page's files, and the file and media type of each."""
 
+DEVICE_FILES = {
+    "js/device.js": "text/javascript; charset=utf-8",
+    "js/edge.worker.js": "text/javascript; charset=utf-8",
+    "js/ort.wasm.bundle.min.mjs": "text/javascript; charset=utf-8",
+    "js/ort-wasm-simd-threaded.wasm": "application/wasm",
+    "model.bin": "application/octet-stream",
+}
+"""Files of the folder that `make web-page` builds, served below /device/, and the media type of each."""
+
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -46,26 +55,60 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 
+ISOLATED = {
+    "Content-Security-Policy": HEADERS["Content-Security-Policy"].replace(
+        "script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'"
+    ),
+    "Cross-Origin-Embedder-Policy": "require-corp",
+}
+"""Headers where the model runs in the page: WebAssembly, a worker, and threads."""
+
+
+MAX_EXACT_BYTES = 64 << 20
+"""Of the float32 variant, for a browser to fetch it rather than the bundle's default one."""
+
 
 @dataclass(frozen=True)
 class Page:
-    """The page of a service. examples: questions that it offers."""
+    """The page of a service.
+
+    examples: questions that it offers.
+    device:   the folder that `make web-page` builds: the page writes the device's part in the browser, with
+              the bundle that the service gives. None: it is written here.
+    """
 
     tracer: Tracer
     examples: Sequence[str] = ()
+    device: Path | None = None
+
+    @property
+    def variant(self) -> str | None:
+        """The bundle's variant that the browser runs; None where it runs none.
+
+        float32 where it is small: WebAssembly rounds quantised activations in its own way.
+        """
+        bundle = self.tracer.edge.bundle
+        exact = bundle.manifest.variants.get("fp32")
+        small = exact is not None and sum(each.size for each in exact.files.values()) <= MAX_EXACT_BYTES
+        return None if self.device is None else "fp32" if small else bundle.manifest.default_variant
 
 
 def install_page(app: FastAPI, service: Service, page: Page) -> None:
     """Adds the page's paths to an application."""
-    for path, (name, media_type) in FILES.items():
-        app.add_api_route(path, _static(WEB / name, media_type), include_in_schema=False)
+    headers = HEADERS if page.device is None else HEADERS | ISOLATED
+    served = {path: (WEB / name, media_type) for path, (name, media_type) in FILES.items()}
+    if page.device is not None:
+        served |= {f"/device/{name}": (page.device / name, kind) for name, kind in DEVICE_FILES.items()}
+    for path, (file, media_type) in served.items():
+        app.add_api_route(path, _static(file, media_type, headers), include_in_schema=False)
 
     @app.get("/v1/page", include_in_schema=False)
     async def facts() -> Response:
         """What the page shows before a question."""
         info = service.backend.info
         known = {"model": info.model, "steps": info.steps, "total_steps": info.total_steps}
-        return Response(encode_json(known | {"examples": list(page.examples)}), media_type=JSON)
+        known |= {"examples": list(page.examples), "device": page.variant}
+        return Response(encode_json(known), media_type=JSON)
 
     @app.post("/v1/trace", include_in_schema=False)
     async def trace(request: Request, body: Annotated[TraceBody, Body()]) -> Response:
@@ -77,7 +120,7 @@ def install_page(app: FastAPI, service: Service, page: Page) -> None:
 async def _events(
     service: Service, tracer: Tracer, body: TraceBody, account: Account
 ) -> AsyncGenerator[bytes]:
-    asked = tracer.events(body.prompt, body.fraction, account.client)
+    asked = tracer.events(body.prompt, body.fraction, account.client, device=body.device)
     async with service.admitted(account, tracer.most_steps(body.fraction)), aclosing(asked) as events:
         async for event in events:
             if event.name == "payload":
@@ -85,10 +128,10 @@ async def _events(
             yield encode_event(*event)
 
 
-def _static(file: Path, media_type: str) -> Callable[[], Awaitable[Response]]:
+def _static(file: Path, media_type: str, headers: dict[str, str]) -> Callable[[], Awaitable[Response]]:
     data = file.read_bytes()
 
     async def static() -> Response:
-        return Response(data, headers=HEADERS, media_type=media_type)
+        return Response(data, headers=headers, media_type=media_type)
 
     return static

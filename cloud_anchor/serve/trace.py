@@ -65,7 +65,7 @@ class Tracer:
     def __init__(self, backend: LocalBackend, edge: EdgeRuntime, most: int = MAX_TRACES) -> None:
         """edge: a runtime of its own, of the bundle that the backend's payloads are for."""
         self._backend = backend
-        self._edge = edge
+        self.edge = edge
         self._most = most
         self._device = asyncio.Lock()
         self.open_traces = 0
@@ -77,12 +77,13 @@ class Tracer:
         return each * (len(COLUMNS) - 1)  # one column is without the cloud
 
     async def events(
-        self, prompt: str, fraction: float | None = None, client: str = ""
+        self, prompt: str, fraction: float | None = None, client: str = "", *, device: bool = True
     ) -> AsyncGenerator[TraceEvent]:
         """The events of one question. Closing the generator ends its work within one pass of each model.
 
-        fraction: share of the steps, by default the service's. client: who asks. Raises ServiceError (503)
-        before the first event where too many traces are in progress; later errors are events.
+        fraction: share of the steps, by default the service's. client: who asks. device: False leaves the
+        device's part to who asks. Raises ServiceError (503) before the first event where too many traces are
+        in progress; later errors are events.
         """
         if self.open_traces >= self._most:
             expected = f"fewer than {self._most} questions on the page at a time"
@@ -91,7 +92,7 @@ class Tracer:
         events: asyncio.Queue[TraceEvent | None] = asyncio.Queue(BACKLOG)
         shares = () if fraction is None else (fraction,)
         request = AnchorRequest(as_messages(prompt), shares, confidence=True, client=client)
-        tasks = [asyncio.ensure_future(self._column(name, request, events)) for name in COLUMNS]
+        tasks = [asyncio.ensure_future(self._column(name, request, device, events)) for name in COLUMNS]
         try:
             yield self._plan()
             limit = self._backend.limits.deadline
@@ -124,18 +125,18 @@ class Tracer:
         return TraceEvent("plan", {"columns": list(COLUMNS), **known, "guard": guard})
 
     async def _column(
-        self, name: str, request: AnchorRequest, events: asyncio.Queue[TraceEvent | None]
+        self, name: str, request: AnchorRequest, device: bool, events: asyncio.Queue[TraceEvent | None]
     ) -> None:
         """Puts the events of a column, then None."""
         try:
-            async with aclosing(self._answer(name, request)) as answer:
+            async with aclosing(self._answer(name, request, device)) as answer:
                 async for event in answer:
                     await events.put(TraceEvent(event.name, {"column": name, **event.data}))
         except Exception as error:
             await events.put(TraceEvent("error", {"column": name, **_error(error).body()["error"]}))
         await events.put(None)
 
-    async def _answer(self, name: str, request: AnchorRequest) -> AsyncGenerator[TraceEvent]:
+    async def _answer(self, name: str, request: AnchorRequest, device: bool) -> AsyncGenerator[TraceEvent]:
         data, prompt = None, request.messages[0].content
         if name != ALONE:
             async with aclosing(self._backend.watch(replace(request, select=name))) as cloud:
@@ -145,8 +146,10 @@ class Tracer:
                     else:
                         data = event.data
                         yield _payload_event(event)
-        async with self._device, aclosing(aiter_tokens(self._device_events(prompt, data))) as device:
-            async for shown in device:
+        if not device:
+            return
+        async with self._device, aclosing(aiter_tokens(self._device_events(prompt, data))) as written:
+            async for shown in written:
                 yield shown
 
     def _step(self, run: Denoised) -> TraceEvent:
@@ -169,7 +172,7 @@ class Tracer:
 
     def _device_events(self, prompt: str, data: bytes | None) -> Generator[TraceEvent]:
         """The device's part, from the payload's bytes or without any; runs the edge model."""
-        edge = self._edge
+        edge = self.edge
         if data is None:
             nothing = AnchorSet.empty(self._backend.info.canvas, edge.bundle.contract)
             request = FillRequest(edge.prompt_ids(prompt), nothing)
@@ -192,7 +195,7 @@ class Tracer:
         yield TraceEvent("end", {"tokens": len(ids), "passes": answer.stats.passes})
 
     def _sent(self, request: FillRequest) -> TraceEvent:
-        tokenizer = self._edge.bundle.tokenizer
+        tokenizer = self.edge.bundle.tokenizer
         sent = [[position, _text(tokenizer, id_)] for position, id_ in request.anchors.by_position.items()]
         return TraceEvent("sent", {"sent": sent, "doubt": request.doubt})
 
@@ -201,7 +204,7 @@ class Tracer:
 
         [position, text, whether it is the anchor's token, margin over the second most probable in logits]
         """
-        edge, anchors = self._edge, request.anchors.by_position
+        edge, anchors = self.edge, request.anchors.by_position
         scorer = EngineScorer(edge.engine, edge.bundle.contract.eos_ids)
         (scores,) = scorer.score([Span(request.prompt_ids, ids)])
         greedy, margin, tokenizer = scores.greedy.tolist(), scores.margin.tolist(), edge.bundle.tokenizer

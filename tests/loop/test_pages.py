@@ -150,7 +150,9 @@ def names_something(name: str, module: str) -> bool:
 
 
 def check_make(arguments: list[str]) -> None:
-    makefiles = (ROOT / "Makefile").read_text() + (ROOT / "android_demo" / "build.mk").read_text()
+    makefiles = "".join(
+        (ROOT / each).read_text() for each in ("Makefile", "android_demo/build.mk", "web/build.mk")
+    )
     for each in arguments:
         variable, given, _ = each.partition("=")
         assert not given or f"$({variable})" in makefiles, f"{variable}: the Makefile has no such variable"

@@ -30,7 +30,7 @@ SEND_SECONDS = 10.0
 
 PATHS = (
     "/v1/anchors /v1/anchors/stream /v1/contract /v1/bundle /healthz /readyz /metrics /openapi.json / "
-    "/page.css /page.js /page.svg /v1/page /v1/trace"
+    "/page.css /page.js /page.svg /device /v1/page /v1/trace"
 ).split()
 KEYED_PREFIX = "/v1/"
 
@@ -49,7 +49,8 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        path = "/v1/bundle" if scope["path"].startswith("/v1/bundle/") else scope["path"]
+        folders = ("/v1/bundle", "/device")
+        path = next((each for each in folders if scope["path"].startswith(f"{each}/")), scope["path"])
         path = path if path in PATHS else "other"
         headers = {name.lower(): value for name, value in scope["headers"]}
         account = scope[SCOPE] = Account(request_id(headers.get(REQUEST_ID.lower().encode())))

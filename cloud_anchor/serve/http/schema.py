@@ -172,6 +172,9 @@ class TraceBody(_StrictModel):
 
     prompt: Annotated[str, Field(min_length=1)]
     fraction: Share | None = _optional(description="Share of the planned steps to run.")
+    device: bool = Field(
+        default=True, description="Write the device's part here, rather than where it is read."
+    )
 
 
 class AnchorsAnswer(BaseModel):

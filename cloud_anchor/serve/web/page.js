@@ -21,6 +21,8 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 let views = new Map();
 let recorded = [];
 let running = null; // AbortController of the question being answered
+let given = null; // the variant of the device's model that the service gives to this page
+let device = null; // that model, once it is here
 
 // ---------------------------------------------------------------- one column
 
@@ -298,7 +300,11 @@ async function live(signal) {
   const response = await fetch("v1/trace", {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers() },
-    body: JSON.stringify({ prompt: $("question").value, fraction: Number($("fraction").value) }),
+    body: JSON.stringify({
+      prompt: $("question").value,
+      fraction: Number($("fraction").value),
+      ...(device && { device: false }),
+    }),
     signal,
   });
   if (!response.ok) {
@@ -306,6 +312,41 @@ async function live(signal) {
     throw new Error(await refusal(response));
   }
   return eventsOf(response);
+}
+
+// ---------------------------------------------------------------- the model in this tab
+
+async function openDevice() {
+  try {
+    const { open } = await import("./device/js/device.js");
+    const key = $("key").value.trim() || undefined;
+    device = await open(given, key, ({ loaded, total }) => {
+      const [now, all] = [loaded, total].map((bytes) => (bytes / 1e6).toFixed(2));
+      say(`The device's model, once: ${now} of ${all} MB`);
+    });
+    say("");
+    const { id, variant, threads } = device.info;
+    $("about").textContent =
+      `The device's part is written in this tab: ${id} (${variant}) on ${threads} ` +
+      `thread${threads > 1 ? "s" : ""}, from the payload's bytes. The model is kept for the next visit.`;
+  } catch (error) {
+    given = null; // the service writes the device's part, as it does without this
+    say(`No model in this tab: ${error.message}. The service writes the device's part.`, true);
+  }
+}
+
+// The events of the device's part, as the service would send them; hex: of the payload, none without one.
+async function* written(column, prompt, hex, canvas, signal) {
+  const payload = hex === undefined ? null : Uint8Array.from(hex.match(/../g), (byte) => parseInt(byte, 16));
+  const answer = device.fill(payload, { prompt, signal, ...(payload ? {} : { maxTokens: canvas }) });
+  const sent = [];
+  for await (const { position, text, source } of answer) {
+    if (source === "anchor") sent.push([position, text]);
+    yield ["token", { column, position, text, anchor: source === "anchor" }];
+  }
+  const { tokens, passes, doubt } = await answer.stats;
+  if (payload) yield ["sent", { column, sent, doubt }];
+  yield ["end", { column, tokens, passes }];
 }
 
 async function* again() {
@@ -336,21 +377,33 @@ async function run(source, record) {
   const stopped = () => running === control && say("Stopped.");
   const began = performance.now();
   let players = [];
+  const writing = [];
   try {
     let finished = false;
+    if (record && given && !device) await openDevice();
+    const prompt = $("question").value;
+    const write = async (column, hex, canvas) => {
+      for await (const [name, data] of written(column, prompt, hex, canvas, signal)) {
+        recorded.push([name, data]);
+        views.get(column)?.push(name, data);
+      }
+    };
     for await (const [name, data] of await source(signal)) {
       if (record) recorded.push([name, data]);
+      if (record && device && name === "payload") writing.push(write(data.column, data.hex));
       if (name === "plan") {
         views = new Map(data.columns.map((column) => [column, new Column(column, data)]));
         $("columns").replaceChildren(...[...views.values()].map((view) => view.node));
         players = [...views.values()].map((view) => view.play(signal));
         say("");
+        if (record && device) writing.push(write("alone", undefined, data.canvas));
       } else if (data.column) views.get(data.column)?.push(name, data);
       else if (name === "error") throw new Error(`Expected ${data.expected}, found ${data.found}. ${data.remedy}`);
       finished ||= name === "done";
     }
     if (!finished) throw new Error("The service ended the answer before its end.");
     const seconds = (performance.now() - began) / 1000;
+    await Promise.all(writing);
     for (const view of views.values()) view.push("close");
     await Promise.all(players);
     if (signal.aborted) return stopped();
@@ -395,6 +448,7 @@ function offer(facts) {
     }),
   );
   if (!$("question").value && facts.examples.length) $("question").value = facts.examples[0];
+  given = facts.device;
   $("about").textContent =
     `Model: ${facts.model}. The device's part runs on this service's machine too, from the payload's bytes, ` +
     "with the bundle that devices have.";

@@ -25,7 +25,7 @@ from cloud_anchor.serve import __main__ as command
 from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.errors import ServiceError
 from cloud_anchor.serve.http.keys import ApiKeys
-from cloud_anchor.serve.page import FILES, WEB, Page
+from cloud_anchor.serve.page import DEVICE_FILES, FILES, WEB, Page
 from cloud_anchor.serve.trace import ALONE, COLUMNS, Tracer
 from edge_runtime.predictor import read_logits
 from edge_runtime.runtime import EdgeRuntime, FillRequest
@@ -451,3 +451,40 @@ def test_its_picture_is_small(browser: Any, address: str) -> None:
     assert 20_000 < len(picture) < 150_000
     shown = (WEB.parent / "page.png").read_bytes()
     assert len(shown) < 150_000
+
+
+# The model in the browser.
+
+
+@pytest.fixture
+def device_folder(tmp_path: Path) -> Path:
+    """A folder as `make web-page` builds it, with stand-ins for its files."""
+    for name in DEVICE_FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def test_the_page_runs_the_model_where_its_files_are_given(
+    pipeline: Pipeline, edge: EdgeRuntime, device_folder: Path
+) -> None:
+    backend = local(pipeline)
+    page = replace(page_of(backend, edge), device=device_folder)
+    with served(backend, page=page) as client:
+        assert client.ask("GET", "/v1/page").json["device"] in edge.bundle.manifest.variants
+        for name, kind in DEVICE_FILES.items():
+            reply = client.ask("GET", f"/device/{name}")
+            assert (reply.status, reply.body.decode(), reply.headers["content-type"]) == (200, name, kind)
+        headers = client.ask("GET", "/").headers
+        assert "'wasm-unsafe-eval'; worker-src 'self'" in headers["content-security-policy"]
+        assert headers["cross-origin-embedder-policy"] == "require-corp"
+        # No text comes: the trace ends with the payloads.
+        events = parsed(client.ask("POST", "/v1/trace", {"prompt": PROMPT, "device": False}).body)
+        assert {name for name, _ in events} == {"plan", "step", "payload", "done"}
+
+
+def test_without_its_files_the_service_writes_the_devices_part(client: Client) -> None:
+    assert client.ask("GET", "/v1/page").json["device"] is None
+    assert client.ask("GET", "/device/js/device.js").code == "unknown_path"
+    events = parsed(client.ask("POST", "/v1/trace", {"prompt": PROMPT}).body)
+    assert {"sent", "token", "end"} <= {name for name, _ in events}

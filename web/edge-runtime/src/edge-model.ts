@@ -12,7 +12,6 @@ import type { BundleFiles, OnProgress } from "./bundle/files.js";
 import { RemoteFiles } from "./bundle/remote-files.js";
 import { type BundleStore, defaultStore } from "./bundle/store.js";
 import { ServiceClient, type ServiceOptions } from "./client/service-client.js";
-import type { Contract } from "./contract.js";
 import { Costs, type FillOptions } from "./decode/forced-decoder.js";
 import { Model, type Outcome } from "./decode/model.js";
 import { OnlineAnswer } from "./decode/online-answer.js";
@@ -38,10 +37,24 @@ export interface OpenOptions {
   readonly onProgress?: OnProgress | undefined;
   /** Where fetched files are kept; the browser's Cache API by default, null for nowhere. */
   readonly store?: BundleStore | null | undefined;
+  /** Sent as `Authorization: Bearer` with every request for a file. */
+  readonly key?: string | undefined;
   /** ONNX Runtime; by default `onnxruntime-node` or `onnxruntime-web`, imported on first use. */
   readonly ort?: Ort | undefined;
   /** Where onnxruntime-web finds its WebAssembly files; see its `env.wasm.wasmPaths`. */
   readonly wasmPaths?: unknown;
+}
+
+/** What an open model does, in this thread (`EdgeModel`) or in a worker (`EdgeWorker`). */
+export interface Edge {
+  readonly info: ModelInfo;
+  fill(payload: Uint8Array | null, options?: FillOptions & { readonly prompt?: string | undefined }): Answer<Token>;
+  ask(
+    service: string | URL | ServiceClient,
+    prompt: string,
+    options?: FillOptions & ServiceOptions,
+  ): Answer<AnswerEvent>;
+  close(): Promise<void>;
 }
 
 /** Description of an open model. */
@@ -51,8 +64,9 @@ export interface ModelInfo {
   readonly variants: readonly string[];
   /** Maximum number of tokens of prompt and answer together. */
   readonly context: number;
-  /** The contract that payloads for this bundle must match; payloads carry its tag. */
-  readonly contract: Contract;
+  /** Identity of the contract that payloads for this bundle must match; payloads carry its first two digits. */
+  readonly contract: string;
+  /** "cpu" in Node.js; "wasm" or "webgpu" in a browser. */
   readonly provider: string;
   readonly threads: number;
 }
@@ -85,7 +99,7 @@ export class Answer<T> implements AsyncIterable<T> {
   }
 }
 
-export class EdgeModel {
+export class EdgeModel implements Edge {
   private queue: Promise<void> = Promise.resolve();
   private closed = false;
 
@@ -112,12 +126,12 @@ export class EdgeModel {
     const exact = settings.provider === "webgpu" ? await defaultEngine({ ...options, provider: "cpu" }) : settings;
     const model = new Model(bundle, engine, () => OrtEngine.open(bundle, exact, true));
     const { manifest, variant } = bundle;
-    const info: ModelInfo = {
+    const info = {
       id: manifest.model.id,
       variant,
       variants: [...manifest.variants.keys()].sort(),
       context: manifest.context,
-      contract: manifest.contract,
+      contract: manifest.contract.identity,
       provider: settings.provider,
       threads: settings.threads,
     };
@@ -250,5 +264,6 @@ function filesOf(source: string | URL, options: OpenOptions): BundleFiles {
   if (folder) return folder;
   const base = globalThis.location?.href;
   if (!URL.canParse(`${source}`, base)) throw new UsageError("bundle", "the address of its folder", `${source}`);
-  return new RemoteFiles(new URL(`${source}`, base), options.store === undefined ? defaultStore() : options.store);
+  const store = options.store === undefined ? defaultStore() : options.store;
+  return new RemoteFiles(new URL(`${source}`, base), store, options.key);
 }

@@ -13,7 +13,14 @@ export abstract class EdgeError extends Error {
   /** What to do about it; empty where nothing is known to help. */
   readonly remedy: string;
 
-  constructor(where: string, expected: string, found: unknown, remedy = "", options?: ErrorOptions) {
+  /** @param where it was found: a field, a file, an address. */
+  constructor(
+    readonly where: string,
+    expected: string,
+    found: unknown,
+    remedy = "",
+    options?: ErrorOptions,
+  ) {
     const what = shown(found);
     super(`${where}: expected ${expected}, found ${what}${remedy ? `. ${remedy}` : ""}`, options);
     this.name = new.target.label;

@@ -11,7 +11,7 @@ export {
 } from "./client/service-client.js";
 export { Contract, type ContractFields } from "./contract.js";
 export type { FillOptions } from "./decode/forced-decoder.js";
-export { type Answer, EdgeModel, type ModelInfo, type OpenOptions, type Provider } from "./edge-model.js";
+export { type Answer, type Edge, EdgeModel, type ModelInfo, type OpenOptions, type Provider } from "./edge-model.js";
 export type { Ort, OrtSession, OrtTensor } from "./engine/ort.js";
 export * from "./errors.js";
 export { type Codec, doubt, type Extras, type Header } from "./payload/header.js";
@@ -19,3 +19,4 @@ export { MAX_PAYLOAD_BYTES, peek } from "./payload/opened-payload.js";
 export type { Base, Predictor, Shared, TokenBytes } from "./payload/shared.js";
 export { decode } from "./payload/wire.js";
 export type { AnswerEvent, FillStats, ServiceReport, Source, Stop, Token } from "./token.js";
+export { EdgeWorker, type WorkerOptions } from "./worker/edge-worker.js";

@@ -24,6 +24,7 @@ export class RemoteFiles implements BundleFiles {
   constructor(
     url: URL,
     private readonly store: BundleStore | null,
+    private readonly key: string | undefined,
     private readonly partBytes = PART_BYTES,
   ) {
     this.base = new URL(url);
@@ -119,7 +120,10 @@ export class RemoteFiles implements BundleFiles {
       let reason: string;
       let wait = 0;
       try {
-        const headers: HeadersInit = at > 0 ? { Range: `bytes=${at}-` } : {};
+        const headers = {
+          ...(at > 0 && { Range: `bytes=${at}-` }),
+          ...(this.key !== undefined && { Authorization: `Bearer ${this.key}` }),
+        };
         const response = await fetch(url, { headers, cache: "no-cache", ...(signal && { signal }) });
         if (response.ok) {
           const range = /^bytes (\d+)-/.exec(response.headers.get("Content-Range") ?? "");

@@ -64,7 +64,11 @@ export class ServiceClient {
   private readonly attempts: number;
 
   /** @param url `https://host` or `https://host:port`, with the path before /v1 where there is one. */
-  constructor(url: string | URL, { key, timeoutSeconds = 15, attempts = 4 }: ClientOptions = {}) {
+  constructor(
+    url: string | URL,
+    readonly options: ClientOptions = {},
+  ) {
+    const { key, timeoutSeconds = 15, attempts = 4 } = options;
     const base = globalThis.location?.href;
     if (!URL.canParse(`${url}`, base)) throw new UsageError("url", "https://host or https://host:port", `${url}`);
     this.url = new URL(`${url}`, base);

@@ -57,7 +57,7 @@ export async function decode(payload: Uint8Array, shared: Shared): Promise<Ancho
   verifyChecksum(data, bound);
   if (!shared.tokens) throw new TokenizerRequiredError(`codec ${header.codec}`, "a tokenizer", "none");
   const decompress = header.codec === "template-gzip" ? gzipDecompress : zstdDecompress;
-  return anchorSet(decodeTemplate(body, shared.tokens, decompress), header, contract);
+  return anchorSet(await decodeTemplate(body, shared.tokens, decompress), header, contract);
 }
 
 /**

@@ -1,35 +1,33 @@
 /** Bounded gzip and zstd decompression: output never exceeds the size that the caller allows. */
-import { Inflate } from "fflate";
-import type { Bytes } from "../../bytes.js";
+import { type Bytes, concat } from "../../bytes.js";
 import { MalformedPayloadError, OversizedPayloadError } from "../../errors.js";
 import { ZstdError, ZstdFrame } from "./zstd-frame.js";
 
 const MAX_WINDOW = 1 << 20;
 
-/** Bytes given to the inflater at once: a bound on what it may write before its output is counted. */
-const CHUNK = 256;
-
 /** Decompresses exactly one gzip member to at most `most` bytes; `field` names the data in errors. */
-export function gzipDecompress(data: Bytes, most: number, field: string): Bytes {
+export async function gzipDecompress(data: Bytes, most: number, field: string): Promise<Bytes> {
   const refused = (found: string) => new MalformedPayloadError(field, "exactly one whole gzip stream", found);
   const start = gzipDataStart(data);
   if (start === null || start > data.length - 8) throw refused("no gzip header");
   const deflated = data.subarray(start, data.length - 8);
   let out: Bytes;
   try {
-    out = inflate(deflated, most);
+    out = await inflate(deflated, most);
   } catch (error) {
     throw refused(String(error));
   }
   if (out.length > most) throw new OversizedPayloadError(field, `at most ${most} bytes after unpacking`, "more");
-  // The library does not say where a stream ends: it ends with the last byte if it is not whole without it.
-  let shorter = true;
-  try {
-    inflate(deflated.subarray(0, -1), most);
-  } catch {
-    shorter = false;
+  // Not every platform refuses bytes after a stream: it ends with the last byte if it is not whole without it.
+  const shorter = inflate(deflated.subarray(0, -1), most);
+  if (
+    await shorter.then(
+      () => true,
+      () => false,
+    )
+  ) {
+    throw refused("bytes after it");
   }
-  if (shorter) throw refused("bytes after it");
   const trailer = new DataView(data.buffer, data.byteOffset + data.length - 8);
   if (trailer.getUint32(0, true) !== crc32(out) || trailer.getUint32(4, true) !== out.length) {
     throw refused("another checksum");
@@ -38,23 +36,18 @@ export function gzipDecompress(data: Bytes, most: number, field: string): Bytes 
 }
 
 /** Inflates a whole stream, or a little more than `most` bytes of one that is larger; throws for a broken one. */
-function inflate(data: Bytes, most: number): Bytes {
+async function inflate(data: Bytes, most: number): Promise<Bytes> {
+  const stream = new Blob([data]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   const parts: Uint8Array[] = [];
-  let size = 0;
-  const inflater = new Inflate((part) => {
-    parts.push(part);
-    size += part.length;
-  });
-  for (let at = 0; size <= most && (at < data.length || at === 0); at += CHUNK) {
-    inflater.push(data.slice(at, at + CHUNK), at + CHUNK >= data.length);
+  const reader = stream.getReader();
+  for (let size = 0; size <= most; ) {
+    const { done, value } = await reader.read();
+    if (done) return concat(...parts);
+    parts.push(value);
+    size += value.length;
   }
-  const out = new Uint8Array(size);
-  let at = 0;
-  for (const part of parts) {
-    out.set(part, at);
-    at += part.length;
-  }
-  return out;
+  await reader.cancel();
+  return concat(...parts);
 }
 
 /** Offset of the compressed data of a gzip member; null where there is no valid header. */

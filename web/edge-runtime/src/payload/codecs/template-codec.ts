@@ -10,11 +10,11 @@ import type { DecodedBody } from "./decoded-body.js";
 const MAX_BYTES = 1 << 15;
 
 /** Decodes a body; `decompress` takes the data, the maximum size and the name of the field. */
-export function decodeTemplate(
+export async function decodeTemplate(
   body: Bytes,
   tokens: TokenBytes,
-  decompress: (data: Bytes, most: number, field: string) => Bytes,
-): DecodedBody {
+  decompress: (data: Bytes, most: number, field: string) => Bytes | Promise<Bytes>,
+): Promise<DecodedBody> {
   const reader = new ByteReader(body);
   const canvas = reader.varint("canvas", MAX_CANVAS);
   const length = reader.varint("length", MAX_CANVAS + 1);
@@ -24,7 +24,7 @@ export function decodeTemplate(
     patch += 1 + reader.varint("patch distance", MAX_CANVAS);
     anchors.set(patch, reader.varint("patch id", 2 ** 31 - 1));
   }
-  const text = decompress(reader.rest(), MAX_BYTES, "template");
+  const text = await decompress(reader.rest(), MAX_BYTES, "template");
   let position = 0;
   for (let start = 0; start <= text.length; ) {
     const nul = text.indexOf(0, start);

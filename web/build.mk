@@ -1,0 +1,29 @@
+# The web targets, included by the root Makefile: `make web-test`, `make web-demo`, `make web-page`.
+
+NPM := npm --prefix web --no-fund --no-audit
+
+.PHONY: web-test web-demo web-page web-fuzz web-bench
+
+web/node_modules/.stamp: web/package-lock.json
+	$(NPM) ci
+	@touch $@
+
+# Tests in Node.js and, where it is installed, in Chromium; the package as it is published.
+web-test: web/node_modules/.stamp
+	$(NPM) test
+
+# The static demo, web/demo/dist: one folder that any static host can serve.
+web-demo: web/node_modules/.stamp
+	$(NPM) run demo
+
+# The model in the service's page: `python -m cloud_anchor.serve --page-device web/page/dist`.
+web-page: web/node_modules/.stamp
+	$(NPM) run page
+
+# Hostile bytes for the payload decoder in JavaScript, a million by default.
+web-fuzz: web/node_modules/.stamp
+	$(NPM) run fuzz $(if $(EXECUTIONS),-- $(EXECUTIONS))
+
+# The speed table of web/edge-runtime/README.md.
+web-bench: web/node_modules/.stamp
+	$(NPM) run bench

@@ -1,0 +1,2 @@
+/** The worker in which the model runs. */
+import "inversespec-edge-runtime/worker";

@@ -1,0 +1,132 @@
+/**
+ * EdgeWorker: an edge model in a worker, with the methods of `EdgeModel`. The page is never blocked.
+ *
+ *     const worker = new Worker(new URL("./edge.worker.js", import.meta.url), { type: "module" });
+ *     const edge = await EdgeWorker.open(worker, "https://example.com/bundles/qwen", { onProgress });
+ */
+import { ServiceClient, type ServiceOptions } from "../client/service-client.js";
+import type { FillOptions } from "../decode/forced-decoder.js";
+import { Answer, type Edge, type ModelInfo, type OpenOptions } from "../edge-model.js";
+import { EngineError } from "../errors.js";
+import type { AnswerEvent, FillStats, Token } from "../token.js";
+import { type Call, fromPlain, type Reply } from "./messages.js";
+
+/** Options of `EdgeModel.open` that can be sent to a worker. */
+export type WorkerOptions = Omit<OpenOptions, "store" | "ort">;
+
+interface Pending {
+  item(item: unknown): void;
+  resolve(result: unknown): void;
+  reject(error: unknown): void;
+}
+
+export class EdgeWorker implements Edge {
+  private readonly pending = new Map<number, Pending>();
+  private calls = 0;
+  private opened: ModelInfo | undefined;
+
+  private constructor(private readonly worker: Worker) {
+    worker.onmessage = ({ data }: MessageEvent<Reply>) => {
+      const call = this.pending.get(data.id);
+      if (!call) return;
+      if ("item" in data) return call.item(data.item);
+      this.pending.delete(data.id);
+      if ("error" in data) call.reject(fromPlain(data.error));
+      else call.resolve(data.result);
+    };
+    worker.onerror = (event) => {
+      const error = new EngineError("worker", "the script of the edge runtime", event.message || "one that fails");
+      for (const call of this.pending.values()) call.reject(error);
+      this.pending.clear();
+    };
+  }
+
+  /** Opens a model in a worker whose script imports `inversespec-edge-runtime/worker`; see `EdgeModel.open`. */
+  static async open(worker: Worker, source: string | URL, options: WorkerOptions = {}): Promise<EdgeWorker> {
+    const edge = new EdgeWorker(worker);
+    const { signal, onProgress = () => {}, ...rest } = options;
+    const address = globalThis.location ? new URL(`${source}`, globalThis.location.href).href : `${source}`;
+    const call: Call = { call: "open", source: address, options: rest };
+    edge.opened = (await edge.call(call, signal, onProgress as (item: unknown) => void)) as ModelInfo;
+    return edge;
+  }
+
+  get info(): ModelInfo {
+    return this.opened as ModelInfo;
+  }
+
+  fill(
+    payload: Uint8Array | null,
+    options: FillOptions & { readonly prompt?: string | undefined } = {},
+  ): Answer<Token> {
+    const { signal, ...rest } = options;
+    return this.answer<Token>({ call: "fill", payload, options: rest }, signal);
+  }
+
+  ask(
+    service: string | URL | ServiceClient,
+    prompt: string,
+    options: FillOptions & ServiceOptions = {},
+  ): Answer<AnswerEvent> {
+    const client = service instanceof ServiceClient ? service : new ServiceClient(service);
+    const { signal, ...rest } = options;
+    const call: Call = { call: "ask", service: client.url.href, client: client.options, prompt, options: rest };
+    return this.answer<AnswerEvent>(call, signal);
+  }
+
+  /** Frees the model's memory and ends the worker. */
+  async close(): Promise<void> {
+    await this.call({ call: "close" }, undefined, () => {});
+    this.worker.terminate();
+  }
+
+  private answer<T>(call: Call, signal: AbortSignal | undefined): Answer<T> {
+    return new Answer<T>(() => this.items<T>(call, signal));
+  }
+
+  private async *items<T>(call: Call, signal: AbortSignal | undefined): AsyncGenerator<T, FillStats> {
+    const leaving = new AbortController();
+    const both = signal ? AbortSignal.any([signal, leaving.signal]) : leaving.signal;
+    const waiting: T[] = [];
+    let wake = () => {};
+    let ended = false;
+    const result = this.call(call, both, (item) => {
+      waiting.push(item as T);
+      wake();
+    });
+    const done = () => {
+      ended = true;
+      wake();
+    };
+    result.then(done, done);
+    try {
+      for (;;) {
+        for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) {
+          signal?.throwIfAborted(); // what has not been read by then is not read
+          yield item;
+        }
+        if (ended) return (await result) as FillStats;
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    } finally {
+      if (!ended) leaving.abort();
+    }
+  }
+
+  private async call(call: Call, signal: AbortSignal | undefined, item: (item: unknown) => void): Promise<unknown> {
+    signal?.throwIfAborted();
+    const id = this.calls++;
+    const abort = () => this.worker.postMessage({ id, call: "abort", reason: signal?.reason });
+    signal?.addEventListener("abort", abort);
+    try {
+      return await new Promise((resolve, reject) => {
+        this.pending.set(id, { item, resolve, reject });
+        this.worker.postMessage({ id, ...call });
+      });
+    } finally {
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+}

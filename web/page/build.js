@@ -1,0 +1,8 @@
+// Builds the part of the service's page that runs the model in the browser, into page/dist: for `serve --page-device`.
+import { rmSync } from "node:fs";
+import { bundle } from "../scripts/bundle.js";
+
+const here = new URL(".", import.meta.url);
+const out = new URL("dist/", here);
+rmSync(out, { recursive: true, force: true });
+await bundle([new URL("device.ts", here), new URL("../demo/edge.worker.ts", here)], out);

@@ -91,8 +91,12 @@ function bytes(base64: string): Uint8Array {
   return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 }
 
-/** The files that this visit has fetched, as the browser counts them. The worker's are told by its messages. */
+/** The files that this visit has asked for, with their bytes on the network, as the browser counts them. */
 const fetched = new Map<string, number>();
+new BroadcastChannel("network").onmessage = ({ data }: MessageEvent<[string, number][]>) => {
+  for (const [name, size] of data) fetched.set(name, size);
+  network();
+};
 function network(): void {
   for (const entry of performance.getEntriesByType("resource") as PerformanceResourceTiming[]) {
     fetched.set(entry.name, entry.transferSize);
@@ -128,12 +132,10 @@ async function open(): Promise<Edge> {
   const worker = new Worker(new URL("./edge.worker.js", import.meta.url), { type: "module" });
   const progress = $<HTMLProgressElement>("#progress");
   progress.hidden = false;
-  const seen = new Map<string, number>();
   const opened = await EdgeWorker.open(worker, "bundle/", {
     variant: "fp32",
-    onProgress: ({ loaded, total, file }) => {
+    onProgress: ({ loaded, total }) => {
       progress.value = loaded / total;
-      seen.set(file, loaded);
       $("#model").textContent =
         `The model, once: ${Math.round(loaded / 1e4) / 100} of ${Math.round(total / 1e4) / 100} MB`;
     },

@@ -243,8 +243,10 @@ test("the demo writes its texts in the tab, and again without a network", { skip
   // A payload that is pasted, and one that is none.
   const recorded = JSON.parse(readFileSync(`${DEMO}payloads.json`, "utf8"));
   await page.click("summary");
-  await page.fill("#own-question", recorded.questions[0].prompt);
-  await page.fill("#pasted", recorded.questions[0].payloads[1].data);
+  const shown =
+    recorded.questions[await page.locator("#question").evaluate((it) => (it as HTMLSelectElement).selectedIndex)];
+  await page.fill("#own-question", shown.prompt);
+  await page.fill("#pasted", shown.payloads[1].data);
   await page.click("#read");
   await page.waitForSelector("body[data-state=idle]");
   assert.equal(await page.textContent("[data-column=cloud] .text"), text);

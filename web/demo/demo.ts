@@ -103,7 +103,7 @@ function network(): void {
   }
   const rows = [...fetched].map(([name, size]) => {
     const row = document.createElement("tr");
-    const count = size ? size.toLocaleString("en") : "kept from an earlier visit";
+    const count = size ? size.toLocaleString("en") : "kept in this browser";
     for (const text of [new URL(name, location.href).pathname.split("/").slice(-3).join("/"), count]) {
       row.insertCell().textContent = text;
     }

@@ -36,18 +36,17 @@ SECONDS = 120_000
 
 
 @contextmanager
-def shipped_page(keys: ApiKeys | None = None) -> Iterator[str]:
-    """The address of a service with the page, of the shipped pair."""
+def shipped_page(keys: ApiKeys | None = None, device: Path | None = None) -> Iterator[str]:
+    """The address of a service with the page, of the shipped pair; device: see `Page.device`."""
     pipeline = Pipeline.open("tiny", device="cpu")
     plan = pipeline.plan()
     config = type(plan)(
         canvas=plan.canvas, total_steps=plan.total_steps, steps=steps_for(0.1, plan.total_steps)
     )
     backend = LocalBackend(pipeline, config, LIMITS, name="tiny")
-    page = Page(
-        Tracer(backend, EdgeRuntime.open(TINY_BUNDLE, threads=1)), read_examples(PAIRS["tiny"].checkpoint)
-    )
-    with background_service(backend, LIMITS, keys, page=page) as port:
+    edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
+    page = Page(Tracer(backend, edge), read_examples(PAIRS["tiny"].checkpoint), device)
+    with background_service(backend, LIMITS, keys, page=page, bundle=edge.bundle) as port:
         yield f"http://127.0.0.1:{port}/"
 
 

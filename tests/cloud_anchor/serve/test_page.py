@@ -488,3 +488,25 @@ def test_without_its_files_the_service_writes_the_devices_part(client: Client) -
     assert client.ask("GET", "/device/js/device.js").code == "unknown_path"
     events = parsed(client.ask("POST", "/v1/trace", {"prompt": PROMPT}).body)
     assert {"sent", "token", "end"} <= {name for name, _ in events}
+
+
+WEB_PAGE = Path(__file__).resolve().parents[3] / "web" / "page" / "dist"
+"""What `make web-page` builds."""
+
+
+@pytest.mark.skipif(not (WEB_PAGE / "js").is_dir(), reason="needs make web-page")
+def test_the_browser_writes_what_the_service_would(browser: Any, address: str) -> None:
+    question = page_browser.PICTURE_QUESTION
+    texts: list[list[str]] = []
+    with page_browser.shipped_page(device=WEB_PAGE) as own:
+        for place in (address, own):
+            page = page_browser.opened(browser, place, 1180)
+            replies: list[Any] = []
+            page.on("response", lambda reply, found=replies: found.append(reply))
+            page_browser.ask(page, question)
+            texts.append([each.inner_text() for each in page.query_selector_all(".device-part .text")])
+            assert page.faults == []
+    assert texts[0] == texts[1]
+    (trace,) = [reply for reply in replies if reply.url.endswith("/v1/trace")]
+    assert "event: token" not in trace.text()  # no text came
+    assert any(reply.url.endswith(".onnx.data") for reply in replies)

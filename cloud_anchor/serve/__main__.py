@@ -68,12 +68,14 @@ class ServeOptions(PipelineOptions):
         "the folder that `make web-page` builds, for the page to run the edge model in the browser",
         Path,
         metavar="DIR",
+        group="page and bundle",
     )
     give_bundle: bool = option(
         True,
         "give the edge bundle to devices that ask for it (default)",
         flags=("--bundle",),
         action=argparse.BooleanOptionalAction,
+        group="page and bundle",
     )
     batch: int | None = option(None, "answers denoised together (default 8)", int, metavar="N")
     queue: int | None = _limit("requests that may wait (default 64)", int, metavar="N")
@@ -113,10 +115,18 @@ def parser() -> CommandParser:
         prog="python -m cloud_anchor.serve",
         usage="python -m cloud_anchor.serve [--model MODEL] [--port PORT] [options]",
         description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream;\nGET /v1/contract, "
-        "/v1/bundle, /healthz, /readyz, /metrics, /openapi.json; a page at /.",
+        "/v1/bundle, /healthz, /readyz, /metrics, /openapi.json; a page.",
         epilog=EPILOG,
     )
-    result.declare(ServeOptions, GROUPS | {"limits": "Of requests and connections.", "process": None})
+    result.declare(
+        ServeOptions,
+        GROUPS
+        | {
+            "page and bundle": "What devices and browsers are given.",
+            "limits": "Of requests and connections.",
+            "process": None,
+        },
+    )
     return result
 
 

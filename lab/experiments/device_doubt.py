@@ -27,6 +27,7 @@ from lab.experiment import About, Experiment, Records, Setup
 from lab.experiments.unknowns import RESAMPLES, auroc
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library
+from lab.pairs.testbed.entity import Role
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.testbed.questions import held_out_questions
 from lab.plots import Picture, png
@@ -35,7 +36,11 @@ from lab.store import Record
 from lab.tables import Row, Table
 from payload import AnchorSet
 
-ROLES = {"edge": "the edge model knows", "cloud": "only the cloud knows", "neither": "nobody knows"}
+ROLES: dict[Role, str] = {
+    "edge": "the edge model knows",
+    "cloud": "only the cloud knows",
+    "neither": "nobody knows",
+}
 ENOUGH = 0.95
 """Of the right answers of always asking, to be reached with fewer questions sent."""
 FIRST = 6

@@ -341,8 +341,8 @@ def test_wrong_options_are_refused(options: dict[str, object], message: str) -> 
 
 
 def test_every_rule_has_a_function() -> None:
-    assert {config(commit=commit).rule for commit in ("auto", "quota", 0.5, "eb", "apd", "product")} == set(
-        RULES
-    )
+    assert {
+        config(commit=commit).rule for commit in ("auto", "quota", 0.5, "entropy", "eb", "apd", "product")
+    } == set(RULES)
     assert replace(config(commit="apd"), commit_weight=0.25).exponents == (0.25, 0.75)
     assert config(commit="product").exponents == (1.0, 0.3)

@@ -244,7 +244,7 @@ def test_confident_selection_takes_predictions() -> None:
         ({"temperature": math.nan}, "temperature: expected 0 to 100"),
         ({"top_p": 0.0}, "top-p: expected above 0"),
         ({"top_k": 0}, "top-k: expected at least 1"),
-        ({"schedule": "linear"}, "schedule: expected dream or cosine"),
+        ({"schedule": "steep"}, "schedule: expected dream or cosine or linear"),
         ({"order": "origin", "commit": 0.9}, "commit: expected a scored order"),
         ({"commit": "all"}, "commit: expected auto, quota, eb, entropy, apd, product or a probability"),
     ],

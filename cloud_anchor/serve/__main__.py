@@ -115,7 +115,7 @@ def parser() -> CommandParser:
         prog="python -m cloud_anchor.serve",
         usage="python -m cloud_anchor.serve [--model MODEL] [--port PORT] [options]",
         description="Serve payloads over HTTP: POST /v1/anchors, /v1/anchors/stream;\nGET /v1/contract, "
-        "/v1/bundle, /healthz, /readyz, /metrics, /openapi.json; a page.",
+        "/v1/bundle, /healthz, /readyz, /metrics, /openapi.json; a page",
         epilog=EPILOG,
     )
     result.declare(

@@ -1,10 +1,11 @@
-// Milliseconds a token and for a chunk of 64, by variant and threads, in Node.js: the table of edge-runtime/README.md.
+// Milliseconds a token and for a chunk of 64, by variant and threads: the table of edge-runtime/README.md.
 //
 //     node scripts/bench.js [BUNDLE] [REPEAT]
 import { fileURLToPath } from "node:url";
 import { loadBundle } from "../edge-runtime/dist/bundle/bundle.js";
 import { OrtEngine } from "../edge-runtime/dist/engine/ort-engine.js";
 import { defaultEngine, folderFiles } from "../edge-runtime/dist/platform/node.js";
+import { benchBrowser } from "./bench-browser.js";
 
 const shipped = fileURLToPath(new URL("../../edge_runtime/bundles/testbed-qwen", import.meta.url));
 const folder = process.argv[2] ?? shipped;
@@ -34,3 +35,4 @@ for (const variant of ["fp32", "int8", "int4"]) {
     await engine.close();
   }
 }
+await benchBrowser(folder);

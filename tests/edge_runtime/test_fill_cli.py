@@ -64,7 +64,7 @@ def fill(
 def test_the_sample_is_for_the_shipped_bundle(fill: Any) -> None:
     """Whatever $EDGE_MODEL names; `lab.pairs.ship` makes it."""
     code, out, err = fill("--sample")
-    assert (code, out) == (0, "The capital of Japan is Tokyo.\n")
+    assert (code, out) == (0, "Japan's capital is the city of Tokyo.\n")
     assert "model      testbed-qwen" in err
     with pytest.raises(SystemExit, match="2"):
         fill("with.bin", "--sample")

@@ -7,6 +7,7 @@ from a model's repository is run. Not responsible for what the model computes (s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.model.block_diffusion import BlockModel
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.memory import Load, MemoryNeeds, default_format
@@ -38,7 +40,7 @@ def load_model(
     canvas: int | None = None,
     beside: int = 0,
     progress: Progress | None = None,
-) -> DreamModel:
+) -> DreamModel | BlockModel:
     """Loads `testbed`, `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
 
     device: default CUDA where there is one. dtype: default bfloat16 on CUDA, elsewhere as `default_format`
@@ -56,7 +58,7 @@ def load_model(
     shape, plan = family.shape(settings), _plan(folder)
     load = Load(answers, canvas or (plan or DEFAULT_PLAN)[0], beside)
     kind = _format(shape, place, dtype, load, source, report)
-    net = build_net(shape, place, kind)
+    net = build_net(shape, place, kind, family.modules)
     _fill(net, family, folder, place, kind, report)
     mask_id = settings.get("mask_token_id", family.mask_id)
     if mask_id is None:
@@ -64,7 +66,10 @@ def load_model(
     eos_ids = _end_ids(settings, folder)
     if not eos_ids:
         raise CheckpointError(f"{folder}/config.json: expected an eos_token_id or pad_token_id, found none")
-    return DreamModel(net, family, int(mask_id), eos_ids, source, plan)
+    if family.causal_block is None:
+        return DreamModel(net, family, int(mask_id), eos_ids, source, plan)
+    block = int(settings.get("block_size") or settings.get("bd_size") or family.causal_block)
+    return BlockModel(net, family, int(mask_id), eos_ids, source, plan, block=block)
 
 
 def find_checkpoint(source: str) -> Path:
@@ -148,20 +153,21 @@ def _plan(folder: Path) -> tuple[int, int] | None:
     return (canvas, steps) if isinstance(canvas, int) and isinstance(steps, int) else None
 
 
-def build_net(shape: Shape, place: torch.device, kind: torch.dtype) -> Any:
-    """Qwen2 modules without weights; transformers has no configuration class for these model_types."""
+def build_net(shape: Shape, place: torch.device, kind: torch.dtype, modules: str = "Qwen2") -> Any:
+    """Stock modules without weights; transformers has no configuration class for these model_types."""
     import transformers
-    from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
-    options = dict(vars(shape))
+    name = modules.lower()
+    modelling = import_module(f"transformers.models.{name}.modeling_{name}")
+    options = {name: value for name, value in vars(shape).items() if value is not None}
     options |= rope_option(options.pop("rope_theta"))
-    config = transformers.Qwen2Config(**options, use_sliding_window=False, use_cache=False)
+    config = getattr(transformers, f"{modules}Config")(**options, use_sliding_window=False, use_cache=False)
     config._attn_implementation = "sdpa"
     with torch.device("meta"):
-        net = transformers.Qwen2ForCausalLM(config).to(kind)
+        net = getattr(transformers, f"{modules}ForCausalLM")(config).to(kind)
     # Its table is computed, not stored, so it is created on the weights' device; always in float32.
     with torch.device(place):
-        net.model.rotary_emb = Qwen2RotaryEmbedding(config=config)
+        net.model.rotary_emb = getattr(modelling, f"{modules}RotaryEmbedding")(config=config)
     return net.eval()
 
 

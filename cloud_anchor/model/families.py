@@ -5,7 +5,8 @@ reading files (see `checkpoint`).
 
 Dream, Dream-Coder and DiffuCoder are Qwen2 with full attention, tensor for tensor. LLaDA is a Llama, which is
 Qwen2 without biases in the q, k and v projections: with zero biases the same modules compute the same
-numbers. None of them needs code from its repository.
+numbers. Fast-dLLM v2 is Qwen2 and SDAR Qwen3, both with attention that is causal from block to block. None of
+them needs code from its repository.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ class Shape:
     rms_norm_eps: float
     rope_theta: float
     tie_word_embeddings: bool
+    head_dim: int | None = None  # None: hidden_size / num_attention_heads
 
     @property
     def parameters(self) -> int:
         """Number of weights; a tied embedding and head count once."""
         hidden, inner = self.hidden_size, self.intermediate_size
-        kept = hidden // self.num_attention_heads * self.num_key_value_heads
-        attention = 2 * hidden * hidden + hidden + 2 * (hidden * kept + kept)
+        head = self.head_dim or hidden // self.num_attention_heads
+        read, kept = head * self.num_attention_heads, head * self.num_key_value_heads
+        attention = 2 * hidden * read + read + 2 * (hidden * kept + kept)
         layer = attention + 3 * hidden * inner + 2 * hidden
         tables = self.vocab_size * hidden * (1 if self.tie_word_embeddings else 2)
         return tables + self.num_hidden_layers * layer + hidden
@@ -69,6 +72,10 @@ class Family:
     biased:  True where the checkpoint has q, k and v biases; else they are set to zero.
     mask_id: the mask token where config.json does not name it.
     block_length, schedule: of its published sampler (see `sampling.config`); None: no blocks.
+    modules: of transformers, "Qwen2" or "Qwen3".
+    causal_block: positions of a block, unless config.json states them, where attention is causal from block
+             to block (see `block_diffusion`); None: full attention.
+    sub_block: positions within a block that are written before those behind them; None: all of it.
     shape, rename: the shape from a config.json, and the module's name from a tensor's.
     """
 
@@ -80,6 +87,9 @@ class Family:
     rename: Callable[[str], str]
     block_length: int | None = None
     schedule: str = "dream"
+    modules: str = "Qwen2"
+    causal_block: int | None = None
+    sub_block: int | None = None
 
 
 def family_of(settings: Settings, where: str) -> Family:
@@ -88,7 +98,7 @@ def family_of(settings: Settings, where: str) -> Family:
     if kind not in FAMILIES:
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
-        remedy = "These run here: Dream, Dream-Coder, DiffuCoder, LLaDA, d3LLM-Dream and d3LLM-LLaDA."
+        remedy = "These run here: Dream, Dream-Coder, DiffuCoder, LLaDA, d3LLM, Fast-dLLM v2 and SDAR."
         if kind in CAUSAL:
             remedy = "An autoregressive model belongs on the edge: see `python -m convert`."
         raise CheckpointError(
@@ -133,7 +143,13 @@ def _dream_shape(settings: Settings) -> Shape:
         rms_norm_eps=float(settings.get("rms_norm_eps", 1e-6)),
         rope_theta=float(theta),
         tie_word_embeddings=bool(settings.get("tie_word_embeddings", False)),
+        head_dim=settings.get("head_dim"),
     )
+
+
+def _sdar_shape(settings: Settings) -> Shape:
+    _refuse(settings, {"attention_bias": False})
+    return _dream_shape(settings)
 
 
 def _llada_shape(settings: Settings) -> Shape:
@@ -185,5 +201,11 @@ def _llada_rename(name: str) -> str:
 FAMILIES: Mapping[str, Family] = {
     "Dream": Family("Dream", True, True, None, _dream_shape, lambda name: name),
     "llada": Family("LLaDA", False, False, 126_336, _llada_shape, _llada_rename, 32, "linear"),
+    "Fast_dLLM_Qwen": Family(
+        "Fast-dLLM v2", True, True, 151_665, _dream_shape, lambda name: name, causal_block=32, sub_block=8
+    ),
+    "sdar": Family(
+        "SDAR", False, True, 151_669, _sdar_shape, lambda name: name, modules="Qwen3", causal_block=4
+    ),
 }
 """By model_type. Dream-Coder, DiffuCoder and d3LLM-Dream state "Dream" too, d3LLM-LLaDA "llada"."""

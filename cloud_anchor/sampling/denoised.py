@@ -48,6 +48,8 @@ class Denoised:
                 `confidence` where open. Empty where it is not known.
     accepted:   open positions whose prediction the model has accepted for now: it may take it back. What is
                 in `ids` stays, so a finished block is committed there, and one not begun is open.
+    draft_ends: False where the draft breaks off before the answer's end: a model that writes block by block
+                has predicted no further.
     guidance:   what the last step leaves for the selection, if it was guided.
     """
 
@@ -67,6 +69,7 @@ class Denoised:
     guide_tokens: int = field(default=0, compare=False)
     certainty: list[float] = field(default_factory=list, compare=False)
     accepted: frozenset[int] = frozenset()
+    draft_ends: bool = True
     guidance: Guidance | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -78,11 +81,12 @@ class Denoised:
         more: ids, when and the other fields without a default; mask_id is OPEN where it is not given.
         """
         mask, rest = more.setdefault("mask_id", OPEN), len(more["ids"]) - len(draft)
+        behind = 1.0 if more.get("draft_ends", True) else 0.0
         return cls(
             prompt_ids=tuple(prompt_ids),
             predicted=[*draft, *[mask] * rest],
             confidence=[*confidence, *[0.0] * rest],
-            ending=[0.0] * len(draft) + [1.0] * rest,
+            ending=[0.0] * len(draft) + [behind] * rest,
             predicted_length=len(draft),
             **more,
         )
@@ -123,6 +127,10 @@ class Denoised:
     def predicted_answer(self) -> list[int]:
         """The draft: predictions up to the predicted length."""
         return self.predicted[: self.predicted_length]
+
+    def ending_with(self, draft: Sequence[int]) -> int | None:
+        """The length that an AnchorSet of this draft states; None where the answer goes on behind it."""
+        return len(draft) if self.draft_ends else None
 
     @cached_property
     def history(self) -> list[Commit]:

@@ -16,7 +16,8 @@ from cloud_anchor.sampling.protocol import DiffusionModel
 
 
 class _Stepping(Protocol):
-    steps: int
+    @property
+    def steps(self) -> int: ...
 
 
 Row = TypeVar("Row", bound=_Stepping)

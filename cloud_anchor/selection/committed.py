@@ -34,4 +34,4 @@ def confident(run: Denoised, contract: Contract, threshold: float) -> AnchorSet:
         for position, token in enumerate(draft)
         if contract.is_ordinary(token) and run.confidence[position] >= threshold
     }
-    return run.anchors(kept, contract, len(draft))
+    return run.anchors(kept, contract, run.ending_with(draft))

@@ -263,12 +263,12 @@ class _JacobiIteration:
 
 
 def edge_aware(run: Denoised, walk: EdgeWalk, contract: Contract) -> AnchorSet:
-    """The anchors of a walk, with the length of its text; none where the edge model needs no help.
+    """The anchors of a walk, and the length of its text if the draft ends; none where no help is needed.
 
     Special tokens are no anchors and are left out: Dream's own orders can commit some.
     """
     sent = {p: walk.text[p] for p in walk.sent if contract.is_ordinary(walk.text[p])}
-    return run.anchors(sent, contract, len(walk.text))
+    return run.anchors(sent, contract, run.ending_with(walk.text))
 
 
 def by_gain(walk: EdgeWalk) -> list[int]:

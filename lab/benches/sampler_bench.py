@@ -459,6 +459,9 @@ def run(options: SamplerOptions) -> int:
     )
     device, count = options.device, options.prompts or max(options.batch)
     model = random_model(device=device) if options.random_7b else load_model(options.model, device=device)
+    if not isinstance(model, DreamModel):
+        found = f"found {options.model}, which writes in blocks"
+        raise RequestError(f"--model: expected a model that predicts the whole canvas, {found}")
     if options.held_out:
         data = list(options.data) or [world_of(options.model)]
         prompts = held_out_prompts(options.model, model, data, count)

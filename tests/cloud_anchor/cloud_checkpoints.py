@@ -1,11 +1,12 @@
-"""Small random diffusion checkpoints in Dream's key layout."""
+"""Small random diffusion checkpoints in the key layouts of their families."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-from tests.checkpoints import write_tiny_qwen
+from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 
 MASK = "<|mask|>"
 
@@ -36,7 +37,33 @@ def make_dream(path: Path, **options: object) -> Path:
         "use_cache": True,
     }
     (path / "config.json").write_text(json.dumps(config))
+    _add_mask(path, ordinary)
+    return path
+
+
+BLOCK_FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
+    "Fast_dLLM_Qwen": ("Qwen2", {"bd_size": 32}),
+    "sdar": ("Qwen3", {"block_size": 4, "fuse_cross_entropy": True}),
+}
+"""By model_type: the decoder whose tensors its checkpoints have, and fields of its config.json."""
+
+
+def make_block_model(path: Path, kind: str, **options: Any) -> Path:
+    """A random checkpoint of one of BLOCK_FAMILIES with a mask token, in float32; it has one end marker."""
+    decoder, fields = BLOCK_FAMILIES[kind]
+    write_tiny_decoder(path, decoder, **{"padding": 5, "tied": False, **options})
+    old = json.loads((path / "config.json").read_text())
+    ordinary = old["vocab_size"] - 8
+    end = {"eos_token_id": ordinary + 2, "pad_token_id": ordinary + 2}
+    config = old | fields | end | {"model_type": kind, "mask_token_id": ordinary + 3, "rope_theta": 1e6}
+    config.pop("rope_parameters", None)
+    (path / "config.json").write_text(json.dumps(config | {"rope_scaling": None}))
+    (path / "generation_config.json").write_text(json.dumps(end))
+    _add_mask(path, ordinary)
+    return path
+
+
+def _add_mask(path: Path, ordinary: int) -> None:
     tokenizer = json.loads((path / "tokenizer.json").read_text())
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][-1] | {"id": ordinary + 3, "content": MASK})
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return path

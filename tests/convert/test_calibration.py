@@ -95,7 +95,7 @@ def test_the_texts_are_none_of_the_verification(identity: Identity) -> None:
         runs = [" ".join(words[at : at + 5]) for at in range(len(words) - 4)]
         assert not [run for run in runs if run in seen]
     for ids, (question, answer) in zip(conversation_ids(identity), conversations(), strict=True):
-        assert ids[: len(identity.prompt_ids(question))] == identity.prompt_ids(question)
+        assert ids[: len(identity.ids(question))] == identity.ids(question)
         assert identity.tokenizer.decode(ids).endswith(answer)
 
 
@@ -123,7 +123,7 @@ def test_calibration_pays(tmp_path: Path) -> None:
     """Against the same blocks rounded, on a trained model and a text that the calibration has not seen."""
     checkpoint = Checkpoint(Path(__file__).parents[2] / "cloud_anchor" / "weights" / "tiny" / "tiny-qwen")
     identity = read_identity(checkpoint, ())
-    ids = identity.prompt_ids(DEFAULT_PROMPTS[0])
+    ids = identity.ids(DEFAULT_PROMPTS[0])
     with torch.inference_mode():
         logits = load_original(checkpoint).forward(torch.tensor([ids])).logits[0].numpy()
     reference = Reference([ReferenceText(ids, len(ids) - 1)], logits)

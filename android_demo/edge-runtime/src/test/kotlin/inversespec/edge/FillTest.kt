@@ -71,6 +71,10 @@ internal class FillTest {
     @TestFactory
     fun `every fill has the ids of the Python runtime's`(): List<DynamicTest> = fills.mapIndexed { number, row ->
         dynamicTest("fill $number") {
+            if (number == 0) {
+                close()
+                models.clear()
+            }
             val (tokens, stats) = fill(model(row), row)
             assertEqualsPython(row, tokens, stats)
             assertEquals(row.int("reused"), stats.reused)

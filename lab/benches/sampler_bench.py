@@ -382,7 +382,8 @@ def random_model(shape: Shape = DREAM_7B, device: str | None = None) -> DreamMod
 
 def random_guide(model: DreamModel) -> Guide:
     """Qwen2.5-0.5B's shape with random weights, in the diffusion model's vocabulary, format and place."""
-    config = Qwen2Config(**asdict(replace(QWEN_HALF_B, vocab_size=model.net.config.vocab_size)))
+    shape = asdict(replace(QWEN_HALF_B, vocab_size=model.net.config.vocab_size))
+    config = Qwen2Config(**{name: value for name, value in shape.items() if value is not None})
     with torch.device(model.device):
         net = Qwen2ForCausalLM(config).to(model.net.dtype)
     return TorchScorer(net.eval(), model.eos_ids)

@@ -111,13 +111,17 @@ def unsure(record: Record, score: str = "doubt") -> float:
 
 
 def threshold(records: Records, score: str = "doubt") -> float:
-    """From which doubt on answers are declined: right answers less wrong ones, of those shown, are then most;
-    of several such doubts the lowest. 0 declines all, 1 none.
+    """From which doubt on answers are declined: the share of the right answers that is shown, less that of
+    the wrong ones, is then largest, however many of either there are; of several such doubts the lowest. 0
+    declines all, 1 none.
     """
     cuts = [0.0, *sorted({unsure(r, score) for r in records} - {math.inf}), 1.0]
 
-    def worth(cut: float) -> int:
-        return sum(1 if r["right"] else -1 for r in records if unsure(r, score) < cut)
+    sides = {side: [unsure(r, score) for r in records if r["right"] is side] for side in (True, False)}
+
+    def worth(cut: float) -> float:
+        right, wrong = (sum(each < cut for each in of) / max(1, len(of)) for of in sides.values())
+        return right - wrong
 
     return max(cuts, key=worth)  # the first of equals
 
@@ -168,9 +172,9 @@ def tables(records: Records, about: About) -> list[Table]:
         label: Row = {"not sure from": "never" if cut == math.inf else f"{cut:.3f}{kept}"}
         rows.append(label | shown_at(records, cut))
     note = (
-        "Kept is the doubt at which right answers less wrong ones, of those shown, are most. An answer "
-        "whose doubt is not known, since nothing was sent, counts as declined. Right: the device's text has "
-        "the answer asked for; there is none for nonsense."
+        "Kept is the doubt at which the shares of the right and of the wrong answers shown differ most. An "
+        "answer whose doubt is not known, since nothing was sent, counts as declined. Right: the device's "
+        "text has the answer asked for; there is none for nonsense."
     )
     found = [
         Table.of(

@@ -24,12 +24,14 @@ SEPARABLE = [record(True, 0.05), record(True, 0.1), record(False, 0.3), record(F
     [
         (SEPARABLE, 0.3),
         ([*SEPARABLE, record(True, 0.5)], 0.3),  # one right answer is not worth two wrong ones
-        ([*SEPARABLE, record(True, 0.5), record(True, 0.6), record(True, 0.7)], 1.0),
+        ([*SEPARABLE, record(True, 0.5), record(True, 0.6), record(True, 0.7)], 0.3),  # all wrong for 3 in 5
         ([record(False, 0.1), record(True, 0.2)], 0.0),  # none is worth showing
         ([record(False, None), *SEPARABLE], 0.3),
     ],
 )
-def test_right_answers_less_wrong_ones_are_most(records: list[dict[str, Any]], expected: float) -> None:
+def test_the_shares_of_right_and_wrong_answers_differ_most(
+    records: list[dict[str, Any]], expected: float
+) -> None:
     assert threshold(records) == expected
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -80,15 +81,24 @@ def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
     """On a terminal: the prompt is back, and the next question is answered."""
     main, other = pty.openpty()
     command = [sys.executable, "-m", "edge_runtime.chat", "--edge", "testbed-qwen", "--threads", "1"]
-    process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        start_new_session=True,
+        # A shell in the background may have left it ignored, which children inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     os.close(other)
     seen = b""
 
     def until(words: bytes, seconds: float = 60) -> None:
         nonlocal seen
         end = time.monotonic() + seconds
-        while words not in seen and time.monotonic() < end:
-            seen += os.read(main, 4096)
+        while words not in seen and (left := end - time.monotonic()) > 0:
+            if select.select([main], [], [], left)[0]:
+                seen += os.read(main, 4096)
         assert words in seen, seen
         seen = b""
 

@@ -12,6 +12,7 @@ import io
 import json
 from contextlib import closing
 from typing import Any
+from unittest.mock import patch
 
 from edge_runtime.client import client as module
 from edge_runtime.client.client import BINARY, EVENTS, JSON, Client
@@ -63,17 +64,19 @@ def run(data: bytes) -> None:
         head += f"Content-Length: {len(data)}\r\n"
         data = head.encode("ascii") + (b"" if how & 16 else b"\r\n") + data
     Wire.data = data
-    http.client.HTTPConnection.connect = connect  # type: ignore[method-assign]
-    module.Deadline = NoDeadline  # type: ignore[assignment,misc]
     client = Client("http://service", timeout=5, attempts=2, sleep=lambda _: None)
-    if how & 1:
-        client.service()
-    elif how & 2:
-        with closing(client.stream("a")) as stream:
-            for _ in stream:
-                pass
-    else:
-        client.fetch("a")
+    with (
+        patch.object(http.client.HTTPConnection, "connect", connect),
+        patch.object(module, "Deadline", NoDeadline),
+    ):
+        if how & 1:
+            client.service()
+        elif how & 2:
+            with closing(client.stream("a")) as stream:
+                for _ in stream:
+                    pass
+        else:
+            client.fetch("a")
 
 
 def seeds() -> list[bytes]:

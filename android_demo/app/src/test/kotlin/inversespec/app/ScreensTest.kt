@@ -190,6 +190,7 @@ class ScreensTest {
         val sample = AppRobot.samples().first()
         val own = File.createTempFile("own", ".payload").apply { writeBytes(AppRobot.bytes(sample)) }
         val type = "application/octet-stream"
+        var refusal: Any? = null
         for (intent in listOf(
             Intent(Intent.ACTION_SEND).setType(type).putExtra(Intent.EXTRA_STREAM, Uri.fromFile(own)),
             Intent(Intent.ACTION_VIEW).setDataAndType(Uri.fromFile(own), type),
@@ -198,6 +199,7 @@ class ScreensTest {
             robot.waitFor(Phase.FAILED)
             assertTrue(robot.text(R.id.fill_error), "content:" in robot.text(R.id.fill_error))
             assertNull(robot.app.fill.state.value.payload)
+            refusal = robot.app.fill.state.value.error
             robot.close()
         }
         own.delete()
@@ -205,7 +207,7 @@ class ScreensTest {
             val robot = start(intent)
             robot.settle()
             assertNotEquals(Phase.READING, robot.app.fill.state.value.phase)
-            assertNull("neither opened nor refused", robot.app.fill.state.value.error)
+            assertEquals("neither opened nor refused", refusal, robot.app.fill.state.value.error)
             robot.close()
         }
         robot = null

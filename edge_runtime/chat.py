@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from common.cli import CommandParser, option, run_command
 from common.errors import UserError
-from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.errors import UsageError
-from edge_runtime.fill import MODEL_GROUP, ModelOptions, open_runtime, positive
+from edge_runtime.fill import MODEL_GROUP, KeyOptions, ModelOptions, open_runtime, positive
 
 if TYPE_CHECKING:
     from edge_runtime.assistant import Assistant
@@ -44,7 +43,7 @@ _service = partial(option, group="service")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ChatArguments(ModelOptions):
+class _ChatArguments(ModelOptions, KeyOptions):
     system: str | None = option(None, "system prompt", metavar="TEXT")
     load: Path | None = option(None, "continue the conversation in this file", Path, metavar="FILE")
     max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
@@ -57,13 +56,6 @@ class _ChatArguments(ModelOptions):
     )
     doubt: float = _service(
         0.5, "device's doubt, 0 to 1, from which prefer_on_device asks (default 0.5)", metavar="D"
-    )
-    key_file: Path | None = option(
-        None,
-        f"file with its key; default: ${KEY_VARIABLE}, else none",
-        Path,
-        metavar="FILE",
-        group="service",
     )
     timeout: float = _service(15.0, "most seconds to wait for it (default 15)", metavar="S")
 

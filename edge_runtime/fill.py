@@ -141,7 +141,20 @@ class PromptOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FillArguments(ModelOptions, OutputOptions, PromptOptions):
+class KeyOptions:
+    """The option of a service's key (see `client.open_client`)."""
+
+    key_file: Path | None = option(
+        None,
+        f"file with its key; default: ${KEY_VARIABLE}, else none",
+        Path,
+        metavar="FILE",
+        group="service",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FillArguments(ModelOptions, OutputOptions, PromptOptions, KeyOptions):
     """Everything that the command is given."""
 
     payload: str | None = option(
@@ -150,13 +163,6 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions):
     sample: bool = option(False, "fill the payload that comes with this package, in place of a file")
     url: str | None = option(None, "ask this service for anchors, in place of a file")
     max_tokens: int | None = option(None, "end the answer after N tokens", positive, metavar="N")
-    key_file: Path | None = option(
-        None,
-        f"file with its key; default: ${KEY_VARIABLE}, else none",
-        Path,
-        metavar="FILE",
-        group="service",
-    )
     fractions: list[float] | None = option(
         None,
         "share of the cloud's steps; several, with --stream, for one payload after each",

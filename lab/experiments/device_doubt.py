@@ -17,14 +17,10 @@ from typing import Any
 import numpy as np
 
 from cloud_anchor.errors import NothingToSendError
-from cloud_anchor.sampling.config import steps_for
-from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.selection.select import Selection
-from common.cli import option
 from edge_runtime.decode.forced import Token
 from edge_runtime.runtime import FillRequest
 from lab.experiment import About, Experiment, Records, Setup
-from lab.experiments.unknowns import RESAMPLES, auroc
+from lab.experiments.unknowns import RESAMPLES, EarlyOptions, auroc, early_runs
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library
 from lab.pairs.testbed.entity import Role
@@ -44,11 +40,6 @@ ROLES: dict[Role, str] = {
 ENOUGH = 0.95
 """Of the right answers of always asking, to be reached with fewer questions sent."""
 FIRST = 6
-
-
-@dataclass(frozen=True)
-class DeviceDoubtOptions:
-    fraction: float = option(0.1, "share of the steps")
 
 
 @dataclass(frozen=True)
@@ -86,11 +77,7 @@ MEASURES: Mapping[str, tuple[str, Callable[[Sequence[float]], float]]] = {
 def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:
     """Right alone, right with the cloud's anchors, and the doubts of the answer alone: 1 for an empty one."""
     pipeline, base, edge = setup.lab.pipeline, setup.lab.base, setup.lab.edges[0].runtime
-    config, selection = pipeline.resolve(
-        replace(base, steps=steps_for(setup.own.fraction, base.total_steps)), Selection()
-    )
-    prompts = [pipeline.model_form.ids(question.problem.prompt) for question in questions]
-    runs = denoise(pipeline.model, prompts, config, guide=pipeline.guide)
+    runs, selection = early_runs(setup, [question.problem.prompt for question in questions])
     options = replace(edge.options(speculate="off"), max_tokens=base.canvas)
 
     def right(question: Question, tokens: Sequence[Token]) -> bool:
@@ -196,7 +183,7 @@ EXPERIMENT = Experiment(
     tables,
     plots=plots,
     items=items,
-    options=DeviceDoubtOptions,
+    options=EarlyOptions,
     defaults={"model": "testbed", "prompts": 100},
     together=24,
 )

@@ -19,16 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import NothingToSendError
-from cloud_anchor.sampling.config import steps_for
-from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.selection.select import Selection
 from cloud_anchor.shipped import PAIRS
-from common.cli import CommandParser, option, run_command
+from common.cli import CommandParser, run_command
 from common.files import read_json, write_whole
 from edge_runtime.bundle.manifest import MANIFEST, Manifest
 from edge_runtime.errors import BundleSchemaError
 from lab.experiment import About, Experiment, Records, Setup
-from lab.experiments.unknowns import auroc
+from lab.experiments.unknowns import EarlyOptions, auroc, early_runs
 from lab.options import Options
 from lab.plots import Picture, png
 from lab.report import print_table
@@ -39,11 +36,6 @@ from lab.tables import Row, Table
 from payload import doubt, peek
 
 QUESTIONS = Path(__file__).with_name("doubt.toml")
-
-
-@dataclass(frozen=True)
-class DoubtOptions:
-    fraction: float = option(0.1, "share of the steps")
 
 
 @dataclass(frozen=True)
@@ -79,11 +71,8 @@ def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:
     doubt: as carried. lowest: one minus the lowest probability of an anchor. whole: one minus the mean
     probability of every token of the answer, which no payload carries. None where nothing is sent.
     """
-    pipeline, base, edge = setup.lab.pipeline, setup.lab.base, setup.lab.edges[0].runtime
-    steps = steps_for(setup.own.fraction, base.total_steps)
-    config, selection = pipeline.resolve(replace(base, steps=steps), Selection())
-    prompts = [pipeline.model_form.ids(question.text) for question in questions]
-    runs = denoise(pipeline.model, prompts, config, guide=pipeline.guide)
+    pipeline, edge = setup.lab.pipeline, setup.lab.edges[0].runtime
+    runs, selection = early_runs(setup, [question.text for question in questions])
     for question, early in zip(questions, runs, strict=True):
         record: Record = {"kind": question.kind, "right": False, "doubt": None, "lowest": None, "whole": None}
         try:
@@ -236,7 +225,7 @@ EXPERIMENT = Experiment(
     tables,
     plots=plots,
     items=items,
-    options=DoubtOptions,
+    options=EarlyOptions,
     defaults={"model": "testbed"},
     together=24,
 )
@@ -261,7 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def measured() -> int:
-        report = run([EXPERIMENT], Options(args.output, args.pair), DoubtOptions())
+        report = run([EXPERIMENT], Options(args.output, args.pair), EarlyOptions())
         for table in report.tables:
             print(f"\n{table.title}\n")
             print_table(table)

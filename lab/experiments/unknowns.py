@@ -16,6 +16,7 @@ from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from cloud_anchor.errors import NothingToSendError, RequestError
 from cloud_anchor.sampling.config import steps_for
+from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.select import Selection
 from common.cli import option
@@ -31,7 +32,9 @@ RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
-class UnknownsOptions:
+class EarlyOptions:
+    """Of experiments that look at answers after a share of the steps."""
+
     fraction: float = option(0.1, "share of the steps")
 
 
@@ -106,18 +109,24 @@ def items(setup: Setup) -> list[Question]:
     ]
 
 
+def early_runs(setup: Setup, prompts: Sequence[str]) -> tuple[Sequence[Denoised], Selection]:
+    """The answers after the share of the steps, denoised together, and the pipeline's own selection."""
+    own: EarlyOptions = setup.own
+    pipeline, base = setup.lab.pipeline, setup.lab.base
+    steps = steps_for(own.fraction, base.total_steps)
+    config, selection = pipeline.resolve(replace(base, steps=steps), Selection())
+    ids = [pipeline.model_form.ids(prompt) for prompt in prompts]
+    return denoise(pipeline.model, ids, config, guide=pipeline.guide), selection
+
+
 def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:
     """The records of some questions, denoised together; with the pipeline's own selection.
 
     doubt: as carried. exact: the same of probabilities that are not rounded to levels. whole: one minus the
     mean probability of every token of the answer, which no payload carries. None where nothing is sent.
     """
-    own: UnknownsOptions = setup.own
-    pipeline, base = setup.lab.pipeline, setup.lab.base
-    steps = steps_for(own.fraction, base.total_steps)
-    config, selection = pipeline.resolve(replace(base, steps=steps), Selection())
-    prompts = [pipeline.model_form.ids(question.text) for question in questions]
-    runs = denoise(pipeline.model, prompts, config, guide=pipeline.guide)
+    pipeline = setup.lab.pipeline
+    runs, selection = early_runs(setup, [question.text for question in questions])
     for question, run in zip(questions, runs, strict=True):
         try:
             (result,) = pipeline.select([question.text], [run], selection)
@@ -189,6 +198,6 @@ EXPERIMENT = Experiment(
     measure,
     tables,
     items=items,
-    options=UnknownsOptions,
+    options=EarlyOptions,
     defaults={"prompts": 120},
 )

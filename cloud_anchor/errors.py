@@ -40,6 +40,34 @@ class MemoryLackError(CloudError):
     exit_code = 6
 
 
+class ServerError(CloudError):
+    """A server that runs the model in this process's place gives no answer.
+
+    outcome: in one word, for metrics.
+    """
+
+    exit_code = 5
+    outcome = "failed"
+
+
+class ServerTimeoutError(ServerError):
+    """A server gives no answer in the time allowed."""
+
+    outcome = "timeout"
+
+
+class ServerBusyError(ServerError):
+    """A server has not begun what it was asked: it may be asked again.
+
+    retry_after: seconds after which, where it says so.
+    """
+
+    def __init__(self, text: str, *, retry_after: float | None = None, outcome: str = "busy") -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+        self.outcome = outcome
+
+
 class NothingToSendError(CloudError):
     """The run has no tokens to send."""
 

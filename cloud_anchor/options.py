@@ -7,12 +7,15 @@ command does with it. Importing it does not import torch: `--help` and a mistype
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloud_anchor.errors import RequestError
 from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS
+from common import files
 from common.cli import option
 
 if TYPE_CHECKING:  # these bring torch along
@@ -21,6 +24,9 @@ if TYPE_CHECKING:  # these bring torch along
     from cloud_anchor.selection.select import Selection
     from common.progress import Progress
 
+
+BACKEND_KEY = "CLOUD_ANCHOR_BACKEND_KEY"
+"""Environment variable of the key of a server that runs the model."""
 
 GROUPS = {
     "models": "Where and how the models run.",
@@ -65,6 +71,18 @@ class ModelOptions:
         "the checkpoint that the bundle was made from: score selections with it in PyTorch, on --device",
         Path,
         metavar="FOLDER",
+        group="models",
+    )
+    backend: str | None = _model(
+        None,
+        "a server that runs the model, vllm:http://host:8000; of --model the tokenizer is read then",
+        metavar="SERVER",
+    )
+    backend_key: Path | None = option(
+        None,
+        f"the server's key, in a file (default: ${BACKEND_KEY}, else none)",
+        Path,
+        metavar="FILE",
         group="models",
     )
     device: str | None = _model(None, "cuda, cpu (default: cuda where there is one)")
@@ -202,6 +220,12 @@ class PipelineOptions(ModelOptions, DenoiseOptions, SelectionOptions):
         # The model's plan is not known yet; this one allows every number of steps.
         self.config(DenoiseConfig(total_steps=MAX_STEPS))
 
+    def server_key(self) -> str | None:
+        """The key of the server that runs the model, of file or environment; raises RequestError."""
+        if self.backend_key is None:
+            return os.environ.get(BACKEND_KEY) or None
+        return files.read_text(self.backend_key, RequestError).strip()
+
     def open_pipeline(
         self, *, compiled: bool = False, answers: int = 1, progress: Progress | None = None
     ) -> Pipeline:
@@ -209,5 +233,6 @@ class PipelineOptions(ModelOptions, DenoiseOptions, SelectionOptions):
         from cloud_anchor.pipeline import Pipeline
 
         models = {each.name: getattr(self, each.name) for each in fields(ModelOptions)}
+        models["backend_key"] = self.server_key() if self.backend else None
         models |= {"compiled": compiled, "answers": answers, "canvas": self.canvas}
         return Pipeline.open(**models, progress=progress)

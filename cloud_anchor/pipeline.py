@@ -18,9 +18,10 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import DEFAULT_PLAN, find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.prompt_form import prompt_form
+from cloud_anchor.model.served import open_server
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.protocol import DiffusionModel, MaskedModel
+from cloud_anchor.sampling.protocol import DiffusionModel, MaskedModel, OwnSampler
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
 from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
@@ -90,6 +91,8 @@ class Pipeline:
         *,
         edge: str | Path | EdgeRuntime | None = None,
         edge_checkpoint: str | Path | None = None,
+        backend: str | None = None,
+        backend_key: str | None = None,
         device: str | None = None,
         dtype: str | None = None,
         compiled: bool = False,
@@ -103,6 +106,8 @@ class Pipeline:
         has the bundle shipped beside it where none is given.
         edge_checkpoint: checkpoint that the bundle was made from; selections are then scored with it, in
         PyTorch on the diffusion model's device, in place of the bundle on ONNX Runtime.
+        backend: a server that runs the model in this process's place, such as vllm:http://host:8000, with its
+        key; of `model` then all but the weights is read.
         answers, canvas: answers denoised together, and positions of each (default: the checkpoint's own), by
         which the memory needed is estimated before anything is loaded. progress: of loading.
 
@@ -117,18 +122,25 @@ class Pipeline:
             bundle = edge.bundle
         elif edge is not None:
             bundle = Bundle.open(edge)
-        dream = load_model(
-            model,
-            device=device,
-            dtype=dtype,
-            answers=answers,
-            canvas=canvas,
-            beside=_PREPACKED * sum(record.size for record in bundle.variant.files.values()) if bundle else 0,
-            progress=progress,
-        )
+        loaded: DiffusionModel
+        if backend is None:
+            beside = (
+                _PREPACKED * sum(record.size for record in bundle.variant.files.values()) if bundle else 0
+            )
+            loaded = load_model(
+                model,
+                device=device,
+                dtype=dtype,
+                answers=answers,
+                canvas=canvas,
+                beside=beside,
+                progress=progress,
+            )
+        else:
+            loaded = open_server(backend, model, backend_key, answers)
         if compiled:
-            dream.compile()
-        form = prompt_form(dream, find_checkpoint(model), bundle)
+            loaded.compile()
+        form = prompt_form(loaded, find_checkpoint(model, weights=backend is None), bundle)
         translation = None
         if bundle is not None and not form.contract.same_vocabulary(bundle.contract):
             translation = Translation(form, bundle.form)
@@ -136,13 +148,13 @@ class Pipeline:
         if bundle is None:
             if edge_checkpoint is not None:
                 raise RequestError("checkpoint: expected the edge bundle made from it (--edge), found none")
-            return cls(dream, form)
+            return cls(loaded, form)
         if isinstance(edge, EdgeRuntime) and edge_checkpoint is None:
             scorer: Scorer = EngineScorer(edge.engine, form.contract.eos_ids)
         else:
-            scorer = open_scorer(bundle, edge_checkpoint, dream.device)
+            scorer = open_scorer(bundle, edge_checkpoint, loaded.device)
         shared = edge.predictive_model if isinstance(edge, EdgeRuntime) else None
-        return cls(dream, form, scorer, shared or PredictiveModel(bundle), translation)
+        return cls(loaded, form, scorer, shared or PredictiveModel(bundle), translation)
 
     @property
     def masked_model(self) -> MaskedModel:
@@ -202,7 +214,10 @@ class Pipeline:
         if config.guided:
             self.require_one_vocabulary(f"commit {config.commit}")
         config.require_guide(present=self.guide is not None)
-        return resolve_commit(config, sends_predictions=selection.rule.sends_predictions), selection
+        sends = selection.rule.sends_predictions
+        if isinstance(self.model, OwnSampler) and config.commit == "auto":
+            return self.model.published(config, sends_predictions=sends), selection
+        return resolve_commit(config, sends_predictions=sends), selection
 
     def make(
         self,

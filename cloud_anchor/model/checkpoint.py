@@ -24,7 +24,8 @@ from common import files
 from common.progress import Progress, Silent
 from edge_runtime.system import available_memory
 
-HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "LICENSE*")
+WEIGHTS = "*.safetensors"
+HUB_FILES = ("*.json", WEIGHTS, "*.jinja", "merges.txt", "LICENSE*")
 INDEX = "model.safetensors.index.json"
 
 DEFAULT_PLAN = (256, 128)
@@ -63,7 +64,7 @@ def load_model(
     mask_id = settings.get("mask_token_id", family.mask_id)
     if mask_id is None:
         raise CheckpointError(f"{folder / 'config.json'}: expected a field 'mask_token_id', found none")
-    eos_ids = _end_ids(settings, folder)
+    eos_ids = end_ids(settings, folder)
     if not eos_ids:
         raise CheckpointError(f"{folder}/config.json: expected an eos_token_id or pad_token_id, found none")
     if family.causal_block is None:
@@ -72,9 +73,11 @@ def load_model(
     return BlockModel(net, family, int(mask_id), eos_ids, source, plan, block=block)
 
 
-def find_checkpoint(source: str) -> Path:
+def find_checkpoint(source: str, *, weights: bool = True) -> Path:
     """The folder of a model: the name of a shipped one, a path, or a hub name that is fetched into the hub's
     own cache. The names of shipped pairs go before folders of the same name, those of checkpoints behind.
+
+    weights: False to fetch the files beside them only.
     """
     folder = PAIRS[source].checkpoint if source in PAIRS else Path(source)
     if (folder / "config.json").is_file():
@@ -93,7 +96,11 @@ def find_checkpoint(source: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(source, allow_patterns=list(HUB_FILES)))
+        return Path(
+            snapshot_download(
+                source, allow_patterns=[name for name in HUB_FILES if weights or name != WEIGHTS]
+            )
+        )
     except Exception as error:  # every kind of network and hub failure, in the hub's own words
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
@@ -131,7 +138,7 @@ def _format(
     return kind
 
 
-def _end_ids(settings: Settings, folder: Path) -> frozenset[int]:
+def end_ids(settings: Settings, folder: Path) -> frozenset[int]:
     """Ids that end an answer, from config.json and generation_config.json."""
     sources = [settings]
     if (folder / "generation_config.json").is_file():

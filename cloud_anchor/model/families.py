@@ -19,6 +19,9 @@ from typing import Any
 
 from cloud_anchor.errors import CheckpointError
 
+DIFFUSION_GEMMA = "diffusion_gemma"
+"""The model_type of DiffusionGemma, which runs on modules and a sampler of its own."""
+
 Settings = Mapping[str, Any]
 """A parsed config.json."""
 

@@ -94,6 +94,17 @@ class DiffusionModel(Protocol):
         """
 
 
+@runtime_checkable
+class OwnSampler(DiffusionModel, Protocol):
+    """A model whose published sampler decides what it accepts, whatever is sent of it."""
+
+    def published(self, config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:
+        """`config` with the commit rule that `auto` stands for.
+
+        Raises RequestError where it cannot tell what a selection of committed tokens needs.
+        """
+
+
 def require_room(model: DiffusionModel, prompts: Sequence[Sequence[int]], canvas: int) -> None:
     """Raises RequestError for an empty prompt, and for one that leaves too little of the context."""
     for row, prompt in enumerate(prompts):

@@ -139,6 +139,7 @@ def _run(options: ServeOptions) -> int:
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
     import torch
 
+    from cloud_anchor.model.served import ServedModel
     from cloud_anchor.serve.batching.local import LocalBackend
     from cloud_anchor.serve.http.app import create_app
     from cloud_anchor.serve.http.keys import ApiKeys
@@ -155,6 +156,8 @@ def _run(options: ServeOptions) -> int:
         pipeline = options.open_pipeline(answers=limits.batch, progress=Bars("serve", passing=True))
         config, selection = options.config(pipeline.plan()), options.selection()
         metrics = Metrics()
+        if isinstance(pipeline.model, ServedModel):
+            pipeline.model.server.observe = metrics.asked
         backend = LocalBackend(pipeline, config, limits, selection, metrics.step, options.model)
         page = _page(options, backend)
         edge = pipeline.predictive_model
@@ -205,12 +208,12 @@ def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
     if model is None:
         raise RequestError("page: expected an edge bundle (--edge), whose text it shows, found none")
     edge = EdgeRuntime(model.bundle, threads=options.threads)
-    device = options.page_device
+    device, folder = options.page_device, find_checkpoint(options.model, weights=options.backend is None)
     if device is not None:
         missing = [name for name in DEVICE_FILES if not (device / name).is_file()]
         require("page device", not missing, f"a folder with {', '.join(DEVICE_FILES)}", f"none of {missing}")
         require("page device", options.give_bundle, "a service that gives its bundle", "--no-bundle")
-    return Page(Tracer(backend, edge), read_examples(find_checkpoint(options.model)), device)
+    return Page(Tracer(backend, edge), read_examples(folder), device)
 
 
 def _is_loopback(host: str) -> bool:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lab.benches.random_checkpoint import write_tokenizer
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 
 MASK = "<|mask|>"
@@ -67,3 +68,65 @@ def _add_mask(path: Path, ordinary: int) -> None:
     tokenizer = json.loads((path / "tokenizer.json").read_text())
     tokenizer["added_tokens"].append(tokenizer["added_tokens"][-1] | {"id": ordinary + 3, "content": MASK})
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def make_diffusion_gemma(path: Path, *, canvas: int = 16, ordinary: int = 300, weights: bool = True) -> Path:
+    """A random DiffusionGemma as transformers saves it, in float32, all kinds of layers in small.
+
+    weights: False for its other files only. The end markers are those of the tokenizer's template.
+    """
+    import torch
+    from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
+
+    end = {"eos_token_id": [ordinary + 2, ordinary], "pad_token_id": ordinary}
+    text = {
+        "vocab_size": ordinary + 8,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "global_head_dim": 24,
+        "num_global_key_value_heads": 1,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "sliding_window": 12,
+        "num_experts": 4,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 24,
+        "max_position_embeddings": 512,
+        "bos_token_id": None,
+        **end,
+    }
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+    }
+    config = DiffusionGemmaConfig(
+        text_config=text,
+        vision_config={"model_type": "gemma4_vision", **vision},
+        canvas_length=canvas,
+        image_token_id=ordinary + 5,
+    )
+    write_tokenizer(path, vocab_size=ordinary)
+    if weights:
+        torch.manual_seed(3)
+        net = DiffusionGemmaForBlockDiffusion(config).eval()
+        generator = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            for name, weight in net.named_parameters():
+                scale = 0.05 if "embed_tokens" in name else 0.3
+                if "norm" not in name and "scale" not in name:
+                    weight.copy_(torch.randn(weight.shape, generator=generator) * scale)
+            # sure of some positions and of others not
+            net.lm_head.weight.mul_(12)
+        net.generation_config = net.generation_config_class(**end, max_new_tokens=canvas)
+        net.save_pretrained(path)
+    config.save_pretrained(path)
+    stated = {"max_new_tokens": canvas, "max_denoising_steps": 12, **end}
+    (path / "generation_config.json").write_text(json.dumps(stated))
+    return path

@@ -111,10 +111,14 @@ class BatchEngine:
 
     def load(self) -> EngineLoad:
         with self._changed:  # which its owner may enter again
-            waiting, running = len(self._waiting), sum(len(group) for group in list(self._groups))
+            waiting, running = len(self._waiting), self._running()
             selecting = max(0, len(self._jobs) - waiting - running)
             steps_left = self._forecast.steps_left(self._jobs)
         return EngineLoad(waiting, running, selecting, steps_left, self._throughput.value)
+
+    def _running(self) -> int:
+        """Jobs that the model works on."""
+        return sum(len(group) for group in list(self._groups))
 
     def submit(self, job: Job) -> None:
         """Admit a job, whose results will be delivered.
@@ -318,11 +322,14 @@ class BatchEngine:
         if short or isinstance(error, RequestError | UsageError | PayloadError):  # the request's own fault
             self._end(job, out_of_memory() if short else refused(error))
             return
+        self._count_failure()
+        log.error("a step failed", exc_info=error)
+        self._end(job, internal(error))
+
+    def _count_failure(self) -> None:
         self._failed_at = time.monotonic()
         self._failing_since = self._failing_since if self._failures else self._failed_at
         self._failures += 1
-        log.error("a step failed", exc_info=error)
-        self._end(job, internal(error))
 
     # Thread of the selection (edge model) and of the codec.
 

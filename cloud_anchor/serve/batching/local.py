@@ -14,10 +14,12 @@ from dataclasses import replace
 from itertools import cycle, islice
 from math import ceil
 
+from cloud_anchor.model.served import ServedModel
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
 from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
+from cloud_anchor.serve.batching.asking import AskingEngine
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batching.engine import PADDING, BatchEngine, StepObserver
 from cloud_anchor.serve.batching.jobs import CanvasStep, ChainBytes, Job, JobEvent, ServedPayload
@@ -55,7 +57,8 @@ class LocalBackend:
         self.config = config
         self.limits = limits
         self.selection = selection or Selection()
-        self.engine = BatchEngine(pipeline, limits, on_step)
+        asked = isinstance(pipeline.model, ServedModel)
+        self.engine = (AskingEngine if asked else BatchEngine)(pipeline, limits, on_step)
         self.info = self._info(name or pipeline.model.source)
 
     def _info(self, name: str) -> ServiceInfo:
@@ -97,18 +100,20 @@ class LocalBackend:
         long one of a full batch takes, and whole answers, which tell how many they run.
         """
         self.engine.start()
+        if isinstance(self.pipeline.model, ServedModel):  # which others use: one answer, to see that it works
+            return await self._warm_up(self.config.run_steps, 1)
         await self._warm_up(1)
         self.engine.forget_speed()
         await self._warm_up(min(2, self.config.total_steps))
         with suppress(TimeoutError, asyncio.TimeoutError):
             await asyncio.wait_for(self._warm_up(self.config.total_steps), WARM_UP_SECONDS)
 
-    async def _warm_up(self, steps: int) -> None:
+    async def _warm_up(self, steps: int, answers: int | None = None) -> None:
         async def answer(prompt: str) -> None:
             async for _ in self.payloads(AnchorRequest(as_messages(prompt), steps=steps, deadline=3600.0)):
                 pass
 
-        prompts = islice(cycle(WARM_UP_PROMPTS), self.limits.batch)
+        prompts = islice(cycle(WARM_UP_PROMPTS), answers or self.limits.batch)
         await asyncio.gather(*map(answer, prompts))
 
     async def payloads(self, request: AnchorRequest) -> AsyncGenerator[ServedPayload]:

@@ -54,6 +54,12 @@ class Metrics:
             "step_duration_seconds", "Time of a step over the batch.", buckets=_SECONDS
         )
         self.batch = measure("step_rows", "Answers advanced by a step.", buckets=_ROWS)
+        self.server_requests = count(
+            "server_requests", "Requests to the model's server, by outcome.", ["outcome"]
+        )
+        self.server_seconds = measure(
+            "server_request_seconds", "Time of a request to the model's server.", buckets=_SECONDS
+        )
         self._gauges: dict[str, Gauge] = {}
         self._new(Gauge, "build_info", "1, with the version.", ["version"]).labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
@@ -65,6 +71,11 @@ class Metrics:
         """Record a step; called from the engine's thread."""
         self.step_seconds.observe(seconds)
         self.batch.observe(rows)
+
+    def asked(self, outcome: str, seconds: float) -> None:
+        """Record a request to the server that runs the model; called from the engine's threads."""
+        self.server_requests.labels(outcome).inc()
+        self.server_seconds.observe(seconds)
 
     def text(self, figures: dict[str, float]) -> bytes:
         """All metrics in Prometheus' text format; figures: current values of gauges, by name (see GAUGES)."""

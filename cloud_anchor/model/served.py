@@ -1,0 +1,190 @@
+"""A diffusion model that runs on a server: its unfinished canvas, as answers of this process.
+
+Responsible for what a server is asked for an answer, and for what is known of it then. Not responsible for
+the server's protocol (see `vllm`).
+
+The server runs all steps of an answer in one request, so nothing is asked before its last step here. It tells
+the prediction and probability of each position, but not which of them it has accepted; a further number of
+steps is a run from the beginning, with noise of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cloud_anchor.errors import CheckpointError, RequestError, ServerError, require
+from cloud_anchor.model.checkpoint import end_ids, find_checkpoint, read_json
+from cloud_anchor.model.families import DIFFUSION_GEMMA
+from cloud_anchor.model.vllm import Canvas, ServedName, VllmServer
+from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
+from cloud_anchor.sampling.denoised import OPEN, Denoised
+from cloud_anchor.sampling.guide import Guide
+from cloud_anchor.sampling.protocol import require_room
+from cloud_anchor.sampling.rows import RowAnswers
+from payload import Contract
+
+CANVAS, STEPS = 256, 48
+"""Of a full run, where the checkpoint does not state them."""
+
+SECONDS = 60.0
+"""In which a server has to answer where nobody says less."""
+
+PREFIX = "vllm:"
+
+
+def open_server(backend: str, source: str, key: str | None = None, connections: int = 8) -> ServedModel:
+    """The model of a server, such as vllm:http://host:8000.
+
+    source: folder or hub name of the same model, of which the configuration is read, not the weights.
+
+    Raises RequestError for an address that is none, ServerError where it does not answer or has another
+    model, CheckpointError for files of another kind.
+    """
+    require("backend", backend.startswith(PREFIX), f"{PREFIX}http://host:port", backend)
+    server = VllmServer(backend.removeprefix(PREFIX), key, connections)
+    folder = find_checkpoint(source, weights=False)
+    where, settings = folder / "config.json", read_json(folder / "config.json")
+    kind = settings.get("model_type")
+    if kind != DIFFUSION_GEMMA:
+        raise CheckpointError(
+            f"{where}: expected model_type {DIFFUSION_GEMMA!r}, which vLLM gives unfinished, found {kind!r}. "
+            "Name the served model (--model)."
+        )
+    text, stated = settings.get("text_config") or {}, folder / "generation_config.json"
+    generation = read_json(stated) if stated.is_file() else {}
+    plan = int(settings.get("canvas_length") or CANVAS), int(generation.get("max_denoising_steps") or STEPS)
+    served = _chosen(server, server.models(), source)
+    context = served.context or int(text.get("max_position_embeddings") or 0)
+    rows = int(text.get("vocab_size") or 0)
+    if not context or not rows:
+        raise CheckpointError(f"{where}: expected vocab_size and max_position_embeddings in text_config")
+    return ServedModel(server, served.id, source, plan, context, rows, end_ids(text | settings, folder))
+
+
+def _chosen(server: VllmServer, served: Sequence[ServedName], source: str) -> ServedName:
+    """The served model of this name or place, or the only one; raises ServerError."""
+    names = {source, Path(source).name}
+    for each in served:
+        if names & {each.id, each.root}:
+            return each
+    if len(served) > 1:
+        raise ServerError(
+            f"{server.url}: expected {source} among its models, found {', '.join(s.id for s in served)}. "
+            "Name one of them (--model)."
+        )
+    return served[0]
+
+
+@dataclass
+class ServedModel:
+    """See `protocol.DiffusionModel`. name: by which the server knows it."""
+
+    server: VllmServer
+    name: str
+    source: str
+    plan: tuple[int, int]
+    context: int
+    vocab_rows: int
+    eos_ids: frozenset[int]
+    parameters: int = 0
+    is_word: Callable[[int], bool] = lambda id_: True
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def adopt(self, contract: Contract) -> None:
+        self.eos_ids |= contract.eos_ids
+        self.is_word = contract.is_ordinary
+
+    def compile(self) -> None:
+        """The server's affair."""
+
+    def published(self, config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:
+        """As `protocol.OwnSampler` says."""
+        if not sends_predictions:
+            raise RequestError(
+                "select: expected a selection of predictions, found one of committed tokens, which vLLM does "
+                "not tell. Use --select confidence, or an edge bundle (--edge)."
+            )
+        return replace(config, commit="eb", stop=config.stop or "complete")
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
+    ) -> ServedAnswers:
+        canvas, steps = self.plan
+        require("canvas", config.canvas <= canvas, f"at most {canvas} with a vLLM server", config.canvas)
+        most = f"{steps}, the server's schedule"
+        require("total steps", config.total_steps == steps, most, config.total_steps)
+        unsupported = {
+            "commit": (config.rule == "eb", "auto", config.commit),
+            "order": (config.order == CONFIDENCE, CONFIDENCE, config.order),
+            "temperature": (config.temperature == 0, "none", config.temperature),
+            "top-p": (config.top_p is None, "none", config.top_p),
+            "top-k": (config.top_k is None, "none", config.top_k),
+            "block length": (config.block_length is None, "none", config.block_length),
+            "prefix every": (config.prefix_every == 0, "0", config.prefix_every),
+            "stop": (config.stop in (None, "complete"), "complete", config.stop),
+        }
+        for name, (fine, expected, found) in unsupported.items():
+            require(name, fine, f"{expected} with a vLLM server, whose sampler decides", found)
+        require_room(self, prompts, config.canvas)
+        return ServedAnswers(self, config, [ServedRow(tuple(prompt)) for prompt in prompts])
+
+    def read(
+        self, prompt: Sequence[int], config: DenoiseConfig, steps: int, seconds: float = SECONDS
+    ) -> Denoised:
+        """The answer after so many steps, from the server; raises what `VllmServer.canvas` raises."""
+        canvas = self.server.canvas(self.name, prompt, steps, config.canvas, seconds)
+        draft, ended = self._draft(canvas)
+        return Denoised.of_draft(
+            prompt,
+            draft,
+            canvas.chances[: len(draft)],
+            ids=[OPEN] * config.canvas,
+            when=[0] * config.canvas,
+            certainty=[*canvas.chances[: len(draft)], *[0.0] * (config.canvas - len(draft))],
+            steps=steps,
+            total_steps=config.total_steps,
+            eos_ids=self.eos_ids,
+            draft_ends=ended,
+        )
+
+    def _draft(self, canvas: Canvas) -> tuple[list[int], bool]:
+        """The tokens before an end marker, or before one that no answer has; True where it is the first."""
+        for at, token in enumerate(canvas.ids):
+            if token in self.eos_ids or not self.is_word(token):
+                return canvas.ids[:at], token in self.eos_ids
+        return canvas.ids, False
+
+
+@dataclass(frozen=True)
+class ServedRow:
+    """A prompt, and the steps that the server is going to be asked for."""
+
+    prompt: tuple[int, ...]
+    steps: int = 0
+
+
+@dataclass
+class ServedAnswers(RowAnswers[ServedRow]):
+    """The answers of a `ServedModel`; those asked for together are asked for side by side."""
+
+    model: ServedModel
+
+    def advance(self) -> None:
+        self.rows = [replace(row, steps=row.steps + 1) for row in self.rows]
+
+    def result(self, row: ServedRow, reason: str) -> Denoised:
+        return replace(self.model.read(row.prompt, self.config, row.steps), stopped_by=reason)
+
+    def results(self, reasons: Mapping[int, str]) -> list[Denoised]:
+        with ThreadPoolExecutor(self.model.server.connections) as pool:
+            rows: list[Any] = [self.rows[at] for at in reasons]
+            return list(pool.map(self.result, rows, reasons.values()))

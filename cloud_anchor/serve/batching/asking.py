@@ -1,0 +1,112 @@
+"""The engine of a service whose model runs on a server: jobs are asked for side by side, not batched here.
+
+Responsible for which jobs are asked for, and for a server's errors as those of the service. Not responsible
+for admission, selection and encoding (see `engine`), nor for what a server is asked (see `model.served`).
+
+    submit -> waiting -> one request per payload's steps -> selection and encoding -> deliver
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from cloud_anchor.errors import CloudError, ServerBusyError, ServerError, ServerTimeoutError
+from cloud_anchor.model.served import ServedModel
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.serve.batching.engine import BatchEngine, FinishedRun, StepObserver
+from cloud_anchor.serve.batching.jobs import Job
+from cloud_anchor.serve.errors import ServiceError, internal, overloaded, refused, too_late
+from cloud_anchor.serve.settings import Limits
+
+log = logging.getLogger("cloud_anchor.serve")
+
+MOST_CANVASES = 8
+"""Canvases of a watched answer: each is a run from the beginning."""
+
+
+class AskingEngine(BatchEngine):
+    """A `BatchEngine` over a `ServedModel`: `limits.batch` jobs are asked for at once, the others wait."""
+
+    def __init__(
+        self, pipeline: Pipeline, limits: Limits, on_step: StepObserver = lambda rows, seconds: None
+    ) -> None:
+        super().__init__(pipeline, limits, on_step)
+        assert isinstance(pipeline.model, ServedModel)
+        self._model = pipeline.model
+        self._asked: set[Job] = set()
+
+    @property
+    def broken(self) -> bool:
+        """Of a server that is away a restart here brings none back."""
+        return not all(thread.is_alive() for thread in self._threads)
+
+    def _running(self) -> int:
+        return len(self._asked)
+
+    def _run_model(self) -> None:
+        with ThreadPoolExecutor(self.limits.batch, "ask") as pool:
+            while (job := self._next()) is not None:
+                pool.submit(self._ask, job)
+        self._finished.put(None)
+
+    def _next(self) -> Job | None:
+        """Waits for a job and a place for it; None once the engine closes and all are asked for."""
+        with self._changed:
+            while not self._waiting or len(self._asked) >= self.limits.batch:
+                if self._closing and not self._waiting:
+                    return None
+                self._changed.wait()
+            job = self._waiting.popleft()
+            self._asked.add(job)
+            return job
+
+    def _ask(self, job: Job) -> None:
+        """The runs of a job, one after the other."""
+        marks = job.payload_steps
+        if job.watched:
+            marks = (*marks[:-1][:: -(-len(marks) // MOST_CANVASES)], marks[-1])
+        try:
+            for steps in marks:
+                if self._dropped(job):
+                    return
+                self._ask_once(job, steps)
+        except ServerError as error:
+            self._count_failure()
+            log.error("%s", error)
+            self._end(job, _refusal(error, job))
+        except CloudError as error:
+            self._end(job, refused(error))
+        except Exception as error:
+            self._count_failure()
+            log.error("a run failed", exc_info=error)
+            self._end(job, internal(error))
+        finally:
+            with self._changed:
+                self._asked.discard(job)
+                self._changed.notify_all()
+
+    def _ask_once(self, job: Job, steps: int) -> None:
+        rows, began = len(self._asked), time.perf_counter()
+        left = max(0.0, job.deadline - time.monotonic())
+        run = self._model.read(job.prompt_ids, job.config, steps, left)
+        seconds = time.perf_counter() - began
+        with self._changed:
+            self._failures = 0
+            job.steps_left = job.planned - steps
+            self._forecast.saw_round(rows, seconds / steps)
+            self._throughput.add(steps, seconds / rows)
+        self._on_step(rows, seconds / steps)
+        self._finished.put(FinishedRun(job, run, steps == job.planned))
+
+
+def _refusal(error: ServerError, job: Job) -> ServiceError:
+    """A server's failure as the service's: its text is for whoever runs the service, not for devices."""
+    if isinstance(error, ServerTimeoutError):
+        return too_late(job.time_limit)
+    if isinstance(error, ServerBusyError):
+        found = "none free" if error.outcome == "busy" else "none that answers"
+        return overloaded("a place on the server of the model", found, error.retry_after or 2.0)
+    remedy = "Try again; if it stays, tell whoever runs the service. Its log has the details."
+    return ServiceError(502, "backend_failed", "an answer of the model's server", "none", remedy)

@@ -1,0 +1,248 @@
+"""A vLLM server: what it is asked, what is made of its canvas, and each of its failures."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloud_anchor.anchor import main
+from cloud_anchor.errors import (
+    CheckpointError,
+    RequestError,
+    ServerBusyError,
+    ServerError,
+    ServerTimeoutError,
+)
+from cloud_anchor.model.served import open_server
+from cloud_anchor.model.vllm import VllmServer, canvas_request
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.selection.select import Selection
+from edge_runtime.runtime import EdgeRuntime
+from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
+from tests.cloud_anchor.fake_vllm import FakeVllm, canvas_of
+
+PLAN = DenoiseConfig(canvas=16, total_steps=12, steps=3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_diffusion_gemma(tmp_path_factory.mktemp("served") / "dg", weights=False)
+
+
+def opened(fake: FakeVllm, folder: Path, edge: Path | None = None, **options: Any) -> Pipeline:
+    return Pipeline.open(str(folder), edge=edge, backend=f"vllm:{fake.url}", **options)
+
+
+def test_a_request_is_what_vllm_takes() -> None:
+    """Against the package's own classes and checks, where it is installed."""
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed")
+    from types import SimpleNamespace
+
+    completion = pytest.importorskip("vllm.entrypoints.openai.completion.protocol", exc_type=ImportError)
+    from vllm.exceptions import VLLMValidationError  # type: ignore[import-not-found]
+    from vllm.utils.diffusion import validate_diffusion_sampling_params  # type: ignore[import-not-found]
+
+    def checked(body: dict[str, Any]) -> Any:
+        request = completion.CompletionRequest.model_validate(body)
+        assert not request.model_extra, "fields that it does not know"
+        # generation_config.json of the served model may state other defaults
+        params = request.to_sampling_params(body["max_tokens"], {"temperature": 0.7, "top_k": 64})
+        params._validate_diffusion(SimpleNamespace(is_diffusion=True))
+        validate_diffusion_sampling_params(params, canvas_length=256, vocab_size=262_144)
+        return params
+
+    body = canvas_request("dg", [2, 105, 7], 5, 200)
+    params = checked(body)
+    extra = {"diffusion_max_steps": 5, "diffusion_read_only": 1, "diffusion_canvas_length": 200}
+    assert params.extra_args == extra
+    assert (params.max_tokens, params.ignore_eos, params.logprobs) == (200, True, 0)
+    assert (params.temperature, params.top_p, params.top_k) == (1.0, 1.0, 0)
+    for wrong in ({"diffusion_canvas_length": 257}, {"diffusion_max_steps": 0}):
+        with pytest.raises(VLLMValidationError):
+            checked(body | {"vllm_xargs": body["vllm_xargs"] | wrong})
+    choice = completion.CompletionResponseChoice.model_fields
+    assert {"token_ids", "logprobs"} <= choice.keys()
+    assert "token_logprobs" in completion.CompletionLogProbs.model_fields
+
+
+def test_the_fake_refuses_what_vllm_refuses() -> None:
+    with FakeVllm() as fake:
+        good = canvas_request("dg", [1, 2], 3, 16)
+        assert fake.complete(good)[0] == 200
+        for wrong in (
+            {"diffusion_canvas_length": 17},
+            {"diffusion_max_steps": 0},
+            {"diffusion_read_only": True},
+        ):
+            assert fake.complete(good | {"vllm_xargs": good["vllm_xargs"] | wrong})[0] == 400
+        assert fake.complete(good | {"seed": 1})[0] == 400
+        assert fake.complete(good | {"model": "other"})[0] == 404
+
+
+def test_a_payload_is_made_of_the_servers_canvas(folder: Path, edge_bundle: Path) -> None:
+    with FakeVllm() as fake:
+        pipeline = opened(fake, folder, edge_bundle)
+        (result,) = pipeline.make(["Hi"], PLAN, Selection("edge-aware"))
+        (body,) = fake.requests
+    ids = pipeline.form.ids("Hi")
+    final, chances = canvas_of(list(ids), 3, 16, fake)
+    assert body == canvas_request("dg", ids, 3, 16)
+    assert result.run.predicted_answer == final[:9]
+    assert result.run.confidence[:9] == pytest.approx(chances[:9])
+    assert (result.run.steps, result.run.total_steps, result.run.draft_ends) == (3, 12, True)
+    runtime = EdgeRuntime.open(edge_bundle, threads=1)
+    received = runtime.read(pipeline.payload(result), "Hi")
+    assert [token.id for token in runtime.fill(received)] == result.draft
+
+
+def test_the_command_writes_a_payload(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "payload.bin"
+    (tmp_path / "key").write_text("secret\n")
+    with FakeVllm(key="secret") as fake:
+        command = ["--model", str(folder), "--backend", f"vllm:{fake.url}", "--prompt", "Hi"]
+        command += ["--select", "confidence", "-o", str(out)]
+        assert main(command) == 5
+        assert main([*command, "--backend-key", str(tmp_path / "key")]) == 0
+        monkeypatch.setenv("CLOUD_ANCHOR_BACKEND_KEY", "secret")
+        assert main([*command, "--json"]) == 0
+        assert [body["vllm_xargs"]["diffusion_max_steps"] for body in fake.requests] == [1, 1]
+    assert out.stat().st_size > 8
+    assert main(command) == 5, "the server is gone"
+
+
+def test_prompts_are_asked_for_side_by_side_over_one_pool(folder: Path) -> None:
+    with FakeVllm(step_seconds=0.01) as fake:
+        pipeline = opened(fake, folder, answers=4)
+        for _ in range(3):
+            results = pipeline.make([f"Question {n}" for n in range(8)], PLAN, Selection("confidence"))
+            assert [r.run.predicted_answer for r in results] == [
+                canvas_of(list(r.run.prompt_ids), 3, 16, fake)[0][:9] for r in results
+            ]
+        assert fake.most_running == 4
+        assert fake.connections <= 5, "connections are kept"
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "says", "asked"),
+    [
+        ("busy", ServerBusyError, "Server is overloaded", 3),
+        ("error", ServerError, "status 500: EngineCore encountered an issue. .31m See stack trace", 1),
+        ("drop", ServerError, "may have been made, so it is not asked again", 1),
+        ("hang", ServerTimeoutError, "expected an answer in time", 1),
+        ("garbage", ServerError, "found something else", 1),
+        ("wrong", ServerError, "found another answer", 1),
+    ],
+)
+def test_failures(fault: str, kind: type[Exception], says: str, asked: int) -> None:
+    """Each is one error of ours, and only what was not begun is asked again."""
+    seen: list[str] = []
+    with FakeVllm(fault=lambda: fault) as fake:
+        server = VllmServer(fake.url, observe=lambda outcome, _: seen.append(outcome), sleep=lambda _: None)
+        with pytest.raises(kind, match=says.replace(".", r"\W")):
+            server.canvas("dg", [1], 2, 16, timeout=0.5)
+        assert len(fake.requests) == asked == len(seen)
+        assert fake.runs == (0 if fault == "busy" else 1)
+        fake.fault = lambda: None
+        assert len(server.canvas("dg", [1], 2, 16).ids) == 16, "the pool is as good as before"
+
+
+def test_a_busy_server_is_asked_again() -> None:
+    with FakeVllm(faults=deque(["busy", "busy"])) as fake:
+        waits: list[float] = []
+        server = VllmServer(fake.url, sleep=waits.append)
+        assert len(server.canvas("dg", [1], 2, 16).ids) == 16
+        assert (len(fake.requests), fake.runs, len(waits)) == (3, 1, 2)
+
+
+def test_no_server() -> None:
+    with FakeVllm() as fake:
+        url = fake.url
+    with pytest.raises(ServerBusyError, match="found none there"):
+        VllmServer(url, sleep=lambda _: None).models()
+
+
+def test_a_canvas_cut_off_leaves_the_end_open(folder: Path) -> None:
+    with FakeVllm(length=40) as fake:
+        pipeline = opened(fake, folder)
+        (run,) = [r.run for r in pipeline.make(["Hi"], PLAN, Selection("confidence"))]
+        assert (run.predicted_length, run.draft_ends) == (16, False)
+        fake.faults.append("short")
+        (run,) = [r.run for r in pipeline.make(["Hi"], PLAN, Selection("confidence"))]
+        assert (run.predicted_length, run.draft_ends) == (8, False)
+
+
+def test_a_token_that_no_answer_has_cuts_the_draft_off(folder: Path) -> None:
+    with FakeVllm(words=308, length=16) as fake:
+        pipeline = opened(fake, folder)
+        runs = [r.run for r in pipeline.make([f"Q{n}" for n in range(40)], PLAN, Selection("confidence"))]
+        contract = pipeline.form.contract
+        assert all(contract.is_ordinary(id_) for run in runs for id_ in run.predicted_answer)
+        assert any(run.predicted_length < 16 and not run.draft_ends for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"canvas": 17}, "canvas: expected at most 16"),
+        ({"total_steps": 20}, "total steps: expected 12"),
+        ({"order": "entropy", "commit": "eb"}, "order: expected confidence"),
+        ({"commit": "product"}, "commit product: expected an edge bundle"),
+        ({"commit": 0.9}, "commit: expected auto"),
+        ({"temperature": 0.4}, "temperature: expected none"),
+        ({"block_length": 8}, "block length: expected none"),
+        ({"stop": "plateau"}, "stop: expected complete"),
+    ],
+)
+def test_options_of_samplers_here_are_refused(folder: Path, change: dict[str, Any], says: str) -> None:
+    with FakeVllm() as fake:
+        pipeline = opened(fake, folder)
+        with pytest.raises(RequestError, match=says):
+            pipeline.make(["Hi"], replace(PLAN, **change), Selection("confidence"))
+        with pytest.raises(RequestError, match="does not tell"):
+            pipeline.make(["Hi"], PLAN, Selection("paper"))
+        assert not fake.requests
+
+
+def test_what_cannot_be_opened(folder: Path, dream_folder: Path) -> None:
+    with FakeVllm() as fake:
+        with pytest.raises(RequestError, match="expected vllm:http"):
+            open_server(fake.url, str(folder))
+        with pytest.raises(RequestError, match="expected vllm:http"):
+            open_server("vllm:ftp://host", str(folder))
+        with pytest.raises(CheckpointError, match="Name the served model"):
+            open_server(f"vllm:{fake.url}", str(dream_folder))
+    with FakeVllm(key="k") as fake, pytest.raises(ServerError, match="--backend-key"):
+        open_server(f"vllm:{fake.url}", str(folder))
+
+
+def test_a_server_may_be_asked_from_many_threads() -> None:
+    """With failures of every kind among them, each request gets its own answer or an error."""
+    kinds = ["busy", None, "error", None, "drop", None]
+    count = iter(range(10_000))
+    with FakeVllm(fault=lambda: kinds[next(count) % len(kinds)]) as fake:
+        server = VllmServer(fake.url, connections=8, sleep=lambda _: None)
+        found: dict[int, object] = {}
+
+        def ask(number: int) -> None:
+            try:
+                found[number] = server.canvas("dg", [number], 1, 16)
+            except ServerError as error:
+                found[number] = error
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(120)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert len(found) == 120
+        answered = {n: each for n, each in found.items() if isinstance(each, tuple)}
+        assert len(answered) > 40
+        assert all(each[0] == canvas_of([n], 1, 16, fake)[0] for n, each in answered.items())

@@ -1,0 +1,141 @@
+"""A service whose model runs on a server: load, its failures as the service's, admission and metrics."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cloud_anchor.model.served import ServedModel
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.serve.settings import Limits
+from payload import Shared, decode
+from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
+from tests.cloud_anchor.fake_vllm import FakeVllm, canvas_of
+from tests.cloud_anchor.serve.service_runner import Client, Reply, local, served
+
+PLAN = DenoiseConfig(canvas=16, total_steps=12, steps=3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_diffusion_gemma(tmp_path_factory.mktemp("asking") / "dg", weights=False)
+
+
+def opened(fake: FakeVllm, folder: Path, edge: Path, limits: Limits) -> Pipeline:
+    return Pipeline.open(str(folder), edge=edge, backend=f"vllm:{fake.url}", answers=limits.batch)
+
+
+def asked(client: Client, count: int, ask: Callable[[int], Reply] | None = None) -> list[Reply]:
+    """The replies to questions of as many devices at once."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(
+            pool.map(
+                ask or (lambda n: client.anchors(prompt=f"Question {n}", select="confidence")), range(count)
+            )
+        )
+
+
+def test_under_load_nothing_is_lost(folder: Path, edge_bundle: Path) -> None:
+    limits = Limits(batch=8, queue=100, deadline=30)
+    with FakeVllm(step_seconds=0.005, places=4) as fake:
+        pipeline = opened(fake, folder, edge_bundle, limits)
+        assert isinstance(pipeline.model, ServedModel)
+        with served(local(pipeline, limits, PLAN), limits) as client:
+            assert client.metrics is not None
+            pipeline.model.server.observe = client.metrics.asked
+            replies = asked(client, 60)
+            text = client.ask("GET", "/metrics").body.decode()
+            client.wait_until_idle()
+    assert Counter(reply.status for reply in replies) == {200: 60}
+    for n, reply in enumerate(replies):
+        ids = pipeline.form.ids(f"Question {n}")
+        anchors = decode(reply.body, Shared(pipeline.form.contract, ids, pipeline.form.tokenizer))
+        final, chances = canvas_of(list(ids), 3, 16, fake)
+        assert anchors.by_position == {p: final[p] for p in range(9) if chances[p] >= 0.3}
+        assert anchors.length == 9
+    assert fake.most_running == 4
+    assert fake.connections <= 10
+    assert 'cloud_anchor_server_requests_total{outcome="ok"} 60.0' in text
+
+
+def test_failures_of_the_server_are_errors_of_the_service(folder: Path, edge_bundle: Path) -> None:
+    """Every request has an answer: its payload, or the error that says whose fault it was."""
+    limits = Limits(batch=8, queue=100, deadline=30)
+    kinds = [None, "busy", None, "error", None, "drop", None, "garbage"]
+    with FakeVllm() as fake:
+        pipeline = opened(fake, folder, edge_bundle, limits)
+        with served(local(pipeline, limits, PLAN), limits) as client:
+            number = iter(range(10_000))
+            fake.fault = lambda: kinds[next(number) % len(kinds)]
+            replies = asked(client, 64)
+            fake.fault = lambda: None
+            assert client.anchors(prompt="?", select="confidence").status == 200
+            client.wait_until_idle()
+    found = Counter((reply.status, "" if reply.status == 200 else reply.code) for reply in replies)
+    assert sum(found.values()) == 64
+    assert found[200, ""] >= 20
+    assert found[502, "backend_failed"] >= 10
+    assert set(found) <= {(200, ""), (502, "backend_failed"), (503, "overloaded")}
+    assert not any(b"stack trace" in reply.body for reply in replies), "the server's words stay in the log"
+
+
+def test_a_server_that_hangs_misses_the_deadline(folder: Path, edge_bundle: Path) -> None:
+    limits = Limits(batch=2, queue=2, deadline=1)
+    with FakeVllm() as fake:
+        pipeline = opened(fake, folder, edge_bundle, limits)
+        with served(local(pipeline, limits, PLAN), limits) as client:
+            fake.faults.append("hang")
+            reply = client.anchors(prompt="?", select="confidence")
+            assert (reply.status, reply.code) == (504, "deadline_exceeded")
+            assert client.anchors(prompt="?", select="confidence").status == 200
+
+
+def test_a_server_that_is_away_leaves_the_service_unready(folder: Path, edge_bundle: Path) -> None:
+    limits = Limits(batch=2, queue=8, deadline=5)
+    with FakeVllm() as fake:
+        pipeline = opened(fake, folder, edge_bundle, limits)
+        assert isinstance(pipeline.model, ServedModel)
+        pipeline.model.server.sleep = lambda _: None
+        with served(local(pipeline, limits, PLAN), limits) as client:
+            assert client.ask("GET", "/readyz").status == 200
+            fake.fault = lambda: "busy"
+            for _ in range(3):
+                reply = client.anchors(prompt="?", select="confidence")
+                assert (reply.status, reply.code) == (503, "overloaded")
+                assert int(reply.headers["retry-after"]) >= 1
+            assert client.ask("GET", "/readyz").status == 503
+            assert client.ask("GET", "/healthz").status == 200, "a restart would not help"
+
+
+def test_what_exceeds_the_queue_is_turned_away(folder: Path, edge_bundle: Path) -> None:
+    limits = Limits(batch=2, queue=4, deadline=20)
+    with FakeVllm(step_seconds=0.05) as fake:
+        pipeline = opened(fake, folder, edge_bundle, limits)
+        with served(local(pipeline, limits, PLAN), limits) as client:
+            found = Counter(reply.status for reply in asked(client, 30))
+            client.wait_until_idle()
+        assert fake.most_running == 2
+    assert found.keys() == {200, 503}
+    assert found[200] >= 6
+    assert fake.runs == found[200] + 1, "nothing runs for a request that was turned away"
+
+
+def test_a_stream_has_a_payload_of_each_share(folder: Path, edge_bundle: Path) -> None:
+    limits = Limits(batch=2, queue=4, deadline=20)
+    with FakeVllm() as fake:
+        pipeline = opened(fake, folder, edge_bundle, limits)
+        with served(local(pipeline, limits, PLAN), limits) as client:
+            fields = {"prompt": "Hi", "fractions": [0.1, 0.25, 0.5], "select": "confidence"}
+            reply = client.ask("POST", "/v1/anchors/stream", fields)
+    events = [
+        json.loads(line[6:]) for line in reply.body.decode().splitlines() if line.startswith('data: {"')
+    ]
+    steps = [event["step"] for event in events if "payload" in event]
+    assert steps == [1, 3, 6]
+    assert [body["vllm_xargs"]["diffusion_max_steps"] for body in fake.requests[1:]] == steps

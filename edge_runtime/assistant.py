@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 
 from edge_runtime.client.client import Client
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token
@@ -34,7 +34,7 @@ PREFER_IN_CLOUD, ONLY_IN_CLOUD = "prefer_in_cloud", "only_in_cloud"
 MODES = (ONLY_ON_DEVICE, PREFER_ON_DEVICE, PREFER_IN_CLOUD, ONLY_IN_CLOUD)
 
 THRESHOLD = 0.5
-"""Doubt from which the cloud is asked, unless a caller sets it."""
+"""Doubt above which the cloud is asked where neither a caller nor the bundle (`ask_from`) says it."""
 WATCHED = 6
 """Tokens of the device before its doubt counts; at the end of a shorter answer it counts too."""
 
@@ -42,13 +42,18 @@ WATCHED = 6
 def device_doubt(tokens: Iterable[Token]) -> float | None:
     """One minus the geometric mean probability of the device's own tokens; None where it wrote none."""
     scores = [t.logprob for t in tokens if t.source is Source.FILL and t.logprob is not None]
-    return 1 - math.exp(sum(scores) / len(scores)) if scores else None
+    return doubt_of(scores) if scores else None
+
+
+def doubt_of(logprobs: Sequence[float]) -> float:
+    """The doubt of tokens with these log-probabilities (natural logarithms), at least one."""
+    return 1 - math.exp(sum(logprobs) / len(logprobs))
 
 
 class Assistant:
     """A conversation in one of `MODES`. client: None where there is no service.
 
-    threshold: device's doubt, 0 to 1, above which `prefer_on_device` asks the cloud.
+    threshold: device's doubt, 0 to 1, above which `prefer_on_device` asks the cloud; None for the bundle's.
     """
 
     def __init__(
@@ -57,9 +62,11 @@ class Assistant:
         client: Client | None = None,
         *,
         mode: str | None = None,
-        threshold: float = THRESHOLD,
+        threshold: float | None = None,
     ) -> None:
-        self.session, self.client, self.threshold = session, client, threshold
+        self.session, self.client = session, client
+        measured = session.edge.bundle.manifest.ask_from
+        self.threshold = threshold if threshold is not None else THRESHOLD if measured is None else measured
         self.mode = mode or (PREFER_ON_DEVICE if client else ONLY_ON_DEVICE)
 
     @property

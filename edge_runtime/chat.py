@@ -54,8 +54,11 @@ class _ChatArguments(ModelOptions, KeyOptions):
         "only_in_cloud",
         metavar="NAME",
     )
-    doubt: float = _service(
-        0.5, "device's doubt, 0 to 1, from which prefer_on_device asks (default 0.5)", metavar="D"
+    doubt: float | None = _service(
+        None,
+        "device's doubt, 0 to 1, above which prefer_on_device asks; default: as measured for the bundle",
+        float,
+        metavar="D",
     )
     timeout: float = _service(15.0, "most seconds to wait for it (default 15)", metavar="S")
 

@@ -145,6 +145,10 @@ class Variant:
         }
 
 
+LIMITS = ("not_sure_from", "ask_from")
+"""Limits of doubt, which a manifest need not have."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The content of `bundle.json`.
@@ -153,6 +157,7 @@ class Manifest:
     drafter: of a block drafter; None for a model that answers.
     not_sure_from: the doubt from which on an answer is better not shown, as measured beside the cloud's model
              that the bundle is for; None where it was not measured.
+    ask_from: the device's own doubt above which it asks the cloud, as measured.
     """
 
     model: ModelShape
@@ -164,6 +169,7 @@ class Manifest:
     tools: Mapping[str, str]
     drafter: BlockForm | None = None
     not_sure_from: float | None = None
+    ask_from: float | None = None
 
     @classmethod
     def from_json(cls, data: object) -> Manifest:
@@ -192,9 +198,10 @@ class Manifest:
         for name in (TOKENIZER, TEMPLATE):
             if name not in files:
                 raise _expected(f"{name!r} among files", sorted(files))
-        limit = data.get("not_sure_from")
-        if limit is not None and not (type(limit) in (int, float) and 0 <= limit <= 1):
-            raise _expected("not_sure_from between 0 and 1", f"{limit!r:.80}")
+        limits = {name: data.get(name) for name in LIMITS}
+        for name, limit in limits.items():
+            if limit is not None and not (type(limit) in (int, float) and 0 <= limit <= 1):
+                raise _expected(f"{name} between 0 and 1", f"{limit!r:.80}")
         return cls(
             model=ModelShape.from_json(_get(data, "model", dict)),
             context=context,
@@ -204,7 +211,7 @@ class Manifest:
             files=files,
             tools={str(k): str(v) for k, v in _get(data, "tools", dict).items()},
             drafter=BlockForm.from_json(_get(data, "drafter", dict)) if schema == DRAFTER_SCHEMA else None,
-            not_sure_from=limit,
+            **limits,
         )
 
     @property
@@ -240,7 +247,7 @@ class Manifest:
             "variants": {name: variant.to_json() for name, variant in self.variants.items()},
             "files": {name: record.to_json() for name, record in self.files.items()},
             "tools": dict(self.tools),
-            **({} if self.not_sure_from is None else {"not_sure_from": self.not_sure_from}),
+            **{name: limit for name in LIMITS if (limit := getattr(self, name)) is not None},
         }
 
 

@@ -14,7 +14,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -231,10 +231,10 @@ EXPERIMENT = Experiment(
 )
 
 
-def keep(bundle: Path, not_sure_from: float) -> None:
-    """Writes the threshold into a bundle's manifest."""
+def keep(bundle: Path, **limits: float) -> None:
+    """Writes limits of doubt, by their names, into a bundle's manifest."""
     manifest = Manifest.from_json(read_json(bundle / MANIFEST, BundleSchemaError))
-    text = json.dumps(replace(manifest, not_sure_from=not_sure_from).to_json(), indent=1) + "\n"
+    text = json.dumps(manifest.to_json() | limits, indent=1) + "\n"
     write_whole(bundle / MANIFEST, text.encode())
 
 
@@ -255,7 +255,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"\n{table.title}\n")
             print_table(table)
         found = default([*Store(args.output, report.settings).records(EXPERIMENT.name).values()])
-        keep(PAIRS[args.pair].bundle, found)
+        keep(PAIRS[args.pair].bundle, not_sure_from=found)
         print(f"\nnot sure from {found:g}: written to {PAIRS[args.pair].bundle / MANIFEST}")
         return 0
 

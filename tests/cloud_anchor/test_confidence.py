@@ -167,7 +167,7 @@ def test_an_answer_is_declined_from_the_bundle_s_limit_on(
 ) -> None:
     bundle, file = Path(shutil.copytree(edge_bundle, tmp_path / "bundle")), tmp_path / "payload.bin"
     if limit is not None:
-        keep(bundle, limit)
+        keep(bundle, not_sure_from=limit)
     (made,) = pipeline.make([PROMPT], CONFIG)
     file.write_bytes(pipeline.payload(made, embed_prompt=True, confidence=True))
     sources = [[str(file)], ["--url", client.url, "--prompt", PROMPT], [str(file), "--json"]]
@@ -188,7 +188,7 @@ def test_an_unknown_doubt_is_declined_too(
     pipeline: Pipeline, edge_bundle: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bundle, file = Path(shutil.copytree(edge_bundle, tmp_path / "bundle")), tmp_path / "payload.bin"
-    keep(bundle, 1.0)
+    keep(bundle, not_sure_from=1.0)
     (made,) = pipeline.make([PROMPT], CONFIG)
     file.write_bytes(pipeline.payload(made, embed_prompt=True))
     assert fill_command.main([str(file), "--edge", str(bundle), "--threads", "1", "--decline"]) == 6

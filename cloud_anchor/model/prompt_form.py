@@ -24,7 +24,8 @@ from edge_runtime.errors import JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.chat_compiler import compile_template
 from edge_runtime.text.prompt_form import PromptForm
-from edge_runtime.text.tokenizer import QWEN2_SPLIT, Tokenizer
+from edge_runtime.text.splits import SPLITS
+from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
 
@@ -102,7 +103,7 @@ def qwen2_tokenizer(
     vocab: Mapping[str, int], merges: Sequence[str], added: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The content of tokenizer.json for a vocabulary of the Qwen2 kind; added: its special tokens."""
-    split = {"type": "Split", "pattern": {"Regex": QWEN2_SPLIT}, "behavior": "Isolated", "invert": False}
+    split = {"type": "Split", "pattern": {"Regex": SPLITS["qwen2"]}, "behavior": "Isolated", "invert": False}
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     return {
         "version": "1.0",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from convert.errors import SourceError
-from convert.source.splits import DIGIT, GPT2_SPLIT, LLAMA3_SPLIT, byte_level, pre_tokenizer
-from edge_runtime.text.tokenizer import QWEN2_SPLIT
+from convert.source.splits import byte_level, pre_tokenizer
+from edge_runtime.text.splits import SPLITS
 
 Metadata = Mapping[str, Any]
 """The values of a GGUF file by their key."""
@@ -35,11 +35,11 @@ class SplitRule:
     ignore_merges: bool = False
 
 
-SPLITS = {
-    "gpt-2": SplitRule((GPT2_SPLIT,)),
-    "smollm": SplitRule((DIGIT, GPT2_SPLIT)),
-    "qwen2": SplitRule((QWEN2_SPLIT,), nfc=True),
-    "llama-bpe": SplitRule((LLAMA3_SPLIT,), ignore_merges=True),
+RULES = {
+    "gpt-2": SplitRule((SPLITS["gpt2"],)),
+    "smollm": SplitRule((SPLITS["digits"], SPLITS["gpt2"])),
+    "qwen2": SplitRule((SPLITS["qwen2"],), nfc=True),
+    "llama-bpe": SplitRule((SPLITS["llama3"],), ignore_merges=True),
 }
 """By the name in the file (tokenizer.ggml.pre)."""
 
@@ -52,9 +52,9 @@ def tokenizer_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]
     kind, split = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
     if kind == "llama":
         return _sentencepiece_files(metadata, where)
-    if kind != "gpt2" or split not in SPLITS:
+    if kind != "gpt2" or split not in RULES:
         raise SourceError(
-            f"{where}: expected a byte-level tokenizer (gpt2) that splits text like {', '.join(SPLITS)}, "
+            f"{where}: expected a byte-level tokenizer (gpt2) that splits text like {', '.join(RULES)}, "
             f"found {kind!r} with {split!r}. Give the folder of the original tokenizer with --tokenizer."
         )
     tokens = metadata.get("tokenizer.ggml.tokens")
@@ -65,7 +65,7 @@ def tokenizer_files(metadata: Metadata, where: str) -> dict[str, dict[str, Any]]
             f"{where}: expected tokens, types and merges, found {len(tokens or ())} tokens, "
             f"{len(types)} types and {len(merges or ())} merges. Give its folder with --tokenizer."
         )
-    rule = SPLITS[split]
+    rule = RULES[split]
     kinds = list(zip(tokens, types, strict=True))
     last = max(index for index, kind in enumerate(types) if kind == _NORMAL)
     # The library numbers added tokens from the end of the vocabulary on, so lower ones stand in it.

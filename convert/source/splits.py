@@ -10,13 +10,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from edge_runtime.text.tokenizer import QWEN2_SPLIT
+from edge_runtime.text.splits import SPLITS
 
 Json = dict[str, Any]
-
-DIGIT = r"\p{N}"
-GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-LLAMA3_SPLIT = QWEN2_SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
 
 
 def pre_tokenizer(expressions: Sequence[str]) -> Json:
@@ -42,9 +38,9 @@ def with_plain_splits(text: str) -> str:
     for step in steps[:-1]:
         if step.get("type") != "Digits" or not step.get("individual_digits"):
             return text
-        expressions.append(DIGIT)
+        expressions.append(SPLITS["digits"])
     last = steps[-1] if steps else {}
     if last.get("type") != "ByteLevel" or last.get("add_prefix_space") or not last.get("use_regex", True):
         return text
-    data["pre_tokenizer"] = pre_tokenizer([*expressions, GPT2_SPLIT])
+    data["pre_tokenizer"] = pre_tokenizer([*expressions, SPLITS["gpt2"]])
     return json.dumps(data, ensure_ascii=False)

@@ -18,6 +18,7 @@ from convert.source.splits import with_plain_splits
 from edge_runtime.errors import EdgeError, JinjaTemplateError
 from edge_runtime.text.chat_compiler import Render, compile_template
 from edge_runtime.text.prompt_form import PromptForm
+from edge_runtime.text.splits import require_known
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
 
@@ -75,6 +76,7 @@ def read_identity(
     try:
         data = json.loads(text)
         contract = Contract.of(data, template.to_json(), _end_names(checkpoint, data))
+        require_known(data)
         tokenizer = Tokenizer.from_json(text)
     except (PayloadError, EdgeError, KeyError, TypeError, ValueError) as error:
         raise SourceError(f"{path}: {error}") from error

@@ -8,6 +8,7 @@ split over several tokens. Not responsible for chat templates or models.
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Iterable
 from functools import cached_property
@@ -16,12 +17,7 @@ from pathlib import Path
 import tokenizers
 
 from edge_runtime.errors import BundleSchemaError, UsageError
-
-QWEN2_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""Where the Qwen2 vocabulary family splits text before merging, as in tokenizer.json: digits stand alone."""
+from edge_runtime.text.splits import require_known
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -61,6 +57,12 @@ class Tokenizer:
                 "tokenizer: expected a byte-level decoder, or one of byte tokens that keeps a first space, "
                 f"found {decoder}. Use a model with such a vocabulary: Qwen2.5, SmolLM2, Llama 3, Gemma 3."
             )
+        unknown = getattr(backend.model, "unk_token", None)
+        if unknown is not None and backend.model.token_to_id(unknown) is None:
+            raise BundleSchemaError(
+                f"tokenizer: expected unk_token in the vocabulary, found {unknown!r:.80}, which is not. "
+                "Use the tokenizer.json that was published with the model."
+            )
         self._backend = backend
         added = backend.get_added_tokens_decoder()
         names = {id_: token.content.encode("utf-8") for id_, token in added.items()}
@@ -75,15 +77,20 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: Path) -> Tokenizer:
-        """Reads a `tokenizer.json`; raises BundleSchemaError where the file is not one."""
+        """Reads a stranger's `tokenizer.json`.
+
+        Raises BundleSchemaError where the file is not one, or has an expression that is not known.
+        """
         try:
-            return cls(tokenizers.Tokenizer.from_file(str(path)))
+            text = path.read_text(encoding="utf-8")
+            require_known(json.loads(text))
+            return cls(tokenizers.Tokenizer.from_str(text))
         except Exception as error:  # the library raises bare Exception for every kind of failure
             raise BundleSchemaError(f"{path}: expected a tokenizer file, found: {error}") from error
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        """The same from the file's text."""
+        """The same from the text of a file that is trusted: any expression is run."""
         try:
             return cls(tokenizers.Tokenizer.from_str(text))
         except Exception as error:  # as above

@@ -17,7 +17,7 @@ from typing import Any
 
 from common.cli import CommandParser, run_command
 from convert.errors import OptionError
-from edge_runtime.text.tokenizer import QWEN2_SPLIT
+from edge_runtime.text.splits import SPLITS
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
@@ -95,7 +95,7 @@ def write_tokenizer(path: Path, *, vocab_size: int = _ORDINARY) -> None:
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(QWEN2_SPLIT), "isolated"),
+            pre_tokenizers.Split(Regex(SPLITS["qwen2"]), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

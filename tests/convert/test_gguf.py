@@ -18,7 +18,7 @@ import convert
 from convert.errors import ArchitectureError, OptionError, SourceError
 from convert.source.checkpoint import Checkpoint
 from convert.source.gguf import GgufFile, unpack_gguf
-from convert.source.gguf_tokenizer import SPLITS, tokenizer_files
+from convert.source.gguf_tokenizer import RULES, tokenizer_files
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.text.tokenizer import Tokenizer
@@ -230,7 +230,7 @@ def _vocabulary(split: str) -> Tokenizer:
 )
 def test_numbers_are_split_as_the_vocabulary_was_made_for(split: str, numbers: list[str]) -> None:
     tokenizer = _vocabulary(split)
-    assert split in SPLITS
+    assert split in RULES
     assert [tokenizer.decode([id_]) for id_ in tokenizer.encode("123")] == numbers
     ids = tokenizer.encode("<|im_start|>ab ab<user>\n– 日<|im_end|>")
     assert (ids[0], ids[-1]) == (1, 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.errors import BundleSchemaError, UsageError
+from edge_runtime.text.splits import SPLITS
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
 from lab.benches.random_checkpoint import SPECIALS
 from tests.checkpoints import tokenizer_json
 
+VECTORS = Path(__file__).parents[2] / "vectors"
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "tokenizer"
 
 
@@ -37,11 +41,42 @@ def full() -> Tokenizer:
     return Tokenizer.from_json(gzip.decompress(path.read_bytes()).decode("utf-8"))
 
 
+def test_only_known_splits_of_a_bundle_are_run_in_time_in_proportion_to_the_text(tmp_path: Path) -> None:
+    """Three languages run the same expressions; another one may never end."""
+    vectors = json.loads((VECTORS / "split_vectors.json").read_text())
+    assert vectors["known"] == SPLITS
+    file, document = tmp_path / "tokenizer.json", tokenizer_json()
+    pattern = document["pre_tokenizer"]["pretokenizers"][0]["pattern"]
+    text = "".join(5_000 * each for each in ("a", "Ab", "A", "\u0300", "1", " ", "\n", "!"))
+    for pattern["Regex"] in SPLITS.values():
+        file.write_text(json.dumps(document))
+        tokenizer, began = Tokenizer.from_file(file), time.process_time()
+        assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+        assert time.process_time() - began < 5
+    for pattern["Regex"] in vectors["hostile"]:
+        file.write_text(json.dumps(document))
+        with pytest.raises(BundleSchemaError, match="expected a split of digits, gpt2, qwen2"):
+            Tokenizer.from_file(file)
+    hidden = {
+        **tokenizer_json(),
+        "normalizer": {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""},
+    }
+    file.write_text(json.dumps(hidden))
+    with pytest.raises(BundleSchemaError, match="found the expression"):
+        Tokenizer.from_file(file)
+
+
+def test_an_unknown_token_that_is_not_in_the_vocabulary_is_refused() -> None:
+    """The library would raise only at the first text that needs it."""
+    document = tokenizer_json()
+    document["model"]["unk_token"] = "BPE"
+    with pytest.raises(BundleSchemaError, match="unk_token in the vocabulary, found 'BPE'"):
+        Tokenizer.from_json(json.dumps(document))
+
+
 # Hypothesis also draws strings from the sources, and the text of a special token decodes to nothing.
 @given(st.text().filter(lambda text: not any(special in text for special in SPECIALS)))
 def test_text_comes_back_in_normal_form(small: Tokenizer, text: str) -> None:
-    import unicodedata
-
     ids = small.encode(text)
     assert small.decode(ids) == unicodedata.normalize("NFC", text)
 

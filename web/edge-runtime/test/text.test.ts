@@ -4,7 +4,9 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { BundleSchemaError } from "../dist/index.js";
 import { type ChatMessage, ChatTemplate } from "../dist/text/chat-template.js";
+import { KNOWN_SPLITS } from "../dist/text/known-splits.js";
 import { promptIds } from "../dist/text/prompt-form.js";
+import { compileSplit } from "../dist/text/split-regex.js";
 import { TextStream } from "../dist/text/text-stream.js";
 import { Tokenizer } from "../dist/text/tokenizer.js";
 import { BUNDLE, EDGE } from "./edge-vectors.js";
@@ -62,6 +64,24 @@ test("an unsupported tokenizer is refused with the field that differs", () => {
     assert.throws(() => new Tokenizer(changed), BundleSchemaError, `${before}`);
   }
   for (const broken of [null, {}, [], { model: 1 }]) assert.throws(() => new Tokenizer(broken), BundleSchemaError);
+});
+
+test("the splits that run are those of the vectors, in time in proportion to the text, and no others", () => {
+  const { known, hostile } = readJson<{ known: Record<string, string>; hostile: string[] }>(
+    "tests/vectors/split_vectors.json",
+  );
+  assert.deepEqual(new Set(Object.values(known)), KNOWN_SPLITS);
+  const text = ["a", "Ab", "A", "\u0300", "1", " ", "\n", "!"].map((each) => each.repeat(5_000)).join("");
+  for (const expression of KNOWN_SPLITS) {
+    const started = performance.now();
+    for (const _ of text.matchAll(compileSplit(expression)));
+    assert.ok(performance.now() - started < 5_000, expression);
+  }
+  for (const Regex of hostile) {
+    const changed = JSON.parse(file);
+    changed.pre_tokenizer.pretokenizers[0].pattern = { Regex };
+    assert.throws(() => new Tokenizer(changed), BundleSchemaError, Regex);
+  }
 });
 
 test("conversations have Python's ids, by both rules, and no content becomes a special token", () => {

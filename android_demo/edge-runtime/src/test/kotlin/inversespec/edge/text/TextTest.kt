@@ -131,6 +131,25 @@ internal class TextTest {
     }
 
     @Test
+    fun `the splits that run are those of the vectors, in time in proportion to the text, and no others`() {
+        val document = Json.parse(File(repo, "tests/vectors/split_vectors.json").readBytes()).row()
+        assertEquals(document.getValue("known").row().values.toSet(), KnownSplits.EXPRESSIONS)
+        val text = listOf("a", "Ab", "A", "\u0300", "1", " ", "\n", "!").joinToString("") { it.repeat(5_000) }
+        for (expression in KnownSplits.EXPRESSIONS) {
+            val start = System.nanoTime()
+            SplitRegex.compile(expression).matcher(text).run { while (find()) Unit }
+            assertTrue(System.nanoTime() - start < 5_000_000_000, expression)
+        }
+        val shipped = File(shippedBundle, "tokenizer.json").readText()
+        for (hostile in document["hostile"] as List<*>) {
+            val changed = shipped.replace(Regex("\"Regex\":\\s*\"(\\\\.|[^\"])*\""), Regex.escapeReplacement("\"Regex\":${quoted(hostile as String)}"))
+            assertThrows(BundleSchemaException::class.java) { Tokenizer.fromJson(changed.toByteArray()) }
+        }
+    }
+
+    private fun quoted(text: String) = "\"${text.replace("\\", "\\\\")}\""
+
+    @Test
     fun `whitespace has the same meaning on every Java`() {
         val pattern = SplitRegex.compile("\\s+|[^\\s\\S]|[\\s]x|\\S")
         for (space in listOf("\u000B", "\u0085", "\u00A0", "\u2003", "\u3000")) {

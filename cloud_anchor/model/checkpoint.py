@@ -16,9 +16,10 @@ from safetensors import SafetensorError, safe_open
 
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.block_diffusion import BlockModel
+from cloud_anchor.model.diffusion_gemma import DiffusionGemma, GemmaSizes, load_diffusion_gemma
 from cloud_anchor.model.dream import DreamModel
-from cloud_anchor.model.families import Family, Settings, Shape, family_of, rope_option
-from cloud_anchor.model.memory import Load, MemoryNeeds, default_format
+from cloud_anchor.model.families import DIFFUSION_GEMMA, Family, Settings, Shape, family_of, rope_option
+from cloud_anchor.model.memory import Load, MemoryNeeds, Sizes, default_format
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common import files
 from common.progress import Progress, Silent
@@ -41,7 +42,7 @@ def load_model(
     canvas: int | None = None,
     beside: int = 0,
     progress: Progress | None = None,
-) -> DreamModel | BlockModel:
+) -> DreamModel | BlockModel | DiffusionGemma:
     """Loads `testbed`, `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
 
     device: default CUDA where there is one. dtype: default bfloat16 on CUDA, elsewhere as `default_format`
@@ -54,8 +55,14 @@ def load_model(
     report = progress or Silent()
     folder = find_checkpoint(source)
     settings = read_json(folder / "config.json")
-    family = family_of(settings, str(folder / "config.json"))
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if settings.get("model_type") == DIFFUSION_GEMMA:
+        sizes = GemmaSizes.of(settings, str(folder / "config.json"))
+        load = Load(answers, canvas or int(settings.get("canvas_length") or DEFAULT_PLAN[0]), beside)
+        kind = _format(sizes, place, dtype, load, source, report)
+        ends = end_ids({**settings.get("text_config", {}), **settings}, folder)
+        return load_diffusion_gemma(folder, place, kind, ends, source)
+    family = family_of(settings, str(folder / "config.json"))
     shape, plan = family.shape(settings), _plan(folder)
     load = Load(answers, canvas or (plan or DEFAULT_PLAN)[0], beside)
     kind = _format(shape, place, dtype, load, source, report)
@@ -122,7 +129,7 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def _format(
-    shape: Shape, place: torch.device, asked: str | None, load: Load, source: str, progress: Progress
+    shape: Sizes, place: torch.device, asked: str | None, load: Load, source: str, progress: Progress
 ) -> torch.dtype:
     """The number format asked for, or the default, which is reported where it is not float32.
 

@@ -101,12 +101,13 @@ def family_of(settings: Settings, where: str) -> Family:
     if kind not in FAMILIES:
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
-        remedy = "These run here: Dream, Dream-Coder, DiffuCoder, LLaDA, d3LLM, Fast-dLLM v2 and SDAR."
+        known = " or ".join(sorted([*FAMILIES, DIFFUSION_GEMMA]))
+        remedy = "These run here: Dream, Dream-Coder, DiffuCoder, LLaDA, d3LLM, Fast-dLLM v2, SDAR and "
+        remedy += "DiffusionGemma."
         if kind in CAUSAL:
             remedy = "An autoregressive model belongs on the edge: see `python -m convert`."
         raise CheckpointError(
-            f"{where}: expected a diffusion language model with model_type {' or '.join(sorted(FAMILIES))}, "
-            f"found {kind!r}. {remedy}"
+            f"{where}: expected a diffusion language model with model_type {known}, found {kind!r}. {remedy}"
         )
     return FAMILIES[str(kind)]
 

@@ -7,11 +7,11 @@ format. Not responsible for loading (see `checkpoint`). Graphics memory is not e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from cloud_anchor.errors import MemoryLackError
-from cloud_anchor.model.families import Shape
 from edge_runtime.system import Processor, available_memory
 
 _GIB = 1 << 30
@@ -27,6 +27,19 @@ _TYPED, _WIDE = 4, 3
 Measured where a nucleus is sorted as a whole: 20 bytes a logit in bfloat16, 29 in float32; at temperature 0
 14 and 16.
 """
+
+
+class Sizes(Protocol):
+    """The sizes of a model that its memory is estimated by."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def intermediate_size(self) -> int: ...
+    @property
+    def parameters(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,7 @@ class MemoryNeeds:
     free: int | None
 
     @classmethod
-    def of(cls, shape: Shape, dtype: torch.dtype, load: Load, free: int | None) -> MemoryNeeds:
+    def of(cls, shape: Sizes, dtype: torch.dtype, load: Load, free: int | None) -> MemoryNeeds:
         """Prompts are taken to be as long as the canvas."""
         positions = load.answers * load.canvas
         size = dtype.itemsize
@@ -92,7 +105,7 @@ class MemoryNeeds:
         return "Close other programs, or use a larger machine or a GPU."
 
 
-def default_format(shape: Shape, load: Load, processor: Processor | None = None) -> tuple[str, str | None]:
+def default_format(shape: Sizes, load: Load, processor: Processor | None = None) -> tuple[str, str | None]:
     """The number format on a processor, and in words why it is bfloat16; None where it is float32.
 
     processor: default, this machine's. Large models are bound by the memory that they read, so they are run

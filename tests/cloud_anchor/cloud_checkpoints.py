@@ -70,10 +70,20 @@ def _add_mask(path: Path, ordinary: int) -> None:
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
-def make_diffusion_gemma(path: Path, *, canvas: int = 16, ordinary: int = 300, weights: bool = True) -> Path:
+def make_diffusion_gemma(
+    path: Path,
+    *,
+    canvas: int = 16,
+    ordinary: int = 300,
+    weights: bool = True,
+    std: float = 0.15,
+    sure: float = 12,
+    **stated: object,
+) -> Path:
     """A random DiffusionGemma as transformers saves it, in float32, all kinds of layers in small.
 
-    weights: False for its other files only. The end markers are those of the tokenizer's template.
+    weights: False for its other files only. stated: in its generation_config.json. std, sure: how wide its
+    weights are, and how sure it is. The end markers are those of the tokenizer's template.
     """
     import torch
     from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
@@ -83,13 +93,13 @@ def make_diffusion_gemma(path: Path, *, canvas: int = 16, ordinary: int = 300, w
         "vocab_size": ordinary + 8,
         "hidden_size": 32,
         "intermediate_size": 48,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 16,
         "global_head_dim": 24,
         "num_global_key_value_heads": 1,
-        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "layer_types": ["sliding_attention", "full_attention"],
         "sliding_window": 12,
         "num_experts": 4,
         "top_k_experts": 2,
@@ -119,14 +129,14 @@ def make_diffusion_gemma(path: Path, *, canvas: int = 16, ordinary: int = 300, w
         generator = torch.Generator().manual_seed(5)
         with torch.no_grad():
             for name, weight in net.named_parameters():
-                scale = 0.05 if "embed_tokens" in name else 0.3
+                scale = 0.05 if "embed_tokens" in name else std
                 if "norm" not in name and "scale" not in name:
                     weight.copy_(torch.randn(weight.shape, generator=generator) * scale)
             # sure of some positions and of others not
-            net.lm_head.weight.mul_(12)
+            net.lm_head.weight.mul_(sure)
         net.generation_config = net.generation_config_class(**end, max_new_tokens=canvas)
         net.save_pretrained(path)
     config.save_pretrained(path)
-    stated = {"max_new_tokens": canvas, "max_denoising_steps": 12, **end}
+    stated = {"max_new_tokens": canvas, "max_denoising_steps": 12, **end, **stated}
     (path / "generation_config.json").write_text(json.dumps(stated))
     return path

@@ -1,0 +1,460 @@
+"""DiffusionGemma: canvases of uniform noise, block by block, on transformers' own modules.
+
+Responsible for the steps of `DiffusionGemmaForBlockDiffusion.generate` as answers that advance one by one,
+join and leave. Not responsible for its modules, nor for what is sent of an answer (see `selection`).
+
+A block begins as random tokens. In every step the model predicts all of it; the positions of lowest entropy,
+within a bound on their sum (EB-Sampler, arXiv 2505.24857), are accepted for now, and the others become noise
+again. So no position is committed before its block is: that is when the predictions are stable and their
+mean entropy is low, or its steps are used up. Then the encoder reads the block, whose keys and values stay.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical
+from torch.nn.functional import pad
+
+from cloud_anchor.errors import CheckpointError, require
+from cloud_anchor.model.families import Settings
+from cloud_anchor.sampling import unmasking
+from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
+from cloud_anchor.sampling.denoised import OPEN, Denoised
+from cloud_anchor.sampling.guide import Guide
+from cloud_anchor.sampling.protocol import require_room
+from cloud_anchor.sampling.rows import RowAnswers
+from payload import Contract
+
+NAME = "DiffusionGemma"
+
+
+@dataclass(frozen=True)
+class Published:
+    """Its sampler's options, as generation_config.json states them; else transformers' own defaults.
+
+    max_denoising_steps: of a block. t_min, t_max: temperatures of the last and of the first step.
+    stability_threshold: steps for which the predictions have to be the same before a block is done, and
+    confidence_threshold the mean entropy, in nats, below which it then is.
+    """
+
+    max_denoising_steps: int = 48
+    t_min: float = 0.4
+    t_max: float = 0.8
+    stability_threshold: int = 1
+    confidence_threshold: float = 0.005
+    entropy_bound: float = 0.1
+
+    @classmethod
+    def of(cls, generation: Any) -> Published:
+        """From transformers' DiffusionGemmaGenerationConfig."""
+        names = ("max_denoising_steps", "t_min", "t_max", "stability_threshold", "confidence_threshold")
+        stated = {name: getattr(generation, name, None) for name in names}
+        stated["entropy_bound"] = getattr(generation.sampler_config, "entropy_bound", None)
+        return cls(**{name: value for name, value in stated.items() if value is not None})
+
+    def cooled(self, logits: Tensor, step: int, steps: int) -> Tensor:
+        """Logits divided by the temperature of a step, counted from 0, of so many."""
+        from transformers.models.diffusion_gemma import generation_diffusion_gemma as generation
+
+        schedule = generation.LinearTemperatureScheduleLogitsProcessor(self.t_min, self.t_max, steps)
+        left = torch.tensor(steps - step, dtype=torch.int32, device=logits.device)
+        cooled: Tensor = schedule(None, logits, cur_step=left)
+        return cooled
+
+
+@dataclass(frozen=True)
+class GemmaSizes:
+    """What its memory is estimated by. intermediate_size: inner values of a position, all its experts'.
+    active: weights that a position uses.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    parameters: int
+    active: int
+
+    @classmethod
+    def of(cls, settings: Settings, where: str) -> GemmaSizes:
+        """From a config.json, without memory for weights; raises CheckpointError."""
+        modules = transformers_modules()
+        try:
+            config = modules.DiffusionGemmaConfig.from_dict(dict(settings))
+            with torch.device("meta"):
+                net = modules.DiffusionGemmaForBlockDiffusion(config)
+        except Exception as error:  # every kind that the configuration and its modules have
+            raise CheckpointError(f"{where}: expected {NAME}'s fields, found: {error}") from error
+        text = config.get_text_config()
+        experts = sum(weight.numel() for name, weight in net.named_parameters() if ".experts." in name)
+        whole = sum(weight.numel() for weight in net.parameters())
+        idle = experts * (1 - text.top_k_experts / text.num_experts) if experts else 0
+        inner = text.intermediate_size + (text.top_k_experts * text.moe_intermediate_size if experts else 0)
+        return cls(text.vocab_size, text.hidden_size, inner, whole, int(whole - idle))
+
+
+@dataclass(frozen=True)
+class Written:
+    """Finished blocks: their tokens, the step that finished each, and its probability then."""
+
+    ids: tuple[int, ...] = ()
+    when: tuple[int, ...] = ()
+    sure: tuple[float, ...] = ()
+
+    def with_block(self, ids: list[int], step: int, sure: list[float]) -> Written:
+        return Written((*self.ids, *ids), (*self.when, *[step] * len(ids)), (*self.sure, *sure))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block that is being denoised; tensors are [C].
+
+    canvas:  its tokens, accepted ones and noise. steps: run on it.
+    logits:  [C, V] of the last step, divided by the temperature, on which the next one is conditioned.
+    likeliest, chance: the most probable tokens of the last step, and their probabilities at temperature 1.
+    earlier: `likeliest` of the steps before it, as far as stability is judged by them.
+    accepted: bool, the positions accepted in the last step.
+    """
+
+    canvas: Tensor
+    steps: int = 0
+    logits: Tensor | None = None
+    likeliest: Tensor | None = None
+    chance: Tensor | None = None
+    earlier: tuple[Tensor, ...] = ()
+    accepted: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class GemmaRow:
+    """One answer. steps: run in all. cache: of transformers, of the prompt and the finished blocks."""
+
+    prompt: tuple[int, ...]
+    generator: torch.Generator
+    steps: int = 0
+    written: Written = Written()
+    block: Block | None = None
+    cache: Any = None
+
+    @property
+    def kept(self) -> int:
+        """Positions before the open block."""
+        return len(self.prompt) + len(self.written.ids)
+
+
+class DiffusionGemma:
+    """See `protocol.DiffusionModel`. net: a DiffusionGemmaForBlockDiffusion."""
+
+    def __init__(self, net: Any, eos_ids: frozenset[int], source: str) -> None:
+        self.net = net
+        self.eos_ids = eos_ids
+        self.source = source
+        self.sampler = Published.of(net.generation_config)
+        self.text = net.config.get_text_config()
+        self.canvas = int(net.config.canvas_length)
+        canvas = int(getattr(net.generation_config, "max_new_tokens", None) or self.canvas)
+        self.plan = canvas, self.sampler.max_denoising_steps * -(-canvas // self.canvas)
+        self._forward: Any = net
+        self._unusable = torch.tensor([], dtype=torch.long, device=self.device)
+
+    def compile(self) -> None:
+        """Compiles the decoder's passes with torch.compile; the first ones then take minutes."""
+        self._forward = torch.compile(self.net, dynamic=True)
+
+    def adopt(self, contract: Contract) -> None:
+        self.eos_ids |= contract.eos_ids
+        others = set(range(contract.vocab_size, self.vocab_rows)) | contract.reserved
+        self._unusable = torch.tensor(sorted(others - self.eos_ids), device=self.device)
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.net.lm_head.weight.device
+        return device
+
+    @property
+    def vocab_rows(self) -> int:
+        return int(self.text.vocab_size)
+
+    @property
+    def context(self) -> int:
+        return int(self.text.max_position_embeddings)
+
+    @property
+    def parameters(self) -> int:
+        return sum(weight.numel() for weight in self.net.parameters())
+
+    def published(self, config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:
+        """As `protocol.OwnSampler` says: what is accepted for now counts as committed."""
+        bound = self.sampler.entropy_bound
+        return replace(config, commit="eb", entropy_bound=bound, stop=config.stop or "complete")
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
+    ) -> GemmaAnswers:
+        """The answers before the first step.
+
+        Temperature 0 takes the most probable token where the published sampler draws one; 1 draws it, at the
+        temperatures of its schedule. Raises RequestError for options of other samplers.
+        """
+        require_room(self, prompts, config.canvas)
+        size = config.block_length or self.canvas
+        require("block length", size <= self.canvas, f"at most {self.canvas} with {NAME}", size)
+        require("block add", config.block_add == 1, f"1 with {NAME}", config.block_add)
+        require("order", config.order == CONFIDENCE, f"{CONFIDENCE} with {NAME}", config.order)
+        drawn = config.order_temperature
+        require("order temperature", not drawn, f"none with {NAME}", drawn)
+        expected = f"auto or eb with {NAME}, which takes back what it has accepted"
+        require("commit", config.rule == "eb", expected, config.commit)
+        require("temperature", config.temperature in (0, 1), f"0 or 1 with {NAME}", config.temperature)
+        require("top-p", config.top_p is None, f"none with {NAME}", config.top_p)
+        require("top-k", config.top_k is None, f"none with {NAME}", config.top_k)
+        require("stop", config.stop in (None, "complete"), f"complete with {NAME}", config.stop)
+        exact = f"0 with {NAME}, whose cache is exact"
+        require("prefix every", config.prefix_every == 0, exact, config.prefix_every)
+        blocks = -(-config.canvas // size)
+        least = f"at least one for each of {blocks} blocks"
+        require("total steps", config.total_steps >= blocks, least, config.total_steps)
+        rows = [
+            GemmaRow(tuple(prompt), torch.Generator(self.device).manual_seed(config.seed))
+            for prompt in prompts
+        ]
+        return GemmaAnswers(self, config, rows)
+
+    @torch.no_grad()
+    def encoded(self, row: GemmaRow) -> Any:
+        """A cache of all before the open block; the row's own stays as it is."""
+        from transformers import DynamicCache
+
+        known = [*row.prompt, *row.written.ids]
+        cache = copy.deepcopy(row.cache) or DynamicCache(config=self.text)
+        begin = cache.get_seq_length()
+        place = torch.arange(begin, len(known), device=self.device)[None]
+        encoder = self.net.model.encoder
+        masks = encoder.create_masks_for_generate(
+            config=self.net.config,
+            inputs_embeds=torch.empty((1, place.shape[1], 0), dtype=self.net.dtype, device=self.device),
+            attention_mask=torch.ones((1, len(known)), dtype=torch.bool, device=self.device),
+            past_key_values=cache,
+            position_ids=place,
+        )
+        tokens = torch.tensor([known[begin:]], device=self.device)
+        encoder(input_ids=tokens, attention_mask=masks, position_ids=place, past_key_values=cache)
+        return cache
+
+    def noise(self, row: GemmaRow, size: int) -> Tensor:
+        """Tokens [size] drawn from the whole vocabulary, as the model was trained."""
+        return torch.randint(self.vocab_rows, (size,), generator=row.generator, device=self.device)
+
+    @torch.no_grad()
+    def logits(self, rows: Sequence[GemmaRow], blocks: Sequence[Block]) -> Tensor:
+        """Logits [B, C, V] of blocks of one size."""
+        size = len(blocks[0].canvas)
+        known = [block.logits for block in blocks]
+        given = next((each for each in known if each is not None), None)
+        conditions = {}
+        if given is not None:
+            none = torch.zeros_like(given)
+            conditions["self_conditioning_logits"] = torch.stack(
+                [none if each is None else each for each in known]
+            )
+            has = torch.tensor([each is not None for each in known], device=self.device)
+            conditions["self_conditioning_mask"] = has
+        cache, masks = self._joined([row.cache for row in rows], size)
+        place = torch.tensor([row.kept for row in rows], device=self.device)[:, None]
+        found: Tensor = self._forward(
+            decoder_input_ids=torch.stack([block.canvas for block in blocks]),
+            decoder_attention_mask=masks,
+            decoder_position_ids=place + torch.arange(size, device=self.device),
+            past_key_values=cache,
+            **conditions,
+        ).logits
+        return found
+
+    def _joined(self, caches: Sequence[Any], size: int) -> tuple[Any, dict[str, Tensor | None]]:
+        """One cache of all rows, padded on the left, and the masks of such canvases by kind of layer."""
+        from transformers import DynamicCache
+
+        masks: dict[str, Tensor | None] = dict.fromkeys(self.text.layer_types)
+        if len(caches) == 1:
+            return caches[0], masks
+        joined = DynamicCache()
+        for layer, kind in enumerate(self.text.layer_types):
+            parts = [(cache.layers[layer].keys[0], cache.layers[layer].values[0]) for cache in caches]
+            lengths = [keys.shape[1] for keys, _ in parts]
+            most = max(lengths)
+            keys, values = (
+                torch.stack([pad(each, (0, 0, most - each.shape[1], 0)) for each in side])
+                for side in zip(*parts, strict=True)
+            )
+            joined.update(keys, values, layer)
+            if masks[kind] is None and min(lengths) < most:
+                missing = most - torch.tensor(lengths, device=self.device)
+                seen = torch.arange(most + size, device=self.device) >= missing[:, None]
+                masks[kind] = seen[:, None, None].expand(-1, 1, size, -1)
+        return joined, masks
+
+    def usable(self, logits: Tensor) -> Tensor:
+        """Logits [..., V] with -inf for the tokens that no answer has."""
+        return logits.index_fill(-1, self._unusable, -torch.inf)
+
+
+@dataclass
+class GemmaAnswers(RowAnswers[GemmaRow]):
+    """The answers of a `DiffusionGemma`."""
+
+    model: DiffusionGemma
+
+    def advance(self) -> None:
+        """One pass of every row; open blocks of one size are a batch."""
+        rows = [self._with_block(row) for row in self.rows]
+        groups: defaultdict[int, list[int]] = defaultdict(list)
+        for at, row in enumerate(rows):
+            assert row.block is not None
+            groups[len(row.block.canvas)].append(at)
+        for group in groups.values():
+            blocks = [block for at in group if (block := rows[at].block) is not None]
+            logits = self.model.logits([rows[at] for at in group], blocks)
+            for at, block, found in zip(group, blocks, logits, strict=True):
+                rows[at] = self._advanced(rows[at], block, found)
+        self.rows = rows
+
+    @property
+    def _size(self) -> int:
+        """Positions of a block; the last one may have fewer."""
+        return min(self.config.block_length or self.model.canvas, self.config.canvas)
+
+    @property
+    def _steps(self) -> int:
+        """Steps of a block."""
+        return self.config.total_steps // -(-self.config.canvas // self._size)
+
+    def _with_block(self, row: GemmaRow) -> GemmaRow:
+        """The row with an open block; its generator is a copy, for a pass that fails."""
+        generator = torch.Generator(row.generator.device)
+        generator.set_state(row.generator.get_state())
+        row = replace(row, generator=generator)
+        if row.block is not None:
+            return row
+        left = self.config.canvas - len(row.written.ids)
+        canvas = self.model.noise(row, min(self._size, left))
+        return replace(row, cache=self.model.encoded(row), block=Block(canvas))
+
+    def _advanced(self, row: GemmaRow, block: Block, raw: Tensor) -> GemmaRow:
+        """The row after a step whose logits of the block are `raw` [C, V]."""
+        model, sampler = self.model, self.model.sampler
+        logits = sampler.cooled(model.usable(raw), block.steps, self._steps)
+        likeliest = logits.argmax(-1)
+        chance = (raw.gather(-1, likeliest[:, None])[:, 0] - raw.logsumexp(-1)).exp()
+        entropy: Tensor = Categorical(logits=logits, validate_args=False).entropy()  # type: ignore[no-untyped-call]
+        tokens = likeliest
+        if self.config.temperature:
+            shares = logits.softmax(-1, torch.float32)
+            tokens = torch.multinomial(shares, 1, generator=row.generator)[:, 0]
+        everywhere = torch.ones(1, len(entropy), dtype=torch.bool, device=entropy.device)
+        accepted = unmasking.within_entropy(
+            -entropy[None], entropy[None], everywhere, self.config.entropy_bound
+        )[0]
+        steps = row.steps + 1
+        seen = (*block.earlier, *([block.likeliest] if block.likeliest is not None else []))
+        seen = seen[-sampler.stability_threshold :] if sampler.stability_threshold else ()
+        noise = model.noise(row, len(tokens))
+        stable = len(seen) == sampler.stability_threshold and all(
+            torch.equal(each, likeliest) for each in seen
+        )
+        if (
+            stable and float(entropy.mean()) < sampler.confidence_threshold
+        ) or block.steps + 1 >= self._steps:
+            written = row.written.with_block(likeliest.tolist(), steps, chance.tolist())
+            return replace(row, steps=steps, written=written, block=None)
+        found = Block(
+            torch.where(accepted, tokens, noise),
+            block.steps + 1,
+            logits.to(model.net.dtype),
+            likeliest,
+            chance,
+            seen,
+            accepted,
+        )
+        return replace(row, steps=steps, block=found)
+
+    def stopped(self, row: GemmaRow) -> str | None:
+        if any(token in self.model.eos_ids for token in row.written.ids):
+            return "complete"
+        return "finished" if len(row.written.ids) == self.config.canvas else None
+
+    def result(self, row: GemmaRow, reason: str) -> Denoised:
+        ends, canvas, written = self.model.eos_ids, self.config.canvas, row.written
+        draft, chances = list(written.ids), [1.0] * len(written.ids)
+        accepted: list[int] = []
+        block = row.block
+        if block is not None and block.likeliest is not None:
+            assert block.chance is not None
+            assert block.accepted is not None
+            accepted = [len(draft) + at for at in block.accepted.nonzero()[:, 0].tolist()]
+            draft += block.likeliest.tolist()
+            chances += block.chance.tolist()
+        end = next((at for at, token in enumerate(draft) if token in ends), len(draft))
+        done = next((at for at, token in enumerate(written.ids) if token in ends), None)
+        # Behind its end a finished answer has end markers, as the published code pads it.
+        ids = (
+            [*written.ids]
+            if done is None
+            else [*written.ids[: done + 1], *[written.ids[done]] * (canvas - done - 1)]
+        )
+        when = (
+            [*written.when] if done is None else [*written.when, *[row.steps] * (canvas - len(written.when))]
+        )
+        sure = [*written.sure, *chances[len(written.sure) :]][:canvas]
+        return Denoised.of_draft(
+            row.prompt,
+            draft[:end],
+            chances[:end],
+            ids=[*ids, *[OPEN] * (canvas - len(ids))],
+            when=[*when, *[0] * (canvas - len(when))],
+            certainty=[*sure, *[0.0] * (canvas - len(sure))],
+            steps=row.steps,
+            total_steps=self.config.total_steps,
+            eos_ids=ends,
+            stopped_by=reason,
+            accepted=frozenset(at for at in accepted if at < end),
+            draft_ends=end < len(draft) or len(draft) == canvas,
+        )
+
+
+def load_diffusion_gemma(
+    folder: Path, place: torch.device, kind: torch.dtype, eos_ids: frozenset[int], source: str
+) -> DiffusionGemma:
+    """The model of a checkpoint, without its part for images; raises CheckpointError."""
+    modules = transformers_modules()
+    from safetensors import SafetensorError
+
+    modules.utils.logging.disable_progress_bar()
+    try:
+        net = modules.DiffusionGemmaForBlockDiffusion.from_pretrained(
+            folder, dtype=kind, local_files_only=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(f"{folder}: expected a {NAME} checkpoint, found: {reason}") from error
+    encoder = net.model.encoder
+    encoder.vision_tower = encoder.embed_vision = None
+    return DiffusionGemma(net.to(place).eval().requires_grad_(False), eos_ids, source)
+
+
+def transformers_modules() -> Any:
+    """transformers, of a version that has the modules; raises CheckpointError."""
+    import transformers
+
+    if not hasattr(transformers, "DiffusionGemmaForBlockDiffusion"):
+        raise CheckpointError(
+            f"{NAME}: expected transformers 5 with DiffusionGemmaForBlockDiffusion, found "
+            f"{transformers.__version__}. Install a newer one: pip install -U transformers"
+        )
+    return transformers

@@ -1,0 +1,266 @@
+"""DiffusionGemma: every canvas as transformers' `generate` has it, alone and in a batch."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+pytest.importorskip("transformers.models.diffusion_gemma")
+
+from cloud_anchor.anchor import main
+from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.model.diffusion_gemma import DiffusionGemma, GemmaSizes
+from cloud_anchor.model.memory import Load, MemoryNeeds
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.denoised import OPEN
+from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.select import Selection
+from edge_runtime.decode.forced import FillOptions
+from edge_runtime.runtime import EdgeRuntime
+from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
+
+BLOCK, BLOCKS, STEPS, COUNT = 8, 2, 6, 50
+CONFIG = DenoiseConfig(canvas=BLOCK * BLOCKS, total_steps=STEPS * BLOCKS, commit="eb")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("gemma") / "model"
+    return make_diffusion_gemma(made, canvas=BLOCK, max_denoising_steps=STEPS, max_new_tokens=CONFIG.canvas)
+
+
+def opened(folder: Path) -> DiffusionGemma:
+    model = load_model(str(folder), device="cpu")
+    assert isinstance(model, DiffusionGemma)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> DiffusionGemma:
+    return opened(folder)
+
+
+def prompts(count: int = COUNT) -> list[list[int]]:
+    """Of 1 to 40 tokens: shorter and longer than the window of the sliding layers, which is 12."""
+    draw = random.Random("gemma prompts")
+    return [[draw.randrange(300) for _ in range(draw.randint(1, 40))] for _ in range(count)]
+
+
+@contextmanager
+def canvases(model: DiffusionGemma) -> Iterator[list[list[list[int]]]]:
+    """Of each pass of the decoder, the canvases that it is given."""
+    seen: list[list[list[int]]] = []
+    forward = model.net.forward
+
+    def spy(*args: Any, **options: Any) -> Any:
+        seen.append(options["decoder_input_ids"].tolist())
+        return forward(*args, **options)
+
+    with patch.object(model.net, "forward", spy):
+        yield seen
+
+
+class Drafts:
+    """A streamer of `generate`."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+
+    def put(self, value: torch.Tensor) -> None: ...
+
+    def put_draft(self, value: torch.Tensor) -> None:
+        self.seen.append(value[0].tolist())
+
+    def end(self) -> None: ...
+
+
+def published(model: DiffusionGemma, prompt: list[int], *, drawn: bool) -> tuple[Any, Any, list[int]]:
+    """What `generate` gives the decoder, its drafts, and its answer up to the end."""
+    streamer = Drafts()
+    greedy = patch.object(torch, "multinomial", lambda shares, num_samples: shares.argmax(-1, True))
+    torch.manual_seed(CONFIG.seed)
+    with canvases(model) as seen, nullcontext() if drawn else greedy:
+        ids = model.net.generate(torch.tensor([prompt]), streamer=streamer).sequences[0].tolist()
+    return seen, streamer.seen, up_to_end(model, ids[len(prompt) :])
+
+
+def ours(model: DiffusionGemma, prompt: list[int], config: DenoiseConfig) -> tuple[Any, Any, list[int]]:
+    answers, drafts = model.start([prompt], config), []
+    with canvases(model) as seen:
+        while not answers.done([config.total_steps]):
+            answers.advance()
+            (row,) = answers.rows
+            block = row.block
+            drafts.append(
+                list(row.written.ids[-BLOCK:])
+                if block is None or block.likeliest is None
+                else block.likeliest.tolist()
+            )
+    (run,) = answers.results(answers.done([config.total_steps]))
+    return seen, drafts, up_to_end(model, run.ids)
+
+
+def up_to_end(model: DiffusionGemma, ids: Sequence[int]) -> list[int]:
+    size = next((at + 1 for at, token in enumerate(ids) if token in model.eos_ids), len(ids))
+    return list(ids[:size])
+
+
+def test_every_canvas_of_single_prompts_equals_transformers(model: DiffusionGemma) -> None:
+    """Noise, what is accepted, what is taken back, each draft and the answer: 50 prompts, greedy."""
+    ended = 0
+    for prompt in prompts():
+        expected = published(model, prompt, drawn=False)
+        assert ours(model, prompt, CONFIG) == expected
+        ended += expected[2][-1] in model.eos_ids
+    assert 5 < ended < 45, "some end in the first block, some in none"
+
+
+def test_drawn_answers_equal_transformers(model: DiffusionGemma) -> None:
+    """With the same seed and nothing of `generate` replaced."""
+    for prompt in prompts(10):
+        assert ours(model, prompt, replace(CONFIG, temperature=1.0)) == published(model, prompt, drawn=True)
+
+
+def test_blocks_that_are_stable_end_as_in_transformers(folder: Path) -> None:
+    """With bounds so wide that random predictions become stable."""
+    model = opened(folder)
+    generation = model.net.generation_config
+    from transformers.models.diffusion_gemma import generation_diffusion_gemma as published_code
+
+    generation.sampler_config = published_code.EntropyBoundSamplerConfig(entropy_bound=30.0)
+    generation.confidence_threshold = 3.0
+    model.sampler = type(model.sampler).of(generation)
+    config = replace(CONFIG, entropy_bound=30.0)
+    passes = []
+    for prompt in prompts(12):
+        expected = published(model, prompt, drawn=False)
+        assert ours(model, prompt, config) == expected
+        passes.append(len(expected[0]) / (BLOCKS if len(expected[2]) > BLOCK else 1))
+    assert min(passes) < STEPS, "some blocks end before their steps are used up"
+
+
+def test_a_batch_gives_the_same(model: DiffusionGemma) -> None:
+    """Prompts of all lengths, whose blocks open and end at different times."""
+    alone = [denoise(model, [prompt], CONFIG)[0] for prompt in prompts(24)]
+    together = denoise(model, prompts(24), CONFIG, batch=7)
+    assert [(run.ids, run.when) for run in together] == [(run.ids, run.when) for run in alone]
+    for one, other in zip(alone, together, strict=True):
+        assert other.certainty == pytest.approx(one.certainty, abs=1e-4)
+
+
+def test_what_is_accepted_may_be_taken_back(model: DiffusionGemma) -> None:
+    taken_back = 0
+    for prompt in prompts(8):
+        answers = model.start([prompt], CONFIG)
+        before: dict[int, int] = {}
+        for _ in range(STEPS - 1):
+            answers.advance()
+            (run,) = answers.results({0: "steps"})
+            assert set(run.ids) == {OPEN}, "nothing is committed before its block is done"
+            now = {at: run.predicted[at] for at in run.accepted}
+            taken_back += any(now.get(at, token) != token or at not in now for at, token in before.items())
+            before = now
+    assert taken_back > 3
+
+
+def test_a_draft_breaks_off_at_the_open_block(model: DiffusionGemma) -> None:
+    found = denoise(model, prompts(), replace(CONFIG, steps=STEPS - 1), batch=10)
+    open_ = [run for run in found if run.predicted_length == BLOCK]
+    ended = [run for run in found if run.predicted_length < BLOCK]
+    assert open_
+    assert ended
+    assert not any(run.draft_ends for run in open_)
+    assert all(run.draft_ends for run in ended)
+    assert all(run.length is None for run in found)
+
+
+def test_a_finished_answer_is_committed(model: DiffusionGemma) -> None:
+    for run in denoise(model, prompts(12), CONFIG):
+        assert run.stopped_by in ("complete", "finished")
+        assert run.steps <= CONFIG.total_steps
+        assert run.length is not None
+        assert run.ids[: run.length] == run.predicted_answer
+        assert run.accepted == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"order": "entropy"}, "order: expected confidence with DiffusionGemma"),
+        ({"commit": "quota"}, "commit: expected auto or eb with DiffusionGemma"),
+        ({"commit": 0.9}, "commit: expected auto or eb with DiffusionGemma"),
+        ({"commit": "apd"}, "commit: expected auto or eb with DiffusionGemma"),
+        ({"temperature": 0.4}, "temperature: expected 0 or 1"),
+        ({"top_p": 0.5}, "top-p: expected none"),
+        ({"stop": "prophet"}, "stop: expected complete"),
+        ({"prefix_every": 2}, "prefix every: expected 0"),
+        ({"block_length": 9}, "block length: expected at most 8"),
+        ({"total_steps": 1}, "total steps: expected at least one for each of 2 blocks"),
+        ({"canvas": 600}, "expected prompt and canvas within 512"),
+    ],
+)
+def test_options_of_other_samplers_are_refused(
+    model: DiffusionGemma, change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(RequestError, match=says):
+        denoise(model, [[1]], replace(CONFIG, **change))
+
+
+@pytest.mark.parametrize("select", ["paper", "confidence", "edge-aware"])
+def test_payloads_of_a_checkpoint_are_filled(
+    folder: Path, edge_bundle: Path, tmp_path: Path, select: str
+) -> None:
+    out = tmp_path / "payload.bin"
+    command = ["--model", str(folder), "--edge", str(edge_bundle), "--prompt", "Hi", "--device", "cpu"]
+    command += ["--select", select, "--steps", "9", "-o", str(out)]
+    assert main(command) == 0
+    edge = EdgeRuntime.open(edge_bundle, threads=1)
+    received = edge.read(out.read_bytes(), "Hi")
+    filled = [token.id for token in edge.fill(received, FillOptions(max_tokens=24))]
+    assert all(filled[at] == token for at, token in received.anchors.by_position.items())
+    (result,) = Pipeline.open(str(folder), edge=edge_bundle, device="cpu").make(
+        ["Hi"], replace(CONFIG, steps=9, commit="auto"), Selection(select)
+    )
+    assert received.anchors == result.anchors
+
+
+def test_guided_commits_are_refused_in_one_line(
+    folder: Path, edge_bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--model", str(folder), "--edge", str(edge_bundle), "--prompt", "Hi", "--commit", "product"]
+    assert main([*command, "--device", "cpu"]) == 2
+    assert "commit: expected auto or eb with DiffusionGemma, which takes back" in capsys.readouterr().err
+
+
+def test_the_memory_is_estimated_before_anything_is_loaded(model: DiffusionGemma, folder: Path) -> None:
+    settings = json.loads((folder / "config.json").read_text())
+    sizes = GemmaSizes.of(settings, "here")
+    assert model.parameters <= sizes.parameters, "its part for images is not kept"
+    assert sizes.active < sizes.parameters
+    needs = MemoryNeeds.of(sizes, torch.float32, Load(2, 16), 1 << 20)
+    assert needs.weights == 4 * sizes.parameters
+    assert not needs.fits
+
+
+def test_broken_checkpoints(folder: Path, tmp_path: Path) -> None:
+    for name in folder.iterdir():
+        (tmp_path / name.name).write_bytes(name.read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="expected a DiffusionGemma checkpoint, found"):
+        load_model(str(tmp_path), device="cpu")
+    settings = json.loads((folder / "config.json").read_text())
+    settings["text_config"]["num_hidden_layers"] = "many"
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match="expected DiffusionGemma's fields"):
+        load_model(str(tmp_path), device="cpu")

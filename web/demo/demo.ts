@@ -67,7 +67,7 @@ async function write(payload: Uint8Array | null, given: string | undefined): Pro
   try {
     const figures = payload ? `${payload.length} bytes · ` : "nothing sent · ";
     columns.cloud.show(payload, figures);
-    const prompt = given ?? (payload && peek(payload).extras.prompt) ?? undefined;
+    const prompt = given ?? (payload && (await peek(payload)).extras.prompt) ?? undefined;
     await columns.cloud.write(edge.fill(payload, { prompt, signal }), figures);
     if (prompt !== undefined && prompt !== aloneFor) {
       aloneFor = undefined;

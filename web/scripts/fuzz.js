@@ -76,7 +76,7 @@ for (let number = 1; number <= executions; number++) {
   const [data, shared] = prepared(mutate(pick(seeds)));
   const before = performance.now();
   try {
-    peek(data);
+    await peek(data);
     await decode(data, shared);
     decoded++;
   } catch (error) {

@@ -1,19 +1,13 @@
 /** Small operations on bytes: hexadecimal, UTF-8, SHA-256. */
-import { sha256 as digest } from "@noble/hashes/sha2.js";
+import { Sha256 } from "./sha256.js";
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 
 /** SHA-256 of the concatenated parts: 32 bytes. Synchronous, and also where the page is no secure context. */
 export function sha256(...parts: Uint8Array[]): Bytes {
-  const hash = digest.create();
+  const hash = new Sha256();
   for (const part of parts) hash.update(part);
-  return new Uint8Array(hash.digest());
-}
-
-/** An incremental SHA-256. */
-export function sha256Stream(): { update(data: Uint8Array): void; hex(): string } {
-  const hash = digest.create();
-  return { update: (data) => void hash.update(data), hex: () => toHex(hash.digest()) };
+  return hash.digest();
 }
 
 export function toHex(data: Uint8Array): string {

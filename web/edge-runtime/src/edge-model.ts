@@ -75,38 +75,38 @@ export interface ModelInfo {
 export class Answer<T> implements AsyncIterable<T> {
   /** Statistics, once the iteration has ended; rejected where it has thrown or was left early. */
   readonly stats: Promise<FillStats>;
-  private settle: { resolve(stats: FillStats): void; reject(error: unknown): void } | undefined;
-  private taken = false;
+  private _settle: { resolve(stats: FillStats): void; reject(error: unknown): void } | undefined;
+  private _taken = false;
 
-  constructor(private readonly run: () => AsyncGenerator<T, FillStats>) {
+  constructor(private readonly _run: () => AsyncGenerator<T, FillStats>) {
     this.stats = new Promise((resolve, reject) => {
-      this.settle = { resolve, reject };
+      this._settle = { resolve, reject };
     });
     this.stats.catch(() => {}); // whoever reads the iteration sees its error
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<T, void> {
-    if (this.taken) throw new UsageError("answer", "one iteration", "a second one");
-    this.taken = true;
+    if (this._taken) throw new UsageError("answer", "one iteration", "a second one");
+    this._taken = true;
     try {
-      this.settle?.resolve(yield* this.run());
+      this._settle?.resolve(yield* this._run());
     } catch (error) {
-      this.settle?.reject(error);
+      this._settle?.reject(error);
       throw error;
     } finally {
-      this.settle?.reject(new UsageError("stats", "an iteration to its end", "one that was left"));
+      this._settle?.reject(new UsageError("stats", "an iteration to its end", "one that was left"));
     }
   }
 }
 
 export class EdgeModel implements Edge {
-  private queue: Promise<void> = Promise.resolve();
-  private closed = false;
+  private _queue: Promise<void> = Promise.resolve();
+  private _closed = false;
 
   private constructor(
-    private readonly model: Model,
+    private readonly _model: Model,
     readonly info: ModelInfo,
-    private readonly loadSeconds: number,
+    private readonly _loadSeconds: number,
   ) {}
 
   /**
@@ -151,7 +151,7 @@ export class EdgeModel implements Edge {
     payload: Uint8Array | null,
     options: FillOptions & { readonly prompt?: string | undefined } = {},
   ): Answer<Token> {
-    return new Answer(() => this.exclusive(options.signal, (it) => it.filling(payload, options)));
+    return new Answer(() => this._exclusive(options.signal, (it) => it._filling(payload, options)));
   }
 
   /**
@@ -173,47 +173,47 @@ export class EdgeModel implements Edge {
       throw new UsageError("fractions", "above 0 and at most 1", fractions);
     }
     if (fractions.length > 1 && !stream) throw new UsageError("fractions", "one without stream", fractions.length);
-    return new Answer(() => this.exclusive(options.signal, (it) => it.asking(client, prompt, options)));
+    return new Answer(() => this._exclusive(options.signal, (it) => it._asking(client, prompt, options)));
   }
 
   /** Waits for the answer that is being written, and frees the model's memory. Idempotent. */
   async close(): Promise<void> {
-    if (this.closed) return;
-    this.closed = true;
-    await this.queue;
-    await this.model.close();
+    if (this._closed) return;
+    this._closed = true;
+    await this._queue;
+    await this._model.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
 
-  private async *filling(
+  private async *_filling(
     payload: Uint8Array | null,
     options: FillOptions & { readonly prompt?: string | undefined },
   ): AsyncGenerator<Token, FillStats> {
     const costs = new Costs();
-    const transcript = this.model.transcript();
-    const promptIds = this.model.promptIds(await this.model.promptOf(payload, options.prompt));
-    const outcome = yield* this.model.answer(payload, promptIds, options, transcript, costs);
-    return this.stats(outcome, promptIds.length, transcript, costs, null);
+    const transcript = this._model.transcript();
+    const promptIds = this._model.promptIds(await this._model.promptOf(payload, options.prompt));
+    const outcome = yield* this._model.answer(payload, promptIds, options, transcript, costs);
+    return this._stats(outcome, promptIds.length, transcript, costs, null);
   }
 
-  private async *asking(
+  private async *_asking(
     client: ServiceClient,
     prompt: string,
     options: FillOptions & ServiceOptions,
   ): AsyncGenerator<AnswerEvent, FillStats> {
     const costs = new Costs();
-    const transcript = this.model.transcript();
-    const answer = new OnlineAnswer(this.model, client, prompt, options, transcript, costs);
+    const transcript = this._model.transcript();
+    const answer = new OnlineAnswer(this._model, client, prompt, options, transcript, costs);
     const outcome = yield* answer.run();
-    const stats = this.stats(outcome, answer.promptIds.length, transcript, costs, answer.report);
+    const stats = this._stats(outcome, answer.promptIds.length, transcript, costs, answer.report);
     yield { type: "done", stats };
     return stats;
   }
 
-  private stats(
+  private _stats(
     outcome: Outcome,
     promptTokens: number,
     transcript: Transcript,
@@ -225,7 +225,7 @@ export class EdgeModel implements Edge {
       anchors: outcome.anchors.size,
       promptTokens,
       tokens: transcript.tokens.length,
-      loadSeconds: this.loadSeconds,
+      loadSeconds: this._loadSeconds,
       prefillSeconds: costs.prefillSeconds,
       fillSeconds: costs.seconds - costs.prefillSeconds,
       agreement: transcript.agreement,
@@ -238,19 +238,19 @@ export class EdgeModel implements Edge {
   }
 
   /** Runs one answer at a time, each after the one before. */
-  private async *exclusive<T>(
+  private async *_exclusive<T>(
     signal: AbortSignal | undefined,
     body: (it: EdgeModel) => AsyncGenerator<T, FillStats>,
   ): AsyncGenerator<T, FillStats> {
-    const before = this.queue;
+    const before = this._queue;
     let release = () => {};
-    this.queue = new Promise((resolve) => {
+    this._queue = new Promise((resolve) => {
       release = resolve;
     });
     try {
       await before;
       signal?.throwIfAborted();
-      if (this.closed) throw new UsageError("model", "an open one", "one that was closed", "Open it again");
+      if (this._closed) throw new UsageError("model", "an open one", "one that was closed", "Open it again");
       return yield* body(this);
     } finally {
       release();

@@ -84,7 +84,7 @@ test("sealed payloads with random bodies decode and fail as in Python", async ()
       const found = await decode(data, { contract, promptIds: row.prompt_ids ?? undefined, tokens, base });
       assert.ok(row.anchors, `${row.payload}: expected ${row.error}`);
       assert.deepEqual(held(found), held(anchorsOf(row.anchors, contract)));
-      assert.deepEqual(peek(data).extras.confidence, row.anchors.confidence);
+      assert.deepEqual((await peek(data)).extras.confidence, row.anchors.confidence);
       decoded++;
     } catch (error) {
       if (!(error instanceof PayloadError)) throw error;

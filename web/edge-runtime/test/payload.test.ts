@@ -1,7 +1,9 @@
 /** Payloads: every vector of the format, and what is refused. */
 import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { decode, doubt, EdgeError, peek, type Shared } from "../dist/index.js";
+import { Sha256 } from "../dist/sha256.js";
 import { anchorsOf, CONTRACTS, DOCUMENT, held, hex, nameOf, readJson, ToyTokens, type Vector } from "./vectors.js";
 
 const tokens = new ToyTokens();
@@ -28,7 +30,7 @@ for (const row of rows.filter((each) => each.anchors)) {
     const { positions, ids, canvas, length, ...extras } = anchors;
     assert.deepEqual(held(await decode(hex(row.payload), await sharedOf(row))), { positions, ids, canvas, length });
     const { total_steps, ...rest } = extras;
-    const header = peek(hex(row.payload));
+    const header = await peek(hex(row.payload));
     assert.deepEqual(header.extras, { ...rest, totalSteps: total_steps });
     assert.equal(header.codec, row.codec);
   });
@@ -67,4 +69,12 @@ test("doubt is Python's", () => {
     assert.equal(found && Math.round(found * 1e6) / 1e6, each.doubt);
   }
   assert.ok(cases.length > 3);
+});
+
+test("SHA-256 is that of Node.js, in one part and in several", () => {
+  for (let size = 0; size < 300; size++) {
+    const data = randomBytes(size);
+    const hash = new Sha256().update(data.subarray(0, size >> 1)).update(data.subarray(size >> 1));
+    assert.equal(Buffer.from(hash.digest()).toString("hex"), createHash("sha256").update(data).digest("hex"));
+  }
 });

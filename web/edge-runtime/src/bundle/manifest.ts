@@ -40,43 +40,43 @@ function fail(expected: string, found: unknown, remedy = "Copy the bundle again"
 
 /** A JSON object of the manifest, with its path for error messages. */
 class Section {
-  private readonly map: ReadonlyMap<string, unknown>;
+  private readonly _map: ReadonlyMap<string, unknown>;
 
   constructor(
     value: unknown,
-    private readonly name = "",
+    private readonly _name = "",
   ) {
     if (typeof value !== "object" || value === null || Array.isArray(value)) {
-      fail(`an object${name && ` in ${name}`}`, value);
+      fail(`an object${_name && ` in ${_name}`}`, value);
     }
-    this.map = new Map(Object.entries(value));
+    this._map = new Map(Object.entries(value));
   }
 
   get names(): string[] {
-    return [...this.map.keys()];
+    return [...this._map.keys()];
   }
 
   any(field: string): unknown {
-    return this.map.get(field);
+    return this._map.get(field);
   }
 
   section(field: string): Section {
-    return new Section(this.any(field), this.label(field));
+    return new Section(this.any(field), this._label(field));
   }
 
   text(field: string): string {
     const found = this.any(field);
-    return typeof found === "string" ? found : fail(`text in ${this.label(field)}`, found);
+    return typeof found === "string" ? found : fail(`text in ${this._label(field)}`, found);
   }
 
   whole(field: string, least = 0): number {
     const found = this.any(field);
     const fits = typeof found === "number" && Number.isSafeInteger(found) && found >= least;
-    return fits ? found : fail(`a whole number of ${least} or more in ${this.label(field)}`, found);
+    return fits ? found : fail(`a whole number of ${least} or more in ${this._label(field)}`, found);
   }
 
-  private label(field: string): string {
-    return this.name ? `${this.name}.${field}` : field;
+  private _label(field: string): string {
+    return this._name ? `${this._name}.${field}` : field;
   }
 }
 

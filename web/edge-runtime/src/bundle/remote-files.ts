@@ -19,29 +19,29 @@ export const PART_BYTES = 1 << 20;
 const ATTEMPTS = 5;
 
 export class RemoteFiles implements BundleFiles {
-  private readonly base: URL;
+  private readonly _base: URL;
 
   constructor(
     url: URL,
-    private readonly store: BundleStore | null,
-    private readonly key: string | undefined,
-    private readonly partBytes = PART_BYTES,
+    private readonly _store: BundleStore | null,
+    private readonly _key: string | undefined,
+    private readonly _partBytes = PART_BYTES,
   ) {
-    this.base = new URL(url);
-    this.base.pathname = `${url.pathname.replace(new RegExp(`${MANIFEST.replace(".", "\\.")}$`), "").replace(/\/+$/, "")}/`;
-    allowed(this.base);
+    this._base = new URL(url);
+    this._base.pathname = `${url.pathname.replace(new RegExp(`${MANIFEST.replace(".", "\\.")}$`), "").replace(/\/+$/, "")}/`;
+    allowed(this._base);
   }
 
   get where(): string {
-    return this.base.href;
+    return this._base.href;
   }
 
   async manifest({ signal }: ReadOptions): Promise<Bytes> {
-    const key = `manifest ${this.base.href}`;
+    const key = `manifest ${this._base.href}`;
     const parts: Uint8Array[] = [];
     let size = 0;
     try {
-      await this.request(MANIFEST, 0, signal, (data, start) => {
+      await this._request(MANIFEST, 0, signal, (data, start) => {
         if (start === 0) {
           parts.length = 0;
           size = 0;
@@ -51,7 +51,7 @@ export class RemoteFiles implements BundleFiles {
         return size <= MAX_MANIFEST_BYTES;
       });
     } catch (error) {
-      const kept = error instanceof CloudUnavailableError ? await this.store?.get(key) : undefined;
+      const kept = error instanceof CloudUnavailableError ? await this._store?.get(key) : undefined;
       if (kept) return Uint8Array.from(kept);
       if (error instanceof CloudRefusedError) {
         throw new BundleMissingError(this.where, "a model bundle", error.found, error.remedy);
@@ -59,33 +59,33 @@ export class RemoteFiles implements BundleFiles {
       throw error;
     }
     const found = concat(...parts);
-    await this.store?.put(key, found);
+    await this._store?.put(key, found);
     return found;
   }
 
   async read(path: string, record: FileRecord, { signal, onBytes }: ReadOptions): Promise<Bytes> {
-    const key = (part: number) => `${record.sha256} ${part * this.partBytes}`;
-    const parts = Math.ceil(record.size / this.partBytes);
+    const key = (part: number) => `${record.sha256} ${part * this._partBytes}`;
+    const parts = Math.ceil(record.size / this._partBytes);
     const data = new Uint8Array(record.size);
     let stored = 0;
     for (; stored < parts; stored++) {
       signal?.throwIfAborted();
-      const part = await this.store?.get(key(stored));
-      const start = stored * this.partBytes;
-      if (part?.length !== Math.min(this.partBytes, record.size - start)) break;
+      const part = await this._store?.get(key(stored));
+      const start = stored * this._partBytes;
+      if (part?.length !== Math.min(this._partBytes, record.size - start)) break;
       data.set(part, start);
       onBytes?.(start + part.length);
     }
-    let at = Math.min(stored * this.partBytes, record.size);
+    let at = Math.min(stored * this._partBytes, record.size);
     const keep = async () => {
       for (; stored < parts; stored++) {
-        const end = Math.min((stored + 1) * this.partBytes, record.size);
+        const end = Math.min((stored + 1) * this._partBytes, record.size);
         if (at < end) return;
-        await this.store?.put(key(stored), data.subarray(stored * this.partBytes, end));
+        await this._store?.put(key(stored), data.subarray(stored * this._partBytes, end));
       }
     };
     while (at < record.size) {
-      await this.request(path, at, signal, async (chunk, start) => {
+      await this._request(path, at, signal, async (chunk, start) => {
         at = start;
         const fits = chunk.subarray(0, record.size - at);
         data.set(fits, at);
@@ -98,7 +98,7 @@ export class RemoteFiles implements BundleFiles {
     try {
       await verify(`${this.where}${path}`, data, record);
     } catch (error) {
-      for (let part = 0; part < parts; part++) await this.store?.delete(key(part));
+      for (let part = 0; part < parts; part++) await this._store?.delete(key(part));
       throw error;
     }
     return data;
@@ -108,13 +108,13 @@ export class RemoteFiles implements BundleFiles {
    * Passes a file's bytes to `take`, with the offset of each chunk, until it returns false or the file ends; goes on after
    * a broken connection. The first offset is `start`, or 0 where the server serves no ranges.
    */
-  private async request(
+  private async _request(
     path: string,
     start: number,
     signal: AbortSignal | undefined,
     take: (chunk: Uint8Array, start: number) => boolean | Promise<boolean>,
   ): Promise<void> {
-    const url = new URL(`./${path.split("/").map(encodeURIComponent).join("/")}`, this.base);
+    const url = new URL(`./${path.split("/").map(encodeURIComponent).join("/")}`, this._base);
     let at = start;
     for (let failures = 1; ; failures++) {
       let reason: string;
@@ -122,7 +122,7 @@ export class RemoteFiles implements BundleFiles {
       try {
         const headers = {
           ...(at > 0 && { Range: `bytes=${at}-` }),
-          ...(this.key !== undefined && { Authorization: `Bearer ${this.key}` }),
+          ...(this._key !== undefined && { Authorization: `Bearer ${this._key}` }),
         };
         const response = await fetch(url, { headers, cache: "no-cache", ...(signal && { signal }) });
         if (response.ok) {

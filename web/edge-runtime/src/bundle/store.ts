@@ -10,24 +10,24 @@ export interface BundleStore {
 
 /** A store in the Cache API of browsers, shared by a page, its workers and its next visit. */
 export class CacheStore implements BundleStore {
-  private readonly cache: Promise<Cache>;
+  private readonly _cache: Promise<Cache>;
 
   /** @param name of the cache; delete it with `caches.delete(name)`. */
   constructor(name = "inversespec-bundles") {
-    this.cache = caches.open(name);
+    this._cache = caches.open(name);
   }
 
   async get(key: string): Promise<Bytes | undefined> {
-    const response = await (await this.cache).match(address(key));
+    const response = await (await this._cache).match(address(key));
     return response && new Uint8Array(await response.arrayBuffer());
   }
 
   async put(key: string, data: Uint8Array): Promise<void> {
-    await (await this.cache).put(address(key), new Response(Uint8Array.from(data)));
+    await (await this._cache).put(address(key), new Response(Uint8Array.from(data)));
   }
 
   async delete(key: string): Promise<void> {
-    await (await this.cache).delete(address(key));
+    await (await this._cache).delete(address(key));
   }
 }
 

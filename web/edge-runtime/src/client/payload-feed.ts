@@ -2,11 +2,11 @@
 import type { ReceivedPayload } from "./service-client.js";
 
 export class PayloadFeed {
-  private readonly waiting: ReceivedPayload[] = [];
-  private readonly leaving = new AbortController();
-  private ended = false;
-  private error: unknown;
-  private wake = () => {};
+  private readonly _waiting: ReceivedPayload[] = [];
+  private readonly _leaving = new AbortController();
+  private _ended = false;
+  private _error: unknown;
+  private _wake = () => {};
 
   /**
    * @param signal of the answer.
@@ -16,37 +16,37 @@ export class PayloadFeed {
     signal: AbortSignal | undefined,
     receive: (put: (payload: ReceivedPayload) => void, signal: AbortSignal) => Promise<void>,
   ) {
-    const both = signal ? AbortSignal.any([signal, this.leaving.signal]) : this.leaving.signal;
+    const both = signal ? AbortSignal.any([signal, this._leaving.signal]) : this._leaving.signal;
     const put = (payload: ReceivedPayload) => {
-      this.waiting.push(payload);
-      this.wake();
+      this._waiting.push(payload);
+      this._wake();
     };
     receive(put, both)
       .catch((error: unknown) => {
-        this.error = error;
+        this._error = error;
       })
       .finally(() => {
-        this.ended = true;
-        this.wake();
+        this._ended = true;
+        this._wake();
       });
   }
 
   /** True where `next` would return at once with a payload or an error. */
   get isReady(): boolean {
-    return this.waiting.length > 0 || this.error !== undefined;
+    return this._waiting.length > 0 || this._error !== undefined;
   }
 
   /** The next payload in order of arrival; null after the last one. Throws what ended the request, after the last one. */
   async next(): Promise<ReceivedPayload | null> {
-    while (this.waiting.length === 0 && !this.ended) await new Promise<void>((resolve) => (this.wake = resolve));
-    const payload = this.waiting.shift();
+    while (this._waiting.length === 0 && !this._ended) await new Promise<void>((resolve) => (this._wake = resolve));
+    const payload = this._waiting.shift();
     if (payload) return payload;
-    if (this.error !== undefined) throw this.error;
+    if (this._error !== undefined) throw this._error;
     return null;
   }
 
   /** Leaves the request: nothing more is taken. */
   close(): void {
-    this.leaving.abort();
+    this._leaving.abort();
   }
 }

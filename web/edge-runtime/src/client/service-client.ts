@@ -59,9 +59,9 @@ export interface ClientOptions {
 
 export class ServiceClient {
   readonly url: URL;
-  private readonly key: string | undefined;
-  private readonly timeoutSeconds: number;
-  private readonly attempts: number;
+  private readonly _key: string | undefined;
+  private readonly _timeoutSeconds: number;
+  private readonly _attempts: number;
 
   /** @param url `https://host` or `https://host:port`, with the path before /v1 where there is one. */
   constructor(
@@ -83,15 +83,15 @@ export class ServiceClient {
       throw new UsageError("timeoutSeconds", "above 0 and at most 3600", timeoutSeconds);
     }
     if (!(attempts >= 1)) throw new UsageError("attempts", "1 or more", attempts);
-    this.key = key;
-    this.timeoutSeconds = timeoutSeconds;
-    this.attempts = attempts;
+    this._key = key;
+    this._timeoutSeconds = timeoutSeconds;
+    this._attempts = attempts;
   }
 
   /** The bytes of one payload. */
   async fetch(prompt: string, request: PayloadRequest = {}): Promise<Bytes> {
     const { fraction, signal } = request;
-    return this.send("/v1/anchors", { ...body(prompt, request), fraction }, "application/octet-stream", signal, (it) =>
+    return this._send("/v1/anchors", { ...body(prompt, request), fraction }, "application/octet-stream", signal, (it) =>
       readAtMost(it, MAX_PAYLOAD_BYTES),
     );
   }
@@ -103,41 +103,41 @@ export class ServiceClient {
   ): AsyncGenerator<ReceivedPayload> {
     const { fractions = [], signal } = request;
     const fields = { ...body(prompt, request), fractions: fractions.length ? fractions : undefined };
-    const response = await this.send("/v1/anchors/stream", fields, "text/event-stream", signal, async (it) => it);
-    if (!response.body) throw this.unavailable("a stream", "none");
+    const response = await this._send("/v1/anchors/stream", fields, "text/event-stream", signal, async (it) => it);
+    if (!response.body) throw this._unavailable("a stream", "none");
     let count = 0;
     try {
       for await (const { name, data } of readEvents(response.body)) {
         if (name === "done") return;
         const fields = jsonObject(data);
-        if (name === "error") throw this.unavailable("payloads", serviceError(fields) ?? "an error");
+        if (name === "error") throw this._unavailable("payloads", serviceError(fields) ?? "an error");
         const payload = name === "payload" && count++ < MAX_EVENTS ? base64(fields?.payload) : null;
-        if (!payload || typeof fields?.delta !== "boolean") throw this.unavailable("payloads", "another stream");
+        if (!payload || typeof fields?.delta !== "boolean") throw this._unavailable("payloads", "another stream");
         yield { data: payload, delta: fields.delta };
       }
     } catch (error) {
       signal?.throwIfAborted();
       if (error instanceof CloudUnavailableError) throw error;
-      throw this.unavailable("payloads", failure(error));
+      throw this._unavailable("payloads", failure(error));
     }
-    throw this.unavailable("a stream that is done", "one that ended before");
+    throw this._unavailable("a stream that is done", "one that ended before");
   }
 
   /** What `read` makes of a response with status 200; the request is sent again where that may help. */
-  private async send<T>(
+  private async _send<T>(
     path: string,
     fields: object,
     accept: string,
     signal: AbortSignal | undefined,
     read: (response: Response) => Promise<T>,
   ): Promise<T> {
-    const timeout = AbortSignal.timeout(this.timeoutSeconds * 1000);
+    const timeout = AbortSignal.timeout(this._timeoutSeconds * 1000);
     const limit = signal ? AbortSignal.any([signal, timeout]) : timeout;
-    const end = performance.now() + this.timeoutSeconds * 1000;
+    const end = performance.now() + this._timeoutSeconds * 1000;
     const headers = {
       Accept: accept,
       "Content-Type": "application/json",
-      ...(this.key !== undefined && { Authorization: `Bearer ${this.key}` }),
+      ...(this._key !== undefined && { Authorization: `Bearer ${this._key}` }),
     };
     const address = `${this.url.href.replace(/\/+$/, "")}${path}`;
     const init = { method: "POST", headers, body: JSON.stringify(fields), signal: limit } as const;
@@ -149,7 +149,7 @@ export class ServiceClient {
         if (response.status === 200) {
           const type = response.headers.get("Content-Type")?.split(";")[0]?.trim().toLowerCase();
           if (type !== accept) {
-            throw this.unavailable(`the service's ${accept}`, `${type}: something else answers there`);
+            throw this._unavailable(`the service's ${accept}`, `${type}: something else answers there`);
           }
           return await read(response);
         }
@@ -170,14 +170,14 @@ export class ServiceClient {
         signal?.throwIfAborted();
         reason = failure(error);
       }
-      if (attempt >= this.attempts || performance.now() + wait >= end) {
-        throw this.unavailable("a payload", `${reason} (${attempt} ${attempt === 1 ? "attempt" : "attempts"})`);
+      if (attempt >= this._attempts || performance.now() + wait >= end) {
+        throw this._unavailable("a payload", `${reason} (${attempt} ${attempt === 1 ? "attempt" : "attempts"})`);
       }
       await pause(wait, signal);
     }
   }
 
-  private unavailable(expected: string, found: string): CloudUnavailableError {
+  private _unavailable(expected: string, found: string): CloudUnavailableError {
     return new CloudUnavailableError(this.url.href, expected, found);
   }
 }

@@ -42,11 +42,11 @@ export class Costs {
   passes = 0;
   reused = -1;
   prefillSeconds = 0;
-  private readonly started = performance.now();
+  private readonly _started = performance.now();
 
   /** Seconds since the answer was begun. */
   get seconds(): number {
-    return (performance.now() - this.started) / 1000;
+    return (performance.now() - this._started) / 1000;
   }
 
   /** Counts a pass that has ended. */

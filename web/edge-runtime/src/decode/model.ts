@@ -3,12 +3,11 @@ import { AnchorSet } from "../anchor-set.js";
 import type { LoadedBundle } from "../bundle/bundle.js";
 import type { Bytes } from "../bytes.js";
 import type { Engine } from "../engine/engine.js";
-import { EnginePredictor } from "../engine/engine-predictor.js";
 import { UsageError } from "../errors.js";
 import { doubt } from "../payload/header.js";
-import { openPayload } from "../payload/opened-payload.js";
+import { peek } from "../payload/opened-payload.js";
 import type { Base } from "../payload/shared.js";
-import { decode, decodePredictive } from "../payload/wire.js";
+import { decode } from "../payload/wire.js";
 import { promptIds } from "../text/prompt-form.js";
 import type { Stop, Token } from "../token.js";
 import { type Costs, type FillOptions, forcedDecode, type RawToken } from "./forced-decoder.js";
@@ -22,8 +21,8 @@ export interface Outcome {
 }
 
 export class Model {
-  private readonly fingerprint: Bytes;
-  private predictiveEngine: Promise<Engine> | undefined;
+  private readonly _fingerprint: Bytes;
+  private _predictiveEngine: Promise<Engine> | undefined;
 
   /**
    * @param engine generates and forces tokens.
@@ -32,9 +31,9 @@ export class Model {
   constructor(
     readonly bundle: LoadedBundle,
     readonly engine: Engine,
-    private readonly openPredictive: () => Promise<Engine>,
+    private readonly _openPredictive: () => Promise<Engine>,
   ) {
-    this.fingerprint = bundle.manifest.fingerprint(bundle.variant);
+    this._fingerprint = bundle.manifest.fingerprint(bundle.variant);
   }
 
   get contract() {
@@ -71,8 +70,12 @@ export class Model {
     costs: Costs,
     signal: AbortSignal | undefined,
   ): AsyncGenerator<RawToken, AnchorSet> {
-    const engine = await this.openedPredictive();
-    const predictor = new EnginePredictor(engine, promptIds, this.contract, this.fingerprint, signal);
+    const engine = await this._openedPredictive();
+    const [{ EnginePredictor }, { decodePredictive }] = await Promise.all([
+      import("../engine/engine-predictor.js"),
+      import("../payload/predictive.js"),
+    ]);
+    const predictor = new EnginePredictor(engine, promptIds, this.contract, this._fingerprint, signal);
     const decoding = decodePredictive(Uint8Array.from(payload), { contract: this.contract, base, predictor });
     try {
       for (;;) {
@@ -114,7 +117,7 @@ export class Model {
     transcript: Transcript,
     costs: Costs,
   ): AsyncGenerator<Token, Outcome> {
-    const header = payload && openPayload(Uint8Array.from(payload)).header;
+    const header = payload && (await peek(payload));
     const unsure = header && doubt(header.extras.confidence);
     if (!payload || header?.codec !== "predictive") {
       const anchors = payload ? await this.decode(payload, promptIds) : this.noAnchors();
@@ -134,7 +137,7 @@ export class Model {
     }
     const anchors = next.value;
     const rest = { ...options, echoPrompt: false };
-    const engine = await this.openedPredictive();
+    const engine = await this._openedPredictive();
     const stop = yield* this.fill(promptIds, anchors, rest, transcript, costs, undefined, engine);
     return { anchors, stop: stop ?? "limit", doubt: unsure };
   }
@@ -145,7 +148,7 @@ export class Model {
       if (prompt === undefined) throw new UsageError("fill", "a payload or a prompt", "neither");
       return prompt;
     }
-    const { header } = openPayload(Uint8Array.from(payload));
+    const header = await peek(payload);
     const carried = header.extras.prompt;
     if (carried !== null && prompt !== undefined && carried !== prompt) {
       const remedy = "Leave the prompt out, or ask for another payload";
@@ -160,11 +163,11 @@ export class Model {
 
   async close(): Promise<void> {
     await this.engine.close();
-    await (await this.predictiveEngine)?.close();
+    await (await this._predictiveEngine)?.close();
   }
 
-  private openedPredictive(): Promise<Engine> {
-    this.predictiveEngine ??= this.openPredictive();
-    return this.predictiveEngine;
+  private _openedPredictive(): Promise<Engine> {
+    this._predictiveEngine ??= this._openPredictive();
+    return this._predictiveEngine;
   }
 }

@@ -19,105 +19,105 @@ import { kept } from "./refinement.js";
 import type { Transcript } from "./transcript.js";
 
 const event = (token: Token): AnswerEvent => ({ type: "token", ...token });
-const isPredictive = (received: ReceivedPayload) => peek(received.data).codec === "predictive";
+const isPredictive = async ({ data }: ReceivedPayload) => (await peek(data)).codec === "predictive";
 
 export class OnlineAnswer {
   readonly promptIds: readonly number[];
   report: ServiceReport = { payloadBytes: [], fellBack: null, failure: null };
-  private feed: PayloadFeed;
-  private base: Base | undefined;
-  private anchors: AnchorSet;
-  private doubt: number | null = null;
+  private _feed: PayloadFeed;
+  private _base: Base | undefined;
+  private _anchors: AnchorSet;
+  private _doubt: number | null = null;
 
   constructor(
-    private readonly model: Model,
-    private readonly client: ServiceClient,
-    private readonly prompt: string,
-    private readonly options: FillOptions & ServiceOptions,
-    private readonly transcript: Transcript,
-    private readonly costs: Costs,
+    private readonly _model: Model,
+    private readonly _client: ServiceClient,
+    private readonly _prompt: string,
+    private readonly _options: FillOptions & ServiceOptions,
+    private readonly _transcript: Transcript,
+    private readonly _costs: Costs,
   ) {
-    this.promptIds = model.promptIds(prompt);
-    this.anchors = model.noAnchors();
-    this.feed = this.open(options.codec);
+    this.promptIds = _model.promptIds(_prompt);
+    this._anchors = _model.noAnchors();
+    this._feed = this._open(_options.codec);
   }
 
   /** Runs the answer to its end. */
   async *run(): AsyncGenerator<AnswerEvent, Outcome> {
     try {
-      const stop = this.options.stream ? yield* this.refine() : yield* this.fill();
-      return { anchors: this.anchors, stop: stop ?? "limit", doubt: this.doubt };
+      const stop = this._options.stream ? yield* this._refine() : yield* this._fill();
+      return { anchors: this._anchors, stop: stop ?? "limit", doubt: this._doubt };
     } finally {
-      this.feed.close();
+      this._feed.close();
     }
   }
 
-  private open(codec: Codec | undefined): PayloadFeed {
-    const contract = this.model.contract.identity;
-    const { stream, fractions = [], confidence, signal } = this.options;
+  private _open(codec: Codec | undefined): PayloadFeed {
+    const contract = this._model.contract.identity;
+    const { stream, fractions = [], confidence, signal } = this._options;
     const request = { contract, codec, signal, ...(confidence && { confidence }) };
     return new PayloadFeed(signal, async (put, leaving) => {
       const own = { ...request, signal: leaving };
       if (stream) {
-        for await (const each of this.client.stream(this.prompt, { ...own, fractions })) put(each);
+        for await (const each of this._client.stream(this._prompt, { ...own, fractions })) put(each);
       } else {
-        put({ data: await this.client.fetch(this.prompt, { ...own, fraction: fractions[0] }), delta: false });
+        put({ data: await this._client.fetch(this._prompt, { ...own, fraction: fractions[0] }), delta: false });
       }
     });
   }
 
   /** Waits for the payload, then fills it. */
-  private async *fill(): AsyncGenerator<AnswerEvent, Stop | null> {
-    const { model, promptIds, options, transcript, costs } = this;
-    const received = yield* this.next();
-    if (!received || !isPredictive(received)) {
-      if (received) yield* this.take(received);
-      return yield* events(model.fill(promptIds, this.anchors, options, transcript, costs));
+  private async *_fill(): AsyncGenerator<AnswerEvent, Stop | null> {
+    const { _model: model, promptIds, _options: options, _transcript: transcript, _costs: costs } = this;
+    const received = yield* this._next();
+    if (!received || !(await isPredictive(received))) {
+      if (received) yield* this._take(received);
+      return yield* events(model.fill(promptIds, this._anchors, options, transcript, costs));
     }
     try {
       // Emits the tokens of a predictive payload while it is decoded, and those that follow.
       const outcome = yield* events(model.answer(received.data, promptIds, options, transcript, costs));
-      this.anchors = outcome.anchors;
-      yield this.arrived(received);
+      this._anchors = outcome.anchors;
+      yield await this._arrived(received);
       return outcome.stop;
     } catch (error) {
       if (!(error instanceof FingerprintError)) throw error;
       if (transcript.retract(0)) yield { type: "retract", position: 0 };
-      yield this.askForCompact(error);
-      return yield* this.fill();
+      yield this._askForCompact(error);
+      return yield* this._fill();
     }
   }
 
   /** Writes at once; with every payload takes back what it contradicts, and goes on. */
-  private async *refine(): AsyncGenerator<AnswerEvent, Stop | null> {
-    const { model, promptIds, transcript, costs } = this;
-    let rest: FillOptions = this.options;
+  private async *_refine(): AsyncGenerator<AnswerEvent, Stop | null> {
+    const { _model: model, promptIds, _transcript: transcript, _costs: costs } = this;
+    let rest: FillOptions = this._options;
     let eosFrom = 0;
     for (;;) {
-      const interrupted = () => this.feed.isReady;
-      const stop = yield* events(model.fill(promptIds, this.anchors, rest, transcript, costs, interrupted));
+      const interrupted = () => this._feed.isReady;
+      const stop = yield* events(model.fill(promptIds, this._anchors, rest, transcript, costs, interrupted));
       rest = { ...rest, echoPrompt: false };
-      const received = yield* this.next();
+      const received = yield* this._next();
       if (!received) {
         // A failure of the service may have ended the run before its end.
-        return stop ?? (yield* events(model.fill(promptIds, this.anchors, rest, transcript, costs)));
+        return stop ?? (yield* events(model.fill(promptIds, this._anchors, rest, transcript, costs)));
       }
-      if (!(yield* this.take(received))) continue;
-      const ending = endingOf(this.anchors, model.engine.context - promptIds.length, rest.maxTokens);
-      const position = kept(transcript.tokens, this.anchors, ending, eosFrom);
+      if (!(yield* this._take(received))) continue;
+      const ending = endingOf(this._anchors, model.engine.context - promptIds.length, rest.maxTokens);
+      const position = kept(transcript.tokens, this._anchors, ending, eosFrom);
       if (transcript.retract(position)) yield { type: "retract", position };
       eosFrom = ending.eosFrom;
     }
   }
 
   /** The next payload; null after the last one, and where the service failed, which is reported. */
-  private async *next(): AsyncGenerator<AnswerEvent, ReceivedPayload | null> {
+  private async *_next(): AsyncGenerator<AnswerEvent, ReceivedPayload | null> {
     try {
-      return await this.feed.next();
+      return await this._feed.next();
     } catch (error) {
       if (!(error instanceof CloudUnavailableError)) throw error;
       const alone = this.report.payloadBytes.length === 0;
-      if (alone && this.options.fallback === false) throw error;
+      if (alone && this._options.fallback === false) throw error;
       this.report = { ...this.report, failure: error.message };
       yield { type: "failure", reason: error.message, alone };
       return null;
@@ -125,40 +125,40 @@ export class OnlineAnswer {
   }
 
   /** Decodes a payload and makes its anchors the latest; false where it is asked for again. */
-  private async *take(received: ReceivedPayload): AsyncGenerator<AnswerEvent, boolean> {
-    const { model, promptIds, costs, options } = this;
-    const base = received.delta ? this.base : undefined;
+  private async *_take(received: ReceivedPayload): AsyncGenerator<AnswerEvent, boolean> {
+    const { _model: model, promptIds, _costs: costs, _options: options } = this;
+    const base = received.delta ? this._base : undefined;
     try {
-      if (isPredictive(received)) {
+      if (await isPredictive(received)) {
         const decoding = model.decodePredictive(received.data, promptIds, base, costs, options.signal);
         let next = await decoding.next();
         while (!next.done) next = await decoding.next();
-        this.anchors = next.value;
+        this._anchors = next.value;
       } else {
-        this.anchors = await model.decode(received.data, promptIds, base);
+        this._anchors = await model.decode(received.data, promptIds, base);
       }
     } catch (error) {
       if (!(error instanceof FingerprintError)) throw error;
-      yield this.askForCompact(error);
+      yield this._askForCompact(error);
       return false;
     }
-    yield this.arrived(received);
+    yield await this._arrived(received);
     return true;
   }
 
-  private arrived({ data }: ReceivedPayload): AnswerEvent {
-    this.base = { data, anchors: this.anchors };
-    this.doubt = doubt(peek(data).extras.confidence);
+  private async _arrived({ data }: ReceivedPayload): Promise<AnswerEvent> {
+    this._base = { data, anchors: this._anchors };
+    this._doubt = doubt((await peek(data)).extras.confidence);
     this.report = { ...this.report, payloadBytes: [...this.report.payloadBytes, data.length] };
-    return { type: "payload", data, anchors: this.anchors.size, doubt: this.doubt };
+    return { type: "payload", data, anchors: this._anchors.size, doubt: this._doubt };
   }
 
-  private askForCompact(error: FingerprintError): AnswerEvent {
+  private _askForCompact(error: FingerprintError): AnswerEvent {
     if (this.report.fellBack !== null) throw error;
     this.report = { ...this.report, fellBack: error.message };
-    this.feed.close();
-    this.base = undefined;
-    this.feed = this.open("compact");
+    this._feed.close();
+    this._base = undefined;
+    this._feed = this._open("compact");
     return { type: "compact", reason: error.message };
   }
 }

@@ -5,48 +5,48 @@ import type { Token } from "../token.js";
 import type { RawToken } from "./forced-decoder.js";
 
 export class Transcript {
-  private written: Token[] = [];
-  private stream: TextStream;
+  private _written: Token[] = [];
+  private _stream: TextStream;
 
-  constructor(private readonly tokenizer: Tokenizer) {
-    this.stream = new TextStream(tokenizer);
+  constructor(private readonly _tokenizer: Tokenizer) {
+    this._stream = new TextStream(_tokenizer);
   }
 
   /** The answer's tokens, without those of the prompt. */
   get tokens(): readonly Token[] {
-    return this.written;
+    return this._written;
   }
 
   get ids(): number[] {
-    return this.written.map((token) => token.id);
+    return this._written.map((token) => token.id);
   }
 
   /** Geometric mean of the probabilities of the anchors; null where none was scored. */
   get agreement(): number | null {
-    const scores = this.written.filter((token) => token.source === "anchor" && !Number.isNaN(token.logprob));
+    const scores = this._written.filter((token) => token.source === "anchor" && !Number.isNaN(token.logprob));
     if (!scores.length) return null;
     return Math.exp(scores.reduce((sum, token) => sum + token.logprob, 0) / scores.length);
   }
 
   add(raw: RawToken): Token {
     if (raw.source === "prompt") return { ...raw, text: "" };
-    const token = { ...raw, text: this.stream.push(raw.id) };
-    this.written.push(token);
+    const token = { ...raw, text: this._stream.push(raw.id) };
+    this._written.push(token);
     return token;
   }
 
   /** Takes back the tokens from a position on; false where there are none. */
   retract(position: number): boolean {
-    if (position >= this.written.length) return false;
-    this.written = this.written.slice(0, position);
+    if (position >= this._written.length) return false;
+    this._written = this._written.slice(0, position);
     // The decoder may stand inside a character.
-    this.stream = new TextStream(this.tokenizer);
-    for (const token of this.written) this.stream.push(token.id);
+    this._stream = new TextStream(this._tokenizer);
+    for (const token of this._written) this._stream.push(token.id);
     return true;
   }
 
   /** U+FFFD where the answer ends inside a character, else empty. */
   tail(): string {
-    return this.stream.flush();
+    return this._stream.flush();
   }
 }

@@ -6,7 +6,7 @@ import { ContextError, EngineError } from "../errors.js";
 import type { Logits } from "./logits.js";
 
 export abstract class Engine {
-  private readonly ids: Int32Array;
+  private readonly _ids: Int32Array;
 
   /** Number of tokens in the cache. */
   length = 0;
@@ -15,7 +15,7 @@ export abstract class Engine {
     readonly context: number,
     readonly vocab: number,
   ) {
-    this.ids = new Int32Array(context);
+    this._ids = new Int32Array(context);
   }
 
   /**
@@ -40,7 +40,7 @@ export abstract class Engine {
       throw new EngineError("append", `rows from 0 to ${chunk.length - 1}`, rows);
     }
     const logits = await this.run(chunk, rows);
-    this.ids.set(chunk, this.length);
+    this._ids.set(chunk, this.length);
     this.length += chunk.length;
     return logits;
   }
@@ -48,7 +48,7 @@ export abstract class Engine {
   /** Number of cached tokens with which `tokens` begin. */
   commonPrefix(tokens: readonly number[]): number {
     let same = 0;
-    while (same < Math.min(this.length, tokens.length) && this.ids[same] === tokens[same]) same++;
+    while (same < Math.min(this.length, tokens.length) && this._ids[same] === tokens[same]) same++;
     return same;
   }
 

@@ -3,13 +3,13 @@ import { EngineError } from "../errors.js";
 
 export class Logits {
   constructor(
-    private readonly data: Float32Array,
-    private readonly vocab: number,
+    private readonly _data: Float32Array,
+    private readonly _vocab: number,
   ) {}
 
   /** The logits of a row, in place. */
   row(row: number): Float32Array {
-    return this.data.subarray(row * this.vocab, (row + 1) * this.vocab);
+    return this._data.subarray(row * this._vocab, (row + 1) * this._vocab);
   }
 
   /** Id of a row's largest logit, the lowest id on ties, without the banned ids. */

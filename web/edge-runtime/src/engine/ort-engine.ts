@@ -7,7 +7,6 @@
 import type { LoadedBundle } from "../bundle/bundle.js";
 import { EngineError } from "../errors.js";
 import { Engine } from "./engine.js";
-import { withFp32Activations } from "./fp32-activations.js";
 import { Logits } from "./logits.js";
 import type { Ort, OrtSession, OrtTensor } from "./ort.js";
 
@@ -22,23 +21,23 @@ export interface EngineSettings {
 }
 
 export class OrtEngine extends Engine {
-  private readonly names: readonly string[];
-  private readonly heads: number;
-  private readonly headDim: number;
-  private caches: OrtTensor[] = [];
-  private capacity = 0;
-  private closed = false;
+  private readonly _names: readonly string[];
+  private readonly _heads: number;
+  private readonly _headDim: number;
+  private _caches: OrtTensor[] = [];
+  private _capacity = 0;
+  private _closed = false;
 
   private constructor(
-    private readonly session: OrtSession,
+    private readonly _session: OrtSession,
     bundle: LoadedBundle,
-    private readonly settings: EngineSettings,
+    private readonly _settings: EngineSettings,
   ) {
     const { model, context } = bundle.manifest;
     super(context, model.vocabSize);
-    this.heads = model.kvHeads;
-    this.headDim = model.headDim;
-    this.names = Array.from({ length: model.layers }, (_, layer) => [`${layer}.key`, `${layer}.value`]).flat();
+    this._heads = model.kvHeads;
+    this._headDim = model.headDim;
+    this._names = Array.from({ length: model.layers }, (_, layer) => [`${layer}.key`, `${layer}.value`]).flat();
   }
 
   /** @param fp32Activations see `withFp32Activations`. */
@@ -59,6 +58,7 @@ export class OrtEngine extends Engine {
         // From their path the weights are memory-mapped.
         session = await ort.InferenceSession.create(bundle.graphPath, options);
       } else {
+        const { withFp32Activations } = await import("./fp32-activations.js");
         const graph = fp32Activations ? withFp32Activations(bundle.graph) : bundle.graph;
         session = await ort.InferenceSession.create(graph, { ...options, externalData: bundle.weights });
       }
@@ -67,7 +67,7 @@ export class OrtEngine extends Engine {
       throw new EngineError(`${place}`, "a graph that ONNX Runtime can load", reason(error), "", { cause: error });
     }
     const engine = new OrtEngine(session, bundle, settings);
-    const wanted = ["input_ids", "attention_mask", "rows", ...engine.names.map((name) => `past_key_values.${name}`)];
+    const wanted = ["input_ids", "attention_mask", "rows", ...engine._names.map((name) => `past_key_values.${name}`)];
     const differ = [
       ...wanted.filter((name) => !session.inputNames.includes(name)),
       ...session.inputNames.filter((name) => !wanted.includes(name)),
@@ -81,26 +81,26 @@ export class OrtEngine extends Engine {
   }
 
   protected async run(chunk: readonly number[], rows: readonly number[]): Promise<Logits> {
-    if (this.closed) throw new EngineError("model", "an open one", "one that was closed", "Open it again");
+    if (this._closed) throw new EngineError("model", "an open one", "one that was closed", "Open it again");
     const total = this.length + chunk.length;
     try {
-      await this.reserve(total);
+      await this._reserve(total);
       const feeds: Record<string, OrtTensor> = {
-        input_ids: this.longs(chunk, [1, chunk.length]),
-        attention_mask: this.longs(new Array<number>(total).fill(1), [1, total]),
-        rows: this.longs(rows, [rows.length]),
+        input_ids: this._longs(chunk, [1, chunk.length]),
+        attention_mask: this._longs(new Array<number>(total).fill(1), [1, total]),
+        rows: this._longs(rows, [rows.length]),
       };
       const fetches: Record<string, OrtTensor | null> = { logits: null };
-      this.names.forEach((name, index) => {
-        const cache = this.caches[index];
+      this._names.forEach((name, index) => {
+        const cache = this._caches[index];
         if (!cache) return;
         feeds[`past_key_values.${name}`] = cache;
-        fetches[`present.${name}`] = this.inPlace ? cache : null;
+        fetches[`present.${name}`] = this._inPlace ? cache : null;
       });
-      const results = await this.session.run(feeds, fetches);
-      if (!this.inPlace) {
-        const before = this.caches;
-        this.caches = this.names.map((name, index) => results[`present.${name}`] ?? (before[index] as OrtTensor));
+      const results = await this._session.run(feeds, fetches);
+      if (!this._inPlace) {
+        const before = this._caches;
+        this._caches = this._names.map((name, index) => results[`present.${name}`] ?? (before[index] as OrtTensor));
         for (const tensor of before) tensor.dispose();
       }
       const logits = results.logits?.data;
@@ -115,36 +115,36 @@ export class OrtEngine extends Engine {
   }
 
   async close(): Promise<void> {
-    if (this.closed) return;
-    this.closed = true;
-    for (const tensor of this.caches) tensor.dispose();
-    this.caches = [];
-    await this.session.release();
+    if (this._closed) return;
+    this._closed = true;
+    for (const tensor of this._caches) tensor.dispose();
+    this._caches = [];
+    await this._session.release();
   }
 
-  private get inPlace(): boolean {
-    return this.settings.provider === "cpu";
+  private get _inPlace(): boolean {
+    return this._settings.provider === "cpu";
   }
 
   /** Grows the caches for `total` tokens; keeps the cached ones. */
-  private async reserve(total: number): Promise<void> {
-    if (total <= this.capacity) return;
+  private async _reserve(total: number): Promise<void> {
+    if (total <= this._capacity) return;
     const room = Math.min(Math.max(MIN_CAPACITY, 2 ** Math.ceil(Math.log2(total))), this.context);
-    const before = this.caches.map((tensor) => tensor.data as Float32Array);
-    const [from, to] = [this.capacity * this.headDim, room * this.headDim];
-    this.caches = this.names.map((_, index) => {
-      const data = new Float32Array(this.heads * to);
-      for (let head = 0; head < this.heads && before[index]; head++) {
-        const held = before[index].subarray(head * from, head * from + this.length * this.headDim);
+    const before = this._caches.map((tensor) => tensor.data as Float32Array);
+    const [from, to] = [this._capacity * this._headDim, room * this._headDim];
+    this._caches = this._names.map((_, index) => {
+      const data = new Float32Array(this._heads * to);
+      for (let head = 0; head < this._heads && before[index]; head++) {
+        const held = before[index].subarray(head * from, head * from + this.length * this._headDim);
         data.set(held, head * to);
       }
-      return new this.settings.ort.Tensor("float32", data, [1, this.heads, room, this.headDim]);
+      return new this._settings.ort.Tensor("float32", data, [1, this._heads, room, this._headDim]);
     });
-    this.capacity = room;
+    this._capacity = room;
   }
 
-  private longs(values: readonly number[], dims: readonly number[]): OrtTensor {
-    return new this.settings.ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
+  private _longs(values: readonly number[], dims: readonly number[]): OrtTensor {
+    return new this._settings.ort.Tensor("int64", BigInt64Array.from(values, BigInt), dims);
   }
 }
 

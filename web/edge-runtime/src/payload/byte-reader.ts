@@ -7,12 +7,12 @@ const MAX_VARINT_BYTES = 5;
 /** Every read names the field that it reads, for the error message. */
 export class ByteReader {
   constructor(
-    private readonly data: Bytes,
+    private readonly _data: Bytes,
     public at = 0,
   ) {}
 
   get left(): number {
-    return this.data.length - this.at;
+    return this._data.length - this.at;
   }
 
   byte(field: string): number {
@@ -26,7 +26,7 @@ export class ByteReader {
       throw new TruncatedPayloadError(field, `${count} bytes at byte ${this.at}`, this.left, remedy);
     }
     this.at += count;
-    return this.data.slice(this.at - count, this.at);
+    return this._data.slice(this.at - count, this.at);
   }
 
   rest(): Bytes {

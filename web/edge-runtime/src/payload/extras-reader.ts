@@ -3,7 +3,6 @@ import { MAX_CANVAS } from "../anchor-set.js";
 import { strictUtf8, toHex } from "../bytes.js";
 import { MalformedPayloadError } from "../errors.js";
 import type { ByteReader } from "./byte-reader.js";
-import { zstdDecompress } from "./codecs/compression.js";
 import type { Extras } from "./header.js";
 
 const MAX_PROMPT_BYTES = 1 << 16;
@@ -11,13 +10,13 @@ const MAX_SESSION = 32;
 const MAX_STEPS = 1 << 20;
 const [PROMPT, SESSION, STEPS, CONFIDENCE] = [1, 2, 4, 8];
 
-export function readExtras(reader: ByteReader): Extras {
+export async function readExtras(reader: ByteReader): Promise<Extras> {
   const at = reader.at;
   const flags = reader.byte("flags of the optional fields");
   if (flags < 1 || flags > 15) {
     throw new MalformedPayloadError("flags of the optional fields", `1 to 15 at byte ${at}`, flags);
   }
-  const prompt = flags & PROMPT ? readPrompt(reader) : null;
+  const prompt = flags & PROMPT ? await readPrompt(reader) : null;
   const session = flags & SESSION ? readSession(reader) : null;
   const step = flags & STEPS ? reader.varint("step", MAX_STEPS) : 0;
   const totalSteps = flags & STEPS ? reader.varint("total steps", MAX_STEPS) : 0;
@@ -27,11 +26,11 @@ export function readExtras(reader: ByteReader): Extras {
   return { prompt, session, step, totalSteps, confidence: flags & CONFIDENCE ? readConfidence(reader) : [] };
 }
 
-function readPrompt(reader: ByteReader): string {
+async function readPrompt(reader: ByteReader): Promise<string> {
   const size = reader.varint("prompt length", MAX_PROMPT_BYTES);
   const packed = reader.varint("packed prompt length", MAX_PROMPT_BYTES);
-  const data =
-    packed === 0 ? reader.take(size, "prompt") : zstdDecompress(reader.take(packed, "prompt"), size, "prompt");
+  let data = reader.take(packed || size, "prompt");
+  if (packed) data = (await import("./codecs/compression.js")).zstdDecompress(data, size, "prompt");
   if (data.length !== size) throw new MalformedPayloadError("prompt", `${size} bytes after unpacking`, data.length);
   const text = strictUtf8(data);
   if (text === null) throw new MalformedPayloadError("prompt", "UTF-8", "other bytes");

@@ -20,7 +20,7 @@ const VERSION = 1;
 const [NEEDS_PROMPT, DELTA, EXTRAS] = [4, 2, 1];
 const UPDATE = "Update this software to read it";
 
-export function openPayload(data: Bytes): { header: Header; body: Bytes } {
+export async function openPayload(data: Bytes): Promise<{ header: Header; body: Bytes }> {
   if (data.length > MAX_PAYLOAD_BYTES) {
     const remedy = "This is not a payload";
     throw new OversizedPayloadError("payload", `at most ${MAX_PAYLOAD_BYTES} bytes`, data.length, remedy);
@@ -47,7 +47,7 @@ export function openPayload(data: Bytes): { header: Header; body: Bytes } {
     throw new MalformedPayloadError("header", `neither prompt nor base for codec ${codec}`, byte0);
   }
   const baseRef = first & DELTA ? toHex(reader.take(1, "reference to the base payload")) : null;
-  const extras = first & EXTRAS ? readExtras(reader) : NO_EXTRAS;
+  const extras = first & EXTRAS ? await readExtras(reader) : NO_EXTRAS;
   const header: Header = {
     version,
     codec,
@@ -62,6 +62,6 @@ export function openPayload(data: Bytes): { header: Header; body: Bytes } {
 }
 
 /** Header and optional fields of a payload; its anchors and its check are not read. */
-export function peek(data: Uint8Array): Header {
-  return openPayload(Uint8Array.from(data)).header;
+export async function peek(data: Uint8Array): Promise<Header> {
+  return (await openPayload(Uint8Array.from(data))).header;
 }

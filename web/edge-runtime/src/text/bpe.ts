@@ -9,15 +9,15 @@ const GONE = -1;
 
 /** Merges by pair of ids: rank and merged id in one number. */
 export class MergeTable {
-  private readonly merges = new Map<number, number>();
+  private readonly _merges = new Map<number, number>();
 
   /** Adds a merge; for a repeated pair the later rank wins. */
   put(left: number, right: number, rank: number, id: number): void {
-    this.merges.set(left * WIDTH + right, rank * WIDTH + id);
+    this._merges.set(left * WIDTH + right, rank * WIDTH + id);
   }
 
   get(left: number, right: number): { rank: number; id: number } | null {
-    const found = this.merges.get(left * WIDTH + right);
+    const found = this._merges.get(left * WIDTH + right);
     return found === undefined ? null : { rank: Math.floor(found / WIDTH), id: found % WIDTH };
   }
 }
@@ -59,10 +59,10 @@ export function bpe(byteIds: readonly number[], merges: MergeTable): number[] {
 
 /** A binary heap of numbers, the smallest first. */
 class MinHeap {
-  private readonly items: number[] = [];
+  private readonly _items: number[] = [];
 
   push(item: number): void {
-    const { items } = this;
+    const { _items: items } = this;
     let at = items.push(item) - 1;
     while (at > 0) {
       const up = (at - 1) >> 1;
@@ -74,7 +74,7 @@ class MinHeap {
   }
 
   pop(): number | undefined {
-    const { items } = this;
+    const { _items: items } = this;
     const top = items[0];
     const last = items.pop();
     if (last === undefined || items.length === 0) return top;

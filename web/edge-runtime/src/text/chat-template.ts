@@ -21,10 +21,10 @@ function refuse(expected: string, found: unknown): never {
 }
 
 export class ChatTemplate {
-  private readonly defaultSystem: string | null;
-  private readonly affixes: ReadonlyMap<string, readonly [string, string]>;
-  private readonly generation: string;
-  private readonly start: string;
+  private readonly _defaultSystem: string | null;
+  private readonly _affixes: ReadonlyMap<string, readonly [string, string]>;
+  private readonly _generation: string;
+  private readonly _start: string;
 
   /** Takes the parsed file; throws BundleSchemaError where a field is missing or of another type. */
   constructor(value: unknown) {
@@ -35,31 +35,31 @@ export class ChatTemplate {
       return typeof found === "string" ? found : refuse(`text in '${name}'`, found);
     };
     if (!("default_system" in map)) refuse("a field 'default_system'", Object.keys(map).join(", "));
-    this.defaultSystem = map.default_system === null ? null : text("default_system");
-    this.affixes = new Map(
+    this._defaultSystem = map.default_system === null ? null : text("default_system");
+    this._affixes = new Map(
       ROLES.map((role) => {
         const pair = map[role];
         const isPair = Array.isArray(pair) && pair.length === 2 && pair.every((affix) => typeof affix === "string");
         return [role, isPair ? (pair as [string, string]) : refuse(`[prefix, suffix] in '${role}'`, pair)];
       }),
     );
-    this.generation = text("generation");
-    this.start = "start" in map ? text("start") : "";
+    this._generation = text("generation");
+    this._start = "start" in map ? text("start") : "";
   }
 
   /** The parts of a conversation in order, up to the start of the answer. */
   pieces(messages: readonly ChatMessage[]): Piece[] {
     const all = [...messages];
-    if (this.defaultSystem !== null && all[0]?.role !== "system") {
-      all.unshift({ role: "system", content: this.defaultSystem });
+    if (this._defaultSystem !== null && all[0]?.role !== "system") {
+      all.unshift({ role: "system", content: this._defaultSystem });
     }
     if (!messages.length) throw new UsageError("messages", "at least one message", "none");
     const parts = all.flatMap(({ role, content }) => {
-      const affixes = this.affixes.get(role);
+      const affixes = this._affixes.get(role);
       if (!affixes) throw new UsageError("chat message", `a role of ${ROLES.join(", ")}`, role);
       const [prefix, suffix] = affixes.map((text) => ({ text, isContent: false }));
       return [prefix, { text: content, isContent: true }, suffix] as Piece[];
     });
-    return [{ text: this.start, isContent: false }, ...parts, { text: this.generation, isContent: false }];
+    return [{ text: this._start, isContent: false }, ...parts, { text: this._generation, isContent: false }];
   }
 }

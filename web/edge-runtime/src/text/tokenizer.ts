@@ -45,23 +45,23 @@ export class Tokenizer implements TokenBytes {
   /** Number of ids, including added tokens. */
   readonly size: number;
 
-  private readonly bytes = new Map<number, Bytes>();
-  private readonly addedIds = new Map<string, number>();
-  private readonly added = new Set<number>();
-  private readonly names: RegExp | null;
-  private readonly normalizes: boolean;
-  private readonly splits: RegExp[];
+  private readonly _bytes = new Map<number, Bytes>();
+  private readonly _addedIds = new Map<string, number>();
+  private readonly _added = new Set<number>();
+  private readonly _names: RegExp | null;
+  private readonly _normalizes: boolean;
+  private readonly _splits: RegExp[];
   /** Id of each byte; some vocabularies lack the bytes that no text of theirs had, and drop them. */
-  private readonly byteIds: readonly (number | undefined)[];
-  private readonly merges: MergeTable;
+  private readonly _byteIds: readonly (number | undefined)[];
+  private readonly _merges: MergeTable;
 
   /** Takes the parsed file; throws BundleSchemaError naming an unsupported setting. */
   constructor(value: unknown) {
     const file = fields(value, "tokenizer.json");
     check(fields(file.decoder, "decoder"), "decoder", "type", "ByteLevel");
-    this.normalizes = (file.normalizer ?? null) !== null;
-    if (this.normalizes) check(fields(file.normalizer, "normalizer"), "normalizer", "type", "NFC");
-    this.splits = readSplits(fields(file.pre_tokenizer, "pre_tokenizer"));
+    this._normalizes = (file.normalizer ?? null) !== null;
+    if (this._normalizes) check(fields(file.normalizer, "normalizer"), "normalizer", "type", "NFC");
+    this._splits = readSplits(fields(file.pre_tokenizer, "pre_tokenizer"));
 
     const model = fields(file.model, "model");
     check(model, "model", "type", "BPE");
@@ -69,16 +69,16 @@ export class Tokenizer implements TokenBytes {
     for (const name of ["byte_fallback", "ignore_merges"]) check(model, "model", name, false, null);
     for (const name of ["continuing_subword_prefix", "end_of_word_suffix"]) check(model, "model", name, null, "");
     const ids = new Map(Object.entries(fields(model.vocab, "vocab")).map(([token, id]) => [token, idOf(id, token)]));
-    for (const [token, id] of ids) this.bytes.set(id, bytesOf(token) ?? refuse("a byte-level token", token));
-    this.byteIds = CHARACTERS.map((character) => ids.get(character));
-    this.merges = readMerges(list(model.merges, "merges"), ids);
+    for (const [token, id] of ids) this._bytes.set(id, bytesOf(token) ?? refuse("a byte-level token", token));
+    this._byteIds = CHARACTERS.map((character) => ids.get(character));
+    this._merges = readMerges(list(model.merges, "merges"), ids);
 
-    this.specialIds = this.readAdded(list(file.added_tokens, "added_tokens"));
-    this.size = this.bytes.size;
+    this.specialIds = this._readAdded(list(file.added_tokens, "added_tokens"));
+    this.size = this._bytes.size;
     // Longest first, so that the longer of two names with a common prefix matches.
-    const names = [...this.addedIds.keys()].sort((a, b) => b.length - a.length);
+    const names = [...this._addedIds.keys()].sort((a, b) => b.length - a.length);
     const quoted = names.map((name) => name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
-    this.names = names.length ? new RegExp(quoted.join("|"), "gu") : null;
+    this._names = names.length ? new RegExp(quoted.join("|"), "gu") : null;
   }
 
   /** Token ids of a text; names of added tokens in it become these tokens. */
@@ -95,42 +95,42 @@ export class Tokenizer implements TokenBytes {
     let open = "";
     for (const { text, isContent } of pieces) {
       let at = 0;
-      for (const match of this.names && !isContent ? text.matchAll(this.names) : []) {
-        this.ordinary(open + text.slice(at, match.index), out);
-        out.push(this.addedIds.get(match[0]) ?? 0);
+      for (const match of this._names && !isContent ? text.matchAll(this._names) : []) {
+        this._ordinary(open + text.slice(at, match.index), out);
+        out.push(this._addedIds.get(match[0]) ?? 0);
         open = "";
         at = match.index + match[0].length;
       }
       open += text.slice(at);
     }
-    this.ordinary(open, out);
+    this._ordinary(open, out);
     return out;
   }
 
   tokenBytes(id: number): Bytes {
-    return this.bytes.get(id) ?? NO_BYTES;
+    return this._bytes.get(id) ?? NO_BYTES;
   }
 
-  private ordinary(text: string, out: number[]): void {
+  private _ordinary(text: string, out: number[]): void {
     if (text === "") return;
-    let pieces = [this.normalizes ? text.normalize("NFC") : text];
-    for (const split of this.splits) pieces = pieces.flatMap((piece) => isolate(piece, split));
+    let pieces = [this._normalizes ? text.normalize("NFC") : text];
+    for (const split of this._splits) pieces = pieces.flatMap((piece) => isolate(piece, split));
     for (const piece of pieces) {
       const byteIds: number[] = [];
       for (const byte of utf8(piece)) {
-        const id = this.byteIds[byte];
+        const id = this._byteIds[byte];
         if (id !== undefined) byteIds.push(id);
       }
-      for (const id of bpe(byteIds, this.merges)) {
+      for (const id of bpe(byteIds, this._merges)) {
         // Merges may end in an added token's id: a content has the ids of its bytes instead.
-        if (this.added.has(id)) out.push(...[...this.tokenBytes(id)].flatMap((byte) => this.byteIds[byte] ?? []));
+        if (this._added.has(id)) out.push(...[...this.tokenBytes(id)].flatMap((byte) => this._byteIds[byte] ?? []));
         else out.push(id);
       }
     }
   }
 
   /** Adds the added tokens; returns the ids of the special ones. */
-  private readAdded(tokens: readonly unknown[]): Set<number> {
+  private _readAdded(tokens: readonly unknown[]): Set<number> {
     const special = new Set<number>();
     for (const each of tokens) {
       const token = fields(each, "added_tokens");
@@ -138,9 +138,9 @@ export class Tokenizer implements TokenBytes {
       if (typeof content !== "string" || content === "") refuse("text in added_tokens.content", content);
       for (const name of ["single_word", "lstrip", "rstrip", "normalized"]) check(token, "added_tokens", name, false);
       const id = idOf(token.id, content);
-      this.addedIds.set(content, id);
-      this.added.add(id);
-      this.bytes.set(id, utf8(content));
+      this._addedIds.set(content, id);
+      this._added.add(id);
+      this._bytes.set(id, utf8(content));
       if (token.special === true) special.add(id);
     }
     return special;

@@ -21,23 +21,23 @@ interface Pending {
 }
 
 export class EdgeWorker implements Edge {
-  private readonly pending = new Map<number, Pending>();
-  private calls = 0;
-  private opened: ModelInfo | undefined;
+  private readonly _pending = new Map<number, Pending>();
+  private _calls = 0;
+  private _opened: ModelInfo | undefined;
 
-  private constructor(private readonly worker: Worker) {
-    worker.onmessage = ({ data }: MessageEvent<Reply>) => {
-      const call = this.pending.get(data.id);
+  private constructor(private readonly _worker: Worker) {
+    _worker.onmessage = ({ data }: MessageEvent<Reply>) => {
+      const call = this._pending.get(data.id);
       if (!call) return;
       if ("item" in data) return call.item(data.item);
-      this.pending.delete(data.id);
+      this._pending.delete(data.id);
       if ("error" in data) call.reject(fromPlain(data.error));
       else call.resolve(data.result);
     };
-    worker.onerror = (event) => {
+    _worker.onerror = (event) => {
       const error = new EngineError("worker", "the script of the edge runtime", event.message || "one that fails");
-      for (const call of this.pending.values()) call.reject(error);
-      this.pending.clear();
+      for (const call of this._pending.values()) call.reject(error);
+      this._pending.clear();
     };
   }
 
@@ -47,12 +47,12 @@ export class EdgeWorker implements Edge {
     const { signal, onProgress = () => {}, ...rest } = options;
     const address = globalThis.location ? new URL(`${source}`, globalThis.location.href).href : `${source}`;
     const call: Call = { call: "open", source: address, options: rest };
-    edge.opened = (await edge.call(call, signal, onProgress as (item: unknown) => void)) as ModelInfo;
+    edge._opened = (await edge._call(call, signal, onProgress as (item: unknown) => void)) as ModelInfo;
     return edge;
   }
 
   get info(): ModelInfo {
-    return this.opened as ModelInfo;
+    return this._opened as ModelInfo;
   }
 
   fill(
@@ -60,7 +60,7 @@ export class EdgeWorker implements Edge {
     options: FillOptions & { readonly prompt?: string | undefined } = {},
   ): Answer<Token> {
     const { signal, ...rest } = options;
-    return this.answer<Token>({ call: "fill", payload, options: rest }, signal);
+    return this._answer<Token>({ call: "fill", payload, options: rest }, signal);
   }
 
   ask(
@@ -71,26 +71,26 @@ export class EdgeWorker implements Edge {
     const client = service instanceof ServiceClient ? service : new ServiceClient(service);
     const { signal, ...rest } = options;
     const call: Call = { call: "ask", service: client.url.href, client: client.options, prompt, options: rest };
-    return this.answer<AnswerEvent>(call, signal);
+    return this._answer<AnswerEvent>(call, signal);
   }
 
   /** Frees the model's memory and ends the worker. */
   async close(): Promise<void> {
-    await this.call({ call: "close" }, undefined, () => {});
-    this.worker.terminate();
+    await this._call({ call: "close" }, undefined, () => {});
+    this._worker.terminate();
   }
 
-  private answer<T>(call: Call, signal: AbortSignal | undefined): Answer<T> {
-    return new Answer<T>(() => this.items<T>(call, signal));
+  private _answer<T>(call: Call, signal: AbortSignal | undefined): Answer<T> {
+    return new Answer<T>(() => this._items<T>(call, signal));
   }
 
-  private async *items<T>(call: Call, signal: AbortSignal | undefined): AsyncGenerator<T, FillStats> {
+  private async *_items<T>(call: Call, signal: AbortSignal | undefined): AsyncGenerator<T, FillStats> {
     const leaving = new AbortController();
     const both = signal ? AbortSignal.any([signal, leaving.signal]) : leaving.signal;
     const waiting: T[] = [];
     let wake = () => {};
     let ended = false;
-    const result = this.call(call, both, (item) => {
+    const result = this._call(call, both, (item) => {
       waiting.push(item as T);
       wake();
     });
@@ -115,15 +115,15 @@ export class EdgeWorker implements Edge {
     }
   }
 
-  private async call(call: Call, signal: AbortSignal | undefined, item: (item: unknown) => void): Promise<unknown> {
+  private async _call(call: Call, signal: AbortSignal | undefined, item: (item: unknown) => void): Promise<unknown> {
     signal?.throwIfAborted();
-    const id = this.calls++;
-    const abort = () => this.worker.postMessage({ id, call: "abort", reason: signal?.reason });
+    const id = this._calls++;
+    const abort = () => this._worker.postMessage({ id, call: "abort", reason: signal?.reason });
     signal?.addEventListener("abort", abort);
     try {
       return await new Promise((resolve, reject) => {
-        this.pending.set(id, { item, resolve, reject });
-        this.worker.postMessage({ id, ...call });
+        this._pending.set(id, { item, resolve, reject });
+        this._worker.postMessage({ id, ...call });
       });
     } finally {
       signal?.removeEventListener("abort", abort);

@@ -47,10 +47,31 @@ export function toPlain(error: unknown): PlainError {
 
 type Constructor = new (where: string, expected: string, found: unknown, remedy?: string) => errors.EdgeError;
 
-const CLASSES = new Map(
-  Object.values(errors).flatMap((each) =>
-    "label" in each ? [[each.label, each as unknown as Constructor] as const] : [],
-  ),
+const CLASSES = new Map<string, Constructor>(
+  [
+    errors.UsageError,
+    errors.ContextError,
+    errors.EngineError,
+    errors.CloudUnavailableError,
+    errors.CloudRefusedError,
+    errors.BundleMissingError,
+    errors.BundleFileError,
+    errors.BundleHashError,
+    errors.BundleSchemaError,
+    errors.BundleVariantError,
+    errors.TruncatedPayloadError,
+    errors.OversizedPayloadError,
+    errors.ChecksumError,
+    errors.VersionError,
+    errors.CodecError,
+    errors.MalformedPayloadError,
+    errors.ContractMismatchError,
+    errors.AnchorRangeError,
+    errors.PromptRequiredError,
+    errors.BasePayloadError,
+    errors.FingerprintError,
+    errors.TokenizerRequiredError,
+  ].map((each) => [each.label, each]),
 );
 
 export function fromPlain({ name, parts, other }: PlainError): unknown {

@@ -54,31 +54,31 @@ export function checkEnd(body: Bytes, decoder: RangeDecoder, count: number, free
 }
 
 export class CompactCodec {
-  private readonly decoder: RangeDecoder;
-  private readonly model: TokenModel;
-  private readonly most: number;
-  private count = 0;
-  private readonly given: ReadonlyMap<number, number>;
-  private readonly order: readonly number[];
-  private readonly found: Map<number, number>;
+  private readonly _decoder: RangeDecoder;
+  private readonly _model: TokenModel;
+  private readonly _most: number;
+  private _count = 0;
+  private readonly _given: ReadonlyMap<number, number>;
+  private readonly _order: readonly number[];
+  private readonly _found: Map<number, number>;
 
   /** The position after the last token or base anchor that the token model has seen. */
-  private at = 0;
-  private passed = 0;
+  private _at = 0;
+  private _passed = 0;
 
   private constructor(
     body: Bytes,
     prior: Prior,
     contract: Contract,
     promptIds: readonly number[],
-    private readonly base: AnchorSet | null,
+    private readonly _base: AnchorSet | null,
   ) {
-    this.decoder = new RangeDecoder(body);
-    this.model = new TokenModel(prior.of(contract.vocabSize), contract.vocabSize, promptIds);
-    this.most = FREE_TOKENS + TOKENS_PER_BYTE * body.length;
-    this.given = base?.byPosition ?? new Map<number, number>();
-    this.order = base?.positions ?? [];
-    this.found = new Map(this.given);
+    this._decoder = new RangeDecoder(body);
+    this._model = new TokenModel(prior.of(contract.vocabSize), contract.vocabSize, promptIds);
+    this._most = FREE_TOKENS + TOKENS_PER_BYTE * body.length;
+    this._given = _base?.byPosition ?? new Map<number, number>();
+    this._order = _base?.positions ?? [];
+    this._found = new Map(this._given);
   }
 
   static decode(
@@ -91,63 +91,63 @@ export class CompactCodec {
     if (!(contract.vocabSize >= 1 && contract.vocabSize <= MAX_VOCAB)) {
       throw new AnchorRangeError("vocabulary", `1 to ${MAX_VOCAB} tokens for codec compact`, contract.vocabSize);
     }
-    return new CompactCodec(body, prior, contract, promptIds, base).decode(body);
+    return new CompactCodec(body, prior, contract, promptIds, base)._decode(body);
   }
 
-  private decode(body: Bytes): DecodedBody {
-    const canvas = this.base?.canvas ?? decodeCanvas(this.decoder, CANVAS);
-    const shape = this.decoder.choice(SHAPE);
+  private _decode(body: Bytes): DecodedBody {
+    const canvas = this._base?.canvas ?? decodeCanvas(this._decoder, CANVAS);
+    const shape = this._decoder.choice(SHAPE);
     let length: number | null;
     if (shape === WHOLE) {
-      length = this.whole(canvas);
+      length = this._whole(canvas);
     } else {
-      this.runs(canvas);
-      length = shape === RUNS ? (this.base?.length ?? null) : this.length(canvas);
+      this._runs(canvas);
+      length = shape === RUNS ? (this._base?.length ?? null) : this._length(canvas);
     }
-    checkEnd(body, this.decoder, this.count, FREE_TOKENS, TOKENS_PER_BYTE);
-    return { anchors: this.found, canvas, length };
+    checkEnd(body, this._decoder, this._count, FREE_TOKENS, TOKENS_PER_BYTE);
+    return { anchors: this._found, canvas, length };
   }
 
-  private length(canvas: number): number {
+  private _length(canvas: number): number {
     let last = -1;
-    for (const position of this.found.keys()) last = Math.max(last, position);
-    const length = last + 1 + this.decoder.number(NUMBERS);
+    for (const position of this._found.keys()) last = Math.max(last, position);
+    const length = last + 1 + this._decoder.number(NUMBERS);
     if (length > canvas) throw new AnchorRangeError("length", `at most the canvas of ${canvas} positions`, length);
     return length;
   }
 
-  private token(mayEnd = false): number {
-    if (this.count >= this.most) {
-      throw new MalformedPayloadError("body", `at most ${this.most} tokens in ${this.decoder.size} bytes`, "more");
+  private _token(mayEnd = false): number {
+    if (this._count >= this._most) {
+      throw new MalformedPayloadError("body", `at most ${this._most} tokens in ${this._decoder.size} bytes`, "more");
     }
-    this.count++;
-    return this.model.decode(this.decoder, mayEnd);
+    this._count++;
+    return this._model.decode(this._decoder, mayEnd);
   }
 
   /** Decodes every position up to an END, or up to the length where the base states it; returns the length. */
-  private whole(canvas: number): number {
-    const known = this.base?.length ?? null;
-    const last = this.order[this.order.length - 1] ?? -1;
-    for (; this.at < (known ?? canvas); this.at++) {
-      const anchor = this.given.get(this.at);
+  private _whole(canvas: number): number {
+    const known = this._base?.length ?? null;
+    const last = this._order[this._order.length - 1] ?? -1;
+    for (; this._at < (known ?? canvas); this._at++) {
+      const anchor = this._given.get(this._at);
       if (anchor !== undefined) {
-        this.model.push(anchor);
+        this._model.push(anchor);
         continue;
       }
-      const token = this.token(known === null && this.at > last);
+      const token = this._token(known === null && this._at > last);
       if (token === END) break;
-      this.found.set(this.at, token);
+      this._found.set(this._at, token);
     }
-    return this.at;
+    return this._at;
   }
 
   /** Decodes runs of anchors over the positions that the base leaves free: more?, gap, size, tokens. */
-  private runs(canvas: number): void {
-    const { decoder } = this;
+  private _runs(canvas: number): void {
+    const { _decoder: decoder } = this;
     let free: number[] | null = null;
-    if (this.given.size) {
+    if (this._given.size) {
       free = [];
-      for (let position = 0; position < canvas; position++) if (!this.given.has(position)) free.push(position);
+      for (let position = 0; position < canvas; position++) if (!this._given.has(position)) free.push(position);
     }
     const many = free?.length ?? canvas;
     let next = 0;
@@ -159,24 +159,24 @@ export class CompactCodec {
       }
       for (let index = start; index < start + size; index++) {
         const position = free?.[index] ?? index;
-        this.advance(position);
-        this.found.set(position, this.token());
-        this.at = position + 1;
+        this._advance(position);
+        this._found.set(position, this._token());
+        this._at = position + 1;
       }
       next = start + size;
     }
   }
 
   /** Advances the token model to a position, over gaps and the base's anchors. */
-  private advance(position: number): void {
-    for (; this.passed < this.order.length; this.passed++) {
-      const known = this.order[this.passed] ?? 0;
+  private _advance(position: number): void {
+    for (; this._passed < this._order.length; this._passed++) {
+      const known = this._order[this._passed] ?? 0;
       if (known >= position) break;
-      if (known < this.at) continue;
-      if (known > this.at) this.model.gap();
-      this.model.push(this.given.get(known) ?? 0);
-      this.at = known + 1;
+      if (known < this._at) continue;
+      if (known > this._at) this._model.gap();
+      this._model.push(this._given.get(known) ?? 0);
+      this._at = known + 1;
     }
-    if (position > this.at) this.model.gap();
+    if (position > this._at) this._model.gap();
   }
 }

@@ -7,22 +7,22 @@ function bitLength(number: number): number {
 
 export class FseTable {
   private constructor(
-    private readonly log: number,
-    private readonly symbols: Uint8Array,
-    private readonly bits: Uint8Array,
-    private readonly bases: Int32Array,
+    private readonly _log: number,
+    private readonly _symbols: Uint8Array,
+    private readonly _bits: Uint8Array,
+    private readonly _bases: Int32Array,
   ) {}
 
   start(stream: BackwardBitReader): number {
-    return stream.read(this.log);
+    return stream.read(this._log);
   }
 
   symbol(state: number): number {
-    return this.symbols[state] ?? 0;
+    return this._symbols[state] ?? 0;
   }
 
   next(state: number, stream: BackwardBitReader): number {
-    return (this.bases[state] ?? 0) + stream.read(this.bits[state] ?? 0);
+    return (this._bases[state] ?? 0) + stream.read(this._bits[state] ?? 0);
   }
 
   /** A table of one symbol that takes no bits. */

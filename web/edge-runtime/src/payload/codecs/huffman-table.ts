@@ -6,18 +6,18 @@ const MAX_LOG = 11;
 
 export class HuffmanTable {
   private constructor(
-    private readonly log: number,
-    private readonly symbols: Uint8Array,
-    private readonly bits: Uint8Array,
+    private readonly _log: number,
+    private readonly _symbols: Uint8Array,
+    private readonly _bits: Uint8Array,
   ) {}
 
   /** Decodes a whole stream into out[from until to]. */
   decode(input: ZstdBytes, out: Uint8Array, from: number, to: number): void {
     const stream = new BackwardBitReader(input);
     for (let index = from; index < to; index++) {
-      const code = stream.peek(this.log);
-      out[index] = this.symbols[code] ?? 0;
-      stream.skip(this.bits[code] ?? 0);
+      const code = stream.peek(this._log);
+      out[index] = this._symbols[code] ?? 0;
+      stream.skip(this._bits[code] ?? 0);
       if (stream.left < 0) refuseZstd("a stream of literals that is too short");
     }
     if (stream.left !== 0) refuseZstd("a stream of literals that is too long");
@@ -25,18 +25,18 @@ export class HuffmanTable {
 
   static read(input: ZstdBytes): HuffmanTable {
     const header = input.byte();
-    if (header < 128) return HuffmanTable.of(interleaved(input.slice(header)));
+    if (header < 128) return HuffmanTable._of(interleaved(input.slice(header)));
     const count = header - 127;
     const bytes = input.slice((count + 1) >> 1);
     const weights = Array.from(
       { length: count },
       (_, index) => ((bytes.data[bytes.at + (index >> 1)] ?? 0) >> (index & 1 ? 0 : 4)) & 15,
     );
-    return HuffmanTable.of(weights);
+    return HuffmanTable._of(weights);
   }
 
   /** Builds the table. The last symbol's weight is implicit: it completes the sum to a power of two. */
-  private static of(given: readonly number[]): HuffmanTable {
+  private static _of(given: readonly number[]): HuffmanTable {
     const sum = given.reduce((total, weight) => total + (weight === 0 ? 0 : 2 ** (weight - 1)), 0);
     if (given.length > 255 || sum === 0 || given.some((weight) => weight > MAX_LOG)) {
       refuseZstd("weights of no Huffman code");

@@ -32,98 +32,100 @@ export interface DecodedToken {
 }
 
 export class PredictiveCodec {
-  private readonly decoder: RangeDecoder;
-  private readonly anchors: Map<number, number>;
-  private readonly seen: Set<number>;
-  private readonly text: number[] = [];
-  private count = 0;
-  private canvas = 0;
-  private length: number | null;
+  private readonly _decoder: RangeDecoder;
+  private readonly _anchors: Map<number, number>;
+  private readonly _seen: Set<number>;
+  private readonly _text: number[] = [];
+  private _count = 0;
+  private _canvas = 0;
+  private _length: number | null;
 
   constructor(
-    private readonly body: Bytes,
-    private readonly vocabSize: number,
-    private readonly predictor: Predictor,
-    private readonly base: AnchorSet | null,
+    private readonly _body: Bytes,
+    private readonly _vocabSize: number,
+    private readonly _predictor: Predictor,
+    private readonly _base: AnchorSet | null,
   ) {
-    this.decoder = new RangeDecoder(body);
-    this.anchors = new Map(base?.byPosition);
-    this.seen = new Set(predictor.promptIds.filter((id) => id >= 0 && id < vocabSize));
-    this.length = base?.length ?? null;
+    this._decoder = new RangeDecoder(_body);
+    this._anchors = new Map(_base?.byPosition);
+    this._seen = new Set(_predictor.promptIds.filter((id) => id >= 0 && id < _vocabSize));
+    this._length = _base?.length ?? null;
   }
 
   /** 32 bytes that change with every id of the text and with every anchor, once `tokens` has ended. */
   digest(): Bytes {
-    const positions = [...this.anchors.keys()].sort((a, b) => a - b);
-    const ids = positions.map((position) => this.anchors.get(position) ?? 0);
-    return sha256(int32Bytes([this.canvas, this.length ?? -1, this.text.length, ...this.text, ...positions, ...ids]));
+    const positions = [...this._anchors.keys()].sort((a, b) => a - b);
+    const ids = positions.map((position) => this._anchors.get(position) ?? 0);
+    return sha256(
+      int32Bytes([this._canvas, this._length ?? -1, this._text.length, ...this._text, ...positions, ...ids]),
+    );
   }
 
   /** Decodes the body, once. Throws MalformedPayloadError, AnchorRangeError, and what the predictor does. */
   async *tokens(): AsyncGenerator<DecodedToken, DecodedBody> {
-    const given = this.base?.byPosition;
-    const lastGiven = this.base?.positions.at(-1) ?? -1;
-    this.canvas = this.base?.canvas ?? decodeCanvas(this.decoder, CANVAS);
-    const shape = this.decoder.choice(SHAPE);
-    const limit = this.length ?? this.canvas;
-    const model = new AdaptiveModel(this.decoder, shape === UNCERTAIN);
+    const given = this._base?.byPosition;
+    const lastGiven = this._base?.positions.at(-1) ?? -1;
+    this._canvas = this._base?.canvas ?? decodeCanvas(this._decoder, CANVAS);
+    const shape = this._decoder.choice(SHAPE);
+    const limit = this._length ?? this._canvas;
+    const model = new AdaptiveModel(this._decoder, shape === UNCERTAIN);
     let announced = false; // in an open answer: another anchor follows
-    while (this.text.length < limit) {
-      const position = this.text.length;
+    while (this._text.length < limit) {
+      const position = this._text.length;
       const known = given?.get(position);
       if (known !== undefined) {
-        yield this.push(known, true, NaN);
+        yield this._push(known, true, NaN);
         continue;
       }
       if (shape === OPEN && !announced) {
         announced = model.more();
         if (!announced) break;
       }
-      const mayEnd = shape !== OPEN && this.length === null && position > lastGiven;
-      const token = await this.position(model, shape, mayEnd);
+      const mayEnd = shape !== OPEN && this._length === null && position > lastGiven;
+      const token = await this._position(model, shape, mayEnd);
       if (token === null) break;
       if (token.anchor) announced = false;
       yield token;
     }
     if (announced) throw new MalformedPayloadError("body", `another anchor below position ${limit}`, "none");
-    if (shape !== OPEN) this.length = this.text.length;
-    checkEnd(this.body, this.decoder, Math.max(this.count, FREE_POSITIONS), FREE_POSITIONS, POSITIONS_PER_BYTE);
-    return { anchors: this.anchors, canvas: this.canvas, length: this.length };
+    if (shape !== OPEN) this._length = this._text.length;
+    checkEnd(this._body, this._decoder, Math.max(this._count, FREE_POSITIONS), FREE_POSITIONS, POSITIONS_PER_BYTE);
+    return { anchors: this._anchors, canvas: this._canvas, length: this._length };
   }
 
   /** Decodes one position that no base gives; null where the answer ends there. */
-  private async position(model: AdaptiveModel, shape: number, mayEnd: boolean): Promise<DecodedToken | null> {
-    const most = FREE_POSITIONS + POSITIONS_PER_BYTE * this.body.length;
-    if (++this.count > most) {
-      throw new MalformedPayloadError("body", `at most ${most} positions in ${this.body.length} bytes`, "more");
+  private async _position(model: AdaptiveModel, shape: number, mayEnd: boolean): Promise<DecodedToken | null> {
+    const most = FREE_POSITIONS + POSITIONS_PER_BYTE * this._body.length;
+    if (++this._count > most) {
+      throw new MalformedPayloadError("body", `at most ${most} positions in ${this._body.length} bytes`, "more");
     }
-    const row = await this.predictor.row(this.text);
-    if (row.length !== this.vocabSize + 1) {
-      throw new UsageError("predictor", `rows of ${this.vocabSize} tokens and the end`, `${row.length} values`);
+    const row = await this._predictor.row(this._text);
+    if (row.length !== this._vocabSize + 1) {
+      throw new UsageError("predictor", `rows of ${this._vocabSize} tokens and the end`, `${row.length} values`);
     }
-    if (!mayEnd) row[this.vocabSize] = -Infinity;
+    if (!mayEnd) row[this._vocabSize] = -Infinity;
     const bucket = model.bucket(confidenceBucket(row));
     const code = model.rankCode(bucket, row.length);
-    const token = tokenOf(row, code, this.seen);
+    const token = tokenOf(row, code, this._seen);
     if (token < 0) {
-      throw new MalformedPayloadError("body", `the code of a candidate at position ${this.text.length}`, code);
+      throw new MalformedPayloadError("body", `the code of a candidate at position ${this._text.length}`, code);
     }
-    if (token === this.vocabSize) return null;
+    if (token === this._vocabSize) return null;
     let anchor = true;
     if (shape !== WHOLE) {
       // A rank among all tokens says whether the model would have written this one; other codes do not.
       const byRank = code.mode === TOP || code.mode === RANK;
-      const own = code.mode === TOP || (code.rank === 1 && argmax(row) === this.vocabSize);
+      const own = code.mode === TOP || (code.rank === 1 && argmax(row) === this._vocabSize);
       if (!byRank || own) anchor = model.anchor(bucket, byRank);
     }
-    return this.push(token, anchor, row[token] ?? NaN);
+    return this._push(token, anchor, row[token] ?? NaN);
   }
 
-  private push(id: number, anchor: boolean, logprob: number): DecodedToken {
-    const position = this.text.length;
-    if (anchor) this.anchors.set(position, id);
-    this.text.push(id);
-    this.seen.add(id);
+  private _push(id: number, anchor: boolean, logprob: number): DecodedToken {
+    const position = this._text.length;
+    if (anchor) this._anchors.set(position, id);
+    this._text.push(id);
+    this._seen.add(id);
     return { position, id, anchor, logprob };
   }
 }

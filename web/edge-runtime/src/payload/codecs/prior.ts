@@ -73,36 +73,36 @@ export interface WeightedWords {
 export class Prior {
   /** SHA-256 of the file. */
   readonly hash: Uint8Array;
-  private readonly plain: WeightedWords;
-  private readonly trained: WeightedWords;
-  private readonly vocabSize: number;
+  private readonly _plain: WeightedWords;
+  private readonly _trained: WeightedWords;
+  private readonly _vocabSize: number;
 
   constructor(data: Uint8Array) {
     this.hash = sha256(data);
     const reader = new ByteReader(Uint8Array.from(data));
-    this.plain = { weights: readWeights(reader), words: NO_WORDS };
+    this._plain = { weights: readWeights(reader), words: NO_WORDS };
     const weights = readWeights(reader);
-    this.vocabSize = reader.varint("vocabulary size", 1 << 24);
-    this.trained = { weights, words: readWords(reader) };
+    this._vocabSize = reader.varint("vocabulary size", 1 << 24);
+    this._trained = { weights, words: readWords(reader) };
   }
 
   /** Chosen by the vocabulary's size only: a wrong choice costs bytes, never correctness. */
   of(vocabSize: number): WeightedWords {
-    return vocabSize === this.vocabSize ? this.trained : this.plain;
+    return vocabSize === this._vocabSize ? this._trained : this._plain;
   }
 
-  private static loading: Promise<Prior> | undefined;
+  private static _loading: Promise<Prior> | undefined;
 
   /** The prior of this version of the format, loaded once. */
   static load(): Promise<Prior> {
-    Prior.loading ??= modelFile().then(
+    Prior._loading ??= modelFile().then(
       (data) => new Prior(data),
       (error: unknown) => {
-        Prior.loading = undefined; // offline for a moment, say
+        Prior._loading = undefined; // offline for a moment, say
         throw error;
       },
     );
-    return Prior.loading;
+    return Prior._loading;
   }
 }
 

@@ -10,40 +10,40 @@ const TOP_BITS = 56;
 const LOW = 1n << 48n;
 
 export class RangeDecoder {
-  private at = TOP_BITS / 8;
-  private code = 0n;
-  private range = 1n << BigInt(TOP_BITS);
+  private _at = TOP_BITS / 8;
+  private _code = 0n;
+  private _range = 1n << BigInt(TOP_BITS);
 
-  constructor(private readonly data: Uint8Array) {
-    for (let index = 0; index < this.at; index++) this.code = (this.code << 8n) | this.byteAt(index);
+  constructor(private readonly _data: Uint8Array) {
+    for (let index = 0; index < this._at; index++) this._code = (this._code << 8n) | this._byteAt(index);
   }
 
   get size(): number {
-    return this.data.length;
+    return this._data.length;
   }
 
   /** Number of bytes not yet read; above 0 at the end of a message, the message is malformed. */
   get unread(): number {
-    return Math.max(0, this.data.length - this.at);
+    return Math.max(0, this._data.length - this._at);
   }
 
   /** The next value in [0, total); call `take` next, with the interval that contains it. */
   target(total: number): number {
-    const target = this.code / (this.range / BigInt(total));
+    const target = this._code / (this._range / BigInt(total));
     if (target >= total) {
-      throw new MalformedPayloadError("body", `a value below ${total} at byte ${this.at}`, `${target}: never written`);
+      throw new MalformedPayloadError("body", `a value below ${total} at byte ${this._at}`, `${target}: never written`);
     }
     return Number(target);
   }
 
   /** Consumes the interval [start, start + size) of a total. */
   take(start: number, size: number, total: number): void {
-    const unit = this.range / BigInt(total);
-    this.code -= BigInt(start) * unit;
-    this.range = BigInt(size) * unit;
-    while (this.range < LOW) {
-      this.code = (this.code << 8n) | this.byteAt(this.at++);
-      this.range <<= 8n;
+    const unit = this._range / BigInt(total);
+    this._code -= BigInt(start) * unit;
+    this._range = BigInt(size) * unit;
+    while (this._range < LOW) {
+      this._code = (this._code << 8n) | this._byteAt(this._at++);
+      this._range <<= 8n;
     }
   }
 
@@ -76,7 +76,7 @@ export class RangeDecoder {
     return code - 1;
   }
 
-  private byteAt(index: number): bigint {
-    return BigInt(this.data[index] ?? 0);
+  private _byteAt(index: number): bigint {
+    return BigInt(this._data[index] ?? 0);
   }
 }

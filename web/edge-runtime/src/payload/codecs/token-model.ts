@@ -46,66 +46,66 @@ interface Candidate {
 }
 
 export class TokenModel {
-  private readonly weights: Weights;
-  private readonly words: Words;
-  private readonly tokens: number[] = [];
-  private readonly alike: number[] = [];
-  private readonly places = new Map<number, number[]>();
-  private readonly promptCount = new Map<number, number>();
-  private readonly answerCount = new Map<number, number>();
-  private readonly answerStart: number;
-  private coded = 0;
+  private readonly _weights: Weights;
+  private readonly _words: Words;
+  private readonly _tokens: number[] = [];
+  private readonly _alike: number[] = [];
+  private readonly _places = new Map<number, number[]>();
+  private readonly _promptCount = new Map<number, number>();
+  private readonly _answerCount = new Map<number, number>();
+  private readonly _answerStart: number;
+  private _coded = 0;
 
   // Slots: every token with a class, then the tokens of prompt and answer by first occurrence.
-  private readonly slotOf: Map<number, number>;
-  private readonly slots: number[];
-  private readonly bases: number[];
-  private readonly masses: FenwickTree;
+  private readonly _slotOf: Map<number, number>;
+  private readonly _slots: number[];
+  private readonly _bases: number[];
+  private readonly _masses: FenwickTree;
 
   constructor(
     prior: WeightedWords,
-    private readonly vocabSize: number,
+    private readonly _vocabSize: number,
     promptIds: readonly number[],
   ) {
-    this.weights = prior.weights;
-    this.words = prior.words;
+    this._weights = prior.weights;
+    this._words = prior.words;
     const common = commonSlots(prior);
-    this.slotOf = new Map(common.slotOf);
-    this.slots = [...common.slots];
-    this.bases = [...common.bases];
-    this.masses = common.masses.clone();
+    this._slotOf = new Map(common.slotOf);
+    this._slots = [...common.slots];
+    this._bases = [...common.bases];
+    this._masses = common.masses.clone();
     const used = promptIds.slice(-MAX_PROMPT_IDS);
     for (const token of used) {
-      this.append(token);
-      if (this.isCandidate(token)) this.promptCount.set(token, (this.promptCount.get(token) ?? 0) + 1);
+      this._append(token);
+      if (this._isCandidate(token)) this._promptCount.set(token, (this._promptCount.get(token) ?? 0) + 1);
     }
-    for (const token of used) if (this.isCandidate(token)) this.updateSlot(token);
-    this.answerStart = this.tokens.length;
-    this.append(START);
+    for (const token of used) if (this._isCandidate(token)) this._updateSlot(token);
+    this._answerStart = this._tokens.length;
+    this._append(START);
   }
 
   /** Skips one or more positions without a token. */
   gap(): void {
-    if (this.last !== GAP) this.append(GAP);
+    if (this._last !== GAP) this._append(GAP);
   }
 
   /** Adds a known token at the next position. */
   push(token: number): void {
-    this.append(token);
-    this.answerCount.set(token, (this.answerCount.get(token) ?? 0) + 1);
-    this.updateSlot(token);
+    this._append(token);
+    this._answerCount.set(token, (this._answerCount.get(token) ?? 0) + 1);
+    this._updateSlot(token);
   }
 
   /** Decodes the token at the next position, or END where it may end. */
   decode(decoder: RangeDecoder, mayEnd: boolean): number {
-    const { end, found, longest } = this.candidates();
+    const { end, found, longest } = this._candidates();
     const candidates = mayEnd ? [end, ...found] : found;
-    const sizes = candidates.map((each) => mass(this.score(each)));
-    const hidden = candidates.flatMap((each) => this.slotOf.get(each.id) ?? []).sort((a, b) => a - b);
+    const sizes = candidates.map((each) => mass(this._score(each)));
+    const hidden = candidates.flatMap((each) => this._slotOf.get(each.id) ?? []).sort((a, b) => a - b);
     const slotsAt = sizes.reduce((sum, size) => sum + size, 0);
-    const hiddenMass = hidden.reduce((sum, slot) => sum + this.masses.get(slot), 0);
-    const escapeAt = slotsAt + this.masses.total - hiddenMass;
-    const escapeMass = mass(this.weights.escape[Math.min(longest, 4) + (this.last >= 0 ? 5 : 0)] ?? 0);
+    const hiddenMass = hidden.reduce((sum, slot) => sum + this._masses.get(slot), 0);
+    const escapeAt = slotsAt + this._masses.total - hiddenMass;
+    const escapeMass = mass(this._weights.escape[Math.min(longest, 4) + (this._last >= 0 ? 5 : 0)] ?? 0);
     const whole = escapeAt + escapeMass;
     const target = decoder.target(whole);
     let token: number;
@@ -119,78 +119,78 @@ export class TokenModel {
       // What the hidden slots before the target would take.
       let skipped = 0;
       for (const slot of hidden) {
-        if (this.masses.before(slot) > target - slotsAt + skipped) break;
-        skipped += this.masses.get(slot);
+        if (this._masses.before(slot) > target - slotsAt + skipped) break;
+        skipped += this._masses.get(slot);
       }
-      const slot = this.masses.find(target - slotsAt + skipped);
-      decoder.take(slotsAt + this.masses.before(slot) - skipped, this.masses.get(slot), whole);
-      token = this.slots[slot] ?? 0;
+      const slot = this._masses.find(target - slotsAt + skipped);
+      decoder.take(slotsAt + this._masses.before(slot) - skipped, this._masses.get(slot), whole);
+      token = this._slots[slot] ?? 0;
     } else {
       decoder.take(escapeAt, escapeMass, whole);
-      token = this.escaped(decoder);
+      token = this._escaped(decoder);
     }
-    this.coded++;
+    this._coded++;
     if (token !== END) this.push(token);
     return token;
   }
 
   /** Decodes an arbitrary id: (bit length of id + 1) - 1, then its index among the ids of that length. */
-  private escaped(decoder: RangeDecoder): number {
-    const bits = decoder.choice([...this.weights.escapeBits.subarray(0, bitLength(this.vocabSize))]);
+  private _escaped(decoder: RangeDecoder): number {
+    const bits = decoder.choice([...this._weights.escapeBits.subarray(0, bitLength(this._vocabSize))]);
     const first = 2 ** bits - 1;
-    return first + decoder.uniform(Math.min(2 ** bits, this.vocabSize - first));
+    return first + decoder.uniform(Math.min(2 ** bits, this._vocabSize - first));
   }
 
-  private get last(): number {
-    return this.tokens[this.tokens.length - 1] ?? START;
+  private get _last(): number {
+    return this._tokens[this._tokens.length - 1] ?? START;
   }
 
-  private isCandidate(token: number): boolean {
-    return token >= 0 && token < this.vocabSize;
+  private _isCandidate(token: number): boolean {
+    return token >= 0 && token < this._vocabSize;
   }
 
-  private append(token: number): void {
-    const compared = this.words.alike.get(token) ?? token;
-    const same = this.places.get(compared);
-    if (same) same.push(this.tokens.length);
-    else this.places.set(compared, [this.tokens.length]);
-    this.tokens.push(token);
-    this.alike.push(compared);
+  private _append(token: number): void {
+    const compared = this._words.alike.get(token) ?? token;
+    const same = this._places.get(compared);
+    if (same) same.push(this._tokens.length);
+    else this._places.set(compared, [this._tokens.length]);
+    this._tokens.push(token);
+    this._alike.push(compared);
   }
 
   /** The score of a token without evidence from a context. */
-  private base(token: number): number {
-    const inPrompt = this.promptCount.get(token) ?? 0;
-    const inAnswer = this.answerCount.get(token) ?? 0;
-    return baseScore(this.weights, this.words.classes.get(token) ?? 0, token, inPrompt, inAnswer);
+  private _base(token: number): number {
+    const inPrompt = this._promptCount.get(token) ?? 0;
+    const inAnswer = this._answerCount.get(token) ?? 0;
+    return baseScore(this._weights, this._words.classes.get(token) ?? 0, token, inPrompt, inAnswer);
   }
 
   /** Adds a slot for a token, or updates the mass of its slot. */
-  private updateSlot(token: number): void {
-    const score = this.base(token);
-    const slot = this.slotOf.get(token);
+  private _updateSlot(token: number): void {
+    const score = this._base(token);
+    const slot = this._slotOf.get(token);
     if (slot === undefined) {
-      this.slotOf.set(token, this.slots.length);
-      this.slots.push(token);
-      this.bases.push(score);
-      this.masses.add(mass(score));
+      this._slotOf.set(token, this._slots.length);
+      this._slots.push(token);
+      this._bases.push(score);
+      this._masses.add(mass(score));
     } else {
-      this.bases[slot] = score;
-      this.masses.set(slot, mass(score));
+      this._bases[slot] = score;
+      this._masses.set(slot, mass(score));
     }
   }
 
   /** END, the tokens with evidence from the context, and the length of the longest match. */
-  private candidates(): { end: Candidate; found: Candidate[]; longest: number } {
-    const last = this.last;
-    const pairs = this.words.pairs.get(last) ?? NONE;
-    const before = this.tokens[this.tokens.length - 2];
+  private _candidates(): { end: Candidate; found: Candidate[]; longest: number } {
+    const last = this._last;
+    const pairs = this._words.pairs.get(last) ?? NONE;
+    const before = this._tokens[this._tokens.length - 2];
     const triples =
-      (last >= 0 && before !== undefined && before >= START && this.words.triples.get(contextKey(before, last))) ||
+      (last >= 0 && before !== undefined && before >= START && this._words.triples.get(contextKey(before, last))) ||
       NONE;
     const prompt = new Matches();
     const answer = new Matches();
-    if (last >= 0) this.match(prompt, answer);
+    if (last >= 0) this._match(prompt, answer);
     let line = 0;
     const found: Candidate[] = [];
     const ids = new Set([...pairs.keys(), ...triples.keys(), ...prompt.lengths.keys(), ...answer.lengths.keys()]);
@@ -199,25 +199,25 @@ export class TokenModel {
       const promptMatch = prompt.classOf(id);
       const [pair, triple] = [pairs.get(id) ?? 0, triples.get(id) ?? 0];
       found.push({ id, pair, triple, promptMatch, answerMatch: answer.classOf(id) });
-      if (promptMatch > line && this.words.breaks.has(id)) line = promptMatch;
+      if (promptMatch > line && this._words.breaks.has(id)) line = promptMatch;
     }
     const [pair, triple] = [pairs.get(END) ?? 0, triples.get(END) ?? 0];
     const end = { id: END, pair, triple, promptMatch: line, answerMatch: 0 };
     return { end, found, longest: Math.max(prompt.longest, answer.longest) };
   }
 
-  private score(token: Candidate): number {
-    const weight = (name: keyof Weights, index: number) => this.weights[name][index] ?? 0;
+  private _score(token: Candidate): number {
+    const weight = (name: keyof Weights, index: number) => this._weights[name][index] ?? 0;
     if (token.id === END) {
       return (
         weight("endPair", token.pair) +
         weight("triple", token.triple) +
         weight("endLine", token.promptMatch) +
-        weight("endAge", Math.min(6, bitLength(this.coded + 1)))
+        weight("endAge", Math.min(6, bitLength(this._coded + 1)))
       );
     }
-    const slot = this.slotOf.get(token.id);
-    const base = slot === undefined ? this.base(token.id) : (this.bases[slot] ?? 0);
+    const slot = this._slotOf.get(token.id);
+    const base = slot === undefined ? this._base(token.id) : (this._bases[slot] ?? 0);
     const group = (token.pair | token.triple ? 1 : 0) + (token.promptMatch | token.answerMatch ? 2 : 0);
     return (
       base +
@@ -230,21 +230,21 @@ export class TokenModel {
     );
   }
 
-  private match(prompt: Matches, answer: Matches): void {
-    const { tokens, alike } = this;
+  private _match(prompt: Matches, answer: Matches): void {
+    const { _tokens: tokens, _alike: alike } = this;
     const end = tokens.length - 1;
-    const same = this.places.get(alike[end] ?? 0) ?? [];
+    const same = this._places.get(alike[end] ?? 0) ?? [];
     // The last occurrence is the end itself.
     for (let index = same.length - 2; index >= Math.max(0, same.length - 1 - MAX_OCCURRENCES); index--) {
       const place = same[index] ?? 0;
       const token = tokens[place + 1] ?? GAP;
-      if (!this.isCandidate(token)) continue;
+      if (!this._isCandidate(token)) continue;
       let length = 1;
       while (length < MAX_MATCH && length <= place && (alike[end - length] ?? GAP) >= 0) {
         if (alike[place - length] !== alike[end - length]) break;
         length++;
       }
-      (place < this.answerStart ? prompt : answer).offer(token, length);
+      (place < this._answerStart ? prompt : answer).offer(token, length);
     }
   }
 }
@@ -254,7 +254,7 @@ class Matches {
   readonly lengths = new Map<number, number>();
   longest = 0;
   /** Number of tokens with the longest context. */
-  private ties = 0;
+  private _ties = 0;
 
   offer(token: number, length: number): void {
     const known = this.lengths.get(token) ?? 0;
@@ -262,9 +262,9 @@ class Matches {
     this.lengths.set(token, length);
     if (length > this.longest) {
       this.longest = length;
-      this.ties = 1;
+      this._ties = 1;
     } else if (length === this.longest) {
-      this.ties++;
+      this._ties++;
     }
   }
 
@@ -272,7 +272,7 @@ class Matches {
   classOf(token: number): number {
     const length = this.lengths.get(token);
     if (length === undefined) return 0;
-    return 1 + 3 * (length - 1) + (length < this.longest ? 0 : this.ties === 1 ? 2 : 1);
+    return 1 + 3 * (length - 1) + (length < this.longest ? 0 : this._ties === 1 ? 2 : 1);
   }
 }
 

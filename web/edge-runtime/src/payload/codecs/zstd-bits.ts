@@ -27,7 +27,7 @@ export class ZstdBytes {
   /** An unsigned integer of up to 8 bytes; beyond 2^53 its last digits are rounded. */
   integer(count: number): number {
     let value = 0;
-    for (let index = 0; index < count; index++) value += this.byteAt(this.at + index) * 256 ** index;
+    for (let index = 0; index < count; index++) value += this._byteAt(this.at + index) * 256 ** index;
     this.at += count;
     return value;
   }
@@ -39,36 +39,36 @@ export class ZstdBytes {
     return new ZstdBytes(this.data, this.at - count, this.at);
   }
 
-  private byteAt(index: number): number {
+  private _byteAt(index: number): number {
     return index < this.end ? (this.data[index] ?? 0) : refuseZstd("the end of the data");
   }
 }
 
 /** Reads bits from the first byte on, the lowest bit of each byte first; used by table descriptions. */
 export class ForwardBitReader {
-  private bit: number;
+  private _bit: number;
 
-  constructor(private readonly input: ZstdBytes) {
-    this.bit = 8 * input.at;
+  constructor(private readonly _input: ZstdBytes) {
+    this._bit = 8 * _input.at;
   }
 
   read(count: number): number {
-    if (this.bit + count > 8 * this.input.end) refuseZstd("the end of a table");
+    if (this._bit + count > 8 * this._input.end) refuseZstd("the end of a table");
     let value = 0;
-    for (let index = 0; index < count; index++, this.bit++) {
-      value |= (((this.input.data[this.bit >> 3] ?? 0) >> (this.bit & 7)) & 1) << index;
+    for (let index = 0; index < count; index++, this._bit++) {
+      value |= (((this._input.data[this._bit >> 3] ?? 0) >> (this._bit & 7)) & 1) << index;
     }
     return value;
   }
 
   /** Returns bits to the input. */
   unread(count: number): void {
-    this.bit -= count;
+    this._bit -= count;
   }
 
   /** Advances the input to the first byte of which no bit was read. */
   close(): void {
-    this.input.at = (this.bit + 7) >> 3;
+    this._input.at = (this._bit + 7) >> 3;
   }
 }
 
@@ -77,11 +77,11 @@ export class BackwardBitReader {
   /** Number of unread bits; negative once zeros have been read past the start. */
   left: number;
 
-  constructor(private readonly input: ZstdBytes) {
-    if (input.left === 0) refuseZstd("an empty stream of bits");
-    const last = input.data[input.end - 1] ?? 0;
+  constructor(private readonly _input: ZstdBytes) {
+    if (_input.left === 0) refuseZstd("an empty stream of bits");
+    const last = _input.data[_input.end - 1] ?? 0;
     if (last === 0) refuseZstd("a stream of bits without its end mark");
-    this.left = 8 * input.left - (Math.clz32(last) - 24) - 1;
+    this.left = 8 * _input.left - (Math.clz32(last) - 24) - 1;
   }
 
   read(count: number): number {
@@ -98,12 +98,12 @@ export class BackwardBitReader {
   peek(count: number): number {
     let value = 0;
     for (let index = this.left - 1; index >= this.left - count; index--) {
-      value = (value << 1) | this.bitAt(index);
+      value = (value << 1) | this._bitAt(index);
     }
     return value >>> 0;
   }
 
-  private bitAt(index: number): number {
-    return index < 0 ? 0 : ((this.input.data[this.input.at + (index >> 3)] ?? 0) >> (index & 7)) & 1;
+  private _bitAt(index: number): number {
+    return index < 0 ? 0 : ((this._input.data[this._input.at + (index >> 3)] ?? 0) >> (index & 7)) & 1;
   }
 }

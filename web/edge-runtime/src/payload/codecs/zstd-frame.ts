@@ -59,7 +59,7 @@ const LENGTH_BASE = bases(LENGTH_BITS, 0);
 const MATCH_BASE = bases(MATCH_BITS, 3);
 
 export class ZstdFrame {
-  private readonly input: ZstdBytes;
+  private readonly _input: ZstdBytes;
 
   /** Decompressed size as stated by the frame; null where it does not state one. */
   readonly contentSize: number | null;
@@ -68,21 +68,21 @@ export class ZstdFrame {
   /** Id of the required dictionary; 0 for none. */
   readonly dictionary: number;
 
-  private readonly hasChecksum: boolean;
-  private out: Bytes = new Uint8Array(0);
-  private at = 0;
-  private huffman: HuffmanTable | undefined;
-  private tables: (FseTable | undefined)[] = [];
-  private recent: [number, number, number] = [1, 4, 8];
+  private readonly _hasChecksum: boolean;
+  private _out: Bytes = new Uint8Array(0);
+  private _at = 0;
+  private _huffman: HuffmanTable | undefined;
+  private _tables: (FseTable | undefined)[] = [];
+  private _recent: [number, number, number] = [1, 4, 8];
 
   constructor(data: Bytes) {
     const input = new ZstdBytes(data);
-    this.input = input;
+    this._input = input;
     if (input.integer(4) !== MAGIC) refuseZstd("another magic number");
     const flags = input.byte();
     if (flags & 8) refuseZstd("a reserved bit in the frame's header");
     const single = Boolean(flags & 32);
-    this.hasChecksum = Boolean(flags & 4);
+    this._hasChecksum = Boolean(flags & 4);
     let window = 0;
     if (!single) {
       const byte = input.byte();
@@ -98,8 +98,8 @@ export class ZstdFrame {
 
   /** Returns the content of the size stated; refuses data after the frame. */
   decompress(size: number): Bytes {
-    const { input } = this;
-    this.out = new Uint8Array(size);
+    const { _input: input } = this;
+    this._out = new Uint8Array(size);
     const most = Math.min(this.windowSize, MAX_BLOCK);
     let header: number;
     do {
@@ -108,45 +108,45 @@ export class ZstdFrame {
       if (blockSize > most) refuseZstd(`a block of ${blockSize} bytes, more than ${most}`);
       const kind = (header >> 1) & 3;
       if (kind === 0) {
-        this.copyLiterals(input.slice(blockSize), blockSize);
+        this._copyLiterals(input.slice(blockSize), blockSize);
       } else if (kind === 1) {
         const byte = input.byte();
-        this.requireRoom(blockSize);
-        this.out.fill(byte, this.at, this.at + blockSize);
-        this.at += blockSize;
+        this._requireRoom(blockSize);
+        this._out.fill(byte, this._at, this._at + blockSize);
+        this._at += blockSize;
       } else if (kind === 2) {
-        this.decompressBlock(input.slice(blockSize), most);
+        this._decompressBlock(input.slice(blockSize), most);
       } else {
         refuseZstd("a reserved kind of block");
       }
     } while (!(header & 1));
-    if (this.at !== size) refuseZstd(`${this.at} bytes in place of ${size}`);
-    if (this.hasChecksum && input.integer(4) !== xxHash64Low(this.out)) refuseZstd("another checksum");
+    if (this._at !== size) refuseZstd(`${this._at} bytes in place of ${size}`);
+    if (this._hasChecksum && input.integer(4) !== xxHash64Low(this._out)) refuseZstd("another checksum");
     if (input.left > 0) refuseZstd(`${input.left} bytes after its end`);
-    return this.out;
+    return this._out;
   }
 
   /** Refuses to write more than the stated content size. */
-  private requireRoom(size: number): void {
-    if (size > this.out.length - this.at) refuseZstd("more bytes than it states");
+  private _requireRoom(size: number): void {
+    if (size > this._out.length - this._at) refuseZstd("more bytes than it states");
   }
 
-  private copyLiterals(source: ZstdBytes, size: number): void {
-    this.requireRoom(size);
+  private _copyLiterals(source: ZstdBytes, size: number): void {
+    this._requireRoom(size);
     const part = source.slice(size);
-    this.out.set(part.data.subarray(part.at, part.end), this.at);
-    this.at += size;
+    this._out.set(part.data.subarray(part.at, part.end), this._at);
+    this._at += size;
   }
 
-  private decompressBlock(block: ZstdBytes, most: number): void {
-    const start = this.at;
-    const literals = this.readLiterals(block, most);
-    this.decodeSequences(block, literals);
-    this.copyLiterals(literals, literals.left);
-    if (this.at - start > most) refuseZstd(`a block of more than ${most} bytes`);
+  private _decompressBlock(block: ZstdBytes, most: number): void {
+    const start = this._at;
+    const literals = this._readLiterals(block, most);
+    this._decodeSequences(block, literals);
+    this._copyLiterals(literals, literals.left);
+    if (this._at - start > most) refuseZstd(`a block of more than ${most} bytes`);
   }
 
-  private readLiterals(block: ZstdBytes, most: number): ZstdBytes {
+  private _readLiterals(block: ZstdBytes, most: number): ZstdBytes {
     const first = block.byte();
     const kind = first & 3;
     const format = (first >> 2) & 3;
@@ -162,8 +162,8 @@ export class ZstdFrame {
     const size = sizes % 2 ** width;
     if (size > most) refuseZstd(`${size} literals in a block`);
     const streams = block.slice(Math.floor(sizes / 2 ** width));
-    if (kind === 2) this.huffman = HuffmanTable.read(streams);
-    const table = this.huffman ?? refuseZstd("literals without a table");
+    if (kind === 2) this._huffman = HuffmanTable.read(streams);
+    const table = this._huffman ?? refuseZstd("literals without a table");
     const result = new Uint8Array(size);
     if (format === 0) {
       table.decode(streams, result, 0, size);
@@ -179,7 +179,7 @@ export class ZstdFrame {
     return new ZstdBytes(result);
   }
 
-  private decodeSequences(block: ZstdBytes, literals: ZstdBytes): void {
+  private _decodeSequences(block: ZstdBytes, literals: ZstdBytes): void {
     let count = block.byte();
     if (count === 0) {
       if (block.left > 0) refuseZstd("bytes after a block's literals");
@@ -193,11 +193,11 @@ export class ZstdFrame {
       const mode = (modes >> shift) & 3;
       if (mode === 0) return standard;
       if (mode === 2) return FseTable.read(block, maxLog, maxSymbol);
-      if (mode === 3) return this.tables[index] ?? refuseZstd("a repeated table that was never given");
+      if (mode === 3) return this._tables[index] ?? refuseZstd("a repeated table that was never given");
       const symbol = block.byte();
       return symbol > maxSymbol ? refuseZstd("an unknown code") : FseTable.single(symbol);
     });
-    this.tables = read;
+    this._tables = read;
     const [lengths, offsets, matches] = read as [FseTable, FseTable, FseTable];
     const stream = new BackwardBitReader(block);
     let length = lengths.start(stream);
@@ -216,30 +216,30 @@ export class ZstdFrame {
         offset = offsets.next(offset, stream);
       }
       if (stream.left < 0) refuseZstd("the end of the sequences");
-      this.copyLiterals(literals, literalSize);
-      this.copyMatch(this.distance(value, literalSize), matchSize);
+      this._copyLiterals(literals, literalSize);
+      this._copyMatch(this._distance(value, literalSize), matchSize);
     }
     if (stream.left !== 0) refuseZstd("bits after the sequences");
   }
 
   /** Distance of a match from its offset value: 1 to 3 refer to recent distances. */
-  private distance(value: number, literalSize: number): number {
-    const [first, second, third] = this.recent;
+  private _distance(value: number, literalSize: number): number {
+    const [first, second, third] = this._recent;
     if (value > 3) {
-      if (value - 3 > this.at) refuseZstd("a match before the beginning");
-      this.recent = [value - 3, first, second];
+      if (value - 3 > this._at) refuseZstd("a match before the beginning");
+      this._recent = [value - 3, first, second];
     } else {
       const which = value - 1 + (literalSize === 0 ? 1 : 0);
-      if (which === 1) this.recent = [second, first, third];
-      if (which > 1) this.recent = [which === 3 ? first - 1 : third, first, second];
+      if (which === 1) this._recent = [second, first, third];
+      if (which > 1) this._recent = [which === 3 ? first - 1 : third, first, second];
     }
-    return this.recent[0];
+    return this._recent[0];
   }
 
-  private copyMatch(distance: number, size: number): void {
-    if (distance < 1 || distance > this.at || distance > this.windowSize) refuseZstd("a match before the beginning");
-    this.requireRoom(size);
-    const { out } = this;
-    for (let end = this.at + size; this.at < end; this.at++) out[this.at] = out[this.at - distance] ?? 0;
+  private _copyMatch(distance: number, size: number): void {
+    if (distance < 1 || distance > this._at || distance > this.windowSize) refuseZstd("a match before the beginning");
+    this._requireRoom(size);
+    const { _out: out } = this;
+    for (let end = this._at + size; this._at < end; this._at++) out[this._at] = out[this._at - distance] ?? 0;
   }
 }

@@ -20,6 +20,8 @@ from common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from edge_runtime.assistant import Assistant as Assistant
+    from edge_runtime.budget import DailyBudget as DailyBudget
+    from edge_runtime.budget import Limits as Limits
     from edge_runtime.bundle.bundle import Bundle as Bundle
     from edge_runtime.bundle.lookup import find_bundles as find_bundles
     from edge_runtime.client.client import Client as Client
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from edge_runtime.errors import EngineError as EngineError
     from edge_runtime.errors import SessionFileError as SessionFileError
     from edge_runtime.errors import UsageError as UsageError
+    from edge_runtime.memory import AnswerMemory as AnswerMemory
     from edge_runtime.online import ServiceOptions as ServiceOptions
     from edge_runtime.online import ServiceRequest as ServiceRequest
     from edge_runtime.runtime import EdgeRuntime as EdgeRuntime

@@ -19,10 +19,12 @@ import math
 import threading
 from collections.abc import Generator, Iterable, Sequence
 
+from edge_runtime.budget import DailyBudget
 from edge_runtime.client.client import Client
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token
 from edge_runtime.decode.refine import AnchorFeed, Retract
 from edge_runtime.errors import UsageError
+from edge_runtime.memory import AnswerMemory
 from edge_runtime.online import ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession, TurnAnswer
@@ -53,6 +55,7 @@ def doubt_of(logprobs: Sequence[float]) -> float:
 class Assistant:
     """A conversation in one of `MODES`. client: None where there is no service.
 
+    daily, memory: the day's budget of requests, and the anchors of earlier ones; None for none.
     threshold: device's doubt, 0 to 1, above which `prefer_on_device` asks the cloud; None for the bundle's.
     """
 
@@ -63,8 +66,10 @@ class Assistant:
         *,
         mode: str | None = None,
         threshold: float | None = None,
+        daily: DailyBudget | None = None,
+        memory: AnswerMemory | None = None,
     ) -> None:
-        self.session, self.client = session, client
+        self.session, self.client, self.daily, self.memory = session, client, daily, memory
         measured = session.edge.bundle.manifest.ask_from
         self.threshold = threshold if threshold is not None else THRESHOLD if measured is None else measured
         self.mode = mode or (PREFER_ON_DEVICE if client else ONLY_ON_DEVICE)
@@ -83,34 +88,50 @@ class Assistant:
         self._mode = name
 
     def ask(self, question: str, options: FillOptions | None = None, *, private: bool = False) -> TurnAnswer:
-        """The answer to the next question. private: the device answers alone, whatever the mode.
+        """The answer to the next question. private: the device answers alone, whatever the mode, and so it
+        does for the rest of the conversation, which a later question would send along.
 
         Raises what `EdgeSession.ask` does, CloudRefusedError, and with only_in_cloud CloudUnavailableError.
         """
-        if private or self.mode == ONLY_ON_DEVICE:
+        self.session.private |= private
+        if self.session.private or self.mode == ONLY_ON_DEVICE:
             return self.session.ask(question, options)
         assert self.client is not None
         self.session.check_closed()
         messages, dropped = self.session.prompt(question, options)
         edge = self.session.edge
         if self.mode == PREFER_ON_DEVICE:
-            answer = DoubtfulRequest(self.client, edge, messages, self.threshold).answer(options)
+            request: ServiceRequest = DoubtfulRequest(
+                self.client, edge, messages, self.threshold, daily=self.daily, memory=self.memory
+            )
         else:
             asked = ServiceOptions(fallback=self.mode == PREFER_IN_CLOUD, confidence=True)
-            answer = ServiceRequest(self.client, edge, messages, asked).start().answer(options)
-        return self.session.follow(messages, answer, dropped)
+            request = ServiceRequest(
+                self.client, edge, messages, asked, daily=self.daily, memory=self.memory
+            ).start()
+        return self.session.follow(messages, request.answer(options), dropped)
 
 
 class DoubtfulRequest(ServiceRequest):
     """An answer that the device writes by itself; the service is asked once the device doubts it.
 
-    asked: whether that has happened.
+    sent: whether that has happened.
     """
 
-    def __init__(self, client: Client, edge: EdgeRuntime, prompt: Prompt, threshold: float) -> None:
-        super().__init__(client, edge, prompt, ServiceOptions(stream=True, confidence=True))
+    def __init__(
+        self,
+        client: Client,
+        edge: EdgeRuntime,
+        prompt: Prompt,
+        threshold: float,
+        *,
+        daily: DailyBudget | None = None,
+        memory: AnswerMemory | None = None,
+    ) -> None:
+        options = ServiceOptions(stream=True, confidence=True)
+        super().__init__(client, edge, prompt, options, daily=daily, memory=memory)
         self.threshold = threshold
-        self.asked = False
+        self.sent = False
         self._tokens: list[Token] = []
         self._feed = _FeedOnDoubt(self)
 
@@ -121,21 +142,21 @@ class DoubtfulRequest(ServiceRequest):
 
     def ask(self) -> None:
         """Sends the request, in a thread of its own."""
-        self.asked = True
+        self.sent = True
         threading.Thread(target=self.receive, name="service", daemon=True).start()
 
     def _refined(
         self, prompt_ids: list[int], options: FillOptions | None, stats: FillStats
     ) -> Generator[Token | Retract]:
         for item in super()._refined(prompt_ids, options, stats):
-            if isinstance(item, Token) and not self.asked:
+            if isinstance(item, Token) and not self.sent:
                 self._tokens.append(item)
                 if len(self._tokens) >= WATCHED and self.doubts():
                     self.ask()
             yield item
 
     def _check_arrival(self) -> None:
-        if self.asked:
+        if self.sent:
             super()._check_arrival()
 
 
@@ -147,7 +168,7 @@ class _FeedOnDoubt(AnchorFeed):
         self._request = request
 
     def newer(self, version: int, timeout: float | None = None) -> tuple[int, AnchorSet] | None:
-        if not self._request.asked:
+        if not self._request.sent:
             if self._request.doubts():
                 self._request.ask()
             else:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from common.cli import CommandParser, option, run_command
 from common.errors import UserError
+from edge_runtime.budget import BUDGET_GROUP, BudgetOptions
 from edge_runtime.errors import UsageError
 from edge_runtime.fill import MODEL_GROUP, KeyOptions, ModelOptions, open_runtime, positive
 
 if TYPE_CHECKING:
     from edge_runtime.assistant import Assistant
+    from edge_runtime.decode.answer import ServiceReport
     from edge_runtime.session import TurnAnswer
 
 _EPILOG = """\
@@ -38,12 +40,12 @@ exit codes: 0 done, 2 wrong usage, 4 bad or missing model, or a bad file,
 5 refused by the service
 """
 
-_GROUPS = {"service": "Where the device asks.", **MODEL_GROUP}
+_GROUPS = {"service": "Where the device asks.", **BUDGET_GROUP, **MODEL_GROUP}
 _service = partial(option, group="service")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ChatArguments(ModelOptions, KeyOptions):
+class _ChatArguments(ModelOptions, KeyOptions, BudgetOptions):
     system: str | None = option(None, "system prompt", metavar="TEXT")
     load: Path | None = option(None, "continue the conversation in this file", Path, metavar="FILE")
     max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
@@ -72,7 +74,10 @@ class Chat:
         self.colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         self.commands: dict[str, tuple[Callable[[str], None], str]] = {
             "/mode": (self.mode, "[NAME]  where turns are answered"),
-            "/private": (partial(self.ask, private=True), "TEXT  ask the device alone"),
+            "/private": (
+                partial(self.ask, private=True),
+                "TEXT  nothing leaves the device from here on, until /new",
+            ),
             "/why": (self.why, "where the last answer came from, and what it cost"),
             "/system": (self.system, "TEXT  a new conversation with this system prompt"),
             "/new": (self.new, "a new conversation"),
@@ -158,10 +163,31 @@ class Chat:
         said = ", ".join(f"{who} {value:.2f}" for who, value in doubts.items() if value is not None)
         own = len(answer.tokens) - cloud
         print(f"source   {answer.source}: {cloud} tokens of the cloud, {own} of the device")
-        print(f"bytes    {sum(service.payload_bytes) if service else 0} from the cloud")
+        print(f"asked    {self._asked(service)}")
         print(f"passes   {answer.stats.passes}, {answer.stats.reused} tokens of the prompt cached")
         print(f"seconds  {answer.stats.prefill + answer.stats.fill:.2f}")
         print(f"doubt    {said or 'not measured'}")
+
+    def _asked(self, service: ServiceReport | None) -> str:
+        """What the answer has cost, and what was spent today."""
+        if service is None or not (service.spent.requests or service.remembered or service.failure):
+            return "nothing"
+        if service.remembered:
+            return "nothing: remembered from an earlier request"
+        if not service.spent.requests:
+            return str(service.failure)
+        spent, received = service.spent, sum(service.payload_bytes)
+        text = f"{spent.bytes - received} bytes sent, {received} received"
+        daily, client = self.assistant.daily, self.assistant.client
+        if daily is None or client is None:
+            return text
+        today = daily.spent(client.url)
+        parts = [
+            f"{getattr(today, name):g}{'' if most is None else f' of {most:g}'} {name}"
+            for name, most in vars(daily.limits).items()
+            if most is not None or getattr(today, name)
+        ]
+        return f"{text}; today {', '.join(parts)}"
 
     def system(self, text: str) -> None:
         self._continue(text or None)
@@ -215,7 +241,15 @@ def _run(args: _ChatArguments) -> int:
     if args.load and args.system is not None:
         raise UsageError("--system: expected none beside --load, whose conversation has its own, found one")
     session = EdgeSession.load(args.load, edge) if args.load else EdgeSession(edge, args.system)
-    return Chat(Assistant(session, client, mode=args.mode, threshold=args.doubt), args.max_tokens).run()
+    assistant = Assistant(
+        session,
+        client,
+        mode=args.mode,
+        threshold=args.doubt,
+        daily=args.daily(),
+        memory=args.memory(),
+    )
+    return Chat(assistant, args.max_tokens).run()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

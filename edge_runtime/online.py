@@ -8,6 +8,8 @@ those of a predictive payload it asks for a compact one. The answer's report say
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shlex
 import threading
 import time
@@ -17,15 +19,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from edge_runtime.budget import DailyBudget, Spent
 from edge_runtime.bundle.lookup import find_bundles
-from edge_runtime.client.client import Client, ReceivedPayload
+from edge_runtime.client.client import Client, ReceivedPayload, body_of
 from edge_runtime.decode.answer import Answer, ServiceReport
 from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.errors import CloudUnavailableError
+from edge_runtime.memory import AnswerMemory, Remembered
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from edge_runtime.text.chat import Prompt, as_messages
-from payload import AnchorSet, Base, Codec, Shared, decode, doubt, peek
+from payload import AnchorSet, Base, Codec, PayloadError, Shared, decode, doubt, encode, peek
 from payload.anchors import MAX_CANVAS
 from payload.errors import FingerprintError
 
@@ -63,15 +67,25 @@ class RemoteRequest(ABC):
     stream: decode at once and refine the answer as payloads arrive, instead of waiting for the payload.
     fallback: answer without anchors where none come, instead of failing.
     timeout: seconds after which the thread that receives has reported; None for a thread that knows itself.
+    daily, memory: the day's budget, and where the anchors of earlier requests are; None for none.
     """
 
     def __init__(
-        self, edge: EdgeRuntime, prompt: Prompt, *, stream: bool, fallback: bool, timeout: float | None
+        self,
+        edge: EdgeRuntime,
+        prompt: Prompt,
+        *,
+        stream: bool,
+        fallback: bool,
+        timeout: float | None,
+        daily: DailyBudget | None = None,
+        memory: AnswerMemory | None = None,
     ) -> None:
         self.edge = edge
         self.prompt = prompt if isinstance(prompt, str) else as_messages(prompt)
         self.report = ServiceReport()
         self._stream, self._fallback, self._timeout = stream, fallback, timeout
+        self._daily, self._memory = daily, memory
         self._feed = AnchorFeed()
         self._request: FillRequest | None = None  # of a predictive payload at hand: its tokens are known
 
@@ -82,7 +96,17 @@ class RemoteRequest(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """Who is asked, as messages name it."""
+        """Who is asked, as messages and budgets name it."""
+
+    @property
+    @abstractmethod
+    def spent(self) -> Spent:
+        """What was sent and received so far, beside one request."""
+
+    @property
+    def asked(self) -> str:
+        """What is asked beside the prompt: other answers are remembered apart."""
+        return ""
 
     def start(self) -> Self:
         """Sends the request in a daemon thread, and begins to load the model."""
@@ -103,7 +127,7 @@ class RemoteRequest(ABC):
             prompt_ids = self.edge.prompt_ids(self.prompt)
             tokens = self._refined(prompt_ids, options, stats)
         else:
-            self._feed.newer(0, self._timeout)
+            self._feed.last(self._timeout)
             self._check_arrival()
             if self._request is not None:
                 answer: Answer[Token | Retract] = self.edge.fill(self._request, options)
@@ -130,7 +154,8 @@ class RemoteRequest(ABC):
 
     def _check_arrival(self) -> None:
         """Reports a timeout where nothing has arrived and the thread has not said why."""
-        if not self.report.payload_bytes and self.report.failure is None:
+        report = self.report
+        if not report.payload_bytes and report.failure is None and not report.remembered:
             self._fail(f"{self.where}: it did not answer in time")
 
     def receive(self) -> None:
@@ -138,12 +163,41 @@ class RemoteRequest(ABC):
         error: BaseException | None = None
         try:
             try:
-                self._fetch()
+                self._ask()
             except CloudUnavailableError as failure:
                 self._fail(str(failure))
         except BaseException as failure:  # the reader of the feed raises it
             error = failure
         self._feed.close(error)
+
+    def _ask(self) -> None:
+        """Takes what is remembered, or fetches within the day's budget."""
+        memory, bundle = self._memory, self.edge.bundle
+        if memory is None:
+            return self._fetch_counted()
+        model = bundle.manifest.fingerprint(bundle.variant_name).hex()
+        said = self.prompt if isinstance(self.prompt, str) else [list(message) for message in self.prompt]
+        key = memory.key(bundle.contract.identity, model, self.where, self.asked, said)
+        prompt_ids = self.edge.prompt_ids(self.prompt)
+        if (known := memory.get(key)) is not None:
+            with contextlib.suppress(PayloadError):
+                anchors = self._decoded(known.payload, prompt_ids, None)
+                self.report.remembered, self.report.doubt = True, known.doubt
+                return self._feed.put(anchors)
+        self._fetch_counted()
+        if (latest := self._feed.latest) is not None:
+            data = encode(latest, Shared(bundle.contract, prompt_ids, bundle.tokenizer))
+            memory.put(key, Remembered(data, self.report.doubt))
+
+    def _fetch_counted(self) -> None:
+        if self._daily is not None:
+            self._daily.begin(self.where)
+        try:
+            self._fetch()
+        finally:
+            self.report.spent = Spent(requests=1) + self.spent
+            if self._daily is not None:
+                self._daily.spend(self.where, self.spent)
 
     def _decoded(self, data: bytes, prompt_ids: list[int], base: Base | None) -> AnchorSet:
         """The anchors of a payload; raises PayloadError."""
@@ -169,7 +223,14 @@ class ServiceRequest(RemoteRequest):
     """A question or conversation sent to a service over HTTP."""
 
     def __init__(
-        self, client: Client, edge: EdgeRuntime, prompt: Prompt, options: ServiceOptions | None = None
+        self,
+        client: Client,
+        edge: EdgeRuntime,
+        prompt: Prompt,
+        options: ServiceOptions | None = None,
+        *,
+        daily: DailyBudget | None = None,
+        memory: AnswerMemory | None = None,
     ) -> None:
         self.client = client
         self.options = options or ServiceOptions()
@@ -179,11 +240,23 @@ class ServiceRequest(RemoteRequest):
             stream=self.options.stream,
             fallback=self.options.fallback,
             timeout=client.timeout + GRACE_SECONDS,
+            daily=daily,
+            memory=memory,
         )
+        self._sent = 0
 
     @property
     def where(self) -> str:
         return self.client.url
+
+    @property
+    def spent(self) -> Spent:
+        price = 0.0 if self._daily is None else self._daily.price
+        return Spent(bytes=self._sent + sum(self.report.payload_bytes), money=price)
+
+    @property
+    def asked(self) -> str:
+        return json.dumps([self.options.fractions, self.options.codec])
 
     def _fetch(self) -> None:
         end = time.monotonic() + self.client.timeout
@@ -204,6 +277,7 @@ class ServiceRequest(RemoteRequest):
             "codec": codec,
             "confidence": self.options.confidence or None,
         }
+        self._sent += len(body_of(self.prompt, fields))
         if self.options.stream:
             fractions = list(self.options.fractions) or None
             return client.stream(self.prompt, fractions=fractions, **fields)

@@ -77,7 +77,8 @@ class TurnAnswer(Answer[Token | Retract]):
 class EdgeSession:
     """Messages, and the runtime that answers them; clones and further sessions may share the runtime.
 
-    One answer of a runtime is decoded at a time. reserve: tokens kept free for an answer.
+    One answer of a runtime is decoded at a time. reserve: tokens kept free for an answer. private: whether
+    anything was said that must not leave the device; clones and files keep it.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class EdgeSession:
     ) -> None:
         self.edge = edge
         self.reserve = reserve
+        self.private = False
         self._messages = tuple(messages)
         if system is not None:
             self._messages = as_messages([*messages, Message("user", "")], system)[:-1]
@@ -102,7 +104,9 @@ class EdgeSession:
 
     def clone(self) -> EdgeSession:
         """A session with the same conversation, which goes its own way from here."""
-        return EdgeSession(self.edge, messages=self._messages, reserve=self.reserve)
+        other = EdgeSession(self.edge, messages=self._messages, reserve=self.reserve)
+        other.private = self.private
+        return other
 
     def prompt(self, question: str, options: FillOptions | None = None) -> tuple[tuple[Message, ...], int]:
         """The messages that a question is answered with, and the number of turns dropped from them.
@@ -181,7 +185,8 @@ class EdgeSession:
             whole = self.edge.prompt_ids(self._messages)
             ids = whole[: common_prefix(engine.tokens, whole)]
             cache = engine.cached(len(ids))
-        head = {**self._identity(), "messages": [list(m) for m in self._messages], "tokens": ids}
+        said = [list(message) for message in self._messages]
+        head = {**self._identity(), "messages": said, "tokens": ids, "private": self.private}
         header = json.dumps(head, ensure_ascii=False).encode("utf-8")
         body = b"".join([MAGIC, struct.pack("<I", len(header)), header, *(part.tobytes() for part in cache)])
         write_whole(Path(path), body + hashlib.sha256(body).digest())
@@ -209,6 +214,7 @@ class EdgeSession:
             messages = [Message(*message) for message in head["messages"]]
             session._messages = as_messages(messages) if messages else ()
             ids = [int(id_) for id_ in head["tokens"]]
+            session.private = bool(head["private"])
             identity = {name: str(head[name]) for name in session._identity()}
         except (ValueError, KeyError, TypeError, RecursionError, struct.error, UsageError) as error:
             raise SessionFileError(f"{path}: expected messages and tokens, found {error!r}") from None

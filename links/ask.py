@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.cli import CommandParser, option, run_command
+from edge_runtime.budget import BUDGET_GROUP, BudgetOptions
 from edge_runtime.errors import UsageError
 from edge_runtime.fill import (
     CODECS,
@@ -48,6 +49,7 @@ exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
 _GROUPS = {
     "question": "What is asked of the cloud, and how it is written.",
     "repeats": "What is lost is sent again, within these bounds.",
+    **BUDGET_GROUP,
     **MODEL_GROUP,
     **OUTPUT_GROUP,
 }
@@ -56,7 +58,7 @@ _repeats = partial(option, group="repeats")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AskArguments(ModelOptions, OutputOptions):
+class _AskArguments(ModelOptions, OutputOptions, BudgetOptions):
     """Everything that the command is given."""
 
     question: str = option("", "the prompt, as text; - reads standard input", flags=("question",))
@@ -137,7 +139,7 @@ def _run(args: _AskArguments) -> int:
     with open_link(args.link) as link:
         if seal is not None:
             link = SealedLink(link, [seal])
-        request = LinkRequest(link, edge, question, options).start()
+        request = LinkRequest(link, edge, question, options, daily=args.daily(), memory=args.memory()).start()
         answer = request.answer(edge.options(max_tokens=args.max_tokens))
         write_answer("ask", args, edge, answer, lambda: (link_line(link), {"link": link_json(link)}))
     return 0

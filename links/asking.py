@@ -7,11 +7,14 @@ or for terminals.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from edge_runtime.budget import DailyBudget, Spent
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, UsageError
+from edge_runtime.memory import AnswerMemory
 from edge_runtime.online import RemoteRequest
 from edge_runtime.runtime import EdgeRuntime
 from links.datagram import Link
@@ -67,17 +70,39 @@ class LinkRequest(RemoteRequest):
         prompt: str,
         options: LinkOptions | None = None,
         new_id: Callable[[], int] = lambda: secrets.randbelow(1 << 16),
+        *,
+        daily: DailyBudget | None = None,
+        memory: AnswerMemory | None = None,
     ) -> None:
         self.link = link
         self._new_id = new_id
         self.options = options or LinkOptions()
         self.exchanges: list[QuestionExchange] = []
         self.question = prompt  # a frame carries one question's text, no conversation
-        super().__init__(edge, prompt, stream=True, fallback=self.options.fallback, timeout=None)
+        self._before = _traffic(link)
+        super().__init__(
+            edge,
+            prompt,
+            stream=True,
+            fallback=self.options.fallback,
+            timeout=None,
+            daily=daily,
+            memory=memory,
+        )
 
     @property
     def where(self) -> str:
         return f"link {self.link.profile.name}"
+
+    @property
+    def spent(self) -> Spent:
+        (size, money), (size_before, money_before) = _traffic(self.link), self._before
+        return Spent(bytes=size - size_before, money=money - money_before)
+
+    @property
+    def asked(self) -> str:
+        options = self.options
+        return json.dumps([options.fraction, options.steps, options.largest])
 
     def _fetch(self) -> None:
         found = self._exchange(self.options.predictive, self.options.budget)
@@ -128,6 +153,12 @@ class LinkRequest(RemoteRequest):
         for anchors in exchange.anchors():
             self._take(exchange.latest, anchors)
         return exchange
+
+
+def _traffic(link: Link) -> tuple[int, float]:
+    """Bytes of frames and their money, both ways."""
+    sent, received = link.sent, link.received
+    return sent.bytes + received.bytes, sent.money + received.money
 
 
 def _other_predictions(exchange: QuestionExchange) -> bool:

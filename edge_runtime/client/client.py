@@ -164,7 +164,7 @@ class Client:
 
         fields: further fields of the request, such as fraction, max_bytes or contract; None leaves one out.
         """
-        with self._request("POST", "/v1/anchors", _body(prompt, fields), BINARY) as response:
+        with self._request("POST", "/v1/anchors", body_of(prompt, fields), BINARY) as response:
             return response.read_at_most(MAX_PAYLOAD_BYTES)
 
     def stream(self, prompt: Prompt, **fields: Any) -> Generator[ReceivedPayload]:
@@ -172,7 +172,7 @@ class Client:
 
         A stream that breaks is not started again: the payloads received so far stay valid.
         """
-        with self._request("POST", "/v1/anchors/stream", _body(prompt, fields), EVENTS) as response:
+        with self._request("POST", "/v1/anchors/stream", body_of(prompt, fields), EVENTS) as response:
             for count, (name, data) in enumerate(response.events()):
                 if name == "done":
                     return
@@ -296,7 +296,8 @@ def open_client(option: str, url: str, key_file: Path | None, timeout: float) ->
     return client
 
 
-def _body(prompt: Prompt, fields: Mapping[str, Any]) -> bytes:
+def body_of(prompt: Prompt, fields: Mapping[str, Any]) -> bytes:
+    """A request's body: UTF-8 JSON, without the fields that are None."""
     asked: dict[str, Any] = {"prompt": prompt}
     if not isinstance(prompt, str):
         asked = {"messages": [message._asdict() for message in as_messages(prompt)]}

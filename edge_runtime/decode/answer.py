@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from edge_runtime.budget import Spent
 from edge_runtime.decode.forced import FillStats
 from payload import AnchorSet
 
@@ -24,6 +25,8 @@ class ServiceReport:
     fell_back:     the reason why payloads of codec compact were asked for in place of predictive ones; None
                    where that was not necessary.
     failure:       the reason why there is none, or not all of them; None where all arrived.
+    spent:         what it has cost: requests, bytes of questions and payloads, money.
+    remembered:    whether the anchors are those of an earlier request, and nothing was asked.
     doubt:         how unsure the diffusion model was of the latest payload's anchors; see `Answer.doubt`.
     """
 
@@ -31,6 +34,8 @@ class ServiceReport:
     fell_back: str | None = None
     failure: str | None = None
     doubt: float | None = None
+    spent: Spent = field(default_factory=Spent)
+    remembered: bool = False
 
 
 class Answer(Iterator[T_co]):

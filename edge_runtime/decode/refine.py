@@ -57,6 +57,14 @@ class AnchorFeed:
             self.version += error is not None
             self._changed.notify_all()
 
+    def last(self, timeout: float | None = None) -> AnchorSet | None:
+        """The last anchors: waits until the feed is closed, at most `timeout` seconds where not None."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, timeout)
+            if self._error is not None:
+                raise self._error
+            return self._latest
+
     def newer(self, version: int, timeout: float | None = None) -> tuple[int, AnchorSet] | None:
         """The version and the set of the latest anchors, where newer than `version`.
 

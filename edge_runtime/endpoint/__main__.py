@@ -15,6 +15,7 @@ from pathlib import Path
 
 from common.cli import CommandParser, option, run_command
 from common.files import read_text
+from edge_runtime.budget import BUDGET_GROUP, BudgetOptions
 from edge_runtime.errors import UsageError
 from edge_runtime.fill import MODEL_GROUP, ModelOptions, open_runtime, positive
 
@@ -35,7 +36,7 @@ _service = partial(option, group="service")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _EndpointArguments(ModelOptions):
+class _EndpointArguments(ModelOptions, BudgetOptions):
     host: str = option("127.0.0.1", "address to listen at; another than this machine's needs a key")
     port: int = option(8081, "0 for a free one (default 8081)", int, metavar="N")
     endpoint_key_file: Path | None = option(
@@ -69,7 +70,15 @@ def _run(args: _EndpointArguments) -> int:
     edge = open_runtime(args, choose_bundle(client, args.edge) if client else find_bundles("", args.edge)[0])
     logging.info("loading %s", edge.bundle.path.name)
     _ = edge.engine
-    endpoint = Endpoint(edge, client, mode=args.mode, key=key, max_tokens=args.max_tokens)
+    endpoint = Endpoint(
+        edge,
+        client,
+        mode=args.mode,
+        key=key,
+        max_tokens=args.max_tokens,
+        daily=args.daily(),
+        memory=args.memory(),
+    )
     Assistant(EdgeSession(edge), client, mode=args.mode)  # refuses a mode that cannot be
     if client and args.mode in (None, PREFER_ON_DEVICE):
         logging.info("mode %s: an answer is sent when it is settled", PREFER_ON_DEVICE)
@@ -92,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Serve this device's model to clients of OpenAI's chat protocol.",
         epilog=_EPILOG,
     )
-    parser.declare(_EndpointArguments, {"service": "Where the device asks.", **MODEL_GROUP})
+    parser.declare(_EndpointArguments, {"service": "Where the device asks.", **BUDGET_GROUP, **MODEL_GROUP})
     args = parser.parse(_EndpointArguments, argv)
     return run_command("endpoint", lambda: _run(args), extra="endpoint")
 

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -30,12 +30,15 @@ from starlette.routing import Route
 
 from common.errors import UserError
 from edge_runtime.assistant import Assistant, device_doubt
+from edge_runtime.budget import DailyBudget
 from edge_runtime.client.client import Client
+from edge_runtime.decode.answer import ServiceReport
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.refine import Retract
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
 from edge_runtime.errors import CloudFailureError, UsageError
+from edge_runtime.memory import AnswerMemory
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession, TurnAnswer
 
@@ -60,9 +63,11 @@ class Endpoint:
         mode: str | None = None,
         key: str | None = None,
         max_tokens: int = 512,
+        daily: DailyBudget | None = None,
+        memory: AnswerMemory | None = None,
     ) -> None:
         self.edge, self.client, self.mode, self.key = edge, client, mode, key
-        self.max_tokens = max_tokens
+        self.max_tokens, self.daily, self.memory = max_tokens, daily, memory
         self.name = edge.bundle.path.name
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -85,7 +90,13 @@ class Endpoint:
     def answer(self, asked: ChatRequest) -> TurnAnswer:
         """The answer to a request; raises what `Assistant.ask` does."""
         *before, question = asked.messages
-        assistant = Assistant(EdgeSession(self.edge, messages=before), self.client, mode=self.mode)
+        assistant = Assistant(
+            EdgeSession(self.edge, messages=before),
+            self.client,
+            mode=self.mode,
+            daily=self.daily,
+            memory=self.memory,
+        )
         limit = min(asked.max_tokens or self.max_tokens, self.max_tokens)
         options = replace(self.edge.options(max_tokens=limit), sampling=asked.sampling)
         # Sampled answers cannot be refined, and need no doubt of a cloud that is not asked.
@@ -113,11 +124,15 @@ async def _pieces(endpoint: Endpoint, asked: ChatRequest, answer: TurnAnswer) ->
 
 def _report(answer: TurnAnswer) -> dict[str, Any]:
     """The object `edge` of a finished answer."""
+    service = answer.service or ServiceReport()
     return {
         "source": answer.source,
         "doubt": answer.doubt,
         "device_doubt": device_doubt(answer.tokens),
-        "payload_bytes": sum(answer.service.payload_bytes) if answer.service else 0,
+        "payload_bytes": sum(service.payload_bytes),
+        "spent": asdict(service.spent),
+        "remembered": service.remembered,
+        "failure": service.failure,
         "passes": answer.stats.passes,
         "cached_tokens": answer.stats.reused,
     }

@@ -75,14 +75,14 @@ class Question:
 
 
 def told(books: Library, count: int, seed: int) -> list[Problem]:
-    """Names and values to be said again, in orders that no training has."""
+    """Names and values to be said again, up to three, which the edge model has learned to do."""
     rng = random.Random(f"device_doubt/{seed}")
-    strings = sorted({v for e in books.entities for v in (e.name, *e.values.values()) if len(v) < 25})
-    found = []
-    for _ in range(count):
-        said = ", ".join(rng.sample(strings, rng.randint(3, 6)))
-        found.append(Problem(TOLD, "easy", f"Repeat: {said}.", said, (said,), said, split=False))
-    return found
+    named = [e for e in books.entities if e.kind != "word" and e.role != "neither"]
+    strings = sorted({v for e in named for v in (e.name, *e.values.values()) if len(v) < 25})
+    said: dict[str, None] = {}
+    while len(said) < count:
+        said[", ".join(rng.sample(strings, rng.randint(1, 3)))] = None
+    return [Problem(TOLD, "easy", f"Repeat: {s}.", s, (s,), s, split=False) for s in said]
 
 
 def items(setup: Setup) -> list[Question]:
@@ -330,7 +330,7 @@ EXPERIMENT = Experiment(
     plots=plots,
     items=items,
     options=EarlyOptions,
-    defaults={"model": "testbed", "prompts": 100},
+    defaults={"prompts": 100},
     together=24,
 )
 

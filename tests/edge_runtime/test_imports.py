@@ -89,6 +89,8 @@ def test_the_public_names_are_imported_on_first_use() -> None:
 PACKAGES = (
     "system",
     "errors",
+    "memory",
+    "budget",
     "text",
     "client",
     "bundle",

@@ -45,8 +45,8 @@ LEVELS: dict[str, str] = {
         __main__""",
     "edge_runtime": """
         errors
-        system text
-        client
+        system text memory
+        client budget
         bundle
         engine
         decode

@@ -1,6 +1,6 @@
 """Writes edge_vectors.json: the shipped bundle by the Python runtime, for the runtime in TypeScript.
 
-Answers of two variants, alone and to payloads of every codec; the tokenizer; zstd frames,
+Answers of two variants, alone and to payloads of every codec; conversations; the tokenizer; zstd frames,
 sealed and predictive payloads, whole and broken. Run it again when the shipped pair has changed:
 
     python tests/vectors/make_edge_vectors.py
@@ -23,7 +23,8 @@ from cloud_anchor.model.examples import read_examples  # noqa: E402
 from cloud_anchor.shipped import PAIRS  # noqa: E402
 from edge_runtime.bundle.bundle import BUNDLES, MANIFEST  # noqa: E402
 from edge_runtime.decode.forced import FillOptions  # noqa: E402
-from edge_runtime.runtime import EdgeRuntime  # noqa: E402
+from edge_runtime.runtime import EdgeRuntime, FillRequest  # noqa: E402
+from edge_runtime.session import EdgeSession  # noqa: E402
 from payload import AnchorSet, Codec, Extras, Shared, encode  # noqa: E402
 from tests.android import predictive_expectations  # noqa: E402
 from tests.android.make_expectations import (  # noqa: E402
@@ -81,6 +82,42 @@ def _row(edge: EdgeRuntime, prompt: str, data: bytes | None) -> dict[str, Any]:
     }
 
 
+def conversations(edge: EdgeRuntime, prompts: list[str]) -> Iterator[Any]:
+    """Turns of sessions: with and without a system prompt, with a payload, and beyond the context."""
+    context = edge.bundle.context
+    for number, system in enumerate((None, "Answer in one sentence.", "You explain words.", None)):
+        session = EdgeSession(edge, system, reserve=3 * context // 4 if number > 1 else 48)
+        turns = []
+        for at, question in enumerate(prompts[number : number + 4]):
+            options = FillOptions(max_tokens=MAX_TOKENS) if number == 3 else None
+            messages, _ = session.prompt(question, options)
+            data = None
+            if at == 2:
+                ids = edge.prompt_ids(messages)
+                nothing = AnchorSet.empty(edge.bundle.context, edge.bundle.contract)
+                own = [token.id for token in edge.fill(FillRequest(ids, nothing), FillOptions(max_tokens=20))]
+                anchors = AnchorSet((2, 5), (own[0], own[1]), 64, edge.bundle.contract)
+                data = encode(anchors, Shared(edge.bundle.contract, ids), Codec.COMPACT)
+            answer = session.ask(question, options, payload=data)
+            found = [token.id for token in answer]
+            turns.append(
+                {
+                    "question": question,
+                    "payload": data and data.hex(),
+                    "ids": found,
+                    "dropped": answer.dropped,
+                    "source": answer.source,
+                }
+            )
+        yield {
+            "system": system,
+            "reserve": session.reserve,
+            "max_tokens": MAX_TOKENS if number == 3 else None,
+            "turns": turns,
+            "messages": [{"role": each.role, "content": each.content} for each in session.messages],
+        }
+
+
 def main() -> None:
     rng = random.Random(SEED)
     prompts = [*read_examples(PAIRS["testbed"].checkpoint), *PROMPTS]
@@ -105,6 +142,7 @@ def main() -> None:
         "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 120)),
         "fp32": list(fills(with_fp32, prompts, rng, CODECS)),
         "int8": list(fills(with_int8, prompts[:10], rng, CODECS[:3])),
+        "conversations": list(conversations(with_fp32, prompts)),
     }
     OUTPUT.write_text(json.dumps(document, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="ascii")
     print(f"{OUTPUT.name}: {len(document['fp32'])} and {len(document['int8'])} fills")

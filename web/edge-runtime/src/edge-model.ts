@@ -11,14 +11,17 @@ import { loadBundle } from "./bundle/bundle.js";
 import type { BundleFiles, OnProgress } from "./bundle/files.js";
 import { RemoteFiles } from "./bundle/remote-files.js";
 import { type BundleStore, defaultStore } from "./bundle/store.js";
+import { toHex } from "./bytes.js";
 import { ServiceClient, type ServiceOptions } from "./client/service-client.js";
 import { Costs, type FillOptions } from "./decode/forced-decoder.js";
 import { Model, type Outcome } from "./decode/model.js";
 import { OnlineAnswer } from "./decode/online-answer.js";
 import type { Transcript } from "./decode/transcript.js";
+import type { KeptCache } from "./engine/kept-cache.js";
 import type { Ort } from "./engine/ort.js";
 import { OrtEngine } from "./engine/ort-engine.js";
 import { UsageError } from "./errors.js";
+import type { Prompt } from "./text/chat-template.js";
 import type { AnswerEvent, FillStats, ServiceReport, Token } from "./token.js";
 
 /** What computes the model's operators: the processor, or the graphics processor of a browser. */
@@ -48,12 +51,18 @@ export interface OpenOptions {
 /** What an open model does, in this thread (`EdgeModel`) or in a worker (`EdgeWorker`). */
 export interface Edge {
   readonly info: ModelInfo;
-  fill(payload: Uint8Array | null, options?: FillOptions & { readonly prompt?: string | undefined }): Answer<Token>;
+  fill(payload: Uint8Array | null, options?: FillOptions & { readonly prompt?: Prompt | undefined }): Answer<Token>;
   ask(
     service: string | URL | ServiceClient,
-    prompt: string,
+    prompt: Prompt,
     options?: FillOptions & ServiceOptions,
   ): Answer<AnswerEvent>;
+  /** Number of tokens of a prompt in the chat template. */
+  countTokens(prompt: Prompt): Promise<number>;
+  /** What the cache holds of a prompt; see `EdgeSession.save`. */
+  cached(prompt: Prompt): Promise<KeptCache>;
+  /** Puts what `cached` gave in place of all that was run. */
+  restore(kept: KeptCache): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -66,7 +75,11 @@ export interface ModelInfo {
   readonly context: number;
   /** Identity of the contract that payloads for this bundle must match; payloads carry its first two digits. */
   readonly contract: string;
+  /** Identity of everything that decides the variant's numbers. */
+  readonly weights: string;
   /** "cpu" in Node.js; "wasm" or "webgpu" in a browser. */
+  /** The doubt from which on an answer is better not shown, as measured with this bundle's cloud model; null where not. */
+  readonly notSureFrom: number | null;
   readonly provider: string;
   readonly threads: number;
 }
@@ -132,6 +145,8 @@ export class EdgeModel implements Edge {
       variants: [...manifest.variants.keys()].sort(),
       context: manifest.context,
       contract: manifest.contract.identity,
+      weights: toHex(manifest.fingerprint(variant)),
+      notSureFrom: manifest.notSureFrom,
       provider: settings.provider,
       threads: settings.threads,
     };
@@ -149,7 +164,7 @@ export class EdgeModel implements Edge {
    */
   fill(
     payload: Uint8Array | null,
-    options: FillOptions & { readonly prompt?: string | undefined } = {},
+    options: FillOptions & { readonly prompt?: Prompt | undefined } = {},
   ): Answer<Token> {
     return new Answer(() => this._exclusive(options.signal, (it) => it._filling(payload, options)));
   }
@@ -164,7 +179,7 @@ export class EdgeModel implements Edge {
    */
   ask(
     service: string | URL | ServiceClient,
-    prompt: string,
+    prompt: Prompt,
     options: FillOptions & ServiceOptions = {},
   ): Answer<AnswerEvent> {
     const client = service instanceof ServiceClient ? service : new ServiceClient(service);
@@ -174,6 +189,22 @@ export class EdgeModel implements Edge {
     }
     if (fractions.length > 1 && !stream) throw new UsageError("fractions", "one without stream", fractions.length);
     return new Answer(() => this._exclusive(options.signal, (it) => it._asking(client, prompt, options)));
+  }
+
+  async countTokens(prompt: Prompt): Promise<number> {
+    return this._model.promptIds(prompt).length;
+  }
+
+  async cached(prompt: Prompt): Promise<KeptCache> {
+    await this._queue;
+    const { keptCache } = await import("./rare.js");
+    return keptCache(this._model.engine, this._model.promptIds(prompt));
+  }
+
+  async restore(kept: KeptCache): Promise<void> {
+    await this._queue;
+    const { restoreCache } = await import("./rare.js");
+    restoreCache(this._model.engine, kept);
   }
 
   /** Waits for the answer that is being written, and frees the model's memory. Idempotent. */
@@ -190,7 +221,7 @@ export class EdgeModel implements Edge {
 
   private async *_filling(
     payload: Uint8Array | null,
-    options: FillOptions & { readonly prompt?: string | undefined },
+    options: FillOptions & { readonly prompt?: Prompt | undefined },
   ): AsyncGenerator<Token, FillStats> {
     const costs = new Costs();
     const transcript = this._model.transcript();
@@ -201,7 +232,7 @@ export class EdgeModel implements Edge {
 
   private async *_asking(
     client: ServiceClient,
-    prompt: string,
+    prompt: Prompt,
     options: FillOptions & ServiceOptions,
   ): AsyncGenerator<AnswerEvent, FillStats> {
     const costs = new Costs();
@@ -220,6 +251,7 @@ export class EdgeModel implements Edge {
     costs: Costs,
     service: ServiceReport | null,
   ): FillStats {
+    const limit = this.info.notSureFrom;
     return {
       passes: costs.passes,
       anchors: outcome.anchors.size,
@@ -230,6 +262,7 @@ export class EdgeModel implements Edge {
       fillSeconds: costs.seconds - costs.prefillSeconds,
       agreement: transcript.agreement,
       doubt: outcome.doubt,
+      notSure: outcome.doubt === null || limit === null ? null : outcome.doubt >= limit,
       reused: Math.min(Math.max(costs.reused, 0), promptTokens),
       stop: outcome.stop,
       tail: transcript.tail(),

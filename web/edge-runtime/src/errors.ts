@@ -35,7 +35,8 @@ export abstract class EdgeError extends Error {
 
 /** At most 200 characters of anything, without control characters: what was found may be hostile. */
 export function shown(found: unknown): string {
-  const text = typeof found === "object" && found !== null ? JSON.stringify(found) : String(found);
+  const plain = typeof found === "object" && !(found instanceof Error);
+  const text = plain ? JSON.stringify(found) : String(found);
   return [...text.slice(0, 200)].map((letter) => (letter < " " || letter === "\x7f" ? " " : letter)).join("");
 }
 
@@ -62,6 +63,11 @@ export class CloudUnavailableError extends EdgeError {
 /** The service refuses the request: a wrong key, another contract, a prompt too long. */
 export class CloudRefusedError extends EdgeError {
   static override readonly label = "CloudRefusedError";
+}
+
+/** The bytes of a session are none, are damaged, or belong to another model. */
+export class SessionFileError extends EdgeError {
+  static override readonly label = "SessionFileError";
 }
 
 /** A model bundle cannot be used. */

@@ -53,6 +53,8 @@ export interface FillStats {
   readonly agreement: number | null;
   /** How unsure the diffusion model was of the latest payload's anchors; null where unknown. */
   readonly doubt: number | null;
+  /** Whether that doubt is from the bundle's limit on (`ModelInfo.notSureFrom`); null where either is unknown. */
+  readonly notSure: boolean | null;
   /** Number of prompt tokens reused from the cache of the answer before. */
   readonly reused: number;
   readonly stop: Stop;

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import type { ChatMessage } from "../dist/index.js";
 import { type Expected, REPO, readJson } from "./vectors.js";
 
 export interface Fill {
@@ -40,6 +41,13 @@ export interface EdgeVectors {
   } & Outcome<Shape>)[];
   fp32: Fill[];
   int8: Fill[];
+  conversations: {
+    system: string | null;
+    reserve: number;
+    max_tokens: number | null;
+    turns: { question: string; payload: string | null; ids: number[]; dropped: number; source: string }[];
+    messages: ChatMessage[];
+  }[];
 }
 
 export const EDGE = readJson<EdgeVectors>("tests/vectors/edge_vectors.json");

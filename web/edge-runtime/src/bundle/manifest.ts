@@ -85,6 +85,8 @@ export class Manifest {
   readonly context: number;
   readonly contract: Contract;
   readonly defaultVariant: string;
+  /** The doubt from which on an answer is better not shown, as measured with this bundle's cloud model; null where not. */
+  readonly notSureFrom: number | null;
   readonly variants: ReadonlyMap<string, Variant>;
   /** Files that every variant needs. */
   readonly files: ReadonlyMap<string, FileRecord>;
@@ -119,6 +121,11 @@ export class Manifest {
       vocabSize: model.whole("vocab_size", 1),
     };
     this.context = top.whole("context", 1);
+    const limit = top.any("not_sure_from") ?? null;
+    if (limit !== null && !(typeof limit === "number" && limit >= 0 && limit <= 1)) {
+      fail("not_sure_from between 0 and 1", limit);
+    }
+    this.notSureFrom = limit as number | null;
     this.contract = readContract(top.section("contract"));
   }
 

@@ -9,6 +9,7 @@ import { type Bytes, concat } from "../bytes.js";
 import { CloudRefusedError, CloudUnavailableError, shown, UsageError } from "../errors.js";
 import type { Codec } from "../payload/header.js";
 import { MAX_PAYLOAD_BYTES } from "../payload/opened-payload.js";
+import type { Prompt } from "../text/chat-template.js";
 import { readEvents } from "./event-reader.js";
 import { allowed, backoff, failure, pause, TEMPORARY } from "./request.js";
 
@@ -89,7 +90,7 @@ export class ServiceClient {
   }
 
   /** The bytes of one payload. */
-  async fetch(prompt: string, request: PayloadRequest = {}): Promise<Bytes> {
+  async fetch(prompt: Prompt, request: PayloadRequest = {}): Promise<Bytes> {
     const { fraction, signal } = request;
     return this._send("/v1/anchors", { ...body(prompt, request), fraction }, "application/octet-stream", signal, (it) =>
       readAtMost(it, MAX_PAYLOAD_BYTES),
@@ -98,7 +99,7 @@ export class ServiceClient {
 
   /** Payloads as the service makes them. A stream that breaks is not started again: those so far stay valid. */
   async *stream(
-    prompt: string,
+    prompt: Prompt,
     request: PayloadRequest & { readonly fractions?: readonly number[] } = {},
   ): AsyncGenerator<ReceivedPayload> {
     const { fractions = [], signal } = request;
@@ -182,8 +183,9 @@ export class ServiceClient {
   }
 }
 
-function body(prompt: string, { contract, codec, confidence, maxBytes }: PayloadRequest): object {
-  return { prompt, contract, codec, confidence: confidence || undefined, max_bytes: maxBytes };
+function body(prompt: Prompt, { contract, codec, confidence, maxBytes }: PayloadRequest): object {
+  const question = typeof prompt === "string" ? { prompt } : { messages: prompt };
+  return { ...question, contract, codec, confidence: confidence || undefined, max_bytes: maxBytes };
 }
 
 /** The whole body; throws for more bytes. */

@@ -3,11 +3,13 @@ import { AnchorSet } from "../anchor-set.js";
 import type { LoadedBundle } from "../bundle/bundle.js";
 import type { Bytes } from "../bytes.js";
 import type { Engine } from "../engine/engine.js";
+import type { OrtEngine } from "../engine/ort-engine.js";
 import { UsageError } from "../errors.js";
 import { doubt } from "../payload/header.js";
 import { peek } from "../payload/opened-payload.js";
 import type { Base } from "../payload/shared.js";
 import { decode } from "../payload/wire.js";
+import { asMessages, type ChatMessage, type Prompt } from "../text/chat-template.js";
 import { promptIds } from "../text/prompt-form.js";
 import type { Stop, Token } from "../token.js";
 import { type Costs, type FillOptions, forcedDecode, type RawToken } from "./forced-decoder.js";
@@ -30,7 +32,7 @@ export class Model {
    */
   constructor(
     readonly bundle: LoadedBundle,
-    readonly engine: Engine,
+    readonly engine: OrtEngine,
     private readonly _openPredictive: () => Promise<Engine>,
   ) {
     this._fingerprint = bundle.manifest.fingerprint(bundle.variant);
@@ -40,9 +42,9 @@ export class Model {
     return this.bundle.manifest.contract;
   }
 
-  promptIds(prompt: string): number[] {
+  promptIds(prompt: Prompt): number[] {
     const { tokenizer, template } = this.bundle;
-    return promptIds(tokenizer, template, this.contract.fields.contents, [{ role: "user", content: prompt }]);
+    return promptIds(tokenizer, template, this.contract.fields.contents, asMessages(prompt));
   }
 
   transcript(): Transcript {
@@ -71,10 +73,7 @@ export class Model {
     signal: AbortSignal | undefined,
   ): AsyncGenerator<RawToken, AnchorSet> {
     const engine = await this._openedPredictive();
-    const [{ EnginePredictor }, { decodePredictive }] = await Promise.all([
-      import("../engine/engine-predictor.js"),
-      import("../payload/predictive.js"),
-    ]);
+    const { EnginePredictor, decodePredictive } = await import("../rare.js");
     const predictor = new EnginePredictor(engine, promptIds, this.contract, this._fingerprint, signal);
     const decoding = decodePredictive(Uint8Array.from(payload), { contract: this.contract, base, predictor });
     try {
@@ -99,7 +98,7 @@ export class Model {
     transcript: Transcript,
     costs: Costs,
     interrupted?: () => boolean,
-    engine = this.engine,
+    engine: Engine = this.engine,
   ): AsyncGenerator<Token, Stop | null> {
     const decoding = forcedDecode(engine, promptIds, anchors, options, costs, transcript.ids, interrupted);
     for (;;) {
@@ -142,15 +141,16 @@ export class Model {
     return { anchors, stop: stop ?? "limit", doubt: unsure };
   }
 
-  /** The prompt's text: the one given, or the one that the payload carries. */
-  async promptOf(payload: Uint8Array | null, prompt: string | undefined): Promise<string> {
+  /** The prompt given, or the one that the payload carries. */
+  async promptOf(payload: Uint8Array | null, prompt: Prompt | undefined): Promise<Prompt> {
     if (!payload) {
       if (prompt === undefined) throw new UsageError("fill", "a payload or a prompt", "neither");
       return prompt;
     }
     const header = await peek(payload);
     const carried = header.extras.prompt;
-    if (carried !== null && prompt !== undefined && carried !== prompt) {
+    const differs = carried !== null && prompt !== undefined && !isQuestion(asMessages(prompt), carried);
+    if (differs) {
       const remedy = "Leave the prompt out, or ask for another payload";
       throw new UsageError("prompt", `the one that the payload carries (${carried.slice(0, 60)})`, prompt, remedy);
     }
@@ -170,4 +170,10 @@ export class Model {
     this._predictiveEngine ??= this._openPredictive();
     return this._predictiveEngine;
   }
+}
+
+/** Whether messages are one question with this text. */
+function isQuestion(messages: readonly ChatMessage[], text: string): boolean {
+  const [first] = messages;
+  return messages.length === 1 && first?.role === "user" && first.content === text;
 }

@@ -11,6 +11,7 @@ import { CloudUnavailableError, FingerprintError } from "../errors.js";
 import { type Codec, doubt } from "../payload/header.js";
 import { peek } from "../payload/opened-payload.js";
 import type { Base } from "../payload/shared.js";
+import type { Prompt } from "../text/chat-template.js";
 import type { AnswerEvent, ServiceReport, Stop, Token } from "../token.js";
 import { endingOf } from "./ending.js";
 import type { Costs, FillOptions } from "./forced-decoder.js";
@@ -32,7 +33,7 @@ export class OnlineAnswer {
   constructor(
     private readonly _model: Model,
     private readonly _client: ServiceClient,
-    private readonly _prompt: string,
+    private readonly _prompt: Prompt,
     private readonly _options: FillOptions & ServiceOptions,
     private readonly _transcript: Transcript,
     private readonly _costs: Costs,

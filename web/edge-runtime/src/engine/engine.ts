@@ -60,6 +60,15 @@ export abstract class Engine {
     this.length = length;
   }
 
+  /** States which tokens the cache holds, where it was filled in another way than by `append`. */
+  refill(ids: readonly number[]): void {
+    if (ids.length > this.context || ids.some((id) => !(id >= 0 && id < this.vocab))) {
+      throw new EngineError("cache", `at most ${this.context} ids below ${this.vocab}`, `${ids.length}, or others`);
+    }
+    this._ids.set(ids);
+    this.length = ids.length;
+  }
+
   /** Frees the model's memory. */
   abstract close(): Promise<void>;
 

@@ -2,16 +2,14 @@
  * A bundle's graph on ONNX Runtime, with cache buffers of a fixed size, bound as past and as present.
  *
  * In Node.js the graph updates the buffers in place. WebAssembly has memory of its own, so there each pass copies them; on
- * a GPU they stay there. The cache starts small and doubles as it fills; rewinding shortens the mask, without a copy.
+ * a GPU they stay there. Rewinding shortens the mask, without a copy.
  */
 import type { LoadedBundle } from "../bundle/bundle.js";
 import { EngineError } from "../errors.js";
 import { Engine } from "./engine.js";
+import { KvCache } from "./kv-cache.js";
 import { Logits } from "./logits.js";
 import type { Ort, OrtSession, OrtTensor } from "./ort.js";
-
-/** Minimum capacity of the cache, in tokens. */
-const MIN_CAPACITY = 64;
 
 export interface EngineSettings {
   readonly ort: Ort;
@@ -21,11 +19,7 @@ export interface EngineSettings {
 }
 
 export class OrtEngine extends Engine {
-  private readonly _names: readonly string[];
-  private readonly _heads: number;
-  private readonly _headDim: number;
-  private _caches: OrtTensor[] = [];
-  private _capacity = 0;
+  readonly cache: KvCache;
   private _closed = false;
 
   private constructor(
@@ -35,9 +29,7 @@ export class OrtEngine extends Engine {
   ) {
     const { model, context } = bundle.manifest;
     super(context, model.vocabSize);
-    this._heads = model.kvHeads;
-    this._headDim = model.headDim;
-    this._names = Array.from({ length: model.layers }, (_, layer) => [`${layer}.key`, `${layer}.value`]).flat();
+    this.cache = new KvCache(_settings.ort, model, context);
   }
 
   /** @param fp32Activations see `withFp32Activations`. */
@@ -58,8 +50,8 @@ export class OrtEngine extends Engine {
         // From their path the weights are memory-mapped.
         session = await ort.InferenceSession.create(bundle.graphPath, options);
       } else {
-        const { withFp32Activations } = await import("./fp32-activations.js");
-        const graph = fp32Activations ? withFp32Activations(bundle.graph) : bundle.graph;
+        const rare = fp32Activations && (await import("../rare.js"));
+        const graph = rare ? rare.withFp32Activations(bundle.graph) : bundle.graph;
         session = await ort.InferenceSession.create(graph, { ...options, externalData: bundle.weights });
       }
     } catch (error) {
@@ -67,7 +59,12 @@ export class OrtEngine extends Engine {
       throw new EngineError(`${place}`, "a graph that ONNX Runtime can load", reason(error), "", { cause: error });
     }
     const engine = new OrtEngine(session, bundle, settings);
-    const wanted = ["input_ids", "attention_mask", "rows", ...engine._names.map((name) => `past_key_values.${name}`)];
+    const wanted = [
+      "input_ids",
+      "attention_mask",
+      "rows",
+      ...engine.cache.names.map((name) => `past_key_values.${name}`),
+    ];
     const differ = [
       ...wanted.filter((name) => !session.inputNames.includes(name)),
       ...session.inputNames.filter((name) => !wanted.includes(name)),
@@ -82,25 +79,26 @@ export class OrtEngine extends Engine {
 
   protected async run(chunk: readonly number[], rows: readonly number[]): Promise<Logits> {
     if (this._closed) throw new EngineError("model", "an open one", "one that was closed", "Open it again");
+    const { cache } = this;
     const total = this.length + chunk.length;
     try {
-      await this._reserve(total);
+      cache.reserve(total, this.length);
       const feeds: Record<string, OrtTensor> = {
         input_ids: this._longs(chunk, [1, chunk.length]),
         attention_mask: this._longs(new Array<number>(total).fill(1), [1, total]),
         rows: this._longs(rows, [rows.length]),
       };
       const fetches: Record<string, OrtTensor | null> = { logits: null };
-      this._names.forEach((name, index) => {
-        const cache = this._caches[index];
-        if (!cache) return;
-        feeds[`past_key_values.${name}`] = cache;
-        fetches[`present.${name}`] = this._inPlace ? cache : null;
+      cache.names.forEach((name, index) => {
+        const tensor = cache.tensors[index];
+        if (!tensor) return;
+        feeds[`past_key_values.${name}`] = tensor;
+        fetches[`present.${name}`] = this._inPlace ? tensor : null;
       });
       const results = await this._session.run(feeds, fetches);
       if (!this._inPlace) {
-        const before = this._caches;
-        this._caches = this._names.map((name, index) => results[`present.${name}`] ?? (before[index] as OrtTensor));
+        const before = cache.tensors;
+        cache.tensors = cache.names.map((name, index) => results[`present.${name}`] ?? (before[index] as OrtTensor));
         for (const tensor of before) tensor.dispose();
       }
       const logits = results.logits?.data;
@@ -117,30 +115,12 @@ export class OrtEngine extends Engine {
   async close(): Promise<void> {
     if (this._closed) return;
     this._closed = true;
-    for (const tensor of this._caches) tensor.dispose();
-    this._caches = [];
+    this.cache.dispose();
     await this._session.release();
   }
 
   private get _inPlace(): boolean {
     return this._settings.provider === "cpu";
-  }
-
-  /** Grows the caches for `total` tokens; keeps the cached ones. */
-  private async _reserve(total: number): Promise<void> {
-    if (total <= this._capacity) return;
-    const room = Math.min(Math.max(MIN_CAPACITY, 2 ** Math.ceil(Math.log2(total))), this.context);
-    const before = this._caches.map((tensor) => tensor.data as Float32Array);
-    const [from, to] = [this._capacity * this._headDim, room * this._headDim];
-    this._caches = this._names.map((_, index) => {
-      const data = new Float32Array(this._heads * to);
-      for (let head = 0; head < this._heads && before[index]; head++) {
-        const held = before[index].subarray(head * from, head * from + this.length * this._headDim);
-        data.set(held, head * to);
-      }
-      return new this._settings.ort.Tensor("float32", data, [1, this._heads, room, this._headDim]);
-    });
-    this._capacity = room;
   }
 
   private _longs(values: readonly number[], dims: readonly number[]): OrtTensor {

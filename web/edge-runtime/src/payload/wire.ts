@@ -30,7 +30,7 @@ export async function decode(payload: Uint8Array, shared: Shared): Promise<Ancho
   const data: Bytes = Uint8Array.from(payload);
   const { header, body } = await openPayload(data);
   if (header.codec === "predictive") {
-    const { decodePredictive } = await import("./predictive.js");
+    const { decodePredictive } = await import("../rare.js");
     const tokens = decodePredictive(data, shared);
     for (;;) {
       const next = await tokens.next();
@@ -54,7 +54,7 @@ export async function decode(payload: Uint8Array, shared: Shared): Promise<Ancho
   }
   verifyChecksum(data, bound);
   if (!shared.tokens) throw new TokenizerRequiredError(`codec ${header.codec}`, "a tokenizer", "none");
-  const { decodeTemplate } = await import("./codecs/template-codec.js");
+  const { decodeTemplate } = await import("../rare.js");
   return anchorSet(await decodeTemplate(body, header.codec, shared.tokens), header, contract);
 }
 

@@ -1,13 +1,21 @@
 /** A compiled chat template, `chat_template.json`: a prefix and a suffix per role. */
 import { BundleSchemaError, UsageError } from "../errors.js";
 
-const ROLES = ["system", "user", "assistant"] as const;
+export const ROLES = ["system", "user", "assistant"] as const;
 type Role = (typeof ROLES)[number];
 
 /** A message of a conversation. */
 export interface ChatMessage {
   readonly role: Role;
   readonly content: string;
+}
+
+/** A question, or a conversation that ends with one. */
+export type Prompt = string | readonly ChatMessage[];
+
+/** The messages of a prompt. */
+export function asMessages(prompt: Prompt): readonly ChatMessage[] {
+  return typeof prompt === "string" ? [{ role: "user", content: prompt }] : prompt;
 }
 
 /** A part of a rendered conversation: a message's content, or text of the template. */
@@ -56,7 +64,9 @@ export class ChatTemplate {
     if (!messages.length) throw new UsageError("messages", "at least one message", "none");
     const parts = all.flatMap(({ role, content }) => {
       const affixes = this._affixes.get(role);
-      if (!affixes) throw new UsageError("chat message", `a role of ${ROLES.join(", ")}`, role);
+      if (!affixes || typeof content !== "string") {
+        throw new UsageError("chat message", `a role of ${ROLES.join(", ")} and a text`, { role, content });
+      }
       const [prefix, suffix] = affixes.map((text) => ({ text, isContent: false }));
       return [prefix, { text: content, isContent: true }, suffix] as Piece[];
     });

@@ -4,10 +4,13 @@
  *     const worker = new Worker(new URL("./edge.worker.js", import.meta.url), { type: "module" });
  *     const edge = await EdgeWorker.open(worker, "https://example.com/bundles/qwen", { onProgress });
  */
+
 import { ServiceClient, type ServiceOptions } from "../client/service-client.js";
 import type { FillOptions } from "../decode/forced-decoder.js";
 import { Answer, type Edge, type ModelInfo, type OpenOptions } from "../edge-model.js";
+import type { KeptCache } from "../engine/kept-cache.js";
 import { EngineError } from "../errors.js";
+import type { Prompt } from "../text/chat-template.js";
 import type { AnswerEvent, FillStats, Token } from "../token.js";
 import { type Call, fromPlain, type Reply } from "./messages.js";
 
@@ -57,7 +60,7 @@ export class EdgeWorker implements Edge {
 
   fill(
     payload: Uint8Array | null,
-    options: FillOptions & { readonly prompt?: string | undefined } = {},
+    options: FillOptions & { readonly prompt?: Prompt | undefined } = {},
   ): Answer<Token> {
     const { signal, ...rest } = options;
     return this._answer<Token>({ call: "fill", payload, options: rest }, signal);
@@ -65,7 +68,7 @@ export class EdgeWorker implements Edge {
 
   ask(
     service: string | URL | ServiceClient,
-    prompt: string,
+    prompt: Prompt,
     options: FillOptions & ServiceOptions = {},
   ): Answer<AnswerEvent> {
     const client = service instanceof ServiceClient ? service : new ServiceClient(service);
@@ -74,9 +77,21 @@ export class EdgeWorker implements Edge {
     return this._answer<AnswerEvent>(call, signal);
   }
 
+  countTokens(prompt: Prompt): Promise<number> {
+    return this._call({ call: "countTokens", prompt }) as Promise<number>;
+  }
+
+  cached(prompt: Prompt): Promise<KeptCache> {
+    return this._call({ call: "cached", prompt }) as Promise<KeptCache>;
+  }
+
+  restore(kept: KeptCache): Promise<void> {
+    return this._call({ call: "restore", kept }) as Promise<void>;
+  }
+
   /** Frees the model's memory and ends the worker. */
   async close(): Promise<void> {
-    await this._call({ call: "close" }, undefined, () => {});
+    await this._call({ call: "close" });
     this._worker.terminate();
   }
 
@@ -115,7 +130,7 @@ export class EdgeWorker implements Edge {
     }
   }
 
-  private async _call(call: Call, signal: AbortSignal | undefined, item: (item: unknown) => void): Promise<unknown> {
+  private async _call(call: Call, signal?: AbortSignal, item: (item: unknown) => void = () => {}): Promise<unknown> {
     signal?.throwIfAborted();
     const id = this._calls++;
     const abort = () => this._worker.postMessage({ id, call: "abort", reason: signal?.reason });

@@ -1,8 +1,11 @@
 /** Messages between a page and the worker in which its model runs, and errors on their way. */
+
 import type { ClientOptions, ServiceOptions } from "../client/service-client.js";
 import type { FillOptions } from "../decode/forced-decoder.js";
 import type { OpenOptions } from "../edge-model.js";
+import type { KeptCache } from "../engine/kept-cache.js";
 import * as errors from "../errors.js";
+import type { Prompt } from "../text/chat-template.js";
 
 /** Options that can be sent; a signal is sent as `abort`. */
 type Plain<T> = Omit<T, "signal" | "onProgress" | "store" | "ort">;
@@ -14,9 +17,12 @@ export type Call =
       readonly call: "ask";
       readonly service: string;
       readonly client: ClientOptions;
-      readonly prompt: string;
+      readonly prompt: Prompt;
       readonly options: Plain<FillOptions & ServiceOptions>;
     }
+  | { readonly call: "countTokens"; readonly prompt: Prompt }
+  | { readonly call: "cached"; readonly prompt: Prompt }
+  | { readonly call: "restore"; readonly kept: KeptCache }
   | { readonly call: "close" }
   | { readonly call: "abort"; readonly reason: unknown };
 
@@ -54,6 +60,7 @@ const CLASSES = new Map<string, Constructor>(
     errors.EngineError,
     errors.CloudUnavailableError,
     errors.CloudRefusedError,
+    errors.SessionFileError,
     errors.BundleMissingError,
     errors.BundleFileError,
     errors.BundleHashError,

@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 SHELL := /bin/bash
 
-.PHONY: help demo real test extras wheels fuzz lint evaluate results arm train ship clean
+.PHONY: help demo real test extras wheels fuzz fuzz-fixed lint evaluate results arm train ship clean
 
 help:
 	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair (MODEL=testbed, or tiny)"
@@ -16,6 +16,7 @@ help:
 	@echo "                           commands promised for it, and the tests of transformers on 4.57 and 5"
 	@echo "make wheels                the wheels of a release, into dist/: of the device, the cloud, the converter, the laboratory"
 	@echo "make fuzz [MINUTES=10]     hostile inputs for all that reads what strangers send, with a table"
+	@echo "make fuzz-fixed            the same hostile inputs on every run, as in CI"
 	@echo "make lint                  formatting, lint and types"
 	@echo "make evaluate              the shipped pair on held-out prompts, with controls"
 	@echo "make results               every table and figure of the paper with its controls, of a shipped pair"
@@ -57,6 +58,9 @@ wheels: $(VENV)/bin/python
 
 fuzz: $(VENV)/dev.stamp
 	$(RUN) -m tests.fuzz --minutes $(or $(MINUTES),10)
+
+fuzz-fixed: $(VENV)/dev.stamp
+	$(RUN) -m tests.fuzz --fixed
 
 lint: $(VENV)/dev.stamp
 	$(RUN) -m ruff format --check .

@@ -2,8 +2,10 @@
 time.
 
 Responsible for the command line, the processes and the table. Inputs that reach new code are kept in .fuzz,
-from run to run, beside findings and the count of executions. Not responsible for the targets (see `targets`,
-and `fuzz` in the tests of the Kotlin library) nor for what is measured (see `one_target`).
+from run to run, beside findings and the count of executions. `--fixed` is for CI: the same executions on
+every run, from the repository's corpus alone, so that a finding is the fault of a change. Not responsible for
+the targets (see `targets`, and `fuzz` in the tests of the Kotlin library) nor for what is measured (see
+`one_target`).
 """
 
 from __future__ import annotations
@@ -11,11 +13,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +33,8 @@ from common.errors import InputError
 HERE = Path(__file__).resolve().parent
 CORPUS = HERE / "corpus"
 STATE = HERE.parents[1] / ".fuzz"
+FIGURES = "figures.json"
+NOTHING: dict[str, Any] = {"executions": 0, "grown": 0, "slowest": []}
 PYTHON = tuple(sorted(file.stem for file in (HERE / "targets").glob("*.py")))
 KOTLIN = ("payload", "payload_long", "manifest", "tokenizer", "service_answer")
 """Those of Python's targets that the Kotlin library reads too, in the same form."""
@@ -35,6 +43,10 @@ HEAP = "192m"
 """Of Jazzer's start; then a target has 64 MB of it."""
 SECONDS_OF_ONE = 20
 """More is a hang."""
+
+FIXED = 3000
+FIXED_OF = {"payload_long": 150, "service_request": 1500, "service_answer": 2000}
+"""Executions with --fixed: seconds of each target."""
 
 
 class Target(NamedTuple):
@@ -50,9 +62,11 @@ class Target(NamedTuple):
     def folder(self) -> Path:
         return STATE / self.language / self.name
 
-    def command(self, figures: Path) -> list[str]:
+    def command(self, figures: Path, *, fixed: bool) -> list[str]:
+        """Without libFuzzer's options; what Jazzer writes for a debugger goes beside the figures."""
+        arguments = [self.name, str(figures), "once" if fixed else "thrice"]
         if self.language == "python":
-            return [sys.executable, "-m", "tests.fuzz.one_target", self.name, str(figures)]
+            return [sys.executable, "-m", "tests.fuzz.one_target", *arguments]
         options = [f"-Xmx{HEAP}", "-XX:+UseSerialGC", f"-Drepo={jvm.REPO}", "-cp", jvm.class_path()]
         jazzer = ["com.code_intelligence.jazzer.Jazzer", "--target_class=inversespec.edge.fuzz.FuzzTarget"]
         jazzer += ["--instrumentation_includes=inversespec.**", "--disabled_hooks=com.code_intelligence.**"]
@@ -60,8 +74,8 @@ class Target(NamedTuple):
             "java",
             *options,
             *jazzer,
-            f"--target_args={self.name} {figures}",
-            "--reproducer_path=/dev/null",
+            f"--target_args={' '.join(arguments)}",
+            f"--reproducer_path={figures.parent}",
         ]
 
 
@@ -72,6 +86,7 @@ TARGETS = [Target("python", name) for name in PYTHON] + [Target("kotlin", name) 
 class FuzzArguments:
     minutes: float = option(10.0, "in all, divided among the targets", metavar="N")
     only: str | None = option(None, "names, with commas; python or kotlin for all of one", metavar="NAMES")
+    fixed: bool = option(False, "the same executions on every run, whatever was found before, as in CI")
     replay: str | None = option(
         None, "run this one input of the target named by --only, and stop", metavar="FILE"
     )
@@ -102,32 +117,48 @@ def fuzz(args: FuzzArguments) -> int:
     if any(each.language == "kotlin" for each in chosen):
         jvm.compile_tests()
     if args.replay:
-        return max(_process(each, [args.replay], None).returncode for each in chosen)
+        return max(replay(each, args.replay) for each in chosen)
     found = 0
     for number, each in enumerate(chosen):
-        row = run(each, 60 * args.minutes / len(chosen))
+        row = run(each, None if args.fixed else 60 * args.minutes / len(chosen))
         found += row["finding"] is not None
         print(json.dumps(row) if args.json else _line(row, first=not number), flush=True)
     return 1 if found else 0
 
 
-def run(target: Target, seconds: float) -> dict[str, Any]:
-    """One run, with what it has shown."""
-    inputs, findings = target.folder / "inputs", target.folder / "findings"
-    for folder in (inputs, findings):
-        folder.mkdir(parents=True, exist_ok=True)
+def replay(target: Target, file: str) -> int:
+    """One input again; what comes of it is printed where it is a finding."""
+    with _scratch() as scratch:
+        process = _process(target, [file], scratch, fixed=True)
+    if process.returncode:
+        print(process.stdout, file=sys.stderr)
+    return process.returncode
+
+
+def run(target: Target, seconds: float | None) -> dict[str, Any]:
+    """One run of so many seconds, or the fixed one, with what it has shown."""
+    findings = target.folder / "findings"
+    findings.mkdir(parents=True, exist_ok=True)
     before = {file.name for file in findings.iterdir()}
-    for data in import_module(f"tests.fuzz.targets.{target.name}").seeds():
-        (inputs / hashlib.sha1(data).hexdigest()).write_bytes(data)
-    committed = CORPUS / target.name
-    known = len(list(inputs.iterdir()))
-    options = [f"-max_total_time={max(1, round(seconds))}", f"-artifact_prefix={findings}/", str(inputs)]
-    figures = target.folder / "figures.json"
-    figures.unlink(missing_ok=True)
-    process = _process(target, [*options, *([str(committed)] if committed.is_dir() else [])], figures)
-    shown = (
-        json.loads(figures.read_text()) if figures.exists() else {"executions": 0, "grown": 0, "slowest": []}
-    )
+    with _scratch() as scratch:
+        inputs = target.folder / "inputs" if seconds else scratch / "inputs"
+        inputs.mkdir(exist_ok=True)
+        committed = [file.read_bytes() for file in sorted((CORPUS / target.name).glob("*"))]
+        for data in [*import_module(f"tests.fuzz.targets.{target.name}").seeds(), *committed]:
+            (inputs / hashlib.sha1(data).hexdigest()).write_bytes(data)
+        known = len(list(inputs.iterdir()))
+        if seconds:
+            # What takes long is chosen less often, so which inputs come is a matter of the machine.
+            options = [f"-max_total_time={max(1, round(seconds))}", "-entropic_scale_per_exec_time=1"]
+        else:
+            options = [f"-runs={FIXED_OF.get(target.name, FIXED)}", "-seed=1", "-reload=0"]
+        options += [f"-artifact_prefix={findings}/", str(inputs)]
+        process = _process(target, options, scratch, fixed=not seconds)
+        figures = scratch / FIGURES
+        shown = json.loads(figures.read_text()) if figures.exists() else {**NOTHING}
+        reached = sorted(file.name for file in inputs.iterdir())
+    if counted := re.search(r"stat::number_of_executed_units: (\d+)", process.stdout):
+        shown["executions"] = int(counted[1])
     total = target.folder / "executions"
     count = shown["executions"] + (int(total.read_text()) if total.exists() else 0)
     total.write_text(str(count))
@@ -147,26 +178,43 @@ def run(target: Target, seconds: float) -> dict[str, Any]:
         "slowest_bytes": size,
         "slowest_ms_per_kb": round(max(long), 2) if long else None,
         "grown_mb": round(shown["grown"] / (1 << 20), 1),
-        "inputs": len(list(inputs.iterdir())) - known,
+        "inputs": len(reached) - known,
+        "reached": hashlib.sha256("".join(reached).encode()).hexdigest()[:16],
         "finding": finding,
     }
 
 
-def _process(target: Target, options: list[str], figures: Path | None) -> subprocess.CompletedProcess[str]:
-    """The process of a target; its files are in memory where there is a folder of that kind."""
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for the files of one process, in memory where there is such a place."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        command = target.command(figures or Path(folder) / "figures.json")
-        libfuzzer = [f"-timeout={SECONDS_OF_ONE}", "-entropic_scale_per_exec_time=1", "-rss_limit_mb=4096"]
-        return subprocess.run(
-            [*command, *libfuzzer, *options],
-            cwd=HERE.parents[1],
-            env={**os.environ, "TMPDIR": folder},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        yield Path(folder)
+
+
+def _process(
+    target: Target, options: list[str], scratch: Path, *, fixed: bool
+) -> subprocess.CompletedProcess[str]:
+    command = [*(_same_addresses() if fixed else ()), *target.command(scratch / FIGURES, fixed=fixed)]
+    return subprocess.run(
+        [*command, f"-timeout={SECONDS_OF_ONE}", "-rss_limit_mb=4096", "-print_final_stats=1", *options],
+        cwd=HERE.parents[1],
+        env={**os.environ, "TMPDIR": str(scratch), "PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+@cache
+def _same_addresses() -> tuple[str, ...]:
+    """What gives a process the same addresses on every run, where allowed: sets are in their order."""
+    setarch = ("setarch", "--addr-no-randomize")
+    allowed = (
+        shutil.which("setarch") and not subprocess.run([*setarch, "true"], capture_output=True).returncode
+    )
+    return setarch if allowed else ()
 
 
 def _line(row: dict[str, Any], first: bool) -> str:

@@ -51,6 +51,7 @@ class BlockRow:
     prompt: number of its tokens. tokens: prompt and answer, filled up to a whole block with masks.
     when, sure: of each token, as in Denoised; 0 for the prompt and for masks. steps: passes run.
     kept:   positions, whole blocks, whose keys and values are in `cache`.
+    ended:  the last pass has finished a block.
     predictions: by position, of the last pass, where nothing is committed.
     """
 
@@ -62,6 +63,7 @@ class BlockRow:
     steps: int = 0
     kept: int = 0
     cache: Layers = ()
+    ended: bool = False
     predictions: dict[int, Prediction] | None = None
 
 
@@ -273,6 +275,8 @@ class BlockAnswers(RowAnswers[BlockRow]):
             if commits:
                 tokens[at], when[at], sures[at] = token, row.steps + 1, probability
         places = zip(run.wanted + run.others, likeliest, chance, strict=True)
+        block = run.start // self.model.block
+        open_ = tokens[block * self.model.block : (block + 1) * self.model.block]
         return replace(
             row,
             tokens=tuple(tokens),
@@ -281,6 +285,7 @@ class BlockAnswers(RowAnswers[BlockRow]):
             steps=row.steps + 1,
             kept=run.start,
             cache=cache,
+            ended=self.model.mask_id not in open_,
             predictions={
                 at: Prediction(token, share)
                 for at, token, share in places
@@ -297,6 +302,9 @@ class BlockAnswers(RowAnswers[BlockRow]):
         firsts = sum(at % self.model.block == 0 for at in masked) if self.model.family.shifted else 0
         left = max(1, self.config.total_steps - row.steps - firsts)
         return max(1, -(-(len(masked) - firsts) // left))
+
+    def ends_block(self, row: BlockRow) -> bool:
+        return row.ended
 
     def stopped(self, row: BlockRow) -> str | None:
         answer = row.tokens[row.prompt : row.prompt + self.config.canvas]

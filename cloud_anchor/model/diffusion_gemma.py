@@ -384,6 +384,9 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
         )
         return replace(row, steps=steps, block=found)
 
+    def ends_block(self, row: GemmaRow) -> bool:
+        return row.block is None and row.steps > 0
+
     def stopped(self, row: GemmaRow) -> str | None:
         if any(token in self.model.eos_ids for token in row.written.ids):
             return "complete"

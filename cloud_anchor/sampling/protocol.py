@@ -10,7 +10,7 @@ is a `MaskedModel`, and the sampler here makes its answers (see `masked`). Not r
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -33,6 +33,9 @@ class Answers(Protocol):
 
     def advance(self) -> None:
         """Runs one step of every row; where it fails, the rows stay as they were."""
+
+    def block_ends(self) -> Collection[int]:
+        """Rows of which the last step has finished a block; none of a model without blocks."""
 
     def done(self, limits: Sequence[int]) -> Mapping[int, str]:
         """Rows that are done, each with the reason (`Denoised.stopped_by`); limits: steps to run per row."""

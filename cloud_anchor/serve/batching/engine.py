@@ -217,7 +217,9 @@ class BatchEngine:
                 held.add(job.client)  # its later ones too, or its turn would never come
                 keep.append(job)
             elif free >= min(job.rows, self._batch):
-                (group or self._new_group(job)).join(job, job.prompt_ids, job.payload_steps)
+                (group or self._new_group(job)).join(
+                    job, job.prompt_ids, job.payload_steps, blocks=job.blocks
+                )
                 free -= job.rows
             else:
                 free = 0  # nobody behind it passes: it would wait for ever
@@ -293,7 +295,10 @@ class BatchEngine:
                 self._forecast.saw_step(job, ended=job in ended)
                 job.steps_left = 0 if job in ended else job.steps_left
         for job, run, done in reached:
-            self._finished.put(FinishedRun(job, run, done))  # blocks while encoding is slower than denoising
+            if done or job.due(run):
+                self._finished.put(
+                    FinishedRun(job, run, done)
+                )  # blocks while encoding is slower than denoising
         if not len(group):
             self._groups.remove(group)
         seconds = time.perf_counter() - began

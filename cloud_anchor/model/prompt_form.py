@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.sampling.protocol import DiffusionModel
 from edge_runtime.bundle.bundle import TOKENIZER, Bundle
-from edge_runtime.errors import JinjaTemplateError
+from edge_runtime.errors import BundleSchemaError, JinjaTemplateError
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.chat_compiler import compile_template
 from edge_runtime.text.prompt_form import PromptForm
@@ -28,6 +29,9 @@ from edge_runtime.text.splits import SPLITS
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
+
+MOST_SHARED = 0.9
+"""Share of a bundle's ordinary tokens that a vocabulary of the same content has at least."""
 
 
 def checkpoint_form(folder: Path) -> PromptForm:
@@ -47,23 +51,55 @@ def prompt_form(model: DiffusionModel, folder: Path, bundle: Bundle | None = Non
     Sets the tokens that the model's answers may have. Raises CheckpointError where tokenizer and weights do
     not belong together, and what `checkpoint_form` raises.
     """
-    form = bundle.form if bundle and same_vocabulary(folder, bundle) else checkpoint_form(folder)
+    apart = None if bundle is None else ids_apart(folder, bundle)
+    form = checkpoint_form(folder) if bundle is None or apart is None else bundle.form
     highest = max(*form.contract.eos_ids, form.contract.vocab_size - 1)
     if highest >= model.vocab_rows:
         raise CheckpointError(
             f"{folder}: the tokenizer has ids up to {highest}, but the model has {model.vocab_rows} rows of "
             "logits. The files do not belong together."
         )
-    model.adopt(form.contract)
+    # What only one of them has as text is no token of an answer.
+    others = {f"token {id_} of one side": id_ for id_ in sorted(apart or ())}
+    model.adopt(replace(form.contract, special={**form.contract.special, **others}))
     return form
 
 
-def same_vocabulary(folder: Path, bundle: Bundle) -> bool:
-    """True where a checkpoint's token ids are those of the bundle."""
+def ids_apart(folder: Path, bundle: Bundle) -> frozenset[int] | None:
+    """Ids of the bundle's ordinary tokens that a checkpoint does not have as text; None where the
+    vocabularies are not the same.
+
+    They are the same by name and merges, or by content: where every id that is text on both sides is the
+    same bytes, nearly all of the bundle's are, and what its template puts around a message is no text in the
+    checkpoint. DiffusionGemma and Gemma 3 are so: their special and unused tokens have other names.
+    """
     try:
-        return _vocabulary(folder, bundle).same_vocabulary(bundle.contract)
+        if _vocabulary(folder, bundle).same_vocabulary(bundle.contract):
+            return frozenset()
     except ContractMismatchError:  # it lacks the special tokens of the bundle's template
-        return False
+        pass
+    try:
+        theirs = _texts(tokenizer_data(folder))
+    except BundleSchemaError:  # of another kind
+        return None
+    form, contract = bundle.form, bundle.contract
+    ours = [id_ for id_ in range(contract.vocab_size) if contract.is_ordinary(id_)]
+    both = [id_ for id_ in ours if id_ in theirs]
+    if len(both) < MOST_SHARED * len(ours):
+        return None
+    if any(theirs[id_] != form.tokenizer.token_bytes(id_) for id_ in both):
+        return None
+    marks = [id_ for id_ in form.ids("?") if not contract.is_ordinary(id_)]
+    if any(id_ in theirs for id_ in (*marks, *contract.eos_ids)):
+        return None
+    return frozenset(ours) - set(both)
+
+
+def _texts(data: Mapping[str, Any]) -> dict[int, bytes]:
+    """The bytes of each token of a tokenizer.json that is not a special one."""
+    tokenizer = Tokenizer.from_json(json.dumps(data))
+    special = {int(token["id"]) for token in data["added_tokens"] if token.get("special", True)}
+    return {id_: tokenizer.token_bytes(id_) for id_ in data["model"]["vocab"].values() if id_ not in special}
 
 
 def check_vocabulary(folder: Path, bundle: Bundle) -> None:

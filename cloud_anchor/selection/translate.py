@@ -95,6 +95,11 @@ class Translation:
             stopped_by=run.stopped_by,
             guide_passes=run.guide_passes,
             guide_tokens=run.guide_tokens,
+            accepted=frozenset(
+                at
+                for at, places in enumerate(covered)
+                if not committed[at] and all(run.when[p] or p in run.accepted for p in places)
+            ),
             draft_ends=run.draft_ends,
             original=run,
         )

@@ -75,6 +75,7 @@ def make_diffusion_gemma(
     *,
     canvas: int = 16,
     ordinary: int = 300,
+    rows: int | None = None,
     weights: bool = True,
     std: float = 0.15,
     sure: float = 12,
@@ -82,15 +83,16 @@ def make_diffusion_gemma(
 ) -> Path:
     """A random DiffusionGemma as transformers saves it, in float32, all kinds of layers in small.
 
-    weights: False for its other files only. stated: in its generation_config.json. std, sure: how wide its
-    weights are, and how sure it is. The end markers are those of the tokenizer's template.
+    rows: of its logits. weights: False for its other files only. stated: in its generation_config.json.
+    std, sure: how wide its weights are, and how sure it is. The end markers are those of the tokenizer's
+    template.
     """
     import torch
     from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
 
     end = {"eos_token_id": [ordinary + 2, ordinary], "pad_token_id": ordinary}
     text = {
-        "vocab_size": ordinary + 8,
+        "vocab_size": rows or ordinary + 8,
         "hidden_size": 32,
         "intermediate_size": 48,
         "num_hidden_layers": 2,

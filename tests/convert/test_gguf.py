@@ -241,7 +241,7 @@ def test_numbers_are_split_as_the_vocabulary_was_made_for(split: str, numbers: l
 GEMMA = "Hello  w\u00f6rld\n\n  a \u2581 \U0001f388<table>x"
 
 
-def _sentencepiece(**changes: Any) -> dict[str, Any]:
+def sentencepiece(**changes: Any) -> dict[str, Any]:
     """Special tokens, a user's symbols, every byte, and words with scores, as in Gemma's file."""
     letters = sorted({*GEMMA, "\u2581", "_", "u", "s", "e"} - {" ", "\n", "\U0001f388"})
     words = ["\u2581a", "ll", "ell", "Hell", "Hello", "\u2581w", "us"]
@@ -262,7 +262,7 @@ def _sentencepiece(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_sentencepiece_vocabulary() -> None:
-    data = tokenizer_files(_sentencepiece(), "here")["tokenizer.json"]
+    data = tokenizer_files(sentencepiece(), "here")["tokenizer.json"]
     tokenizer = Tokenizer.from_json(json.dumps(data))
     ids = tokenizer.encode(GEMMA)
     assert b"".join(map(tokenizer.token_bytes, ids)).decode() == GEMMA.replace("\u2581", " ")
@@ -292,7 +292,7 @@ def test_a_sentencepiece_vocabulary() -> None:
 )
 def test_a_sentencepiece_vocabulary_that_is_no_bytes(changes: dict[str, Any], found: str) -> None:
     with pytest.raises(SourceError, match=found):
-        tokenizer_files(_sentencepiece(**changes), "here")
+        tokenizer_files(sentencepiece(**changes), "here")
 
 
 def test_an_unknown_split_is_refused() -> None:

@@ -80,7 +80,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.names)
 
-    def join(self, job: Job, prompt: Sequence[int], marks: Sequence[int]) -> None:
+    def join(self, job: Job, prompt: Sequence[int], marks: Sequence[int], *, blocks: bool = False) -> None:
         self.names.append(job)
 
     def leave(self, gone: Iterable[Job]) -> None:

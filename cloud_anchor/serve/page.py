@@ -42,8 +42,15 @@ DEVICE_FILES = {
     "js/ort.wasm.bundle.min.mjs": "text/javascript; charset=utf-8",
     "js/ort-wasm-simd-threaded.wasm": "application/wasm",
     "model.bin": "application/octet-stream",
+    "sw.js": "text/javascript; charset=utf-8",
 }
-"""Files of the folder that `make web-page` builds, served below /device/, and the media type of each."""
+"""Files of the folder that `make web-page` builds, and the media type of each; see `device_path`."""
+
+
+def device_path(name: str) -> str:
+    """Where a file of that folder is served: a service worker serves pages below its own place only."""
+    return "/sw.js" if name == "sw.js" else f"/device/{name}"
+
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -98,7 +105,7 @@ def install_page(app: FastAPI, service: Service, page: Page) -> None:
     headers = HEADERS if page.device is None else HEADERS | ISOLATED
     served = {path: (WEB / name, media_type) for path, (name, media_type) in FILES.items()}
     if page.device is not None:
-        served |= {f"/device/{name}": (page.device / name, kind) for name, kind in DEVICE_FILES.items()}
+        served |= {device_path(name): (page.device / name, kind) for name, kind in DEVICE_FILES.items()}
     for path, (file, media_type) in served.items():
         app.add_api_route(path, _static(file, media_type, headers), include_in_schema=False)
 
@@ -107,7 +114,8 @@ def install_page(app: FastAPI, service: Service, page: Page) -> None:
         """What the page shows before a question."""
         info = service.backend.info
         known = {"model": info.model, "steps": info.steps, "total_steps": info.total_steps}
-        known |= {"examples": list(page.examples), "device": page.variant}
+        limit = page.tracer.edge.bundle.manifest.not_sure_from
+        known |= {"examples": list(page.examples), "device": page.variant, "not_sure_from": limit}
         return Response(encode_json(known), media_type=JSON)
 
     @app.post("/v1/trace", include_in_schema=False)

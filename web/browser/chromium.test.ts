@@ -37,8 +37,10 @@ before(async () => {
   const bundle = (await import(new URL("scripts/bundle.js", WEB).href)).bundle as (
     entries: URL[],
     out: URL,
-  ) => Promise<void>;
-  await bundle([new URL("browser/harness.ts", WEB), new URL("demo/edge.worker.ts", WEB)], SITE);
+    options: object,
+  ) => Promise<string[]>;
+  const entries = [new URL("browser/harness.ts", WEB), new URL("demo/edge.worker.ts", WEB)];
+  await bundle(entries, SITE, { splitting: true });
   writeFileSync(new URL("index.html", SITE), '<!doctype html><script type="module" src="js/harness.js"></script>');
   cpSync(new URL("edge_runtime/bundles/testbed-qwen/", REPO), new URL("bundle/", SITE), { recursive: true });
   // Root may not use Chromium's sandbox.

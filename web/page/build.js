@@ -5,4 +5,6 @@ import { bundle } from "../scripts/bundle.js";
 const here = new URL(".", import.meta.url);
 const out = new URL("dist/", here);
 rmSync(out, { recursive: true, force: true });
-await bundle([new URL("device.ts", here), new URL("../demo/edge.worker.ts", here)], out);
+const files = await bundle([new URL("device.ts", here), new URL("../demo/edge.worker.ts", here)], out);
+const shell = ["./", "page.css", "page.js", "page.svg", ...files.map((name) => `device/${name}`)];
+await bundle([new URL("../demo/sw.ts", here)], out, { define: { SHELL: JSON.stringify(shell) }, outdir: "./" });

@@ -1,5 +1,6 @@
 // Bundles scripts for browsers; ONNX Runtime stays a file of its own, as its threads are workers that load it alone.
-import { copyFileSync, mkdirSync } from "node:fs";
+import { copyFileSync, mkdirSync, readdirSync } from "node:fs";
+import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
@@ -16,8 +17,8 @@ const ortFile = {
   },
 };
 
-/** Bundles `entries` into `out`/js, with the files that they load beside them. */
-export async function bundle(entries, out, define = {}, outdir = "js/") {
+/** Bundles `entries` into `out`/js, with the files that they load beside them; returns the paths of all of them. */
+export async function bundle(entries, out, { define = {}, outdir = "js/", splitting = false } = {}) {
   const folder = new URL(outdir, out);
   mkdirSync(folder, { recursive: true });
   await build({
@@ -30,11 +31,14 @@ export async function bundle(entries, out, define = {}, outdir = "js/") {
     entryPoints: entries.map((entry) => fileURLToPath(entry)),
     outdir: fileURLToPath(folder),
     entryNames: "[name]",
+    splitting,
     define,
   });
-  if (outdir !== "js/") return;
+  if (outdir !== "js/") return [];
   copyFileSync(MODEL_FILE, new URL("model.bin", out));
   for (const name of ["ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm"]) {
     copyFileSync(new URL(name, ORT), new URL(name, folder));
   }
+  const found = readdirSync(out, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
+  return found.map((each) => relative(fileURLToPath(out), join(each.parentPath, each.name)));
 }

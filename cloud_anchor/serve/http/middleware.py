@@ -30,7 +30,7 @@ SEND_SECONDS = 10.0
 
 PATHS = (
     "/v1/anchors /v1/anchors/stream /v1/contract /v1/bundle /healthz /readyz /metrics /openapi.json / "
-    "/page.css /page.js /page.svg /device /v1/page /v1/trace"
+    "/page.css /page.js /page.svg /sw.js /device /v1/page /v1/trace"
 ).split()
 KEYED_PREFIX = "/v1/"
 

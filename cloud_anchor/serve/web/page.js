@@ -10,9 +10,13 @@ const COLUMNS = {
     title: "The paper's selection",
     what: "Sends every token that the cloud has committed so far.",
   },
+  given: { title: "Your payload", what: "The device's answer around the bytes that you gave." },
   alone: { title: "The device alone", what: "Receives nothing." },
 };
+const FACTS = "facts"; // the name under which they are kept for a visit without a network
+const MAX_FILE = 1 << 20; // bytes of a dropped file; no payload has so many
 const DOUBT = "one minus the cloud's mean probability of the tokens it has sent";
+const ALONE = 128; // most tokens of the device's own answer
 const PAUSES = { step: 420, payload: 350, sent: 350, token: 24, reasons: 500 }; // ms, at speed "to read along"
 
 const $ = (id) => document.getElementById(id);
@@ -21,8 +25,9 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 let views = new Map();
 let recorded = [];
 let running = null; // AbortController of the question being answered
-let given = null; // the variant of the device's model that the service gives to this page
-let device = null; // that model, once it is here
+let facts = {}; // what the service said of itself, now or on the last visit
+let device = null; // the device's model, once it is in this tab
+let broken = false; // it could not be loaded
 
 // ---------------------------------------------------------------- one column
 
@@ -43,7 +48,9 @@ class Column {
     this.part(".what").textContent = COLUMNS[name]?.what ?? "";
     this.figures = {};
     for (const figure of ["bytes", "tokens sent", "cloud steps"]) this.figure(figure, name === "alone" ? 0 : "–");
-    if (name === "alone") {
+    if (name === "given") {
+      this.part(".cloud-part").remove();
+    } else if (name === "alone") {
       // There is no cloud in this column: its place explains the others.
       for (const part of ["sent", "payload"]) this.part(`.${part}-part`).remove();
       this.part(".cloud-part").replaceWith($("legend").content.cloneNode(true));
@@ -112,7 +119,12 @@ class Column {
   }
 
   on_sent(data) {
-    if (data.doubt !== null) this.figure("doubt", data.doubt.toFixed(2)).title = DOUBT;
+    this.figure("tokens sent", data.sent.length);
+    if (data.doubt !== null) {
+      const limit = facts.not_sure_from ?? 1;
+      const figure = this.figure("doubt", `${data.doubt.toFixed(2)}${data.doubt >= limit ? ", not sure" : ""}`);
+      figure.title = limit < 1 ? `${DOUBT}; from ${limit} on an answer is better not shown` : DOUBT;
+    }
     this.part(".anchors").replaceChildren(
       ...data.sent.map(([position, text]) => {
         this.sent.set(position, text);
@@ -296,16 +308,21 @@ async function* eventsOf(response) {
   }
 }
 
-async function live(signal) {
-  const response = await fetch("v1/trace", {
+class Unreachable extends Error {}
+
+async function live(signal, inTab) {
+  const asked = fetch("v1/trace", {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers() },
     body: JSON.stringify({
       prompt: $("question").value,
       fraction: Number($("fraction").value),
-      ...(device && { device: false }),
+      ...(inTab && { device: false }),
     }),
     signal,
+  });
+  const response = await asked.catch((error) => {
+    throw signal.aborted ? error : new Unreachable("The service cannot be reached.");
   });
   if (!response.ok) {
     if (response.status === 401) $("key-field").hidden = false;
@@ -316,11 +333,14 @@ async function live(signal) {
 
 // ---------------------------------------------------------------- the model in this tab
 
+const library = () => import("./device/js/device.js");
+const inTab = () => Boolean(facts.device && !broken && $("here").checked);
+
 async function openDevice() {
   try {
-    const { open } = await import("./device/js/device.js");
+    const { open } = await library();
     const key = $("key").value.trim() || undefined;
-    device = await open(given, key, ({ loaded, total }) => {
+    device = await open(facts.device, key, ({ loaded, total }) => {
       const [now, all] = [loaded, total].map((bytes) => (bytes / 1e6).toFixed(2));
       say(`The device's model, once: ${now} of ${all} MB`);
     });
@@ -330,23 +350,45 @@ async function openDevice() {
       `The device's part is written in this tab: ${id} (${variant}) on ${threads} ` +
       `thread${threads > 1 ? "s" : ""}, from the payload's bytes. The model is kept for the next visit.`;
   } catch (error) {
-    given = null; // the service writes the device's part, as it does without this
+    broken = true; // the service writes the device's part, as it does without this
     say(`No model in this tab: ${error.message}. The service writes the device's part.`, true);
   }
 }
 
-// The events of the device's part, as the service would send them; hex: of the payload, none without one.
-async function* written(column, prompt, hex, canvas, signal) {
-  const payload = hex === undefined ? null : Uint8Array.from(hex.match(/../g), (byte) => parseInt(byte, 16));
+// The events of the device's part, as the service would send them; payload: null without one.
+async function* written(column, prompt, payload, canvas, signal) {
   const answer = device.fill(payload, { prompt, signal, ...(payload ? {} : { maxTokens: canvas }) });
   const sent = [];
-  for await (const { position, text, source } of answer) {
-    if (source === "anchor") sent.push([position, text]);
-    yield ["token", { column, position, text, anchor: source === "anchor" }];
+  try {
+    for await (const { position, text, source } of answer) {
+      if (source === "anchor") sent.push([position, text]);
+      yield ["token", { column, position, text, anchor: source === "anchor" }];
+    }
+    const { tokens, passes, doubt } = await answer.stats;
+    if (payload) yield ["sent", { column, sent, doubt }];
+    yield ["end", { column, tokens, passes }];
+  } catch (error) {
+    const { expected, found, remedy } = error;
+    if (expected === undefined) throw error;
+    yield ["error", { column, expected, found, remedy }];
   }
-  const { tokens, passes, doubt } = await answer.stats;
-  if (payload) yield ["sent", { column, sent, doubt }];
-  yield ["end", { column, tokens, passes }];
+}
+
+const bytesOf = (hex) => Uint8Array.from(hex.match(/../g), (byte) => parseInt(byte, 16));
+const hexOf = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+// The trace of an answer without the service: to a payload that was given to the page, or to none.
+async function* own(payload, signal) {
+  const extras = payload && (await (await library()).peek(payload)).extras;
+  const prompt = extras?.prompt ?? $("question").value;
+  yield ["plan", { columns: payload ? ["given", "alone"] : ["alone"] }];
+  if (payload) {
+    const step = extras.totalSteps ? extras.step : "–";
+    yield ["payload", { column: "given", step, anchors: "–", bytes: payload.length, hex: hexOf(payload) }];
+    yield* written("given", prompt, payload, undefined, signal);
+  }
+  yield* written("alone", prompt, null, ALONE, signal);
+  yield ["done", {}];
 }
 
 async function* again() {
@@ -360,7 +402,8 @@ function say(text, wrong = false) {
   $("status").classList.toggle("wrong", wrong);
 }
 
-async function run(source, record) {
+// answered: by the service; its payloads go to the model in this tab, where there is one.
+async function run(source, { record = true, answered = true } = {}) {
   running?.abort();
   const control = (running = new AbortController());
   const { signal } = control;
@@ -371,32 +414,35 @@ async function run(source, record) {
     document.body.dataset.state = on ? "running" : "idle";
   };
   busy(true);
-  say(record ? "Asking …" : "");
+  say(record && answered ? "Asking …" : "");
   if (record) recorded = [];
   // Unless another question has taken its place.
   const stopped = () => running === control && say("Stopped.");
   const began = performance.now();
   let players = [];
   const writing = [];
+  let alone = false; // the service cannot be reached, and the device can
   try {
     let finished = false;
-    if (record && given && !device) await openDevice();
+    if (record && inTab() && !device) await openDevice();
+    const writes = record && answered && device && inTab();
+    if (!answered && record && !device) throw new Error("Expected the device's model in this tab, found none.");
     const prompt = $("question").value;
     const write = async (column, hex, canvas) => {
-      for await (const [name, data] of written(column, prompt, hex, canvas, signal)) {
+      for await (const [name, data] of written(column, prompt, hex ? bytesOf(hex) : null, canvas, signal)) {
         recorded.push([name, data]);
         views.get(column)?.push(name, data);
       }
     };
-    for await (const [name, data] of await source(signal)) {
+    for await (const [name, data] of await source(signal, writes)) {
       if (record) recorded.push([name, data]);
-      if (record && device && name === "payload") writing.push(write(data.column, data.hex));
+      if (writes && name === "payload") writing.push(write(data.column, data.hex));
       if (name === "plan") {
         views = new Map(data.columns.map((column) => [column, new Column(column, data)]));
         $("columns").replaceChildren(...[...views.values()].map((view) => view.node));
         players = [...views.values()].map((view) => view.play(signal));
         say("");
-        if (record && device) writing.push(write("alone", undefined, data.canvas));
+        if (writes) writing.push(write("alone", null, data.canvas));
       } else if (data.column) views.get(data.column)?.push(name, data);
       else if (name === "error") throw new Error(`Expected ${data.expected}, found ${data.found}. ${data.remedy}`);
       finished ||= name === "done";
@@ -409,10 +455,12 @@ async function run(source, record) {
     if (signal.aborted) return stopped();
     const [first, ...others] = views.values();
     for (const other of others) mark(first, other);
-    if (record) say(`The service took ${seconds.toFixed(1)} s for all three answers.`);
+    if (record && answered) say(`The service took ${seconds.toFixed(1)} s for all three answers.`);
+    else if (record) say("Nothing was sent: this tab's model wrote all of it.");
   } catch (error) {
     for (const view of views.values()) view.push("close");
     if (error.name === "AbortError" || signal.aborted) stopped();
+    else if (error instanceof Unreachable && inTab()) alone = true;
     else say(error instanceof TypeError ? "The service cannot be reached." : error.message, true);
   } finally {
     if (running === control) {
@@ -420,11 +468,12 @@ async function run(source, record) {
       busy(false);
     }
   }
+  if (alone) await run((signal) => own(null, signal), { answered: false });
 }
 
 // ---------------------------------------------------------------- the form
 
-function offer(facts) {
+function offer() {
   const steps = new Set([0.05, 0.1, 0.15, 0.25, 0.5, 1].map((share) => Math.floor(share * facts.total_steps + 1e-9)));
   steps.add(facts.steps);
   $("fraction").replaceChildren(
@@ -448,7 +497,9 @@ function offer(facts) {
     }),
   );
   if (!$("question").value && facts.examples.length) $("question").value = facts.examples[0];
-  given = facts.device;
+  for (const name of ["here-field", "own"]) $(name).hidden = !facts.device;
+  // Keeps the page's own files for a visit without a network; the model's are kept by the model.
+  if (facts.device) navigator.serviceWorker?.register("sw.js").catch(() => {});
   $("about").textContent =
     `Model: ${facts.model}. The device's part runs on this service's machine too, from the payload's bytes, ` +
     "with the bundle that devices have.";
@@ -456,20 +507,27 @@ function offer(facts) {
 
 async function greet() {
   const response = await fetch("v1/page", { headers: headers() }).catch(() => null);
-  if (!response) return say("The service cannot be reached.", true);
+  if (!response) {
+    facts = JSON.parse(localStorage.getItem(FACTS) ?? "{}");
+    if (!facts.device) return say("The service cannot be reached.", true);
+    offer();
+    return say("The service cannot be reached: the device in this tab answers alone.");
+  }
   if (response.status === 401) {
     $("key-field").hidden = false;
     return say("This service asks for a key.");
   }
   if (!response.ok) return say(await refusal(response), true);
-  offer(await response.json());
+  facts = await response.json();
+  localStorage.setItem(FACTS, JSON.stringify(facts));
+  offer();
   say("");
 }
 
 $("ask").addEventListener("submit", async (event) => {
   event.preventDefault();
   if (!$("fraction").options.length) await greet();
-  if ($("fraction").options.length) run(live, true);
+  if ($("fraction").options.length) run(live);
 });
 // Enter asks, Shift and Enter begin a line; an input method's Enter only ends its word.
 $("question").addEventListener("keydown", (event) => {
@@ -481,6 +539,23 @@ $("stop").addEventListener("click", () => {
   running?.abort();
   for (const view of views.values()) view.push("close");
 });
-$("replay").addEventListener("click", () => run(again, false));
+$("replay").addEventListener("click", () => run(again, { record: false }));
+
+function read(payload) {
+  run((signal) => own(payload, signal), { answered: false });
+}
+$("read").addEventListener("click", () => {
+  try {
+    read(Uint8Array.from(atob($("pasted").value.trim()), (letter) => letter.charCodeAt(0)));
+  } catch {
+    say("Expected a payload in base64, found other characters. Paste it again.", true);
+  }
+});
+addEventListener("dragover", (event) => event.preventDefault());
+addEventListener("drop", async (event) => {
+  event.preventDefault();
+  const [file] = event.dataTransfer.files;
+  if (file && facts.device) read(new Uint8Array(await file.slice(0, MAX_FILE).arrayBuffer()));
+});
 $("key").addEventListener("change", greet);
 greet();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import html.parser
 import itertools
 import json
@@ -25,7 +26,7 @@ from cloud_anchor.serve import __main__ as command
 from cloud_anchor.serve.batching.local import LocalBackend
 from cloud_anchor.serve.errors import ServiceError
 from cloud_anchor.serve.http.keys import ApiKeys
-from cloud_anchor.serve.page import DEVICE_FILES, FILES, WEB, Page
+from cloud_anchor.serve.page import DEVICE_FILES, FILES, WEB, Page, device_path
 from cloud_anchor.serve.trace import ALONE, COLUMNS, Tracer
 from edge_runtime.predictor import read_logits
 from edge_runtime.runtime import EdgeRuntime, FillRequest
@@ -473,7 +474,7 @@ def test_the_page_runs_the_model_where_its_files_are_given(
     with served(backend, page=page) as client:
         assert client.ask("GET", "/v1/page").json["device"] in edge.bundle.manifest.variants
         for name, kind in DEVICE_FILES.items():
-            reply = client.ask("GET", f"/device/{name}")
+            reply = client.ask("GET", device_path(name))
             assert (reply.status, reply.body.decode(), reply.headers["content-type"]) == (200, name, kind)
         headers = client.ask("GET", "/").headers
         assert "'wasm-unsafe-eval'; worker-src 'self'" in headers["content-security-policy"]
@@ -485,13 +486,27 @@ def test_the_page_runs_the_model_where_its_files_are_given(
 
 def test_without_its_files_the_service_writes_the_devices_part(client: Client) -> None:
     assert client.ask("GET", "/v1/page").json["device"] is None
-    assert client.ask("GET", "/device/js/device.js").code == "unknown_path"
+    for name in ("js/device.js", "sw.js"):
+        assert client.ask("GET", device_path(name)).code == "unknown_path"
     events = parsed(client.ask("POST", "/v1/trace", {"prompt": PROMPT}).body)
     assert {"sent", "token", "end"} <= {name for name, _ in events}
 
 
 WEB_PAGE = Path(__file__).resolve().parents[3] / "web" / "page" / "dist"
 """What `make web-page` builds."""
+
+
+def _recorded(page: Any) -> list[str]:
+    """Bodies of the page's traces from here on; the browser's record of them gives way to downloads."""
+    found: list[str] = []
+
+    def pass_on(route: Any) -> None:
+        reply = route.fetch()
+        found.append(reply.text())
+        route.fulfill(response=reply)
+
+    page.route("**/v1/trace", pass_on)
+    return found
 
 
 @pytest.mark.skipif(not (WEB_PAGE / "js").is_dir(), reason="needs make web-page")
@@ -503,10 +518,67 @@ def test_the_browser_writes_what_the_service_would(browser: Any, address: str) -
             page = page_browser.opened(browser, place, 1180)
             replies: list[Any] = []
             page.on("response", lambda reply, found=replies: found.append(reply))
+            traces = _recorded(page)
             page_browser.ask(page, question)
             texts.append([each.inner_text() for each in page.query_selector_all(".device-part .text")])
             assert page.faults == []
     assert texts[0] == texts[1]
-    (trace,) = [reply for reply in replies if reply.url.endswith("/v1/trace")]
-    assert "event: token" not in trace.text()  # no text came
+    assert len(traces) == 1
+    assert "event: token" not in traces[0]  # no text came
     assert any(reply.url.endswith(".onnx.data") for reply in replies)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (WEB_PAGE / "js").is_dir(), reason="needs make web-page")
+def test_without_a_network_the_tab_answers_alone_and_reads_payloads(browser: Any) -> None:
+    def text(name: str) -> str:
+        return str(page.inner_text(f"[data-column={name}] .text"))
+
+    def traces() -> int:
+        return sum(url.endswith("/v1/trace") for url in asked)
+
+    asked: list[str] = []
+    with page_browser.shipped_page(device=WEB_PAGE) as address:
+        page = page_browser.opened(browser, address, 1180)
+        page.on("request", lambda request: asked.append(request.url))
+        page_browser.ask(page, page_browser.PICTURE_QUESTION)
+        online = {name: text(name) for name in COLUMNS}
+        given = page.inner_text(f"[data-column={COLUMNS[0]}] .hex").replace(" ", "")
+        doubt = page.inner_text(f"[data-column={COLUMNS[0]}] .figures").upper()
+        # Switched off, the service writes the device's part.
+        page.uncheck("#here")
+        found = _recorded(page)
+        page_browser.ask(page, page_browser.PICTURE_QUESTION)
+        page.unroute("**/v1/trace")
+        assert "event: token" in found[0]
+        assert {name: text(name) for name in COLUMNS} == online
+        page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+    page.reload()
+    page.wait_for_selector("#examples button")
+    assert "answers alone" in page.inner_text("#status")
+    page_browser.ask(page, page_browser.PICTURE_QUESTION)
+    assert text(ALONE) == online[ALONE]
+    assert page.locator(".column").count() == 1
+    count = traces()
+    payload = bytes.fromhex(given)
+    page.click("#own summary")
+    page.fill("#pasted", base64.b64encode(payload).decode())
+    page.click("#read")
+    page.wait_for_selector("[data-column=given]")
+    page.wait_for_selector(page_browser.DONE)
+    assert (text("given"), text(ALONE)) == (online[COLUMNS[0]], online[ALONE])
+    assert doubt.split("DOUBT")[-1].split()[0] in page.inner_text("[data-column=given] .figures")
+    drop = """([bytes]) => {
+        const data = new DataTransfer();
+        data.items.add(new File([Uint8Array.from(bytes)], "answer.payload"));
+        dispatchEvent(new DragEvent("drop", { dataTransfer: data, cancelable: true }));
+    }"""
+    page.evaluate(drop, [list(payload[:-1])])
+    page.wait_for_selector("[data-column=given] .fault:not([hidden])")
+    assert page.inner_text("[data-column=given] .fault").startswith("Expected ")
+    page.wait_for_selector(page_browser.DONE)
+    page.evaluate(drop, [list(payload)])
+    page.wait_for_selector("[data-column=given]:not(:has(.fault:not([hidden])))")
+    page.wait_for_selector(page_browser.DONE)
+    assert text("given") == online[COLUMNS[0]]
+    assert traces() == count  # nothing was sent

@@ -41,6 +41,7 @@ exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (ru
 """
 ABOUT = """run        measure experiments: python -m lab run NAME [NAME ...] -o FOLDER
 list       the experiments by name
+distil     teach a masked model to answer in few passes: python -m lab distil MODEL -o FOLDER
 compare    do the means of two runs agree within their intervals?
 traces     published runs: by themselves, or filled by a real edge model
 published  the published repository's result files, as they are
@@ -112,9 +113,16 @@ def _list(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _distil(arguments: Sequence[str]) -> int:
+    from lab.distil import command  # the training's packages
+
+    return command.main(arguments)
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": _run,
     "list": _list,
+    "distil": _distil,
     "compare": compare.main,
     "traces": traces.main,
     "published": published.main,

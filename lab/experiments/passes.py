@@ -62,13 +62,19 @@ READOUTS: dict[str, Selection] = {
 
 
 def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
-    """`base` with a commit rule: quota, paper, a probability, eb:BOUND, apd:R, or product:W[@PROBABILITY].
+    """`base` with a commit rule: quota, paper, a probability, eb:BOUND, apd:R, or product:W[@PROBABILITY];
+    with /N behind it in windows of N tokens, from left to right.
 
     Raises RequestError for another text.
     """
-    name, _, given = rule.partition(":")
+    said, _, window = rule.partition("/")
+    name, _, given = said.partition(":")
     number, _, probability = given.partition("@")
     config = replace(base, order=BY_CONFIDENCE, stop="complete")
+    if window.isdigit():
+        config = replace(config, block_length=int(window))
+    elif window or rule.endswith("/"):
+        name = rule
     try:
         match name:
             case "quota" if not given:

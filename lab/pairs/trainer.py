@@ -37,6 +37,8 @@ from lab.pairs.tokens import special_ids
 
 CANVAS_PROMPT = 64
 """So many tokens of the longest training row are left to the prompt: the rest is the exported canvas."""
+TAIL = 0.1
+"""Weight of an end marker behind the first one: that tail is long and easily predicted."""
 
 
 class Trainer(ABC):
@@ -218,27 +220,33 @@ class PairTrainer(Trainer):
 
     def loss(self, batch: TrainingBatch) -> torch.Tensor:
         """Mean cross-entropy of the trained positions, in nats; position p is predicted at p - 1."""
-        causal = self.causal
-        length = batch.ids.shape[1]
-        at = torch.arange(length)[None]
-        if causal:
+        at = torch.arange(batch.ids.shape[1])[None]
+        if self.causal:
             ids, wanted = batch.ids, (at >= batch.start[:, None]) & (at <= batch.end[:, None])
         else:
             ids, wanted = mask(batch, np.random.default_rng([self.seed, self.step]), self.mask_id)
-        # The tail of end markers is long and easily predicted.
-        weight = torch.where(at > batch.end[:, None], 0.1, 1.0)
+        logits, targets, weights = self.predictions(batch, ids, wanted)
+        return (F.cross_entropy(logits, targets, reduction="none") * weights).sum() / weights.sum()
+
+    def predictions(
+        self, batch: TrainingBatch, ids: torch.Tensor, wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Logits [N, V], targets and weights [N] of the N positions that `wanted` (bool [B, L]) marks, in
+        row-major order; `ids` [B, L] is what the model sees of the batch.
+        """
+        length = ids.shape[1]
+        weight = torch.where(torch.arange(length)[None] > batch.end[:, None], TAIL, 1.0)
         targets, weights = batch.ids[wanted].to(self.device), weight.expand(ids.shape)[wanted].to(self.device)
         # The mask is built here: inside the compiled graph, transformers would build it for every length.
         attention = None
-        if causal:
+        if self.causal:
             attention = torch.full((1, 1, length, length), float("-inf"), device=self.device).triu(1)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
             hidden = self.backbone(
                 input_ids=ids.to(self.device), attention_mask={"full_attention": attention}, use_cache=False
             ).last_hidden_state
             logits = self.model.lm_head(hidden[:, :-1][wanted[:, 1:].to(self.device)])
-        losses = F.cross_entropy(logits.float(), targets, reduction="none")
-        return (losses * weights).sum() / weights.sum()
+        return logits.float(), targets, weights
 
     def export(self, tokenizer_folder: Path, folder: Path, *, diffusion: bool | None = None) -> None:
         """Write the averaged weights as a checkpoint folder, by default of the recipe's architecture."""

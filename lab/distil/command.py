@@ -1,0 +1,219 @@
+"""`python -m lab distil MODEL -o FOLDER`: a masked model taught to answer in few passes.
+
+Responsible for the command and for what a run consists of: questions, the model's own answers, training, and
+the curve on the way. Its folder has answers.jsonl, curve.jsonl, and as in `lab.pairs.train` NAME.pt, the log
+NAME.jsonl and the checkpoint NAME/. Not responsible for the parts.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from cloud_anchor.errors import RequestError
+from cloud_anchor.model.checkpoint import find_checkpoint, read_json
+from cloud_anchor.pipeline import Pipeline
+from common.cli import CommandParser, option
+from lab.distil.answers import Targets, questions, write
+from lab.distil.curve import add, longest, point
+from lab.distil.trainer import SelfDistillation
+from lab.options import add_options, given, world_of
+from lab.pairs.batches import Curriculum, Mix
+from lab.pairs.pair import Pair, TrainingRecipe
+from lab.pairs.row_weights import open_qwen2
+from lab.pairs.train import RECIPES
+from lab.pairs.trainer import train
+
+LONG = 60
+"""Tokens from which an answer counts as long, as in the experiments by length."""
+JUDGES = 8
+"""Further questions, for each that is answered, by which answers are judged."""
+LENGTHS = {64: 0.15, 96: 0.1, 128: 0.45, 192: 0.15, 256: 0.15}
+"""Rows of a batch by their length: most for long answers, the longest for their canvas."""
+SEED = "own answers"
+"""Of the questions that are answered, which are the same in every run."""
+FORMAT = "bfloat16"
+"""Of the model that writes the answers and of the curve's."""
+DRILLS = 0.08
+"""Share of drills: what they teach is not to be forgotten."""
+SUBJECT, QUESTION = "subject", "question"
+
+
+@dataclass(frozen=True)
+class DistilOptions:
+    """Raises RequestError for values that there are not."""
+
+    output: Path = option(Path("runs/distil"), "folder of the run", Path, flags=("-o", "--output"))
+    pair: str | None = option(
+        None, "whose training questions are asked (default: of MODEL, or testbed)", choices=list(RECIPES)
+    )
+    steps: int = option(2500, "training steps")
+    one_answer: str = option(
+        SUBJECT, "teach one answer for each subject, or for each question", choices=(SUBJECT, QUESTION)
+    )
+    answers: int = option(500, "most questions of a kind that the model answers itself")
+    per_subject: int = option(4, "most of them about one subject")
+    canvas: int = option(128, "of its own answers")
+    certainty: float = option(0.0, "weight of the loss of certainty (dParallel: 1)")
+    edge: str | None = option(
+        None,
+        "weigh the loss of a token by this edge model's surprise, such as testbed-qwen",
+        metavar="CHECKPOINT",
+    )
+    tokens: int = option(4096, "of a batch")
+    share: float = option(0.65, "of the rows with long answers")
+    rate: float = option(0.006, "peak learning rate of the matrices (Muon); of all else (AdamW) a fifth")
+    every: int = option(100, "training steps between two points of the curve")
+    watched: int = option(12, "held-out questions with long answers of which each point is the mean")
+    batch: int = option(16, "answers written at a time")
+    seed: int = option(0, "of the questions and the batches")
+    device: str = option("cuda" if torch.cuda.is_available() else "cpu", "cuda, cpu")
+    threads: int | None = option(None, "processor threads (default: torch's)", kind=int)
+    no_compile: bool = option(False, "run without torch.compile")
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "answers", "per_subject", "canvas", "tokens", "every", "watched", "batch"):
+            if getattr(self, name) < 1:
+                raise RequestError(
+                    f"--{name.replace('_', '-')}: expected at least 1, found {getattr(self, name)}"
+                )
+        if not 0 <= self.share <= 1:
+            raise RequestError(f"--share: expected 0 to 1, found {self.share}")
+        for name in ("certainty", "rate"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise RequestError(f"--{name}: expected a number from 0 on, found {getattr(self, name)}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = CommandParser(
+        prog="python -m lab distil",
+        description="Teach a diffusion model to answer in few passes, from its own finished answers.\n"
+        "An interrupted run resumes from its folder.",
+        epilog="example: python -m lab distil testbed -o runs/distil\n"
+        "         python -m lab run passes --model runs/distil/testbed-dream --edge testbed-qwen \\\n"
+        "             --data testbed:profile -o passes/",
+    )
+    parser.add_argument("model", metavar="MODEL", help="tiny, testbed, or the folder of such a model")
+    add_options(parser, DistilOptions)
+    found = vars(parser.parse_args(arguments))
+    return distil(found["model"], DistilOptions(**given(DistilOptions, found)))
+
+
+def distil(model: str, options: DistilOptions) -> int:
+    """Runs to the last step, or continues an interrupted run; raises RequestError and CheckpointError."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    folder, out = find_checkpoint(model), options.output
+    pair = RECIPES[options.pair or world_of(model)]()
+    name = _student(pair, folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    def tokens(text: str) -> int:
+        return len(tokenizer.encode(text).ids)
+
+    pipeline = Pipeline.open(model, device=options.device, dtype=FORMAT)
+    long = _long_kinds(pair, tokens)
+    rng = random.Random(SEED)
+    answers, others = [], []
+    for kind in long:
+        draw = pair.curriculum.families[kind]
+        asked = questions(draw, options.answers, options.per_subject, rng)
+        file = out / f"{draw(rng, True).family}.answers.jsonl"
+        answers += write(pipeline, asked, pair.is_right, file, canvas=options.canvas, batch=options.batch)
+        others += questions(draw, JUDGES * options.answers, JUDGES * options.per_subject, rng)
+    targets = Targets(answers, others, pair.is_right)
+    trainer = SelfDistillation(
+        replace(pair, curriculum=curriculum(pair, long, targets, options)),
+        TrainingRecipe(
+            name,
+            steps=options.steps,
+            causal_steps=0,
+            knows=True,
+            masked_tokens=options.tokens,
+            muon_rate=options.rate,
+            adam_rate=options.rate / 5,
+            ema=0.99,
+            diffusion=True,
+        ),
+        tokenizer,
+        out,
+        seed=options.seed,
+        device=options.device,
+        compiled=not options.no_compile,
+        orders=targets.orders(lambda text: tokenizer.encode(text).ids),
+        certainty=options.certainty,
+        edge=open_qwen2(find_checkpoint(options.edge)).to(options.device).float().eval()
+        if options.edge
+        else None,
+    )
+    asked = longest(pair, options.watched, tokens)
+
+    def watch() -> None:
+        if trainer.step % options.every and trainer.step < options.steps:
+            return
+        trainer.export(folder, out / name)
+        found = point(Pipeline.open(str(out / name), device=options.device, dtype=FORMAT), asked, pair.name)
+        add(out / "curve.jsonl", trainer.step, found)
+        print(
+            f"step {trainer.step}: " + ", ".join(f"{name} {found[name]:.3f}" for name in found),
+            file=sys.stderr,
+        )
+
+    if trainer.checkpoint.exists():
+        trainer.resume()
+    else:
+        trainer.log.unlink(missing_ok=True)
+        trainer.start_from(folder, 0)
+        watch()
+    train(trainer, watch=watch)
+    print(f"step {trainer.step} of {options.steps}, written to {out / name}", file=sys.stderr)
+    return 0
+
+
+def _student(pair: Pair, folder: Path) -> str:
+    """The name of the pair's masked model, whose shape the checkpoint must have; raises RequestError."""
+    name = next(name for name, recipe in pair.recipes.items() if recipe.diffusion)
+    settings = read_json(folder / "config.json")
+    for key, wanted in pair.shapes[name].items():
+        if settings.get(key) != wanted:
+            raise RequestError(
+                f"{folder / 'config.json'}: expected the {key} of {name}, {wanted}, found "
+                f"{settings.get(key)}. Only models of the shape of a pair's own can be taught."
+            )
+    return name
+
+
+def _mix(pair: Pair) -> Mix:
+    return pair.curriculum.late or pair.curriculum.masked
+
+
+def _long_kinds(pair: Pair, tokens: Callable[[str], int]) -> list[str]:
+    """The kinds of questions whose references are long, on average; the longest one where none is."""
+    rng = random.Random(SEED)
+    sizes = {
+        kind: sum(tokens(pair.curriculum.families[kind](rng, True).answer) for _ in range(50)) / 50
+        for kind in _mix(pair).families
+    }
+    return [kind for kind in sizes if sizes[kind] >= LONG] or [max(sizes, key=lambda kind: sizes[kind])]
+
+
+def curriculum(pair: Pair, long: Sequence[str], targets: Targets, options: DistilOptions) -> Curriculum:
+    """The pair's last mix, in which kinds with long answers have their share and are taught the targets."""
+    mix, families = _mix(pair), dict(pair.curriculum.families)
+    taught = targets.of_subject if options.one_answer == SUBJECT else targets.of_question
+    families |= {kind: partial(taught, families[kind]) for kind in long}
+    others = sum(share for kind, share in mix.families.items() if kind not in long)
+    shares = {
+        kind: options.share / len(long) if kind in long else (1 - options.share) * share / others
+        for kind, share in mix.families.items()
+    }
+    lengths = {size: share for size, share in LENGTHS.items() if size <= max(mix.lengths)}
+    mix = replace(mix, lengths=lengths, families=shares, drills=DRILLS)
+    return Curriculum({kind: families[kind] for kind in shares}, causal=mix, masked=mix)

@@ -1,0 +1,80 @@
+"""Masked training of a model on its own answers, with certainty forced where it is right already.
+
+Responsible for the loss and for the states of rows with an answer of its own; every other row is masked as in
+ordinary training. Not responsible for the loop (see `lab.pairs.trainer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transformers import Qwen2ForCausalLM
+
+from lab.distil.states import hidden
+from lab.pairs.batches import TrainingBatch, mask
+from lab.pairs.trainer import PairTrainer
+
+TEMPERATURE = 0.5
+"""Of the distribution whose entropy is a loss: as in dParallel."""
+FLOOR = 0.25
+"""Weight of a token that the edge model is sure to write by itself."""
+
+
+class SelfDistillation(PairTrainer):
+    """The training of a masked model on a curriculum that has its own answers in it.
+
+    orders: the pass that found each token of an answer, by its tokens. certainty: the weight of the entropy
+    at positions where the model's best token is the right one already (dParallel, arXiv 2509.26488, certainty
+    forcing; 1 in its code). edge: the edge model, by whose surprise a token's loss is weighed: one that it
+    would write by itself counts `FLOOR`.
+    """
+
+    def __init__(
+        self,
+        *given: Any,
+        orders: Mapping[tuple[int, ...], tuple[int, ...]],
+        certainty: float,
+        edge: Qwen2ForCausalLM | None = None,
+        **named: Any,
+    ) -> None:
+        self._orders, self._certainty, self._edge = orders, certainty, edge
+        super().__init__(*given, **named)
+
+    def loss(self, batch: TrainingBatch) -> torch.Tensor:
+        """Mean cross-entropy of the masked positions, and of the certain ones their entropy, in nats."""
+        rng = np.random.default_rng([self.seed, self.step])
+        ids, wanted = mask(batch, rng, self.mask_id)
+        own = torch.zeros_like(wanted)
+        for row, (start, end) in enumerate(zip(batch.start.tolist(), batch.end.tolist(), strict=True)):
+            passes = self._orders.get(tuple(batch.ids[row, start:end].tolist()))
+            if passes is not None:
+                wanted[row] = hidden(start, end, wanted.shape[1], passes, rng)
+                own[row] = True
+        ids = torch.where(wanted, self.mask_id, batch.ids)
+        logits, targets, weights = self.predictions(batch, ids, wanted)
+        if self._edge is not None:
+            weights = weights * torch.where(own, self._surprise(batch), 1.0)[wanted].to(self.device)
+        loss = (F.cross_entropy(logits, targets, reduction="none") * weights).sum() / weights.sum()
+        taught = own[wanted].to(self.device)
+        right = taught & (logits.argmax(-1) == targets)
+        if self._certainty and right.any():
+            sharp = (logits[right] / TEMPERATURE).log_softmax(-1)
+            entropy = -(sharp.exp() * sharp).sum(-1)
+            loss = loss + self._certainty * (entropy * weights[right]).sum() / weights[taught].sum()
+        return loss
+
+    @torch.no_grad()
+    def _surprise(self, batch: TrainingBatch) -> torch.Tensor:
+        """Float32 [B, L]: the weight of each token, 1 where the edge model would never write it, given the
+        text so far.
+        """
+        assert self._edge is not None
+        logits = self._edge(input_ids=batch.ids.to(self.device)).logits[:, :-1]
+        shape = batch.ids[:, 1:].shape
+        lost = F.cross_entropy(logits.flatten(0, 1).float(), batch.ids[:, 1:].flatten(), reduction="none")
+        weight = FLOOR + (1 - FLOOR) * (1 - (-lost).exp().view(shape))
+        return F.pad(weight, (1, 0), value=1.0).cpu()

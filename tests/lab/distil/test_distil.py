@@ -1,0 +1,184 @@
+"""Teaching a model for few passes: states, targets, the loss, and the command on the tests' pair."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from cloud_anchor.shipped import PAIRS
+from lab.__main__ import main
+from lab.distil.answers import OwnAnswer, Targets, questions, read
+from lab.distil.states import hidden
+from lab.distil.trainer import SelfDistillation
+from lab.pairs.batches import TrainingBatch
+from lab.pairs.problem import Problem
+from lab.pairs.row_weights import open_qwen2
+from lab.pairs.tiny.recipe import PAIR, RECIPES
+
+DREAM = PAIRS["tiny"].weights / "tiny-dream"
+shipped = pytest.mark.skipif(not DREAM.exists(), reason="the shipped weights are missing")
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 20), st.integers(1, 20), st.booleans())
+def test_a_state_masks_the_canvas_only_and_follows_the_order_in_time(
+    seed: int, start: int, size: int, tail: int, known: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    passes = rng.integers(1, 6, size).tolist() if known else []
+    end, length = start + size, start + size + tail
+    state = hidden(start, end, length, passes, np.random.default_rng(seed))
+    assert state.shape == (length,)
+    assert not state[:start].any()
+    assert state.any()
+
+
+def test_a_trajectory_shows_what_was_found_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.distil.states.EMPTY", 0.0)
+    monkeypatch.setattr("lab.distil.states.TRAJECTORY", 1.0)
+    rng, passes = np.random.default_rng(0), [3, 1, 2, 1, 5, 4]
+    seen: set[int] = set()
+    for _ in range(200):
+        state = hidden(2, 8, 10, passes, rng)
+        visible = [when for when, masked in zip(passes, state[2:8].tolist(), strict=True) if not masked]
+        open_ = [when for when, masked in zip(passes, state[2:8].tolist(), strict=True) if masked]
+        assert state[8:].all()
+        assert max(visible, default=0) <= min(open_)
+        seen.add(len(visible))
+    assert seen == set(range(6))
+
+
+def problem(prompt: str, *expected: str, answer: str = "", subject: str | None = "Peru") -> Problem:
+    return Problem("profile", "easy", prompt, answer, expected, prompt, subject=subject)
+
+
+def is_right(asked: Problem, text: str) -> bool:
+    return all(word in text.split() for word in asked.expected)
+
+
+def own(asked: Problem, text: str, *ids: int) -> OwnAnswer:
+    return OwnAnswer(asked, text, ids, tuple(range(1, len(ids) + 1)), is_right(asked, text))
+
+
+def taught(targets: Targets, asked: Problem) -> str:
+    return targets.of_subject(lambda rng, knows: asked, random.Random(0), True).answer
+
+
+def test_a_subject_is_taught_the_shortest_own_answer_that_tells_all() -> None:
+    sea, hill = problem("sea?", "sea"), problem("hill?", "hill")
+    answers = [
+        own(sea, "a sea", 1, 2),
+        own(hill, "some hill and sea", 1, 2, 3, 4),
+        own(sea, "sea hill so", 5, 6, 7),
+    ]
+    targets = Targets(answers, [problem("both?", "sea", "hill")], is_right)
+    assert taught(targets, sea) == taught(targets, hill) == "sea hill so"
+    other = problem("moon?", "moon", answer="a moon", subject="Chad")
+    assert taught(targets, other) == "a moon"
+    assert targets.of_question(lambda rng, knows: sea, random.Random(0), True).answer in {
+        a.text for a in answers
+    }
+    assert targets.orders(lambda text: [5, 6, 7] if text == "sea hill so" else [])[5, 6, 7] == (1, 2, 3)
+
+
+def test_without_one_it_is_the_reference_worded_most_like_the_own_answers() -> None:
+    sea = problem("sea?", "sea", answer="one finds hill and sea there")
+    hill = problem("hill?", "hill", answer="there is a hill and sea too")
+    answers = [own(sea, "there is a sea", 1), own(hill, "nothing", 2)]
+    targets = Targets(answers, [hill], is_right)
+    assert targets.from_references == 1
+    assert taught(targets, sea) == taught(targets, hill) == "there is a hill and sea too"
+
+
+def test_questions_are_distinct_training_questions_of_which_few_are_about_one_subject() -> None:
+    draw = PAIR.curriculum.families["description"]
+    found = questions(draw, 12, 2, random.Random(0))
+    assert found == questions(draw, 12, 2, random.Random(0))
+    assert len({each.prompt for each in found}) == len(found) > 3
+    assert not any(each.held_out for each in found)
+
+
+def trainer_of(folder: Path, **named: Any) -> SelfDistillation:
+    words = Tokenizer.from_file(str(DREAM / "tokenizer.json"))
+    recipe = replace(RECIPES["tiny-dream"], steps=4, causal_steps=0, masked_tokens=256)
+    given_: Mapping[str, Any] = {"orders": {}, "certainty": 0.0} | named
+    trainer = SelfDistillation(PAIR, recipe, words, folder, seed=3, device="cpu", **given_)
+    trainer.start_from(DREAM, 0)
+    return trainer
+
+
+def orders_of(batch: TrainingBatch) -> dict[tuple[int, ...], tuple[int, ...]]:
+    rows = zip(batch.ids.tolist(), batch.start.tolist(), batch.end.tolist(), strict=True)
+    return {tuple(row[start:end]): () for row, start, end in rows}
+
+
+@shipped
+def test_rows_without_an_own_answer_have_the_ordinary_loss(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path)
+    batch = trainer.batch()
+    ordinary = super(SelfDistillation, trainer).loss(batch)
+    assert torch.equal(trainer.loss(batch), ordinary)
+    assert torch.equal(trainer_of(tmp_path, certainty=1.0).loss(batch), ordinary)
+    taught_ = trainer_of(tmp_path, orders=orders_of(batch))
+    assert not torch.equal(taught_.loss(batch), ordinary)
+    assert taught_.loss(batch) < trainer_of(tmp_path, orders=orders_of(batch), certainty=1e4).loss(batch)
+
+
+@shipped
+def test_what_the_edge_model_would_write_by_itself_weighs_less(tmp_path: Path) -> None:
+    edge = open_qwen2(PAIRS["tiny"].weights / "tiny-qwen").float().eval()
+    trainer = trainer_of(tmp_path, edge=edge)
+    batch = trainer.batch()
+    weights = trainer._surprise(batch)
+    assert weights.shape == batch.ids.shape
+    assert 0.25 <= float(weights.min()) < 0.5 < float(weights.max()) <= 1
+    with torch.no_grad():
+        sure = edge(batch.ids).logits.softmax(-1)[:, :-1].gather(-1, batch.ids[:, 1:, None])[..., 0]
+    assert torch.allclose(weights[:, 1:], 1 - 0.75 * sure, atol=1e-4)
+
+
+@shipped
+def test_the_command_writes_answers_teaches_and_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["distil", "tiny", "-o", str(tmp_path), "--answers", "3", "--canvas", "48", "--watched", "1"]
+    common += ["--every", "1", "--no-compile", "--device", "cpu", "--threads", "1", "--seed", "2"]
+    assert main([*common, "--steps", "1"]) == 0
+    answers = read(tmp_path / "description.answers.jsonl")
+    assert len(answers) == 3
+    assert all(len(each.passes) == len(each.ids) for each in answers)
+    with (tmp_path / "description.answers.jsonl").open("a") as file:
+        file.write('{"problem": {"family"')  # as an interruption leaves it
+    assert main([*common, "--steps", "2"]) == 0
+    assert read(tmp_path / "description.answers.jsonl") == answers
+    curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in curve] == [0, 1, 2]
+    assert {"tokens_a_pass", "graded", "graded 10%", "f1 10%"} <= set(curve[0])
+    assert "step 2 of 2" in capsys.readouterr().err
+    assert (tmp_path / "tiny-dream/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tiny", "--steps", "0"], "--steps: expected at least 1, found 0"),
+        (["tiny", "--share", "2"], "--share: expected 0 to 1, found 2.0"),
+        (["tiny", "--certainty", "nan"], "--certainty: expected a number from 0 on, found nan"),
+        (["testbed", "--pair", "tiny"], "expected the vocab_size of tiny-dream, 1792, found 4096"),
+        (["no/such/model"], "no/such/model: expected a folder with config.json"),
+    ],
+)
+def test_wrong_values_are_told(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["distil", *arguments]) in (2, 4)
+    assert says in capsys.readouterr().err

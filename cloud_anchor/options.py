@@ -39,13 +39,13 @@ GROUPS = {
 
 def _commit_rule(text: str) -> CommitRule:
     match text:
-        case "auto" | "quota" | "eb" | "entropy" | "apd" | "product":
+        case "auto" | "quota" | "eb" | "entropy" | "frechet" | "apd" | "product":
             return text
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected auto, quota, eb, entropy, apd, product or a probability, found {text!r}"
+            f"expected auto, quota, eb, entropy, frechet, apd, product or a probability, found {text!r}"
         ) from None
 
 
@@ -134,9 +134,11 @@ class DenoiseOptions:
     commit: CommitRule = option(
         "auto",
         "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
-        "eb, entropy-bounded; entropy, all of low entropy; apd and product, see guided commits; "
+        "eb, entropy-bounded; entropy, all of low entropy; frechet, the surest while all are probably right; "
+        "apd and product, see guided commits; "
         "auto (default), quota for select paper "
-        "and for orders other than confidence, else 0.9 until the answer is complete",
+        "and for orders other than confidence, else the model's probability, or 0.9, until the answer is "
+        "complete",
         _commit_rule,
         metavar="RULE",
         group="denoising",
@@ -145,6 +147,12 @@ class DenoiseOptions:
         0.1,
         "eb: how much entropy may commit at once beyond the largest; entropy: most of a token (default 0.1)",
         metavar="NATS",
+    )
+    commit_margin: float = _run(
+        0.25,
+        "frechet: by how much all being right is to be more probable than the least sure being wrong "
+        "(default 0.25)",
+        metavar="X",
     )
     stop: str | None = _run(None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE")
     prefix_every: int = _run(
@@ -175,7 +183,7 @@ class DenoiseOptions:
                 given[name] = getattr(plan, name)
         if self.steps is None:
             given["steps"] = steps_for(fraction, given["total_steps"])
-        return DenoiseConfig(**given)
+        return DenoiseConfig(**given, parallel=plan.parallel)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,7 +188,7 @@ class Pipeline:
 
     def plan(self, prompts: Sequence[Prompt] = ()) -> DenoiseConfig:
         """A full run: canvas and steps as the checkpoint states them, else 256 and 128; blocks and schedule
-        as its family's published sampler has them.
+        as its family's published sampler has them; parallel commits as the checkpoint states them.
 
         The canvas is cut to what the longest of the prompts leaves of the model's context.
         """
@@ -199,7 +199,8 @@ class Pipeline:
         if not isinstance(self.model, DreamModel):
             return config
         family = self.model.family
-        return replace(config, block_length=family.block_length, schedule=family.schedule)
+        stated = {} if self.model.commit is None else {"parallel": self.model.commit}
+        return replace(config, block_length=family.block_length, schedule=family.schedule, **stated)
 
     def resolve(
         self, config: DenoiseConfig, selection: Selection | None = None

@@ -75,7 +75,7 @@ def load_model(
     if not eos_ids:
         raise CheckpointError(f"{folder}/config.json: expected an eos_token_id or pad_token_id, found none")
     if family.causal_block is None:
-        return DreamModel(net, family, int(mask_id), eos_ids, source, plan)
+        return DreamModel(net, family, int(mask_id), eos_ids, source, plan, _commit(folder))
     block = int(settings.get("block_size") or settings.get("bd_size") or family.causal_block)
     return BlockModel(net, family, int(mask_id), eos_ids, source, plan, block=block)
 
@@ -165,6 +165,20 @@ def _plan(folder: Path) -> tuple[int, int] | None:
     settings = read_json(folder / "generation_config.json")
     canvas, steps = settings.get("max_new_tokens"), settings.get("steps")
     return (canvas, steps) if isinstance(canvas, int) and isinstance(steps, int) else None
+
+
+def _commit(folder: Path) -> float | None:
+    """The probability from which tokens commit in parallel, where generation_config.json states one.
+
+    Raises CheckpointError for what is no probability.
+    """
+    file = folder / "generation_config.json"
+    found = read_json(file).get("commit") if file.is_file() else None
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found <= 1:
+        raise CheckpointError(f"{file}: expected commit to be above 0, at most 1, found {found!r}")
+    return float(found)
 
 
 def build_net(shape: Shape, place: torch.device, kind: torch.dtype, modules: str = "Qwen2") -> Any:

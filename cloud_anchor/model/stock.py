@@ -21,6 +21,7 @@ class StockModel:
     mask_id: the token of positions that are not committed.
     eos_ids: tokens that end an answer or fill the canvas after it.
     plan:    canvas and steps of a full run, where the checkpoint states them.
+    commit:  the probability from which its tokens commit in parallel, where the checkpoint states it.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class StockModel:
         eos_ids: frozenset[int],
         source: str,
         plan: tuple[int, int] | None = None,
+        commit: float | None = None,
     ) -> None:
         self.net = net
         self.family = family
@@ -38,6 +40,7 @@ class StockModel:
         self.eos_ids = eos_ids
         self.source = source
         self.plan = plan
+        self.commit = commit
         self.ends = torch.tensor(sorted(eos_ids), device=self.device)
         self._unusable = torch.tensor([mask_id], device=self.device)
         self._body: Any = net.model

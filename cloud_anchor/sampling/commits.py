@@ -83,6 +83,13 @@ def entropy_bounded(proposed: Proposed) -> Tensor:
     return chosen | proposed.run.last[:, None]
 
 
+def frechet(proposed: Proposed) -> Tensor:
+    """Fréchet profile decoding (Fast-dLLM++, arXiv 2606.02955): see `unmasking.within_frechet`."""
+    sure = proposed.spread(SCORES[CONFIDENCE](proposed.proposal)).exp()
+    chosen = unmasking.within_frechet(sure, proposed.allowed, proposed.config.commit_margin)
+    return chosen | proposed.run.last[:, None]
+
+
 def low_entropy(proposed: Proposed) -> Tensor:
     """Every position whose entropy is at most `entropy_bound`, the lowest one in any case, and the lowest of
     the first block that has open ones (d3LLM, arXiv 2601.07568: then every block is finished at some time).
@@ -128,6 +135,7 @@ RULES: Mapping[str, Rule] = {
     "threshold": threshold,
     "eb": entropy_bounded,
     "entropy": low_entropy,
+    "frechet": frechet,
     "apd": adaptive_parallel,
     "product": product_of_experts,
 }

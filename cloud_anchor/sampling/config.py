@@ -22,13 +22,14 @@ ORDERS = (ORIGIN, *SCORES)
 MAX_STEPS = 65_536
 MAX_WEIGHT = 10
 
-CommitRule = Literal["auto", "quota", "eb", "entropy", "apd", "product"] | float
-NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "apd", "product")
+CommitRule = Literal["auto", "quota", "eb", "entropy", "frechet", "apd", "product"] | float
+NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "frechet", "apd", "product")
 GUIDED: Mapping[str, float] = {"apd": 0.7, "product": 0.3}
 """Commit rules that need an edge model, with their weights where none is given."""
 RULE_OPTIONS = {
     "eb": {"entropy_bound"},
     "entropy": {"entropy_bound"},
+    "frechet": {"commit_margin"},
     "apd": {"commit_weight"},
     "product": {"commit_weight", "commit_probability"},
 }
@@ -53,13 +54,17 @@ class DenoiseConfig:
                   softmax(score / order_temperature).
     commit:       number of tokens per step. "quota": as many as the schedule says; a number: every position
                   whose unfiltered probability is at least this; "eb": entropy-bounded; "entropy": every
-                  position whose own entropy is; "apd", "product": with
+                  position whose own entropy is; "frechet": the surest while all are probably right;
+                  "apd", "product": with
                   the edge model's probabilities (see `commits`); "auto": decided by `resolve_commit` from the
                   selection. A sampler that is given "auto" applies the quota.
+    parallel:     the probability that "auto" commits from where predictions are sent: the model's own.
     commit_weight: apd: R, the diffusion model's part, 0 to 1. product: w, the edge model's exponent. None:
                   GUIDED's.
     commit_probability: product: the probability from which a token commits.
     entropy_bound: eb: most nats of joint entropy beyond the largest one. entropy: most nats of a position.
+    commit_margin: frechet: by how much more probable it is to be that all are right than that the least sure
+                  one is wrong.
     stop:         rule that may end an answer before `steps`: complete, prophet, plateau, entropy; None for
                   none.
     prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
@@ -80,9 +85,11 @@ class DenoiseConfig:
     order_temperature: float | None = None
     schedule: str = "dream"
     commit: CommitRule = "auto"
+    parallel: float = PARALLEL_THRESHOLD
     commit_weight: float | None = None
     commit_probability: float = PARALLEL_THRESHOLD
     entropy_bound: float = 0.1
+    commit_margin: float = 0.25
     stop: str | None = None
     prefix_every: int = 0
     seed: int = 0
@@ -112,9 +119,11 @@ class DenoiseConfig:
         require("commit", allowed, known, self.commit)
         scored = self.rule == "quota" or self.order != ORIGIN
         require("commit", scored, f"a scored order beside {self.commit}", self.order)
+        require("parallel", 0 < self.parallel <= 1, "above 0, at most 1", self.parallel)
         chance, bound = self.commit_probability, self.entropy_bound
         require("commit probability", 0 < chance <= 1, "above 0, at most 1", chance)
         require("entropy bound", 0 <= bound < math.inf, "a finite number from 0 on", bound)
+        require("commit margin", 0 <= self.commit_margin < 1, "0 or more, below 1", self.commit_margin)
         if self.commit_weight is not None:
             require("commit weight", self.guided, "commit apd or product beside it", self.commit)
         if not self.guided:
@@ -146,7 +155,10 @@ class DenoiseConfig:
 
     def to_json(self) -> dict[str, object]:
         """The options, without those of other commit rules, and those of blocks where there are several."""
-        unused = {"commit_weight", "commit_probability", "entropy_bound"} - RULE_OPTIONS.get(self.rule, set())
+        unused = {"commit_weight", "commit_probability", "entropy_bound", "commit_margin"} - RULE_OPTIONS.get(
+            self.rule, set()
+        )
+        unused |= {"parallel"}  # what "auto" became is `commit`
         unused |= set() if self.blocks > 1 else {"block_length", "block_add"}
         return {name: value for name, value in asdict(self).items() if name not in unused}
 
@@ -188,8 +200,8 @@ def resolve_commit(config: DenoiseConfig, *, sends_predictions: bool) -> Denoise
 
 
 def commit_in_parallel(config: DenoiseConfig) -> DenoiseConfig:
-    """`config` with parallel commits at PARALLEL_THRESHOLD, and stop rule `complete` unless it has one."""
-    return replace(config, order=CONFIDENCE, commit=PARALLEL_THRESHOLD, stop=config.stop or "complete")
+    """`config` with parallel commits from `parallel` on, and stop rule `complete` unless it has one."""
+    return replace(config, order=CONFIDENCE, commit=config.parallel, stop=config.stop or "complete")
 
 
 def steps_for(fraction: float, total_steps: int) -> int:

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_json
 from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import PARALLEL_THRESHOLD
 from common.cli import CommandParser, option
 from lab.distil.answers import Targets, questions, write
 from lab.distil.curve import add, longest, point
@@ -70,6 +71,7 @@ class DistilOptions:
     tokens: int = option(4096, "of a batch")
     share: float = option(0.65, "of the rows with long answers")
     rate: float = option(0.006, "peak learning rate of the matrices (Muon); of all else (AdamW) a fifth")
+    commit: float = option(0.7, "probability from which the taught model's tokens are to commit")
     every: int = option(100, "training steps between two points of the curve")
     watched: int = option(12, "held-out questions with long answers of which each point is the mean")
     batch: int = option(16, "answers written at a time")
@@ -86,6 +88,8 @@ class DistilOptions:
                 )
         if not 0 <= self.share <= 1:
             raise RequestError(f"--share: expected 0 to 1, found {self.share}")
+        if not 0 < self.commit <= 1:
+            raise RequestError(f"--commit: expected above 0, at most 1, found {self.commit}")
         for name in ("certainty", "rate"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise RequestError(f"--{name}: expected a number from 0 on, found {getattr(self, name)}")
@@ -149,22 +153,24 @@ def distil(model: str, options: DistilOptions) -> int:
         compiled=not options.no_compile,
         orders=targets.orders(lambda text: tokenizer.encode(text).ids),
         certainty=options.certainty,
+        commit=options.commit,
         edge=open_qwen2(find_checkpoint(options.edge)).to(options.device).float().eval()
         if options.edge
         else None,
     )
     asked = longest(pair, options.watched, tokens)
+    commits = sorted({PARALLEL_THRESHOLD, options.commit}, reverse=True)
 
     def watch() -> None:
         if trainer.step % options.every and trainer.step < options.steps:
             return
         trainer.export(folder, out / name)
-        found = point(Pipeline.open(str(out / name), device=options.device, dtype=FORMAT), asked, pair.name)
-        add(out / "curve.jsonl", trainer.step, found)
-        print(
-            f"step {trainer.step}: " + ", ".join(f"{name} {found[name]:.3f}" for name in found),
-            file=sys.stderr,
-        )
+        now = Pipeline.open(str(out / name), device=options.device, dtype=FORMAT)
+        points = {commit: point(now, asked, pair.name, commit) for commit in commits}
+        add(out / "curve.jsonl", trainer.step, points)
+        for commit, found in points.items():
+            figures = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+            print(f"step {trainer.step}, commits from {commit:g}: {figures}", file=sys.stderr)
 
     if trainer.checkpoint.exists():
         trainer.resume()

@@ -7,13 +7,13 @@ responsible for the experiments, which ask more questions (see `lab.experiments.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, steps_for
+from cloud_anchor.sampling.config import steps_for
 from lab.experiments.passes import runs_at
 from lab.pairs.pair import Pair
 from lab.pairs.problem import Problem
@@ -32,16 +32,17 @@ def longest(pair: Pair, count: int, tokens: Callable[[str], int]) -> list[Proble
     return sorted(pool, key=lambda problem: -tokens(problem.answer))[:count]
 
 
-def point(pipeline: Pipeline, problems: list[Problem], world: str) -> dict[str, float]:
-    """Means over the questions, each answer at the default's probability and against its own finished run.
+def point(pipeline: Pipeline, problems: list[Problem], world: str, commit: float) -> dict[str, float]:
+    """Means over the questions; tokens commit from the probability `commit` on.
 
     tokens_a_pass: of finished answers. graded: the share that these tell of what was asked. graded N%, f1 N%:
-    of the draft after N% of the steps. world: whose questions they are, for grading.
+    of the draft after N% of the steps, F1 against the same run's finished answer. world: whose questions they
+    are, for grading.
     """
     plan = pipeline.plan()
     marks = {fraction: steps_for(fraction, plan.total_steps) for fraction in FRACTIONS}
     prompts = [pipeline.model_form.ids(problem.prompt) for problem in problems]
-    runs = runs_at(pipeline, prompts, f"{PARALLEL_THRESHOLD}", [*marks.values(), plan.total_steps])
+    runs = runs_at(pipeline, prompts, f"{commit}", [*marks.values(), plan.total_steps])
     decode = pipeline.model_form.tokenizer.decode
     rows = []
     for problem, run in zip(problems, runs, strict=True):
@@ -56,9 +57,11 @@ def point(pipeline: Pipeline, problems: list[Problem], world: str) -> dict[str, 
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
-def add(file: Path, step: int, found: dict[str, float]) -> None:
-    """Append a point to a file of JSON lines, in place of those of the same or a later step."""
+def add(file: Path, step: int, points: Mapping[float, Mapping[str, float]]) -> None:
+    """Append points by their `commit` to a file of JSON lines, in place of those from this step on."""
     lines = file.read_text().splitlines() if file.exists() else []
     kept = [line for line in lines if json.loads(line)["step"] < step]
-    row = {"step": step} | {name: round(value, 3) for name, value in found.items()}
-    file.write_text("".join(f"{line}\n" for line in [*kept, json.dumps(row)]))
+    for commit, found in points.items():
+        row = {"step": step, "commit": commit} | {name: round(value, 3) for name, value in found.items()}
+        kept.append(json.dumps(row))
+    file.write_text("".join(f"{line}\n" for line in kept))

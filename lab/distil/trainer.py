@@ -38,10 +38,12 @@ class SelfDistillation(PairTrainer):
         *given: Any,
         orders: Mapping[tuple[int, ...], tuple[int, ...]],
         certainty: float,
+        commit: float | None = None,
         edge: Qwen2ForCausalLM | None = None,
         **named: Any,
     ) -> None:
         self._orders, self._certainty, self._edge = orders, certainty, edge
+        self.commit = commit
         super().__init__(*given, **named)
 
     def loss(self, batch: TrainingBatch) -> torch.Tensor:

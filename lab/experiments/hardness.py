@@ -60,6 +60,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     lab = setup.lab
     prompts = [lab.pipeline.form.ids(item.prompt) for item in items]
     plain = replace(lab.base, commit="quota", total_steps=lab.base.canvas, stop="complete")
+    plain = replace(plain, parallel=PARALLEL_THRESHOLD)  # whatever the checkpoint states
 
     def runs(config: DenoiseConfig) -> list[Denoised]:
         return denoise(lab.pipeline.model, prompts, config)

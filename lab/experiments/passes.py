@@ -62,7 +62,8 @@ READOUTS: dict[str, Selection] = {
 
 
 def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
-    """`base` with a commit rule: quota, paper, a probability, eb:BOUND, apd:R, or product:W[@PROBABILITY];
+    """`base` with a commit rule: quota, paper, a probability, eb:BOUND, frechet:MARGIN,
+    apd:R, or product:W[@PROBABILITY];
     with /N behind it in windows of N tokens, from left to right.
 
     Raises RequestError for another text.
@@ -83,6 +84,8 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
                 return replace(plan("entropy", base), stop="complete")
             case "eb" if not probability:
                 return replace(config, commit="eb", entropy_bound=float(number))
+            case "frechet" if not probability:
+                return replace(config, commit="frechet", commit_margin=float(number))
             case "apd" if not probability:
                 return replace(config, commit="apd", commit_weight=float(number))
             case "product":
@@ -93,8 +96,8 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
     except ValueError:
         pass
     raise RequestError(
-        "rule: expected quota, a probability, eb:BOUND, apd:R, product:W[@PROBABILITY] or paper, found "
-        f"{rule!r}"
+        "rule: expected quota, a probability, eb:BOUND, frechet:MARGIN, apd:R, product:W[@PROBABILITY] or "
+        f"paper, with /N in windows, found {rule!r}"
     )
 
 

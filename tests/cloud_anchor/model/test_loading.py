@@ -17,6 +17,10 @@ from cloud_anchor.errors import CheckpointError, CloudError, RequestError
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.families import DREAM_7B
 from cloud_anchor.model.prompt_form import check_vocabulary, checkpoint_form, prompt_form, tokenizer_data
+from cloud_anchor.options import DenoiseOptions
+from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
+from cloud_anchor.selection.select import Selection
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
@@ -138,6 +142,20 @@ def test_rope_settings_of_both_transformers_generations(dream_folder: Path, copy
         load_model(str(copy), device="cpu")
 
 
+def states_commit(folder: Path, commit: object) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({"commit": commit}))
+
+
+def test_a_checkpoint_states_from_which_probability_its_tokens_commit(copy: Path) -> None:
+    states_commit(copy, 0.6)
+    pipeline = Pipeline.open(str(copy), device="cpu")
+    config, _ = pipeline.resolve(pipeline.plan(), Selection("confidence"))
+    assert (config.commit, config.stop) == (0.6, "complete")
+    assert pipeline.resolve(pipeline.plan(), Selection("paper"))[0].commit == "quota"
+    assert DenoiseOptions().config(pipeline.plan()).parallel == 0.6
+    assert resolve_commit(DenoiseConfig(), sends_predictions=True).commit == 0.9
+
+
 def no_config(folder: Path) -> None:
     (folder / "config.json").unlink()
 
@@ -182,6 +200,8 @@ def more_weights(folder: Path) -> None:
         (lambda f: edit(f, intermediate_size=64), r"config.json asks for the shape \[64, 64\], found"),
         (lambda f: edit(f, mask_token_id=...), r"expected a field 'mask_token_id'"),
         (lambda f: edit(f, use_sliding_window=True), r"expected use_sliding_window = False, found True"),
+        (lambda f: states_commit(f, 2), r"expected commit to be above 0, at most 1, found 2"),
+        (lambda f: states_commit(f, "high"), r"expected commit to be above 0, at most 1, found 'high'"),
     ],
 )
 def test_broken_checkpoints(copy: Path, breakage: Callable[[Path], None], message: str) -> None:

@@ -32,6 +32,7 @@ PROMPTS = [[5, 9, 17, 80, 3], [44, 2], [7, 7, 8, 120, 61, 33, 90, 14, 250]]
 NEW_RULES: list[dict[str, object]] = [
     {"commit": "eb", "entropy_bound": 2.0},
     {"commit": "eb", "order": "entropy", "entropy_bound": 4.0, "temperature": 0.8},
+    {"commit": "frechet", "commit_margin": 0.0},
     {"commit": "apd", "commit_weight": 0.9},
     {"commit": "product", "commit_weight": 0.3, "commit_probability": 0.05},
 ]
@@ -51,6 +52,36 @@ def guide(edge_bundle: Path, model: DreamModel) -> EngineScorer:
 
 def config(**options: object) -> DenoiseConfig:
     return DenoiseConfig(**{"canvas": 24, "total_steps": 10, **options})  # type: ignore[arg-type]
+
+
+# Fréchet profile decoding.
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12), st.floats(0, 0.9), st.integers(0, 2**12 - 1))
+def test_frechet_is_the_longest_run_that_is_probably_right(
+    sure: list[float], margin: float, closed: int
+) -> None:
+    allowed = [not closed >> place & 1 for place in range(len(sure))]
+    row = torch.tensor([sure], dtype=torch.float64)
+    chosen = unmasking.within_frechet(row, torch.tensor([allowed]), margin)[0].tolist()
+    ranked = sorted((p for p in range(len(sure)) if allowed[p]), key=lambda p: (-sure[p], p))
+    expected: list[int] = []
+    for place in ranked:
+        together = sum(sure[p] for p in [*expected, place]) - len(expected)  # the paper's L_n
+        if expected and together - (1 - sure[place]) <= margin + 1e-12:
+            break
+        expected.append(place)
+    near = any(abs(1 - sum(1 - sure[p] for p in ranked[:n]) - (1 - sure[ranked[n - 1]]) - margin) < 1e-9
+               for n in range(1, len(ranked) + 1))  # fmt: skip
+    assert near or sorted(expected) == [place for place, taken in enumerate(chosen) if taken]
+
+
+@pytest.mark.parametrize(("wrong", "count"), [(0.1, 8), (0.2, 3), (0.05, 18)])
+def test_with_equal_confidences_it_is_the_factor_rule(wrong: float, count: int) -> None:
+    row = torch.full((1, 30), 1 - wrong, dtype=torch.float64)
+    every = torch.ones(1, 30, dtype=torch.bool)
+    assert int(unmasking.within_frechet(row, every, 1e-6).sum()) == count  # (n + 1) * wrong < 1
 
 
 # Entropy-bounded unmasking.
@@ -332,7 +363,8 @@ def test_a_guide_of_another_vocabulary_is_refused(guide: EngineScorer) -> None:
         ({"commit": "eb", "order": "origin"}, "commit: expected a scored order beside eb"),
         ({"commit": "eb", "entropy_bound": math.nan}, "entropy bound: expected a finite number"),
         ({"commit": "product", "commit_probability": 0.0}, "commit probability: expected above 0"),
-        ({"commit": "guess"}, "commit: expected auto, quota, eb, entropy, apd, product"),
+        ({"commit": "frechet", "commit_margin": 1.0}, "commit margin: expected 0 or more, below 1"),
+        ({"commit": "guess"}, "commit: expected auto, quota, eb, entropy, frechet, apd, product"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -342,7 +374,8 @@ def test_wrong_options_are_refused(options: dict[str, object], message: str) -> 
 
 def test_every_rule_has_a_function() -> None:
     assert {
-        config(commit=commit).rule for commit in ("auto", "quota", 0.5, "entropy", "eb", "apd", "product")
+        config(commit=commit).rule
+        for commit in ("auto", "quota", 0.5, "entropy", "eb", "frechet", "apd", "product")
     } == set(RULES)
     assert replace(config(commit="apd"), commit_weight=0.25).exponents == (0.25, 0.75)
     assert config(commit="product").exponents == (1.0, 0.3)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS
 from lab.__main__ import main
 from lab.distil.answers import OwnAnswer, Targets, questions, read
@@ -163,10 +164,10 @@ def test_the_command_writes_answers_teaches_and_resumes(
     assert main([*common, "--steps", "2"]) == 0
     assert read(tmp_path / "description.answers.jsonl") == answers
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in curve] == [0, 1, 2]
+    assert [(row["step"], row["commit"]) for row in curve] == [(s, c) for s in range(3) for c in (0.9, 0.7)]
     assert {"tokens_a_pass", "graded", "graded 10%", "f1 10%"} <= set(curve[0])
     assert "step 2 of 2" in capsys.readouterr().err
-    assert (tmp_path / "tiny-dream/model.safetensors").is_file()
+    assert Pipeline.open(str(tmp_path / "tiny-dream")).plan().parallel == 0.7
 
 
 @pytest.mark.parametrize(

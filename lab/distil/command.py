@@ -27,6 +27,7 @@ from lab.distil.curve import add, longest, point
 from lab.distil.trainer import SelfDistillation
 from lab.options import add_options, given, world_of
 from lab.pairs.batches import Curriculum, Mix
+from lab.pairs.card import CURVE
 from lab.pairs.pair import Pair, TrainingRecipe
 from lab.pairs.row_weights import open_qwen2
 from lab.pairs.train import RECIPES
@@ -167,7 +168,7 @@ def distil(model: str, options: DistilOptions) -> int:
         trainer.export(folder, out / name)
         now = Pipeline.open(str(out / name), device=options.device, dtype=FORMAT)
         points = {commit: point(now, asked, pair.name, commit) for commit in commits}
-        add(out / "curve.jsonl", trainer.step, points)
+        add(out / CURVE, trainer.step, points)
         for commit, found in points.items():
             figures = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
             print(f"step {trainer.step}, commits from {commit:g}: {figures}", file=sys.stderr)

@@ -25,6 +25,7 @@ from lab.publish import whole
 
 LOG = "training-log.json"
 PLOT = "loss.png"
+CURVE = "curve.jsonl"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ def _lines(file: Path) -> list[dict[str, float]]:
 class Card:
     """What a card is written from.
 
-    hardness: that experiment's table. machine: on which the run was. note: on deviations.
+    hardness: that experiment's table. machine: on which the run was. note: on deviations. curve: of the run
+    of `lab distil` by which the diffusion model was taught for few passes, empty where it was not.
     """
 
     pair: Pair
@@ -108,6 +110,7 @@ class Card:
     hardness: Mapping[str, Any] | None
     machine: str
     note: str | None
+    curve: Sequence[Mapping[str, float]] = ()
 
     @classmethod
     def read(
@@ -119,10 +122,11 @@ class Card:
         note: str | None,
         keep: Sequence[str] = (),
         weights: Path = Path(),
+        taught: Path | None = None,
     ) -> Card:
         """Raises CheckpointError where the run is not finished, or the hardness file is none.
 
-        keep: models that stay as they ship in `weights`.
+        keep: models that stay as they ship in `weights`. taught: folder of a run of `lab distil`.
         """
         trained = [
             Trained.kept(weights, name, recipe) if name in keep else Trained.read(run, name)
@@ -137,7 +141,14 @@ class Card:
                 f"{hardness}: expected tables.json of the experiment hardness, found "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return cls(pair, trained, table, machine, note)
+        curve = _lines(taught / CURVE) if taught else []
+        if taught:  # raises where it is not finished
+            Trained.read(taught, next(name for name, recipe in pair.recipes.items() if recipe.diffusion))
+        if taught and not curve:
+            raise CheckpointError(
+                f"{taught / CURVE}: expected the curve of a run of `lab distil`, found none"
+            )
+        return cls(pair, trained, table, machine, note, curve)
 
     def write(self, folder: Path) -> None:
         """Write the card, the plot and the log into the folder of the shipped weights."""
@@ -190,6 +201,10 @@ class Card:
         if self.hardness is not None:
             yield f"`python -m lab run hardness`, {self.hardness['title']}:"
             yield from ("", *whole(self.hardness), "")
+        if self.curve:
+            yield f"Taught for few passes (`lab/distil/`), {self.curve[-1]['step']} steps; held-out questions"
+            yield "with long answers, each answer against its own finished run:"
+            yield from ("", *markdown(self.curve), "")
         if evaluations := self.evaluation_rows():
             yield "Share of right answers to held-out questions during the training:"
             yield from ("", *markdown(evaluations))

@@ -50,6 +50,7 @@ class Options:
     machine: str | None
     note: str | None
     keep: list[str]
+    taught: Path | None
 
 
 def weight_bytes(folders: Iterable[Path]) -> int:
@@ -121,6 +122,12 @@ def main(argv: list[str] | None = None) -> int:
         default=[],
         help="models of the pair that stay as they ship, such as testbed-qwen and its bundle",
     )
+    parser.add_argument(
+        "--taught",
+        type=Path,
+        metavar="FOLDER",
+        help="of a run of `python -m lab distil`, whose model replaces the one that ships; all others stay",
+    )
     options = parser.parse(Options, argv)
     return run_command("ship", lambda: _run(options))
 
@@ -131,10 +138,25 @@ def _run(options: Options) -> int:
     place = PAIRS[pair.name]
     if wrong := [name for name in options.keep if name not in pair.checkpoints]:
         raise RequestError(f"--keep: expected some of {', '.join(pair.checkpoints)}, found {wrong[0]}")
+    if options.taught and (options.run or options.keep):
+        raise RequestError("--taught: expected no other run and no --keep beside it")
+    keep = options.keep
+    if options.taught:
+        run = options.taught
+        keep = [name for name in pair.checkpoints if not (run / name).is_dir()]
     machine = options.machine or f"{os.cpu_count()} cores, {Processor.detect().name}"
     # A wrong file or an unfinished run is told before minutes of conversion.
-    card = Card.read(pair, run, options.hardness, machine, options.note, options.keep, place.weights)
-    total = ship(run, pair, keep=options.keep)
+    card = Card.read(
+        pair,
+        run,
+        options.hardness,
+        machine,
+        options.note,
+        pair.checkpoints if options.taught else keep,
+        place.weights,
+        taught=options.taught,
+    )
+    total = ship(run, pair, keep=keep)
     if not (place.checkpoint / EXAMPLES).is_file():
         examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.causal.families))]
         text = json.dumps(examples, indent=1, ensure_ascii=False) + "\n"

@@ -196,6 +196,23 @@ def test_a_kept_model_has_its_log_from_the_old_card(pair: Pair, tmp_path: Path) 
     assert [one.name for one in card.trained] == list(pair.recipes)
 
 
+def test_a_taught_model_has_the_curve_of_its_run_beside_the_old_log(pair: Pair, tmp_path: Path) -> None:
+    run, weights, taught = make_run(tmp_path / "run"), tmp_path / "weights", tmp_path / "taught"
+    weights.mkdir()
+    Card(pair, [Trained.read(run, name) for name in pair.recipes], None, "", None).write(weights)
+    make_run(taught)
+    with pytest.raises(CheckpointError, match=r"expected the curve of a run of `lab distil`, found none"):
+        Card.read(pair, taught, None, "", None, list(pair.recipes), weights, taught)
+    (taught / "curve.jsonl").write_text(
+        json.dumps({"step": 700, "commit": 0.7, "tokens_a_pass": 5.25}) + "\n"
+    )
+    Card.read(pair, taught, None, "", None, list(pair.recipes), weights, taught).write(weights)
+    text = (weights / "README.md").read_text()
+    assert "Taught for few passes (`lab/distil/`), 700 steps" in text
+    assert "| 700 | 0.7 | 5.25 |" in text
+    assert "1,000 | 0.67" in text  # the evaluations of the training before
+
+
 def test_the_card_has_the_run_the_log_the_sources_and_the_notice(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

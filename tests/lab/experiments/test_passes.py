@@ -50,6 +50,12 @@ def test_rules_by_name(text: str, expected: tuple[object, ...]) -> None:
     assert (found.order, found.stop) == ("confidence", "complete")
 
 
+def test_rules_in_windows_and_by_a_margin() -> None:
+    assert passes.rule_config("0.9/32", DenoiseConfig()).block_length == 32
+    found = passes.rule_config("frechet:0.1/16", DenoiseConfig())
+    assert (found.commit, found.commit_margin, found.block_length) == ("frechet", 0.1, 16)
+
+
 def test_the_papers_rule_has_the_papers_settings() -> None:
     found = passes.rule_config("paper", DenoiseConfig(canvas=64))
     assert (found.order, found.temperature, found.top_p) == ("entropy", 0.2, 0.95)
@@ -57,7 +63,21 @@ def test_the_papers_rule_has_the_papers_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["quota:1", "paper:1", "eb", "eb:x", "eb:1@2", "apd:0.5@1", "product:", "0.9:1", "most"]
+    "text",
+    [
+        "quota:1",
+        "paper:1",
+        "eb",
+        "eb:x",
+        "eb:1@2",
+        "apd:0.5@1",
+        "product:",
+        "0.9:1",
+        "most",
+        "0.9/",
+        "0.9/x",
+        "frechet",
+    ],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(RequestError, match="rule: expected quota, a probability"):

@@ -199,8 +199,8 @@ class Pipeline:
         if not isinstance(self.model, DreamModel):
             return config
         family = self.model.family
-        stated = {} if self.model.commit is None else {"parallel": self.model.commit}
-        return replace(config, block_length=family.block_length, schedule=family.schedule, **stated)
+        config = replace(config, block_length=family.block_length, schedule=family.schedule)
+        return config if self.model.commit is None else replace(config, parallel=self.model.commit)
 
     def resolve(
         self, config: DenoiseConfig, selection: Selection | None = None

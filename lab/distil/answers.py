@@ -131,12 +131,12 @@ class Targets:
         self._of: dict[str, str] = {}
         self.from_references = 0
         for subject, group in groups.items():
-            own = next((text for text in mine[subject] if self._tells_all(text, group)), None)
-            self.from_references += own is None
             references = sorted((problem.answer for problem in group), key=self._strangeness)
-            text = own or next((text for text in references if self._tells_all(text, group)), None)
+            candidates = [*mine[subject], *references]
+            text = next((text for text in candidates if self._tells_all(text, group)), None)
             if text is not None:
                 self._of[subject] = text
+                self.from_references += text not in mine[subject]
 
     def _tells_all(self, text: str, group: Iterable[Problem]) -> bool:
         return all(self._is_right(problem, text) for problem in group)

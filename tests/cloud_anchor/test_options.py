@@ -68,7 +68,10 @@ def test_the_commit_rule_is_resolved_by_the_selection(
         (("--threshold", "2"), "threshold: expected 0 to 1"),
         (("--select", "best"), "select: expected paper or"),
         (("--steps", "0"), "steps: expected 1 to"),
-        (("--commit", "0"), "commit: expected auto, quota, eb, entropy, frechet, apd, product or a probability"),
+        (
+            ("--commit", "0"),
+            "commit: expected auto, quota, eb, entropy, frechet, apd, product or a probability",
+        ),
     ],
 )
 def test_wrong_values_are_found_without_a_model(arguments: tuple[str, ...], message: str) -> None:

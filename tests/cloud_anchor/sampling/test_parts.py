@@ -246,7 +246,10 @@ def test_confident_selection_takes_predictions() -> None:
         ({"top_k": 0}, "top-k: expected at least 1"),
         ({"schedule": "steep"}, "schedule: expected dream or cosine or linear"),
         ({"order": "origin", "commit": 0.9}, "commit: expected a scored order"),
-        ({"commit": "all"}, "commit: expected auto, quota, eb, entropy, frechet, apd, product or a probability"),
+        (
+            {"commit": "all"},
+            "commit: expected auto, quota, eb, entropy, frechet, apd, product or a probability",
+        ),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:

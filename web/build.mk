@@ -2,7 +2,7 @@
 
 NPM := npm --prefix web --no-fund --no-audit
 
-.PHONY: web-test web-demo web-page web-fuzz web-bench
+.PHONY: web-test web-demo web-page web-picture web-fuzz web-bench
 
 web/node_modules/.stamp: web/package-lock.json
 	$(NPM) ci
@@ -19,6 +19,10 @@ web-demo: web/node_modules/.stamp
 # The model in the service's page: `python -m cloud_anchor.serve --page-device web/page/dist`.
 web-page: web/node_modules/.stamp
 	$(NPM) run page
+
+# The demo in Chromium, photographed: the picture of README.md. Run it for a new pair, after web/demo/record.py.
+web-picture: web-demo $(VENV)/dev.stamp
+	$(RUN) -m tests.cloud_anchor.serve.page_browser --demo --width 1040 -o web/edge-runtime/demo.png
 
 # Hostile bytes for the payload decoder in JavaScript, a million by default.
 web-fuzz: web/node_modules/.stamp

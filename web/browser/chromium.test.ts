@@ -236,7 +236,6 @@ test("the demo writes its texts in the tab, and again without a network", { skip
   for (const body of bodies) assert.ok(!body.includes(text.trim()) && !body.includes(alone.trim()));
   assert.match((await page.textContent("[data-column=cloud] .figures")) ?? "", /bytes · \d+ tokens .* doubt 0\.\d\d/);
   assert.match((await page.textContent("#network")) ?? "", /model\.onnx\.data/);
-  if (process.env.PICTURE) await page.screenshot({ path: process.env.PICTURE, fullPage: true });
   // The slider: more steps, another payload.
   const hex = await page.textContent("[data-column=cloud] .hex");
   await page.fill("#steps", "6");

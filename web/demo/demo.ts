@@ -45,7 +45,9 @@ class Column {
     const milliseconds = Math.round(1000 * (stats.prefillSeconds + stats.fillSeconds));
     this.part(".figures").textContent =
       `${figures}${stats.tokens} tokens in ${stats.passes} passes, ${milliseconds} ms` +
-      (stats.doubt === null ? "" : ` · the cloud's doubt ${stats.doubt.toFixed(2)}`);
+      (stats.doubt === null
+        ? ""
+        : ` · the cloud's doubt ${stats.doubt.toFixed(2)}${stats.notSure ? ", not sure" : ""}`);
     return stats;
   }
 }

@@ -11,7 +11,10 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from cloud_anchor.model.examples import read_examples
@@ -30,6 +33,7 @@ from tests.shipped import TINY_BUNDLE
 CHROMIUM = shutil.which("chromium")
 LIMITS = Limits(batch=4, queue=4, deadline=120)
 PICTURE_QUESTION = "Tell me about Torden: its river, mayor, craft, dish and age."
+DEMO = Path(__file__).resolve().parents[3] / "web" / "demo" / "dist"
 DONE = "body[data-state=idle]"
 SECONDS = 120_000
 """Milliseconds that the browser waits for anything: the machine may be busy."""
@@ -89,12 +93,48 @@ def ask(page: Any, question: str, speed: str = "0") -> None:
 
 
 def photograph(address: str, browser: Any, width: int = 1180, scheme: str = "light") -> bytes:
-    """The whole page with an answer, as a PNG of 64 colours."""
-    from PIL import Image
-
+    """The whole page with an answer, as a small PNG."""
     page = opened(browser, address, width, scheme=scheme)
     ask(page, PICTURE_QUESTION)
     page.mouse.move(0, 0)
+    return _screenshot(page)
+
+
+@contextmanager
+def static_site(folder: Path) -> Iterator[str]:
+    """The address of a folder's files."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        extensions_map = SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript"}
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def photograph_demo(address: str, browser: Any, width: int = 960, scheme: str = "light") -> bytes:
+    """The static demo with an answer, and the list of all that the network carried: neither text is in it."""
+    page = browser.new_context(viewport={"width": width, "height": 700}, color_scheme=scheme).new_page()
+    page.set_default_timeout(SECONDS)
+    bodies: list[bytes] = []
+    page.on("requestfinished", lambda request: bodies.append(request.response().body()))
+    page.goto(address)
+    page.wait_for_selector(DONE)
+    for column in ("cloud", "alone"):
+        text = page.inner_text(f"[data-column={column}] .text").strip().encode()
+        if len(text) < 10 or len(bodies) < 5 or any(text in body for body in bodies):
+            raise SystemExit(f"the demo's answer: expected one written in the tab alone, found {text!r}")
+    return _screenshot(page)
+
+
+def _screenshot(page: Any) -> bytes:
+    """The whole page as a PNG of 64 colours."""
+    from PIL import Image
+
     picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
     found = io.BytesIO()
     picture.quantize(64, dither=Image.Dither.NONE).save(found, "png", optimize=True)
@@ -106,9 +146,13 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--width", type=int, default=1180)
     parser.add_argument("--scheme", choices=("light", "dark"), default="light")
+    parser.add_argument(
+        "--demo", action="store_true", help="of the static demo, as `make web-demo` builds it"
+    )
     args = parser.parse_args()
-    with shipped_page() as address, chromium() as browser:
-        args.output.write_bytes(photograph(address, browser, args.width, args.scheme))
+    place, picture = (static_site(DEMO), photograph_demo) if args.demo else (shipped_page(), photograph)
+    with place as address, chromium() as browser:
+        args.output.write_bytes(picture(address, browser, args.width, args.scheme))
     return 0
 
 

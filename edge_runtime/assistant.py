@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Generator, Iterable, Sequence
 
 from edge_runtime.budget import DailyBudget
@@ -87,9 +88,17 @@ class Assistant:
             raise UsageError(f"mode: expected a service (--url) beside {name}, found none")
         self._mode = name
 
-    def ask(self, question: str, options: FillOptions | None = None, *, private: bool = False) -> TurnAnswer:
+    def ask(
+        self,
+        question: str,
+        options: FillOptions | None = None,
+        *,
+        private: bool = False,
+        delay: float | None = None,
+    ) -> TurnAnswer:
         """The answer to the next question. private: the device answers alone, whatever the mode, and so it
-        does for the rest of the conversation, which a later question would send along.
+        does for the rest of the conversation, which a later question would send along. delay: seconds after
+        which `prefer_on_device` takes no more from the cloud; None for any.
 
         Raises what `EdgeSession.ask` does, CloudRefusedError, and with only_in_cloud CloudUnavailableError.
         """
@@ -102,7 +111,13 @@ class Assistant:
         edge = self.session.edge
         if self.mode == PREFER_ON_DEVICE:
             request: ServiceRequest = DoubtfulRequest(
-                self.client, edge, messages, self.threshold, daily=self.daily, memory=self.memory
+                self.client,
+                edge,
+                messages,
+                self.threshold,
+                delay=delay,
+                daily=self.daily,
+                memory=self.memory,
             )
         else:
             asked = ServiceOptions(fallback=self.mode == PREFER_IN_CLOUD, confidence=True)
@@ -125,6 +140,7 @@ class DoubtfulRequest(ServiceRequest):
         prompt: Prompt,
         threshold: float,
         *,
+        delay: float | None = None,
         daily: DailyBudget | None = None,
         memory: AnswerMemory | None = None,
     ) -> None:
@@ -133,7 +149,7 @@ class DoubtfulRequest(ServiceRequest):
         self.threshold = threshold
         self.sent = False
         self._tokens: list[Token] = []
-        self._feed = _FeedOnDoubt(self)
+        self._feed = _FeedOnDoubt(self, None if delay is None else time.monotonic() + delay)
 
     def doubts(self) -> bool:
         """Whether the device's doubt of what it has written so far is above the threshold."""
@@ -163,8 +179,8 @@ class DoubtfulRequest(ServiceRequest):
 class _FeedOnDoubt(AnchorFeed):
     """A feed that is waited for only where its request has been sent, which it decides at an answer's end."""
 
-    def __init__(self, request: DoubtfulRequest) -> None:
-        super().__init__()
+    def __init__(self, request: DoubtfulRequest, until: float | None) -> None:
+        super().__init__(until)
         self._request = request
 
     def newer(self, version: int, timeout: float | None = None) -> tuple[int, AnchorSet] | None:

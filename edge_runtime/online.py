@@ -140,10 +140,17 @@ class RemoteRequest(ABC):
     def _refined(
         self, prompt_ids: list[int], options: FillOptions | None, stats: FillStats
     ) -> Generator[Token | Retract]:
-        contract = self.edge.bundle.contract
-        yield from fill_refined(
-            self.edge.engine, prompt_ids, self._feed, contract, options, stats, timeout=self._timeout
+        contract, feed = self.edge.bundle.contract, self._feed
+        refined = fill_refined(
+            self.edge.engine, prompt_ids, feed, contract, options, stats, timeout=self._timeout
         )
+        while True:
+            if feed.until is not None and not self.report.settled and time.monotonic() >= feed.until:
+                feed.settle()  # before the decoder goes on and looks for what has come
+                self.report.settled = True
+            if (item := next(refined, None)) is None:
+                break
+            yield item
         self._check_arrival()
 
     def _anchors(self) -> AnchorSet:

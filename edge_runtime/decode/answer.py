@@ -27,6 +27,7 @@ class ServiceReport:
     failure:       the reason why there is none, or not all of them; None where all arrived.
     spent:         what it has cost: requests, bytes of questions and payloads, money.
     remembered:    whether the anchors are those of an earlier request, and nothing was asked.
+    settled:       whether nothing that comes later can change the text.
     doubt:         how unsure the diffusion model was of the latest payload's anchors; see `Answer.doubt`.
     """
 
@@ -36,6 +37,7 @@ class ServiceReport:
     doubt: float | None = None
     spent: Spent = field(default_factory=Spent)
     remembered: bool = False
+    settled: bool = False
 
 
 class Answer(Iterator[T_co]):

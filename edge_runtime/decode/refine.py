@@ -7,6 +7,7 @@ have given from the start. Not responsible for networks: another thread fills th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
@@ -30,12 +31,16 @@ class Retract(NamedTuple):
 class AnchorFeed:
     """The latest anchors of an answer; each set replaces the one before it. Thread-safe for one writer and
     one reader.
+
+    until: time (`time.monotonic`) after which none is taken any more; None for none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, until: float | None = None) -> None:
+        self.until = until
         self._changed = Condition()
         self._latest: AnchorSet | None = None
         self._closed = False
+        self._taken = 0
         self._error: BaseException | None = None
         self.version = 0
         """Counts the sets so far, and an error."""
@@ -46,6 +51,8 @@ class AnchorFeed:
 
     def put(self, anchors: AnchorSet) -> None:
         with self._changed:
+            if self._closed:
+                return
             self._latest = anchors
             self.version += 1
             self._changed.notify_all()
@@ -65,17 +72,26 @@ class AnchorFeed:
                 raise self._error
             return self._latest
 
+    def settle(self) -> None:
+        """Takes no more sets, nor those that the reader has not seen. To be called by the reader."""
+        with self._changed:
+            self._closed, self.version = True, self._taken
+
     def newer(self, version: int, timeout: float | None = None) -> tuple[int, AnchorSet] | None:
         """The version and the set of the latest anchors, where newer than `version`.
 
         Waits for them until the feed is closed, at most `timeout` seconds where not None; then returns None.
         """
+        if self.until is not None:
+            left = max(0.0, self.until - time.monotonic())
+            timeout = left if timeout is None else min(timeout, left)
         with self._changed:
             self._changed.wait_for(lambda: self.version > version or self._closed, timeout)
             if self._error is not None:
                 raise self._error
             if self.version == version or self._latest is None:
                 return None
+            self._taken = self.version
             return self.version, self._latest
 
 

@@ -45,6 +45,13 @@ class _EndpointArguments(ModelOptions, BudgetOptions):
     max_tokens: int = option(512, "most tokens of an answer (default 512)", positive, metavar="N")
     url: str | None = _service(None, "service to ask for anchors; default: none, the device alone")
     mode: str | None = _service(None, "as of edge_runtime.chat", metavar="NAME")
+    delay: float | None = _service(
+        None,
+        "most seconds for which prefer_on_device holds text back that the cloud may still change; what comes "
+        "later is not taken; default: any",
+        float,
+        metavar="S",
+    )
     timeout: float = _service(15.0, "most seconds to wait for the service (default 15)", metavar="S")
 
 
@@ -76,12 +83,14 @@ def _run(args: _EndpointArguments) -> int:
         mode=args.mode,
         key=key,
         max_tokens=args.max_tokens,
+        delay=args.delay,
         daily=args.daily(),
         memory=args.memory(),
     )
     Assistant(EdgeSession(edge), client, mode=args.mode)  # refuses a mode that cannot be
     if client and args.mode in (None, PREFER_ON_DEVICE):
-        logging.info("mode %s: an answer is sent when it is settled", PREFER_ON_DEVICE)
+        within = "" if args.delay is None else f", or after {args.delay:g} s"
+        logging.info("mode %s: an answer is sent when it is settled%s", PREFER_ON_DEVICE, within)
     config = uvicorn.Config(
         application(endpoint),
         host=args.host,

@@ -6,7 +6,8 @@
 The engine keeps the cache of its last text, so a conversation that continues runs only what is new. Answers
 are decoded one after the other. Without a key only requests to this machine are taken, and JSON alone, which
 a page of another origin cannot send unasked. A stream of this protocol cannot take text back: in mode
-prefer_on_device, whose text may be refined, an answer is held back until it is settled.
+prefer_on_device, whose text may be refined, an answer is held back until it is settled, or for a delay that
+is set: after it nothing more is taken from the cloud, and the text goes on as it is written.
 
 Not responsible for answers (see `edge_runtime.assistant`).
 """
@@ -34,7 +35,6 @@ from edge_runtime.budget import DailyBudget
 from edge_runtime.client.client import Client
 from edge_runtime.decode.answer import ServiceReport
 from edge_runtime.decode.endings import Stop
-from edge_runtime.decode.refine import Retract
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
 from edge_runtime.errors import CloudFailureError, UsageError
@@ -63,11 +63,12 @@ class Endpoint:
         mode: str | None = None,
         key: str | None = None,
         max_tokens: int = 512,
+        delay: float | None = None,
         daily: DailyBudget | None = None,
         memory: AnswerMemory | None = None,
     ) -> None:
         self.edge, self.client, self.mode, self.key = edge, client, mode, key
-        self.max_tokens, self.daily, self.memory = max_tokens, daily, memory
+        self.max_tokens, self.delay, self.daily, self.memory = max_tokens, delay, daily, memory
         self.name = edge.bundle.path.name
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -100,24 +101,27 @@ class Endpoint:
         limit = min(asked.max_tokens or self.max_tokens, self.max_tokens)
         options = replace(self.edge.options(max_tokens=limit), sampling=asked.sampling)
         # Sampled answers cannot be refined, and need no doubt of a cloud that is not asked.
-        return assistant.ask(question.content, options, private=asked.sampling is not None)
+        private = asked.sampling is not None
+        return assistant.ask(question.content, options, private=private, delay=self.delay)
 
 
 async def _pieces(endpoint: Endpoint, asked: ChatRequest, answer: TurnAnswer) -> AsyncGenerator[str]:
     """Texts of an answer, each once it is settled; closes the answer when it is left."""
     text = SettledText(endpoint.edge.text_stream(), asked.stop)
     async with aclosing(aiter_tokens(answer)) as items:
-        async for item in items:
-            if answer.revisable or isinstance(item, Retract):
-                continue  # it may be taken back: shown at the end
-            if piece := text.push(item.id):
-                yield piece
+        sent = 0
+        async for _ in items:
+            if answer.revisable and not (answer.service and answer.service.settled):
+                continue  # it may be taken back
+            for token in answer.tokens[sent:]:
+                if piece := text.push(token.id):
+                    yield piece
+            sent = len(answer.tokens)
             if text.stopped:
                 return
-    if answer.revisable:
-        for token in answer.tokens:
-            if piece := text.push(token.id):
-                yield piece
+    for token in answer.tokens[sent:]:
+        if piece := text.push(token.id):
+            yield piece
     if piece := text.flush():
         yield piece
 

@@ -344,10 +344,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("pair", choices=tuple(PAIRS))
     parser.add_argument("-o", "--output", type=Path, required=True, help="results folder")
+    parser.add_argument("--dtype", help="of the diffusion model, as of `lab run`")
     args = parser.parse_args(argv)
 
     def measured() -> int:
-        report = run([EXPERIMENT], Options(args.output, args.pair), EarlyOptions())
+        report = run([EXPERIMENT], Options(args.output, args.pair, dtype=args.dtype), EarlyOptions())
         for table in report.tables:
             print(f"\n{table.title}\n")
             print_table(table)

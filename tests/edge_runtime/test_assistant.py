@@ -29,10 +29,12 @@ class FakeClient(Client):
 
     edge: EdgeRuntime | None = None
     down: bool = False
+    slow: float = 0.0
     asked: list[Prompt] = field(default_factory=list)
 
     def fetch(self, prompt: Prompt, **fields: Any) -> bytes:
         self.asked.append(prompt)
+        time.sleep(self.slow)
         if self.down:
             raise CloudUnavailableError("nobody is there")
         assert self.edge is not None
@@ -44,10 +46,10 @@ class FakeClient(Client):
 
 
 def assistant(
-    mode: str | None = None, *, down: bool = False, **options: float
+    mode: str | None = None, *, down: bool = False, slow: float = 0.0, **options: float
 ) -> tuple[Assistant, FakeClient]:
     edge, _ = runtime()
-    client = FakeClient("http://localhost:1", timeout=5, edge=edge, down=down)
+    client = FakeClient("http://localhost:1", timeout=5, edge=edge, down=down, slow=slow)
     return Assistant(EdgeSession(edge), client, mode=mode, **options), client
 
 
@@ -115,6 +117,35 @@ def test_the_device_asks_where_it_doubts() -> None:
     assert helper.session.messages == expected.session.messages
     assert answer.source == "mixed"
     assert shown > len(answer.tokens)
+
+
+def test_after_the_delay_nothing_is_taken_back() -> None:
+    """A payload that came and was not seen is not taken either; the text is the device's."""
+    helper, client = assistant("prefer_on_device", threshold=0.0)
+
+    def alone(question: str) -> list[int]:
+        answer = assistant("only_on_device")[0].ask(question, SHORT)
+        list(answer)
+        return [token.id for token in answer.tokens]
+
+    question = next(each for each in map(str, range(99)) if len(alone(each)) > WATCHED + 1)
+    wanted = alone(question)
+    answer = helper.ask(question, SHORT, delay=0.1)
+    items = []
+    for item in answer:
+        items.append(item)
+        if len(items) == WATCHED:
+            time.sleep(0.3)  # the payload has arrived, too late
+    assert len(client.asked) == 1
+    assert [token.id for token in items if isinstance(token, Token)] == wanted
+    assert not any(isinstance(item, Retract) for item in items)
+    assert answer.service
+    assert answer.service.settled
+    # At the end of its text the device waits no longer than that either.
+    slow, _ = assistant("prefer_on_device", threshold=0.0, slow=20)
+    started = time.monotonic()
+    assert [token.id for token in slow.ask(question, SHORT, delay=0.2)] == wanted  # type: ignore[union-attr]
+    assert time.monotonic() - started < 5
 
 
 def test_a_sure_device_asks_nobody() -> None:

@@ -3,7 +3,8 @@
 A development environment has everything installed and hides what an extra forgets. This installs one extra at
 a time and runs its commands away from the tree, so that files missing from a wheel show as well. `edge` is
 the device's wheel alone, as a board installs it (see `wheels`); the others come from a copy of the checkout.
-`edge` is tried on every version of Python in PYTHONS that is here: on the path, or among pyenv's.
+`edge` is tried on every version of Python in PYTHONS that is here: on the path, or among pyenv's; all wheels
+are installed on each.
 
 Environments lie in a temporary folder and are deleted after use.
 
@@ -26,12 +27,12 @@ import tempfile
 import time
 import tomllib
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.extras.environment import REPOSITORY, BrokenPromiseError, Environment, output
 from tests.extras.promises import EXTRAS, PROMPT, Extra
-from tests.extras.wheels import build_wheels, check_wheels, copy_tree
+from tests.extras.wheels import ROOMS, build_wheels, check_wheels, copy_tree
 
 PYTHONS = ("3.11", "3.12", "3.13")
 """Versions of Python that a device may have."""
@@ -55,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             tree = copy_tree(Path(folder) / "tree")
             wheels = build_wheels(tree)
             check_wheels(wheels)
+            for python in interpreters():
+                install_wheels(wheels, python, Path(folder) / "wheels")
             inputs = make_inputs(Path(folder) / "inputs")
             torch = install_torch(Path(folder) / "torch", names)
         except BrokenPromiseError as error:
@@ -89,6 +92,22 @@ def interpreters() -> list[str]:
         else:
             print(f"edge: Python {version} is not tried: expected python{version}, found none", flush=True)
     return found
+
+
+def install_wheels(wheels: Mapping[str, Path], python: str, folder: Path) -> None:
+    """All wheels on one interpreter: they install, its compiler takes every file, and the index has what they
+    require for it, which is not fetched. Raises BrokenPromiseError.
+    """
+    started, files = time.perf_counter(), [str(path) for path in wheels.values()]
+    output([python, "-m", "venv", "--clear", str(folder)])
+    inside = str(folder / "bin" / "python")
+    pip = [inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    output([*pip, "--no-deps", "--no-compile", *files])
+    rooms = [str(packages_of(folder) / room) for room in sorted(ROOMS)]
+    output([inside, "-W", "error", "-m", "compileall", "-q", *rooms])
+    output([*pip, "--dry-run", "--ignore-installed", *files])
+    version = output([inside, "--version"]).strip()
+    print(f"wheels: installed and compiled in {time.perf_counter() - started:.0f} s, {version}", flush=True)
 
 
 def make_inputs(folder: Path) -> Path:

@@ -115,6 +115,9 @@ class ModelOptions:
 class OutputOptions:
     """The options of `write_answer`."""
 
+    decline: bool = option(
+        False, "write nothing where the cloud is not sure, by the bundle's threshold of doubt: exit code 6"
+    )
     json: bool = option(False, "print one JSON object in place of streaming text")
     color: str = _output("auto", "default: auto", choices=("auto", "always", "never"))
     quiet: bool = _output(False, "no figures on standard error")
@@ -188,9 +191,6 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions, KeyOptions):
         False, "ask how sure the cloud is of what it sends (2 bits a token): the line `doubt`"
     )
     no_fallback: bool = _service(False, "fail where it cannot be reached, instead of answering alone")
-    decline: bool = option(
-        False, "write nothing where the cloud is not sure, by the bundle's threshold of doubt: exit code 6"
-    )
     no_scores: bool = _anchors(False, "do not compute the anchors' probabilities: faster")
     verify: str = _anchors(
         "off",
@@ -252,11 +252,7 @@ def _run(args: _FillArguments) -> int:
     prompt = read_asked(args)
     open_source = _open_payload if args.url is None else _open_service
     edge, source = open_source(args, prompt)
-    if args.decline and edge.bundle.manifest.not_sure_from is None:
-        raise UsageError(
-            f"--decline: expected a bundle that states its limit of doubt, found {edge.bundle.path} "
-            "without. Leave it out, and decide by the line `doubt`."
-        )
+    require_limit(args, edge)
     answer = source(
         edge.options(
             max_tokens=args.max_tokens,
@@ -267,7 +263,16 @@ def _run(args: _FillArguments) -> int:
             drafter=args.drafter,
         )
     )
-    return write_answer("fill", args, edge, answer, decline=args.decline)
+    return write_answer("fill", args, edge, answer)
+
+
+def require_limit(args: OutputOptions, edge: EdgeRuntime) -> None:
+    """Raises UsageError for --decline with a bundle that does not state its limit of doubt."""
+    if args.decline and edge.bundle.manifest.not_sure_from is None:
+        raise UsageError(
+            f"--decline: expected a bundle that states its limit of doubt, found {edge.bundle.path} "
+            "without. Leave it out, and decide by the line `doubt`."
+        )
 
 
 def write_answer(
@@ -276,14 +281,12 @@ def write_answer(
     edge: EdgeRuntime,
     answer: Answer[Token | Retract],
     more: Callable[[], tuple[str, dict[str, Any]]] | None = None,
-    *,
-    decline: bool = False,
 ) -> int:
     """Write an answer as it comes, and its figures, by these options; returns the exit code.
 
     program: that begins a line of trouble. more: after the answer, a further line of figures, and what the
-    JSON object has of them. decline: write an answer only when its doubt is known to be below the bundle's
-    threshold.
+    JSON object has of them. With --decline an answer is written only when its doubt is known to be below the
+    bundle's threshold.
     """
     # Imported here, so that --help and an interrupt while libraries load are quick and quiet.
     from edge_runtime.console import TokenPrinter, Transcript, answer_json, doubt_line, not_sure, summary
@@ -298,6 +301,7 @@ def write_answer(
     )
     printer = None if args.json else TokenPrinter(sys.stdout, colour=colour)
     # Tokens that may be retracted are shown at once only where they can be erased.
+    decline = args.decline
     live = not decline and (not answer.revisable or sys.stdout.isatty())
     limit = edge.bundle.manifest.not_sure_from
     transcript = Transcript(edge.text_stream, printer, live)

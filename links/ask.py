@@ -25,6 +25,7 @@ from edge_runtime.fill import (
     OutputOptions,
     open_runtime,
     positive,
+    require_limit,
     write_answer,
 )
 
@@ -43,7 +44,7 @@ Where no answer comes, this device answers alone and says so.
 
 exit codes: 0 done, 2 wrong usage, 3 bad payload, 4 bad or missing model,
 5 refused, or the link has failed (with --no-fallback, or no answer came),
-130 interrupted
+6 declined, 130 interrupted
 """
 
 _GROUPS = {
@@ -126,6 +127,7 @@ def _run(args: _AskArguments) -> int:
     if args.fraction is not None and not 0 < args.fraction <= 1:
         raise UsageError(f"fraction: expected above 0, at most 1, found {args.fraction:g}")
     edge = open_runtime(args, _bundle(args.edge))
+    require_limit(args, edge)
     options = LinkOptions(
         args.fraction,
         args.steps,
@@ -141,8 +143,7 @@ def _run(args: _AskArguments) -> int:
             link = SealedLink(link, [seal])
         request = LinkRequest(link, edge, question, options, daily=args.daily(), memory=args.memory()).start()
         answer = request.answer(edge.options(max_tokens=args.max_tokens))
-        write_answer("ask", args, edge, answer, lambda: (link_line(link), {"link": link_json(link)}))
-    return 0
+        return write_answer("ask", args, edge, answer, lambda: (link_line(link), {"link": link_json(link)}))
 
 
 def _bundle(model: str | None) -> Path:

@@ -67,6 +67,9 @@ class _GatewayArguments:
         "read questions that are coded with the edge model, a pass for each token, without a seal too: for "
         "links with authentication of their own",
     )
+    confidence: bool = option(
+        False, "tell the devices how sure the cloud is of what it sends (2 bits a token): their line `doubt`"
+    )
     log_level: str = option("info", "default: info", choices=("debug", "info", "warning", "error"))
     spend_peer: float = _quota(Spending.of_peer, f"to one peer in a day (default {Spending.of_peer:g})")
     spend_day: float = _quota(Spending.of_day, f"in a day (default {Spending.of_day:g})")
@@ -124,7 +127,7 @@ def _run(args: _GatewayArguments) -> int:
             raise UsageError(
                 f"link: expected the service's end of one, such as udp-listen:7777, found {args.link!r:.100}"
             )
-        source = ServiceSource.open(client, edge.bundle.contract.identity)
+        source = ServiceSource.open(client, edge.bundle.contract.identity, confidence=args.confidence)
         limits = GatewayLimits(kept=args.kept)
         if args.seals:
             link = SealedLink(link, [Seal(path) for path in args.seals])

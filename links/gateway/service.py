@@ -28,10 +28,14 @@ class ServiceSource:
 
     client: Client
     about: ServiceDescription
+    confidence: bool = False
 
     @classmethod
-    def open(cls, client: Client, identity: str) -> ServiceSource:
-        """identity: of the contract that its payloads have to be for; UsageError for another one."""
+    def open(cls, client: Client, identity: str, *, confidence: bool = False) -> ServiceSource:
+        """identity: of the contract that its payloads have to be for; UsageError for another one.
+
+        confidence: payloads say how sure the cloud is, in 2 bits a token.
+        """
         about = client.service()
         if about.identity != identity:
             raise UsageError(
@@ -43,7 +47,7 @@ class ServiceSource:
                 f"{client.url}: expected a service with an edge model beside it, whose payloads keep to a "
                 "number of bytes; found none. Start it with --edge."
             )
-        return cls(client, about)
+        return cls(client, about, confidence)
 
     def payloads(self, question: Question, room: int) -> Iterator[ReceivedPayload]:
         wanted = Codec.PREDICTIVE.label if question.predictive else Codec.COMPACT.label
@@ -55,5 +59,6 @@ class ServiceSource:
             max_bytes=room,
             codec=wanted if wanted in self.about.codecs else Codec.COMPACT.label,
             select="edge-aware",
+            confidence=self.confidence,
             contract=self.about.identity,
         )

@@ -115,14 +115,20 @@ def local(pipeline: Pipeline, limits: Limits = LIMITS, plan: DenoiseConfig = PLA
 
 @contextmanager
 def gateway_on(
-    link: Link, url: str, seals: Sequence[Seal] = (), identity: bytes | None = None
+    link: Link,
+    url: str,
+    seals: Sequence[Seal] = (),
+    identity: bytes | None = None,
+    *,
+    confidence: bool = False,
 ) -> Iterator[None]:
     """A gateway between a link and the service at `url`, for devices with the shipped edge model.
 
     identity: of the gateway's edge model, where that is to be another.
     """
     edge = EdgeRuntime.open(PAIRS["tiny"].bundle, threads=1)
-    source = ServiceSource.open(ServiceClient(url), edge.bundle.contract.identity)
+    about = edge.bundle.contract.identity
+    source = ServiceSource.open(ServiceClient(url), about, confidence=confidence)
     context = edge.question_context()
     if identity is not None:
         assert isinstance(context.predictor, EnginePredictor)

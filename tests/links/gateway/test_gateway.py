@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.shipped import PAIRS
 from edge_runtime.client.client import Client
 from edge_runtime.errors import UsageError
+from lab.experiments.doubt import keep
 from lab.pairs.tiny.tasks import held_out_problems
 from links.ask import main as ask_main
 from links.frames import Question, Refusal, RefusalCode, encode_question, encode_reply, peek_frame
@@ -77,6 +80,34 @@ def test_a_question_and_its_answer_are_one_frame_each(
 
     assert fill_main(["--url", url, "--prompt", QUESTION, "--edge", "tiny-qwen", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == data["text"]
+
+
+@pytest.mark.parametrize(("limit", "code"), [(1.0, 0), (0.0, 6)])
+def test_an_answer_in_doubt_is_declined_as_it_is_by_fill(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: float, code: int
+) -> None:
+    bundle = Path(shutil.copytree(PAIRS["tiny"].bundle, tmp_path / "bundle"))
+    keep(bundle, not_sure_from=limit)
+    with UdpLink("127.0.0.1", 0, service=True) as link, gateway_on(link, url, confidence=True):
+        more = ["--link", f"udp:{link.address}", "--edge", str(bundle), "--threads", "1", "--decline"]
+        assert ask_main([QUESTION, *more]) == code
+    out, err = capsys.readouterr()
+    assert "not sure, 0 is the limit" in err if code else "sure, 1 is the limit" in err
+    assert bool(out.strip()) == (not code)
+
+
+def test_a_doubt_that_the_gateway_does_not_tell_is_unknown_and_declined(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = Path(shutil.copytree(PAIRS["tiny"].bundle, tmp_path / "bundle"))
+    more = ["--link", address, "--edge", str(bundle), "--threads", "1", "--decline"]
+    assert ask_main([QUESTION, *more]) == 2
+    assert "expected a bundle that states its limit of doubt" in capsys.readouterr().err
+    keep(bundle, not_sure_from=1.0)
+    assert ask_main([QUESTION, *more]) == 6
+    out, err = capsys.readouterr()
+    assert not out
+    assert "doubt unknown" in err
 
 
 @pytest.mark.parametrize("codec", ["predictive", "compact"])

@@ -13,7 +13,14 @@ interface Fill {
   ids: number[];
   text: string;
 }
+interface Conversation {
+  system: string;
+  reserve: number;
+  turns: { question: string; payload: string | null; ids: number[] }[];
+  messages: { role: string; content: string }[];
+}
 interface Vectors {
+  conversations: Conversation[];
   max_tokens: number;
   fp32: Fill[];
   int8: Fill[];
@@ -41,6 +48,9 @@ before(async () => {
   ) => Promise<string[]>;
   const entries = [new URL("browser/harness.ts", WEB), new URL("demo/edge.worker.ts", WEB)];
   await bundle(entries, SITE, { splitting: true });
+  for (const name of ["ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.asyncify.wasm"]) {
+    cpSync(new URL(`node_modules/onnxruntime-web/dist/${name}`, WEB), new URL(`js/${name}`, SITE));
+  }
   writeFileSync(new URL("index.html", SITE), '<!doctype html><script type="module" src="js/harness.js"></script>');
   cpSync(new URL("edge_runtime/bundles/testbed-qwen/", REPO), new URL("bundle/", SITE), { recursive: true });
   // Root may not use Chromium's sandbox.
@@ -80,7 +90,12 @@ interface Written {
 }
 
 /** The ids of answers written in the page's worker, and for how long the page was blocked meanwhile. */
-function write(page: Page, fills: Fill[], options: types.WorkerOptions): Promise<Written> {
+function write(
+  page: Page,
+  fills: Fill[],
+  options: types.WorkerOptions,
+  maxTokens = vectors.max_tokens,
+): Promise<Written> {
   return page.evaluate(
     async ({ fills, options, maxTokens }) => {
       let progress = 0;
@@ -104,7 +119,7 @@ function write(page: Page, fills: Fill[], options: types.WorkerOptions): Promise
       await edge.close();
       return { ids, threads, progress, longest };
     },
-    { fills, options, maxTokens: vectors.max_tokens },
+    { fills, options, maxTokens },
   );
 }
 
@@ -210,6 +225,62 @@ test("an abort ends an answer and an open; errors cross the worker whole", { ski
     ["ContractMismatchError", true, true],
     ["BundleMissingError"],
   ]);
+  await server.stop();
+});
+
+test("a conversation in the worker has Python's tokens, and goes on from its bytes", { skip }, async () => {
+  const server = await StaticServer.start(fileURLToPath(SITE), STRICT);
+  const page = await opened(server.url);
+  const { system, reserve, turns, messages } = vectors.conversations[1] as Conversation;
+  const found = await page.evaluate(
+    async ({ system, reserve, turns }) => {
+      const { EdgeSession } = library;
+      const edge = await openWorker("bundle/", { variant: "fp32" });
+      const ids: number[][] = [];
+      let session = new EdgeSession(edge, { system, reserve });
+      for (const { question, payload } of turns) {
+        const bytes = payload?.match(/../g)?.map((byte) => Number.parseInt(byte, 16));
+        const answer = session.ask(question, { payload: bytes ? Uint8Array.from(bytes) : null });
+        ids.push([]);
+        for await (const token of answer) ids.at(-1)?.push(token.id);
+        session = await EdgeSession.load(await session.save(), edge, { reserve });
+      }
+      await edge.close();
+      return { ids, messages: session.messages };
+    },
+    { system, reserve, turns },
+  );
+  assert.deepEqual(
+    found.ids,
+    turns.map(({ ids }) => ids),
+  );
+  assert.deepEqual(found.messages, messages);
+  assert.deepEqual(page.faults, []);
+  await server.stop();
+});
+
+test("WebGPU computes where it is, here in software; where it is not, that is said", { skip }, async () => {
+  const server = await StaticServer.start(fileURLToPath(SITE), STRICT);
+  const fill = vectors.fp32[0] as Fill;
+  const without = await opened(server.url);
+  const options = { variant: "fp32", provider: "webgpu" } as const;
+  await assert.rejects(write(without, [fill], options), /a browser with WebGPU, found one without/);
+  const flags = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan"];
+  const software = await chromium.launch({ executablePath, args: ["--no-sandbox", ...flags] });
+  const page = await opened(server.url, await software.newContext());
+  const adapter = await page.evaluate(async () => {
+    const { gpu } = navigator as unknown as { gpu?: { requestAdapter(): Promise<object | null> } };
+    return (await gpu?.requestAdapter()) != null;
+  });
+  if (adapter) {
+    const row = { ...fill, ids: fill.ids.slice(0, 8) };
+    const { ids } = await write(page, [row], options, 8);
+    assert.equal(equal(ids, [row]), 1);
+    assert.deepEqual(page.faults, []);
+  } else {
+    console.log("WebGPU: this Chromium has no adapter, not even in software");
+  }
+  await software.close();
   await server.stop();
 });
 

@@ -23,7 +23,7 @@ export function folderFiles(_source: string | URL): BundleFiles | null {
 /** ONNX Runtime and how it is to run. */
 export async function defaultEngine(options: OpenOptions): Promise<EngineSettings> {
   const provider = options.provider === "webgpu" ? "webgpu" : "wasm";
-  if (provider === "webgpu" && !("gpu" in navigator)) {
+  if (provider === "webgpu" && !(await adapter())) {
     throw new EngineError("provider", "a browser with WebGPU", "one without", 'Open it with provider "cpu"');
   }
   const ort = options.ort ?? (await importOrt(provider));
@@ -33,6 +33,12 @@ export async function defaultEngine(options: OpenOptions): Promise<EngineSetting
   ort.env.wasm.numThreads = threads;
   if (options.wasmPaths !== undefined) ort.env.wasm.wasmPaths = options.wasmPaths;
   return { ort, provider, threads };
+}
+
+/** The browser's graphics processor, null where it gives none; the types that this is built with do not have it. */
+async function adapter(): Promise<object | null> {
+  const { gpu } = navigator as unknown as { gpu?: { requestAdapter(): Promise<object | null> } };
+  return (await gpu?.requestAdapter()) ?? null;
 }
 
 async function importOrt(provider: "wasm" | "webgpu"): Promise<Ort> {

@@ -24,6 +24,8 @@ class Stop(StrEnum):
     """Coverage is above `END_MARKER_COVERAGE` and the last anchor has been emitted."""
     EOS = "end token"
     """The model ended the answer after the last anchor."""
+    GRAMMAR = "grammar"
+    """The answer is a sentence of its grammar, which allows nothing more."""
     LIMIT = "limit"
     """The maximum of tokens, the canvas or the context is used up."""
 

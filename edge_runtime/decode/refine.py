@@ -14,6 +14,7 @@ from dataclasses import replace
 from threading import Condition
 from typing import NamedTuple
 
+from edge_runtime.decode.constrained import kept as kept_by_grammar
 from edge_runtime.decode.endings import Ending
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill, stop_rule
 from edge_runtime.engine.base import Engine
@@ -165,7 +166,11 @@ def fill_refined(
             return
         version, newer = found
         rule = stop_rule(newer, engine.context, len(prompt_ids), options)
-        kept = _kept(answer, newer, rule, eos_from, options)
+        if options.grammar is None:
+            kept = _kept(answer, newer, rule, eos_from, options)
+        else:
+            room = engine.context - len(prompt_ids)
+            kept = kept_by_grammar(answer, options.grammar, newer, rule, room, options.max_tokens)
         if options.tolerance is not None:  # of these anchors; those behind `kept` are judged again
             stats.refused = _refused(answer[:kept], newer)
         if kept < len(answer):

@@ -46,6 +46,7 @@ LEVELS: dict[str, str] = {
     "edge_runtime": """
         errors
         system text memory
+        grammar
         client budget
         bundle
         engine

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from edge_runtime.errors import EngineError as EngineError
     from edge_runtime.errors import SessionFileError as SessionFileError
     from edge_runtime.errors import UsageError as UsageError
+    from edge_runtime.grammar.grammar import Grammar as Grammar
     from edge_runtime.memory import AnswerMemory as AnswerMemory
     from edge_runtime.online import ServiceOptions as ServiceOptions
     from edge_runtime.online import ServiceRequest as ServiceRequest

@@ -27,7 +27,7 @@ from edge_runtime.decode.refine import AnchorFeed, Retract
 from edge_runtime.errors import UsageError
 from edge_runtime.memory import AnswerMemory
 from edge_runtime.online import ServiceOptions, ServiceRequest
-from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.runtime import EdgeRuntime, Schema
 from edge_runtime.session import EdgeSession, TurnAnswer
 from edge_runtime.text.chat import Prompt
 from payload import AnchorSet
@@ -95,13 +95,16 @@ class Assistant:
         *,
         private: bool = False,
         delay: float | None = None,
+        schema: Schema | None = None,
     ) -> TurnAnswer:
         """The answer to the next question. private: the device answers alone, whatever the mode, and so it
         does for the rest of the conversation, which a later question would send along. delay: seconds after
         which `prefer_on_device` takes no more from the cloud; None for any.
+        schema: what the answer is a sentence of, as of `EdgeSession.ask`.
 
         Raises what `EdgeSession.ask` does, CloudRefusedError, and with only_in_cloud CloudUnavailableError.
         """
+        options = self.session.edge.constrained(options, schema)
         self.session.private |= private
         if self.session.private or self.mode == ONLY_ON_DEVICE:
             return self.session.ask(question, options)

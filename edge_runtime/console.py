@@ -143,8 +143,9 @@ def answer_json(
         "seconds": {"load": load, "prefill": stats.prefill, "fill": stats.fill},
         "peak_rss_bytes": peak_rss_bytes(),
     }
-    if stats.refused is not None:
-        result["refused"] = stats.refused
+    for name in ("refused", "realigned", "dropped", "forced"):
+        if (count := getattr(stats, name)) is not None:
+            result[name] = count
     if answer.service:
         service = answer.service
         result["service"] = {
@@ -183,6 +184,11 @@ def summary(
     verified = []
     if stats.refused is not None:
         verified = [f"verified   {stats.refused} of {len(answer.anchors)} anchors refused"]
+    if stats.forced is not None:
+        verified += [
+            f"grammar    {stats.forced} tokens forced; of {len(answer.anchors)} anchors {stats.realigned} "
+            f"realigned, {stats.dropped} dropped"
+        ]
     lines = [f"service    payloads of {service.payload_bytes} bytes"] if service else []
     lines += [
         f"tokens     {len(tokens)}: {anchored} from the cloud, {len(tokens) - anchored} from the edge; "

@@ -23,6 +23,7 @@ from common.cli import CommandParser, option, run_command
 from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
+from edge_runtime.grammar.options import GrammarOptions, read_grammar
 from edge_runtime.text.chat import Message, Prompt, as_messages
 from payload.errors import ChecksumError, FingerprintError
 from payload.files import read_payload
@@ -53,6 +54,8 @@ examples:
   python -m edge_runtime.fill --sample
   python -m edge_runtime.fill payload.bin
   python -m edge_runtime.fill payload.bin --edge bundles/qwen2.5-0.5b --json
+  # an answer that a program can read, whatever the payload holds
+  python -m edge_runtime.fill payload.bin --json-schema profile.json
   # ask a service; where it cannot be reached, this device answers alone
   python -m edge_runtime.fill --url http://localhost:8080 --prompt "Who...?"
   # a conversation: [{"role": "user", "content": "Who...?"}, ...]
@@ -157,7 +160,7 @@ class KeyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FillArguments(ModelOptions, OutputOptions, PromptOptions, KeyOptions):
+class _FillArguments(ModelOptions, OutputOptions, PromptOptions, GrammarOptions, KeyOptions):
     """Everything that the command is given."""
 
     payload: str | None = option(
@@ -249,7 +252,7 @@ def _run(args: _FillArguments) -> int:
     logging.basicConfig(format="fill: %(message)s", level=logging.WARNING if args.quiet else logging.INFO)
     if args.payload == "-" and STDIN in (args.prompt_file, args.messages):
         raise UsageError("standard input: expected one use of it, found the payload and the prompt")
-    prompt = read_asked(args)
+    prompt, grammar = read_asked(args), read_grammar(args)
     open_source = _open_payload if args.url is None else _open_service
     edge, source = open_source(args, prompt)
     require_limit(args, edge)
@@ -261,6 +264,7 @@ def _run(args: _FillArguments) -> int:
             verify=args.verify,
             tolerance=args.tolerance,
             drafter=args.drafter,
+            grammar=grammar,
         )
     )
     return write_answer("fill", args, edge, answer)

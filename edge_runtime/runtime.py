@@ -13,13 +13,13 @@ networks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.answer import Answer
@@ -32,6 +32,8 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.prepack import PrepackCache
 from edge_runtime.engine.profiles import ENGINES, GENAI, LATENCY, ORT, EngineSettings
 from edge_runtime.errors import UsageError
+from edge_runtime.grammar.grammar import Grammar
+from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.system import performance_cores
 from edge_runtime.text.chat import Prompt, as_messages
@@ -41,6 +43,12 @@ from payload.errors import PromptRequiredError
 
 VERIFY = ("off", "greedy")
 """Values of `verify`."""
+
+Schema = Grammar | Mapping[str, Any]
+"""What an answer is a sentence of; a mapping is a JSON Schema."""
+
+MOST_GRAMMARS = 16
+"""Compiled grammars that a runtime keeps."""
 
 HEAD_START = 0.03
 """Seconds that `EdgeRuntime.preload` waits before it returns."""
@@ -93,6 +101,7 @@ class EdgeRuntime:
         self.threads = performance_cores() if threads is None else threads
         self._settings: EngineSettings = {**settings, "threads": self.threads}
         self._loading: Future[Engine] | None = None
+        self._grammars: dict[Grammar, CompiledGrammar] = {}
 
     @classmethod
     def open(
@@ -158,12 +167,15 @@ class EdgeRuntime:
         verify: str = "off",
         tolerance: float = 0.0,
         drafter: str | Path | BlockDrafter | None = None,
+        grammar: Grammar | None = None,
     ) -> FillOptions:
         """Options within the limits of this runtime's profile; speculate, drafter: see `speculator`.
 
         verify: "off" takes every anchor; "greedy" only those that this model would have written, within
                 `tolerance` nats (`FillOptions.tolerance`). A predictive payload is then read first, one pass
                 per position, and its anchors are judged by the engine that answers otherwise.
+        grammar: what the answer is to be a sentence of; see `compiled`. A predictive payload is read first
+                here too.
         """
         if verify not in VERIFY:
             raise UsageError(f"verify: expected one of {', '.join(VERIFY)}, found {verify!r}")
@@ -180,7 +192,32 @@ class EdgeRuntime:
             drafter=self.speculator(speculate, drafter),
             max_draft=FillOptions.max_draft if drafter is None else drafter.form.block,
             tolerance=None if verify == "off" else tolerance,
+            grammar=None if grammar is None else self.compiled(grammar),
         )
+
+    def constrained(self, options: FillOptions | None, schema: Schema | None) -> FillOptions | None:
+        """The options, for an answer that is a sentence of `schema`; the same where that is None."""
+        if schema is None:
+            return options
+        grammar = schema if isinstance(schema, Grammar) else Grammar.json_schema(schema)
+        return replace(options or FillOptions(), grammar=self.compiled(grammar))
+
+    def compiled(self, grammar: Grammar, *, trusted: bool = False) -> CompiledGrammar:
+        """A grammar for this bundle's vocabulary, for `FillOptions.grammar`; kept for further answers.
+
+        trusted: it is the program's own, and is not tried first (see `CompiledGrammar`). Raises GrammarError.
+        """
+        if grammar not in self._grammars:
+            if len(self._grammars) == MOST_GRAMMARS:
+                del self._grammars[next(iter(self._grammars))]
+            vocabulary = self.grammar_vocabulary
+            self._grammars[grammar] = CompiledGrammar(grammar, vocabulary, trusted=trusted)
+        return self._grammars[grammar]
+
+    @cached_property
+    def grammar_vocabulary(self) -> GrammarVocabulary:
+        """This bundle's tokens for grammars, made on first use."""
+        return GrammarVocabulary(self.bundle.tokenizer, self.bundle.contract)
 
     def block_drafter(self, path: str | Path) -> BlockDrafter:
         """The block drafter in a bundle folder, for this model; errors: see `BlockDrafter.open`."""
@@ -259,7 +296,7 @@ class EdgeRuntime:
 
     def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
         """The answer to a payload that has been read. Raises what `forced.fill` does."""
-        if request.stats is None or _judges(options):
+        if request.stats is None or _decides(options):
             stats = FillStats() if request.stats is None else replace(request.stats)
             tokens = fill(self.engine, request.prompt_ids, request.anchors, options, stats)
         else:
@@ -278,7 +315,7 @@ class EdgeRuntime:
         wrong. Otherwise raises what `read` and `fill` do.
         """
         header = peek(data)
-        if header.codec is not Codec.PREDICTIVE or _judges(options):
+        if header.codec is not Codec.PREDICTIVE or _decides(options):
             return self.fill(self.read(data, prompt), options)
         stats = FillStats()
         decoding, ids = self._decoding(data, prompt, stats)
@@ -343,8 +380,9 @@ class EdgeRuntime:
         return TextStream(self.bundle.tokenizer)
 
 
-def _judges(options: FillOptions | None) -> bool:
-    return options is not None and options.tolerance is not None
+def _decides(options: FillOptions | None) -> bool:
+    """Whether the answer may have other tokens than those that a predictive payload decodes to."""
+    return options is not None and (options.tolerance is not None or options.grammar is not None)
 
 
 def _token(step: DecodedToken) -> Token:

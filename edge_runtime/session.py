@@ -29,7 +29,7 @@ from edge_runtime.decode.forced import FillOptions, Source, Token, common_prefix
 from edge_runtime.decode.refine import Retract
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import SessionFileError, UsageError
-from edge_runtime.runtime import EdgeRuntime, FillRequest
+from edge_runtime.runtime import EdgeRuntime, FillRequest, Schema
 from edge_runtime.text.chat import Message, as_messages
 from payload import AnchorSet
 from payload.anchors import MAX_CANVAS
@@ -128,15 +128,23 @@ class EdgeSession:
         return messages, dropped
 
     def ask(
-        self, question: str, options: FillOptions | None = None, *, payload: bytes | None = None
+        self,
+        question: str,
+        options: FillOptions | None = None,
+        *,
+        payload: bytes | None = None,
+        schema: Schema | None = None,
     ) -> TurnAnswer:
         """The answer to the next question, with the anchors of a payload where there is one.
+
+        schema: what the answer is a sentence of: JSON Schema, or any `grammar.Grammar`.
 
         Question and answer join the conversation when the answer ends or is closed; a closed one as far as it
         was written, and neither where nothing was. Raises what `EdgeRuntime.read` and `fill` do, and
         UsageError while the answer before is still open.
         """
         self.check_closed()
+        options = self.edge.constrained(options, schema)
         messages, dropped = self.prompt(question, options)
         if payload is None:
             nothing = AnchorSet.empty(min(self.edge.engine.context, MAX_CANVAS), self.edge.bundle.contract)

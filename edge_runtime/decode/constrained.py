@@ -47,7 +47,8 @@ class Plan:
         self._tokens = grammar.vocabulary.tokens
         self._eos = grammar.vocabulary.eos
         self._matcher = grammar.matcher()
-        self._ending = grammar.ending(room * _BYTES_A_TOKEN)
+        wanted = min(room, anchors.canvas if most is None else most)
+        self._ending = grammar.ending(room * _BYTES_A_TOKEN, wanted)
         self._rule = rule
         self._length = anchors.length
         self.queue = AnchorQueue(anchors)
@@ -93,8 +94,8 @@ class Plan:
 
     def fits(self, id_: int) -> bool:
         """Whether the answer can still end within its limit behind this token, which the grammar allows."""
-        rest = self._ending.behind(self._tokens.token_bytes(id_))
         left = self.limit - self.position - 1
+        rest = self._ending.behind(self._tokens.token_bytes(id_), left)
         return rest is not None and self._count(rest, left) <= left
 
     def _count(self, rest: bytes, enough: int) -> int:

@@ -7,8 +7,9 @@ An answer that runs out of tokens ends with them. What guarantees that it can: a
 first token, and a token is written only where an ending behind it is known too. Most endings are found
 without a search: what is left of the one before where the token is its beginning, or that one again where it
 still ends the answer, as within a string. Otherwise a search goes from byte to byte over the engine's own
-masks, what closes first, and takes what the engine accepts. It is not exhaustive: an ending is a sentence,
-and short, but not proven the shortest; in a grammar whose only endings are far off none may be found.
+masks, what closes first, and shortens what it finds where that is too long. It is not exhaustive: an ending
+is a sentence, and short, but not proven the shortest; in a grammar whose only endings are far off none may be
+found.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
 END = 256
 """The end token of the vocabulary of single bytes."""
 
-CLOSING = b'"}]0123456789ntfabcdefghijklmopqrsuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .'
+CLOSING = b'"}],0123456789ntfabcdefghijklmopqrsuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .'
 """Bytes in the order in which an ending tries them; all others, those that open something last, follow."""
-_ORDER = (*CLOSING, *(byte for byte in range(256) if byte not in CLOSING + b"-,[{\\\n\t\r"), *b"-\\\n\t\r,[{")
+_ORDER = (*CLOSING, *(byte for byte in range(256) if byte not in CLOSING + b"-[{\\\n\t\r"), *b"-\\\n\t\r[{")
 
-MOST_STATES = 2000
-"""States of the search that goes in breadth, where both that go ahead find nothing."""
+QUOTE = ord('"')
+MOST_CHOICES, OFTEN = 2000, 4
+"""Of the search that goes ahead: most bytes that it chooses, and how often one is a reason to try others."""
+MOST_STATES = 4000
+"""States of the search that goes in breadth, where the other finds nothing."""
 
 
 class _Bytes:
@@ -71,6 +75,7 @@ def check(matcher: llguidance.LLMatcher, grammar: Grammar) -> None:
     """Raises GrammarError where a matcher has given up."""
     if matcher.is_error():
         reason = " ".join(matcher.get_error().replace("<non-verbose/>", "").split())
+        reason = "one that no text matches" if reason == "NoExtensionBias" else reason
         raise GrammarError(f"{grammar}: expected one that the engine can follow, found: {reason:.200}")
 
 
@@ -78,17 +83,20 @@ class ShortEnding:
     """An ending of the answer so far.
 
     rest: its bytes; they end the answer as a sentence. None where no ending of at most `most` bytes was found
-    at the start.
+    at the start. enough: see `behind`.
     """
 
-    def __init__(self, start: llguidance.LLMatcher, most: int) -> None:
+    def __init__(self, start: llguidance.LLMatcher, most: int, enough: int) -> None:
         self._state = start
         self._most = most
         self._ahead: tuple[bytes, llguidance.LLMatcher, bytes] | None = None
-        self.rest: bytes | None = _search(start, most)
+        self.rest: bytes | None = _search(start, most, enough)
 
-    def behind(self, data: bytes) -> bytes | None:
-        """An ending behind `data`, which the grammar allows here; None where none was found."""
+    def behind(self, data: bytes, enough: int) -> bytes | None:
+        """An ending behind `data`, which the grammar allows here; None where none was found.
+
+        enough: bytes that are few enough; a longer ending is searched for a shorter one.
+        """
         if self._ahead is None or self._ahead[0] != data:
             self._ahead = None
             if not data and self.rest is not None:
@@ -96,26 +104,26 @@ class ShortEnding:
             state = self._state.deep_copy()
             if not state.consume_tokens(list(data)):
                 return None
-            rest = self._found(data, state)
+            rest = self._found(data, state, enough)
             if rest is None:
                 return None
             self._ahead = (data, state, rest)
         return self._ahead[2]
 
-    def _found(self, data: bytes, state: llguidance.LLMatcher) -> bytes | None:
+    def _found(self, data: bytes, state: llguidance.LLMatcher, enough: int) -> bytes | None:
         before = self.rest
         if before is not None:
             if before.startswith(data):
                 return before[len(data) :]
             if _ends(state, before):
-                return before
-        return _search(state, self._most)
+                return before if len(before) <= enough else _shortened(state, before)
+        return _search(state, self._most, enough)
 
     def take(self, data: bytes) -> None:
         """The answer goes on with `data`."""
         if not data:
             return
-        self.behind(data)
+        self.behind(data, self._most)
         if self._ahead is not None:
             _, self._state, self.rest = self._ahead
         else:  # a token that was given: an ending may be known again behind it
@@ -128,35 +136,57 @@ def _ends(state: llguidance.LLMatcher, rest: bytes) -> bool:
     return bool(state.validate_tokens([*rest, END]) == len(rest) + 1)
 
 
-def _search(start: llguidance.LLMatcher, most: int) -> bytes | None:
+def _search(start: llguidance.LLMatcher, most: int, enough: int) -> bytes | None:
     """An ending of at most `most` bytes behind a state of the matcher."""
-    for varied in (False, True):
-        found = _ahead(start.deep_copy(), most, varied)
+    for strings in (True, False):
+        found = _ahead(start.deep_copy(), most, strings)
         if found is not None:
-            return found
+            return found if len(found) <= enough else _shortened(start, found)
     return _in_breadth(start, most)
 
 
-def _ahead(state: llguidance.LLMatcher, most: int, varied: bool) -> bytes | None:
-    """One path, by the first allowed byte of the order; `varied`: by the one taken least often so far.
+def _shortened(start: llguidance.LLMatcher, found: bytes) -> bytes:
+    """What is left of an ending without the parts that it needs not have, the longest first."""
+    size = len(found) // 2
+    while size:
+        at = 0
+        while at < len(found):
+            without = found[:at] + found[at + size :]
+            if _ends(start, without):
+                found = without
+            else:
+                at += size
+        size //= 2
+    return found
 
-    The second finds the way out of what the first would repeat, such as any letters before a certain word.
+
+def _ahead(state: llguidance.LLMatcher, most: int, strings: bool) -> bytes | None:
+    """One path, by the first allowed byte of the order, a byte that was taken often behind the others: so it
+    leaves what it would repeat, such as any text before a certain letter. strings: the count begins anew with
+    every quotation mark and every part that is forced, as suits JSON.
     """
     path = bytearray()
     taken = [0] * 256
-    while not state.is_accepting():
+    for _ in range(MOST_CHOICES):
+        if state.is_accepting():
+            return bytes(path)
         forced = state.compute_ff_bytes()
         if not forced:
-            allowed = list(_allowed(state))
-            if not allowed:
+            byte = next(_allowed(state), None)
+            if byte is None:
                 return None
-            byte = min(allowed, key=taken.__getitem__) if varied else allowed[0]
+            if taken[byte] >= OFTEN:
+                byte = min(_allowed(state), key=lambda each: (each > 127, taken[each] // OFTEN))
             taken[byte] += 1
+            if byte == QUOTE and strings:
+                taken = [0] * 256
             forced = bytes([byte])
+        elif strings:
+            taken = [0] * 256
         path += forced
         if len(path) > most or not state.consume_tokens(list(forced)):
             return None
-    return bytes(path)
+    return None
 
 
 def _in_breadth(start: llguidance.LLMatcher, most: int) -> bytes | None:

@@ -91,9 +91,9 @@ class CompiledGrammar:
         """The start of an answer."""
         return Matcher(self._start.deep_copy(), self.vocabulary)
 
-    def ending(self, most: int) -> ShortEnding:
-        """The endings of an answer, of at most `most` bytes each."""
-        return ShortEnding(self._bytes.deep_copy(), most)
+    def ending(self, most: int, enough: int = 0) -> ShortEnding:
+        """The endings of an answer, of at most `most` bytes each; one of `enough` need not be shorter."""
+        return ShortEnding(self._bytes.deep_copy(), most, enough)
 
 
 class Matcher:

@@ -16,7 +16,7 @@ from pathlib import Path
 from edge_runtime.grammar.errors import GrammarError
 from edge_runtime.grammar.grammar import Grammar, Kind
 
-SECONDS = 5
+SECONDS = 3
 """Most seconds of the processor for a trial."""
 PATIENCE = 4
 """Times as many by the clock, on a machine that does other things."""

@@ -92,6 +92,7 @@ PACKAGES = (
     "memory",
     "budget",
     "text",
+    "grammar",
     "client",
     "bundle",
     "engine",

@@ -1,0 +1,1 @@
+"""Structured output: answers that are sentences of a grammar, measured on random and on real schemas."""

@@ -213,7 +213,8 @@ class Tokenizer:
     def token_bytes(self, id: int) -> bytes:
         """The bytes of a token: the name in UTF-8 of an added token, empty for an id without a token.
 
-        A model's embedding may have more rows than its vocabulary has tokens, so such ids do occur.
+        A model's embedding may have more rows than its vocabulary has tokens, so such ids do occur. Raises
+        BundleSchemaError for a token that is not byte-level.
         """
         if id in self._added:
             return self._added[id]
@@ -221,7 +222,13 @@ class Tokenizer:
         if token is None:
             return b""
         if not self._sentencepiece:
-            return bytes(_BYTE_OF[character] for character in token)
+            try:
+                return bytes(_BYTE_OF[character] for character in token)
+            except KeyError as error:
+                raise BundleSchemaError(
+                    f"tokenizer: expected byte-level tokens, found {token!r:.80} (id {id}). "
+                    "Use a model with a byte-level BPE vocabulary."
+                ) from error
         byte = _BYTE_TOKEN.fullmatch(token)
         return bytes([int(byte[1], 16)]) if byte else token.replace(_SPACE, " ").encode("utf-8")
 

@@ -74,6 +74,17 @@ def test_an_unknown_token_that_is_not_in_the_vocabulary_is_refused() -> None:
         Tokenizer.from_json(json.dumps(document))
 
 
+def test_a_token_that_is_not_byte_level_is_refused_where_it_is_read() -> None:
+    document = tokenizer_json()
+    vocab = document["model"]["vocab"]
+    name = next(name for name, id in vocab.items() if id == 5)
+    del vocab[name]
+    vocab["\n"] = 5
+    tokenizer = Tokenizer.from_json(json.dumps(document))
+    with pytest.raises(BundleSchemaError, match=r"expected byte-level tokens, found '\\n' \(id 5\)"):
+        tokenizer.token_bytes(5)
+
+
 # Hypothesis also draws strings from the sources, and the text of a special token decodes to nothing.
 @given(st.text().filter(lambda text: not any(special in text for special in SPECIALS)))
 def test_text_comes_back_in_normal_form(small: Tokenizer, text: str) -> None:

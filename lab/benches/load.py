@@ -5,8 +5,9 @@ Not responsible for models. The client is asyncio alone, so that it takes little
 serves.
 
 First a closed loop measures the capacity: a number of clients, each of which sends its next request as soon
-as the last one is answered. Then come open loops at multiples of that rate, whatever the responses are. A
-request is lost if it gets no response; 503 is a response, and 504 that of one that was admitted too late.
+as the last one is answered. Then come open loops at multiples of that rate, whatever the responses are, and
+with --stranger half of it, alone and beside a client that never asks twice alike and that asks long prompts.
+A request is lost if it gets no response; 503 is a response, and 504 that of one that was admitted too late.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import json
 import math
 import os
 import random
+import secrets
+import shlex
 import subprocess
 import sys
 import threading
@@ -28,17 +31,24 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloud_anchor.errors import CloudError, RequestError
+from cloud_anchor.sampling.config import ORDERS
+from cloud_anchor.sampling.stops import STOPS
+from cloud_anchor.serve.http.keys import VARIABLE
 from common.cli import CommandParser, option, run_command
+from common.files import write_whole
 from edge_runtime.system import Processor
 from lab.options import add_options, given
 
 EPILOG = """examples:
   # starts a service with the shipped model, measures its capacity, then 60 s at 1 and 3 times that
   python -m lab.benches.load --seconds 60 --at 1 3
+  # half of the capacity, alone and beside a stranger who asks five times what the service can do
+  python -m lab.benches.load --seconds 60 --at 1 --stranger 5
   # a service that runs already; --pid for its memory
   python -m lab.benches.load --url http://localhost:8080 --pid 4711 --json
 
-exit codes: 0 every request was answered with 200 or 503, 1 some were not, 2 usage, 130 interrupted
+exit codes: 0 every request was answered with 200 or 503 (but the stranger's), 1 some were not,
+2 usage, 130 interrupted
 """
 
 LOST = "lost"
@@ -52,6 +62,9 @@ QUESTIONS = (
     "Describe the town of {}. Mention its river, mayor, dish, bird and craft.",
     "Who is the mayor of {}?",
 )
+LONG = 12
+"""Questions in a long prompt, of about 200 tokens."""
+STRANGER = "the stranger"
 NAMES = ("Torden", "Branstead", "Vell", "Ulmar", "Kesting", "Norwick", "Harrow", "Selby")
 
 
@@ -67,6 +80,15 @@ class LoadOptions:
     deadline: float | None = option(
         None, "seconds in which an answer has to be there (default: the service's)", kind=float, metavar="S"
     )
+    stranger: float | None = option(
+        None,
+        "also half of the capacity, alone and beside a client at so many times it",
+        kind=float,
+        metavar="X",
+    )
+    output: Path | None = option(
+        None, "also write the table as published figures", kind=Path, flags=("-o", "--output"), metavar="FILE"
+    )
     json: bool = option(False, "print one JSON object")
 
     def __post_init__(self) -> None:
@@ -74,6 +96,11 @@ class LoadOptions:
             self.deadline is None or self.deadline > 0
         ):
             raise RequestError("expected numbers above 0")
+        if self.stranger is not None and (self.stranger <= 0 or self.url is not None):
+            found = f"{self.stranger:g}" if self.url is None else "--url as well"
+            raise RequestError(
+                f"--stranger: expected a number above 0, of a service started here, found {found}"
+            )
 
 
 class LoadTestError(CloudError):
@@ -172,9 +199,12 @@ class LoadClient:
         self.deadline = deadline
         self._random = random.Random(seed)
 
+    def _fields(self) -> dict[str, Any]:
+        """Of the next request."""
+        return {"prompt": self._random.choice(QUESTIONS).format(self._random.choice(NAMES))}
+
     def _request(self) -> bytes:
-        prompt = self._random.choice(QUESTIONS).format(self._random.choice(NAMES))
-        fields: dict[str, Any] = {"prompt": prompt}
+        fields = self._fields()
         if not math.isinf(self.deadline):
             fields["deadline"] = self.deadline
         if self._fraction is not None:
@@ -214,6 +244,16 @@ class LoadClient:
             raise ValueError("expected a response over HTTP") from error
         finally:
             writer.close()
+
+
+class Stranger(LoadClient):
+    """Asks in ever another order with ever another stop, so that few requests fit in one batch; every fourth
+    prompt is long.
+    """
+
+    def _fields(self) -> dict[str, Any]:
+        prompt = " ".join([super()._fields()["prompt"]] * self._random.choice((1, 1, 1, LONG)))
+        return {"prompt": prompt, "order": self._random.choice(ORDERS), "stop": self._random.choice([*STOPS])}
 
 
 async def closed_loop(client: LoadClient, clients: int, seconds: float, memory: MemoryMonitor) -> LoadPhase:
@@ -286,10 +326,11 @@ def resident(pid: int | None) -> int | None:
         return None
 
 
-def start_service(options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
-    """Start a service on a free port; raises LoadTestError where it does not start."""
+def start_service(options: Sequence[str], keys: Sequence[str] = ()) -> tuple[subprocess.Popen[str], str]:
+    """Start a service with these keys on a free port; raises LoadTestError where it does not start."""
     command = [sys.executable, "-m", "cloud_anchor.serve", "--port", "0", *options]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, VARIABLE: ",".join(keys)} if keys else None
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr
     for line in process.stderr:
         print(line, end="", file=sys.stderr)
@@ -309,7 +350,9 @@ async def wait_until_ready(client: LoadClient) -> None:
     raise LoadTestError("the service does not respond")
 
 
-async def measure(options: LoadOptions, client: LoadClient, pid: int | None) -> dict[str, Any]:
+async def measure(
+    options: LoadOptions, client: LoadClient, pid: int | None, stranger: LoadClient | None = None
+) -> dict[str, Any]:
     """Every phase, as the JSON output; pid: the service's process, to sample its memory."""
     memory = MemoryMonitor(pid)
     await wait_until_ready(client)
@@ -320,6 +363,11 @@ async def measure(options: LoadOptions, client: LoadClient, pid: int | None) -> 
     for factor in options.at:
         print(f"load: {factor:g} x {most:g} requests per second for {options.seconds:g} s", file=sys.stderr)
         phases.append(await open_loop(client, f"{factor:g}x", factor * most, options.seconds, memory))
+    if stranger is not None and options.stranger:
+        wanted = most / 2, options.seconds, memory
+        phases.append(await open_loop(client, "0.5x, alone", *wanted))
+        asking = open_loop(stranger, STRANGER, options.stranger * most, options.seconds, MemoryMonitor(None))
+        phases += await asyncio.gather(open_loop(client, "0.5x, beside a stranger", *wanted), asking)
     return {
         "machine": f"{os.cpu_count()} x {Processor.detect().name}",
         "phases": [phase.report() for phase in phases],
@@ -334,20 +382,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_options(parser, LoadOptions)
     parser.add_argument("service", nargs="*", help="options for the service it starts, after --")
-    args = parser.parse_args(argv)
-    return run_command("load", lambda: run(LoadOptions(**given(LoadOptions, vars(args))), args.service))
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = parser.parse_args(words)
+    return run_command(
+        "load", lambda: run(LoadOptions(**given(LoadOptions, vars(args))), args.service, words)
+    )
 
 
-def run(options: LoadOptions, service: Sequence[str]) -> int:
+def run(options: LoadOptions, service: Sequence[str], words: Sequence[str] = ()) -> int:
+    """words: of the command line, for the published figures."""
     process: subprocess.Popen[str] | None = None
     url, pid = options.url, options.pid
+    keys = [secrets.token_hex(16) for _ in range(2)] if options.stranger else []
+    key, stranger = os.environ.get("CLOUD_ANCHOR_KEY") or None, None
     try:
         if url is None:
-            process, url = start_service(service)
+            process, url = start_service(service, keys)
             pid = process.pid
-        key = os.environ.get("CLOUD_ANCHOR_KEY") or None
-        client = LoadClient(url, key, options.fraction, options.deadline or math.inf)
-        found = asyncio.run(measure(options, client, pid))
+        wanted = options.fraction, options.deadline or math.inf
+        if keys:
+            key, stranger = keys[0], Stranger(url, keys[1], *wanted)
+        found = asyncio.run(measure(options, LoadClient(url, key, *wanted), pid, stranger))
     finally:
         if process is not None:
             process.terminate()
@@ -355,8 +410,36 @@ def run(options: LoadOptions, service: Sequence[str]) -> int:
     if process is not None:
         found["service_exit_code"] = process.returncode
     print(json.dumps(found) if options.json else table(found))
-    answered = all(set(phase["statuses"]) <= {"200", "503"} for phase in found["phases"])
+    if options.output is not None:
+        said = f"python -m lab.benches.load {shlex.join(words)}; {found['machine']}."
+        write_whole(options.output, (json.dumps(published(found, said)) + "\n").encode())
+    others = [phase for phase in found["phases"] if phase["phase"] != STRANGER]
+    answered = all(set(phase["statuses"]) <= {"200", "503"} for phase in others)
     return 0 if answered else 1
+
+
+def published(found: dict[str, Any], description: str) -> dict[str, Any]:
+    """The JSON output as published figures, of which pages show the table `load`."""
+    rows = []
+    for phase in found["phases"]:
+        memory = phase["memory_mb"]
+        rows.append(
+            {
+                "phase": phase["phase"],
+                "asked/s": phase["asked_per_second"],
+                "200/s": phase["answers_per_second"],
+                "p50 s": phase["p50_seconds"],
+                "p99 s": phase["p99_seconds"],
+                "503 p99 s": phase["p99_seconds_503"],
+                "statuses": ", ".join(f"{count:,} x {status}" for status, count in phase["statuses"].items()),
+                "refused in time": phase["refused_in_time"],
+                "memory MB, first - last quarter (most)": ""
+                if memory["most"] is None
+                else f"{memory['first_quarter']:.0f} - {memory['last_quarter']:.0f} ({memory['most']:.0f})",
+            }
+        )
+    load = {"title": "Capacity, and at and above it", "columns": list(rows[0]), "rows": rows, "note": ""}
+    return {"title": "Load test of the service", "description": [description], "tables": {"load": load}}
 
 
 def table(found: dict[str, Any]) -> str:

@@ -28,6 +28,8 @@ web-picture: web-demo $(VENV)/dev.stamp
 web-fuzz: web/node_modules/.stamp
 	$(NPM) run fuzz $(if $(EXECUTIONS),-- $(EXECUTIONS))
 
-# The speed table of web/edge-runtime/README.md.
+# Measures the speed table of web/edge-runtime/README.md and puts it there: BUNDLES='FOLDER ...', the shipped pair's by
+# default. Beside transformers.js.
 web-bench: web/node_modules/.stamp
-	$(NPM) run bench
+	npm --prefix web install --no-save --no-fund --no-audit @huggingface/transformers
+	$(NPM) run bench -- --write $(abspath $(BUNDLES))

@@ -1,38 +1,82 @@
-// Milliseconds a token and for a chunk of 64, by variant and threads: the table of edge-runtime/README.md.
+// Milliseconds a token and for 64 at once, by engine, variant and threads: the table of edge-runtime/README.md.
 //
-//     node scripts/bench.js [BUNDLE] [REPEAT]
+//     node scripts/bench.js [BUNDLE ...] [--repeat 20] [--write]
+//
+// --write: puts the table in README.md, in place of the one that is there.
+// BUNDLE: the shipped pair's by default; one of the shape of Qwen2.5-0.5B is made by `python -m lab.benches.full_size`.
+// Beside transformers.js where it is installed: npm install --no-save @huggingface/transformers
+import { execFile } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { availableParallelism, cpus } from "node:os";
+import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { loadBundle } from "../edge-runtime/dist/bundle/bundle.js";
-import { OrtEngine } from "../edge-runtime/dist/engine/ort-engine.js";
-import { defaultEngine, folderFiles } from "../edge-runtime/dist/platform/node.js";
+import { parseArgs, promisify } from "node:util";
 import { benchBrowser } from "./bench-browser.js";
 
+const README = new URL("../edge-runtime/README.md", import.meta.url);
+const TABLE = /(?<=<!-- by make web-bench -->\n).*?(?=\n<!-- end -->)/s;
+const OPTIONS = { repeat: { type: "string" }, write: { type: "boolean" } };
+const VARIANTS = ["fp32", "int8", "int4"];
 const shipped = fileURLToPath(new URL("../../edge_runtime/bundles/testbed-qwen", import.meta.url));
-const folder = process.argv[2] ?? shipped;
-const repeat = Number(process.argv[3] ?? 20);
-const DEPTH = 64;
+const { values, positionals } = parseArgs({ allowPositionals: true, options: OPTIONS });
+const repeat = Number(values.repeat ?? 20);
+const bundles = positionals.length ? positionals.map((name) => resolve(name)) : [shipped];
 
-async function measure(engine, size) {
-  const ids = Array.from({ length: size }, (_, at) => (at * 37) % 200);
-  const times = [];
-  for (let round = 0; round <= repeat; round++) {
-    engine.rewind(DEPTH);
-    const before = performance.now();
-    await engine.append(ids, [size - 1]);
-    times.push(performance.now() - before);
-  }
-  return times.slice(1).sort((a, b) => a - b)[repeat >> 1];
+/** The rows of the table: figures, or the reason why there are none. */
+function row(model, engine, variant, threads, found) {
+  const reason =
+    found instanceof Error && (/\w*Error: ([^\n]{1,90})/.exec(`${found.stderr ?? ""}${found}`)?.[1] ?? found);
+  const cells = reason ? [`does not run: ${reason}`, ""] : [found.token.toFixed(2), found.chunk.toFixed(1)];
+  print(`| ${[model, engine, variant, threads, ...cells].join(" | ")} |`);
 }
 
-console.log("| engine | variant | threads | ms a token | ms for 64 |\n|---|---|---|---|---|");
-for (const variant of ["fp32", "int8", "int4"]) {
-  const bundle = await loadBundle(folderFiles(folder), variant);
-  for (const threads of [1, 2]) {
-    const engine = await OrtEngine.open(bundle, await defaultEngine({ threads }));
-    await engine.append(new Array(DEPTH).fill(1), []);
-    const [one, many] = [await measure(engine, 1), await measure(engine, 64)];
-    console.log(`| onnxruntime-node | ${variant} | ${threads} | ${one.toFixed(2)} | ${many.toFixed(1)} |`);
-    await engine.close();
+const lines = [];
+function print(text) {
+  lines.push(text);
+  console.log(text);
+}
+
+print(`${cpus()[0].model}, ${availableParallelism()} cores, Node.js ${process.versions.node}:\n`);
+print("| model | engine | variant | threads | ms a token | ms for 64 |\n|---|---|---|---|---|---|");
+for (const bundle of bundles) {
+  const manifest = JSON.parse(readFileSync(join(bundle, "bundle.json"), "utf8"));
+  const model = manifest.model.id;
+  const variants = VARIANTS.filter((name) => name in manifest.variants);
+  for (const engine of ["onnxruntime-node", ...(hasTransformers() ? ["transformers.js"] : [])]) {
+    for (const variant of variants) {
+      for (const threads of [1, 2]) {
+        const script = fileURLToPath(new URL("bench-node.js", import.meta.url));
+        const child = promisify(execFile)(
+          process.execPath,
+          [script, engine, bundle, variant, threads, repeat].map(String),
+        );
+        row(
+          model,
+          engine,
+          variant,
+          threads,
+          await child.then(
+            ({ stdout }) => JSON.parse(stdout),
+            (error) => error,
+          ),
+        );
+      }
+    }
+  }
+  for await (const [variant, threads, found] of benchBrowser(bundle, variants, repeat)) {
+    row(model, "onnxruntime-web", variant, threads, found);
   }
 }
-await benchBrowser(folder);
+if (values.write)
+  writeFileSync(
+    README,
+    readFileSync(README, "utf8").replace(TABLE, () => lines.join("\n")),
+  );
+
+function hasTransformers() {
+  try {
+    return Boolean(import.meta.resolve("@huggingface/transformers"));
+  } catch {
+    return false;
+  }
+}

@@ -14,9 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.errors import BundleSchemaError, UsageError
+from edge_runtime.text.chat import ChatTemplate
+from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.splits import SPLITS
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
 from lab.benches.random_checkpoint import SPECIALS
+from payload import Contract
 from tests.checkpoints import tokenizer_json
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -184,3 +187,18 @@ def test_an_id_of_two_tokens_stands_for_neither_byte() -> None:
     vocab["!"] = vocab['"']
     with pytest.raises(BundleSchemaError, match="expected a token for every byte, found none for"):
         Tokenizer.from_json(json.dumps(data)).encode_bytes(b'!"')
+
+
+def test_a_vocabulary_of_characters_and_bytes_gives_the_ids_of_the_vectors() -> None:
+    document = json.loads((VECTORS / "sentencepiece_vectors.json").read_text())
+    data = document["tokenizer"]
+    tokenizer, template = Tokenizer.from_json(json.dumps(data)), ChatTemplate.from_json(document["template"])
+    for row in document["texts"]:
+        assert tokenizer.encode(row["text"]) == row["ids"], row
+        # Names of special tokens are theirs; the sign of a space is one.
+        joined = b"".join(map(tokenizer.token_bytes, row["ids"])).decode()
+        assert joined == row["text"].replace("\u2581", " "), row
+    for row in document["conversations"]:
+        contract = Contract.of(data, document["template"], contents=row["contents"])
+        assert PromptForm(tokenizer, template, contract).ids(row["messages"]) == row["ids"], row
+    assert (len(document["texts"]), len(document["conversations"])) == (213, 120)

@@ -18,6 +18,13 @@ interface PromptVectors {
   vectors: { tokenizer: string; template: string; contents: "plain" | null; messages: ChatMessage[]; ids: number[] }[];
 }
 
+interface SentencePieceVectors {
+  tokenizer: unknown;
+  template: unknown;
+  texts: { text: string; ids: number[] }[];
+  conversations: { contents: "plain" | null; messages: ChatMessage[]; ids: number[] }[];
+}
+
 const file = readFileSync(`${BUNDLE}tokenizer.json`, "utf8");
 const tokenizer = new Tokenizer(JSON.parse(file));
 
@@ -92,6 +99,31 @@ test("conversations have Python's ids, by both rules, and no content becomes a s
     assert.deepEqual(found, ids, JSON.stringify(messages));
   }
   assert.ok(vectors.length >= 150);
+});
+
+test("a vocabulary of characters and bytes has Python's ids, and another rule is refused", async () => {
+  const file = "tests/vectors/sentencepiece_vectors.json";
+  const { tokenizer: parsed, template, texts, conversations } = readJson<SentencePieceVectors>(file);
+  const tokenizer = await Tokenizer.open(parsed);
+  for (const { text, ids } of texts) {
+    assert.deepEqual(tokenizer.encode(text), ids, text);
+    const bytes = Buffer.concat(ids.map((id) => tokenizer.tokenBytes(id)));
+    assert.equal(bytes.toString(), text.replaceAll("\u2581", " "));
+  }
+  for (const { contents, messages, ids } of conversations) {
+    assert.deepEqual(promptIds(tokenizer, new ChatTemplate(template), contents ?? undefined, messages), ids);
+  }
+  assert.ok(texts.length >= 200 && conversations.length >= 100);
+  const text = JSON.stringify(parsed);
+  for (const [before, after] of [
+    ['"ByteFallback"', '"Strip"'],
+    ['"type":"Replace","pattern":{"String":" "}', '"type":"Prepend","pattern":{"String":" "}'],
+    ["<0x41>", "<0x4100>"],
+    ['"byte_fallback":true', '"byte_fallback":false'],
+  ] as const) {
+    assert.ok(text.includes(before), before);
+    await assert.rejects(Tokenizer.open(JSON.parse(text.replace(before, after))), BundleSchemaError, before);
+  }
 });
 
 test("broken chat templates and conversations are refused", () => {

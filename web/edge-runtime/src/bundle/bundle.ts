@@ -48,7 +48,7 @@ export async function loadBundle(
   return {
     manifest,
     variant: name,
-    tokenizer: new Tokenizer(parseJson(TOKENIZER, bytes(TOKENIZER))),
+    tokenizer: await Tokenizer.open(parseJson(TOKENIZER, bytes(TOKENIZER))),
     template: new ChatTemplate(parseJson(TEMPLATE, bytes(TEMPLATE))),
     graph: bytes(variant.graph),
     graphPath: files.path?.(variant.graph) ?? null,

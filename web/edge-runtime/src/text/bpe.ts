@@ -1,6 +1,6 @@
 /**
- * Byte-pair encoding: starts from single bytes and merges the pair of the lowest rank, the leftmost first, until no pair
- * merges. Runs in O(n log n), as the length of a piece of text is not bounded.
+ * Byte-pair encoding: starts from single symbols and merges the pair of the lowest rank, the leftmost first, until no
+ * pair merges. Runs in O(n log n), as the length of a piece of text is not bounded.
  */
 
 /** More than any id or offset in a piece; two of them and a rank fit a double's 53 bits. */
@@ -22,9 +22,9 @@ export class MergeTable {
   }
 }
 
-/** The ids of a piece of text whose bytes have these ids. */
-export function bpe(byteIds: readonly number[], merges: MergeTable): number[] {
-  const ids = [...byteIds];
+/** The ids of a piece of text whose symbols have these ids. */
+export function bpe(symbols: readonly number[], merges: MergeTable): number[] {
+  const ids = [...symbols];
   const size = ids.length;
   const next = ids.map((_, at) => at + 1);
   const before = ids.map((_, at) => at - 1);

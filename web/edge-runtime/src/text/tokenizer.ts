@@ -1,6 +1,7 @@
 /**
- * A byte-level BPE tokenizer, from its `tokenizer.json`. Added tokens are matched first; the rest is normalised to NFC,
- * split by the file's regular expression and encoded by byte-level BPE.
+ * A BPE tokenizer, from its `tokenizer.json`. Added tokens are matched first; the rest is normalised to NFC, split by the
+ * file's regular expression and encoded by byte-level BPE, or by SentencePiece's with a token for every byte (Gemma's),
+ * whose symbols of the user are found before anything is merged.
  *
  * Any other setting in the file is refused by name on loading, so that ids are never silently wrong. Written here, as a
  * library for every kind of tokenizer is larger than the whole package may be.
@@ -12,6 +13,7 @@ import { bpe, MergeTable } from "./bpe.js";
 import { bytesOf, CHARACTERS } from "./byte-alphabet.js";
 import type { Piece } from "./chat-template.js";
 import { KNOWN_SPLITS } from "./known-splits.js";
+import type { Characters } from "./sentencepiece.js";
 import { compileSplit } from "./split-regex.js";
 
 const MAX_IDS = 2 ** 24;
@@ -20,7 +22,7 @@ const NO_BYTES: Bytes = new Uint8Array(0);
 type Fields = Readonly<Record<string, unknown>>;
 
 function refuse(expected: string, found: unknown): never {
-  const remedy = "Use a model with a byte-level BPE vocabulary";
+  const remedy = "Use a model with a vocabulary of bytes";
   throw new BundleSchemaError("tokenizer", expected, found ?? "none", remedy);
 }
 
@@ -49,6 +51,7 @@ export class Tokenizer implements TokenBytes {
   private readonly _addedIds = new Map<string, number>();
   private readonly _added = new Set<number>();
   private readonly _names: RegExp | null;
+  private readonly _characters: Characters | null;
   private readonly _normalizes: boolean;
   private readonly _splits: RegExp[];
   /** Id of each byte; some vocabularies lack the bytes that no text of theirs had, and drop them. */
@@ -56,29 +59,36 @@ export class Tokenizer implements TokenBytes {
   private readonly _merges: MergeTable;
 
   /** Takes the parsed file; throws BundleSchemaError naming an unsupported setting. */
-  constructor(value: unknown) {
-    const file = fields(value, "tokenizer.json");
-    check(fields(file.decoder, "decoder"), "decoder", "type", "ByteLevel");
-    this._normalizes = (file.normalizer ?? null) !== null;
-    if (this._normalizes) check(fields(file.normalizer, "normalizer"), "normalizer", "type", "NFC");
-    this._splits = readSplits(fields(file.pre_tokenizer, "pre_tokenizer"));
+  static async open(value: unknown): Promise<Tokenizer> {
+    const file = value as { model?: Fields } | null;
+    return new Tokenizer(value, file?.model?.byte_fallback === true ? await import("./sentencepiece.js") : null);
+  }
 
+  /** As `open`, of a byte-level vocabulary where there are no `pieces`. */
+  constructor(value: unknown, pieces: typeof import("./sentencepiece.js") | null = null) {
+    const file = fields(value, "tokenizer.json");
     const model = fields(file.model, "model");
     check(model, "model", "type", "BPE");
-    for (const name of ["dropout", "unk_token"]) check(model, "model", name, null);
-    for (const name of ["byte_fallback", "ignore_merges"]) check(model, "model", name, false, null);
+    pieces?.require(file, model, refuse);
+    this._normalizes = !pieces && (file.normalizer ?? null) !== null;
+    this._splits = pieces ? [] : readSplits(fields(file.pre_tokenizer, "pre_tokenizer"));
+    if (!pieces) {
+      check(fields(file.decoder, "decoder"), "decoder", "type", "ByteLevel");
+      if (this._normalizes) check(fields(file.normalizer, "normalizer"), "normalizer", "type", "NFC");
+      for (const name of ["dropout", "unk_token"]) check(model, "model", name, null);
+      for (const name of ["byte_fallback", "ignore_merges"]) check(model, "model", name, false, null);
+    }
     for (const name of ["continuing_subword_prefix", "end_of_word_suffix"]) check(model, "model", name, null, "");
     const ids = new Map(Object.entries(fields(model.vocab, "vocab")).map(([token, id]) => [token, idOf(id, token)]));
-    for (const [token, id] of ids) this._bytes.set(id, bytesOf(token) ?? refuse("a byte-level token", token));
-    this._byteIds = CHARACTERS.map((character) => ids.get(character));
+    this._characters = pieces?.characters(ids) ?? null;
+    const bytes = this._characters?.bytes ?? bytesOf;
+    for (const [token, id] of ids) this._bytes.set(id, bytes(token) ?? refuse("a byte-level token", token));
+    this._byteIds = this._characters?.byteIds ?? CHARACTERS.map((character) => ids.get(character));
     this._merges = readMerges(list(model.merges, "merges"), ids);
 
     this.specialIds = this._readAdded(list(file.added_tokens, "added_tokens"));
     this.size = this._bytes.size;
-    // Longest first, so that the longer of two names with a common prefix matches.
-    const names = [...this._addedIds.keys()].sort((a, b) => b.length - a.length);
-    const quoted = names.map((name) => name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
-    this._names = names.length ? new RegExp(quoted.join("|"), "gu") : null;
+    this._names = anyOf([...this._addedIds.keys(), ...(this._characters?.symbols.keys() ?? [])]);
   }
 
   /** Token ids of a text; names of added tokens in it become these tokens. */
@@ -96,8 +106,10 @@ export class Tokenizer implements TokenBytes {
     for (const { text, isContent } of pieces) {
       let at = 0;
       for (const match of this._names && !isContent ? text.matchAll(this._names) : []) {
+        const id = this._addedIds.get(match[0]);
+        if (id === undefined) continue; // a symbol is text, and found again in what surrounds it
         this._ordinary(open + text.slice(at, match.index), out);
-        out.push(this._addedIds.get(match[0]) ?? 0);
+        out.push(id);
         open = "";
         at = match.index + match[0].length;
       }
@@ -115,18 +127,15 @@ export class Tokenizer implements TokenBytes {
     if (text === "") return;
     let pieces = [this._normalizes ? text.normalize("NFC") : text];
     for (const split of this._splits) pieces = pieces.flatMap((piece) => isolate(piece, split));
-    for (const piece of pieces) {
-      const byteIds: number[] = [];
-      for (const byte of utf8(piece)) {
-        const id = this._byteIds[byte];
-        if (id !== undefined) byteIds.push(id);
-      }
-      for (const id of bpe(byteIds, this._merges)) {
-        // Merges may end in an added token's id: a content has the ids of its bytes instead.
-        if (this._added.has(id)) out.push(...[...this.tokenBytes(id)].flatMap((byte) => this._byteIds[byte] ?? []));
-        else out.push(id);
-      }
+    const runs = this._characters?.runs(text, isolate, anyOf) ?? pieces.map((piece) => this._idsOf(utf8(piece)));
+    for (const id of runs.flatMap((run) => bpe(run, this._merges))) {
+      // Merges may end in an added token's id: a content has the ids of its bytes instead.
+      out.push(...(this._added.has(id) ? this._idsOf(this.tokenBytes(id)) : [id]));
     }
+  }
+
+  private _idsOf(bytes: Bytes): number[] {
+    return [...bytes].flatMap((byte) => this._byteIds[byte] ?? []);
   }
 
   /** Adds the added tokens; returns the ids of the special ones. */
@@ -138,6 +147,7 @@ export class Tokenizer implements TokenBytes {
       if (typeof content !== "string" || content === "") refuse("text in added_tokens.content", content);
       for (const name of ["single_word", "lstrip", "rstrip", "normalized"]) check(token, "added_tokens", name, false);
       const id = idOf(token.id, content);
+      if (token.special !== true && this._characters?.takes(content, id)) continue;
       this._addedIds.set(content, id);
       this._added.add(id);
       this._bytes.set(id, utf8(content));
@@ -145,6 +155,12 @@ export class Tokenizer implements TokenBytes {
     }
     return special;
   }
+}
+
+/** An expression for any of these names, the longer of two with a common prefix first; null for none. */
+function anyOf(names: string[]): RegExp | null {
+  const quoted = names.sort((a, b) => b.length - a.length).map((name) => name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
+  return quoted.length ? new RegExp(quoted.join("|"), "gu") : null;
 }
 
 /** Splits a text into the matches of a pattern and the parts between them. */

@@ -103,22 +103,24 @@ class Chat:
             except KeyboardInterrupt:
                 print("\n(Ctrl-D ends the conversation)")
                 continue
-            if not line:
-                continue
-            name, _, rest = line.partition(" ")
             try:
-                if not line.startswith("/"):
-                    self.ask(line)
-                elif name in self.commands:
-                    self.commands[name][0](rest.strip())
-                else:
-                    raise UsageError(f"{name}: expected one of {', '.join(self.commands)}, found another")
+                self.do(line)
             except EOFError:
                 return 0
             except UserError as error:
                 if not terminal:
                     raise
                 print(f"chat: {error}", file=sys.stderr)
+
+    def do(self, line: str) -> None:
+        """Answers a line, or runs its command; EOFError ends the conversation."""
+        name, _, rest = line.partition(" ")
+        if line and not line.startswith("/"):
+            self.ask(line)
+        elif name in self.commands:
+            self.commands[name][0](rest.strip())
+        elif line:
+            raise UsageError(f"{name}: expected one of {', '.join(self.commands)}, found another")
 
     def ask(self, question: str, *, private: bool = False) -> None:
         """Answers a question, token by token; Ctrl-C keeps what was written."""

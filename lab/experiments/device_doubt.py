@@ -224,9 +224,12 @@ def asked_by(records: Records, asks: Sequence[bool]) -> Row:
     """What comes of asking for these questions."""
     right = [bool(r["asked"] if ask else r["alone"]) for r, ask in zip(records, asks, strict=True)]
     spent = sum(int(r["bytes"]) for r, ask in zip(records, asks, strict=True) if ask)
-    row: Row = {"sent": sum(asks) / len(asks), "right": proportion(sum(right), len(right))}
+    row: Row = {"sent": round(sum(asks) / len(asks), 2), "right": proportion(sum(right), len(right))}
     always = sum(bool(r["asked"]) for r in records)
-    return row | {"of always asking": sum(right) / max(1, always), "bytes a question": spent / len(asks)}
+    return row | {
+        "of always asking": round(sum(right) / max(1, always), 2),
+        "bytes a question": round(spent / len(asks), 1),
+    }
 
 
 def resampled(
@@ -291,11 +294,12 @@ def tables(records: Records, about: About) -> list[Table]:
         row = {"questions": says, "N": len(mine)}
         for where in ("alone", "asked"):
             row[f"right, {where}"] = proportion(sum(records[n][where] for n in mine), len(mine))
-        row["mean doubt"] = sum(mean[n] for n in mine) / max(1, len(mine))
-        kinds.append(row | {"sent": sum(mean[n] > kept for n in mine) / max(1, len(mine))})
+        row["mean doubt"] = round(sum(mean[n] for n in mine) / max(1, len(mine)), 2)
+        kinds.append(row | {"sent": round(sum(mean[n] > kept for n in mine) / max(1, len(mine)), 2)})
+    at_random = max(0.0, (ENOUGH * always - never) / (always - never)) if always > never else 0.0
     note = (
         f"Sent for {ENOUGH:.0%}: the share of questions, the most doubtful first, with which {ENOUGH:.0%} of "
-        "the right answers of always asking are reached."
+        f"the right answers of always asking are reached; questions at random take {at_random:.2f}."
     )
     return [
         Table.of("modes", f"Right answers by when the cloud is asked, {len(records)} questions", modes),
@@ -340,15 +344,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m lab.experiments.device_doubt",
         description="Measure from which doubt on a device should ask the cloud, and write that into the "
         "pair's bundle: the threshold of mode prefer_on_device.",
-        epilog="example: python -m lab.experiments.device_doubt testbed -o device_doubt/",
+        epilog="example: python -m lab.experiments.device_doubt testbed --dtype bfloat16 -o device_doubt/",
     )
     parser.add_argument("pair", choices=tuple(PAIRS))
     parser.add_argument("-o", "--output", type=Path, required=True, help="results folder")
+    parser.add_argument("--prompts", type=int, help="of each kind (100)")
     parser.add_argument("--dtype", help="of the diffusion model, as of `lab run`")
     args = parser.parse_args(argv)
 
     def measured() -> int:
-        report = run([EXPERIMENT], Options(args.output, args.pair, dtype=args.dtype), EarlyOptions())
+        report = run(
+            [EXPERIMENT],
+            Options(args.output, args.pair, prompts=args.prompts, dtype=args.dtype),
+            EarlyOptions(),
+        )
         for table in report.tables:
             print(f"\n{table.title}\n")
             print_table(table)

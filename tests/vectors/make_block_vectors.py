@@ -144,12 +144,13 @@ def judge(kind: str, folder: Path, published: str, generate_folder: str) -> None
     print(json.dumps([_run(model, kind, case, generate) for case in cases(kind)]))
 
 
-def main(fast: str, sdar: str, generate: str, transformers: str) -> int:
+def published(fast: str, sdar: str, generate: str, transformers: str) -> dict[str, Any]:
+    """The vectors of each family, by the published code in these folders."""
     from tests.cloud_anchor.block_cases import write_model
 
     vectors = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for kind, published in (("Fast_dLLM_Qwen", fast), ("sdar", sdar)):
+        for kind, code in (("Fast_dLLM_Qwen", fast), ("sdar", sdar)):
             folder = write_model(Path(scratch) / kind, kind)
             command = [
                 sys.executable,
@@ -157,12 +158,17 @@ def main(fast: str, sdar: str, generate: str, transformers: str) -> int:
                 "--judge",
                 kind,
                 str(folder),
-                published,
+                code,
                 generate,
                 transformers,
             ]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             vectors[kind] = json.loads(done.stdout.splitlines()[-1])
+    return vectors
+
+
+def main(*folders: str) -> int:
+    vectors = published(*folders)
     lines = [f'"{kind}": [\n' + ",\n".join(map(json.dumps, found)) + "\n]" for kind, found in vectors.items()]
     OUTPUT.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from payload import Shared, decode
 from tests.checkpoints import write_tiny_decoder
 from tests.cloud_anchor.block_cases import END, Case, cases, write_model
 from tests.cloud_anchor.cloud_checkpoints import BLOCK_FAMILIES
+from tests.vectors.make_block_vectors import published
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "block_vectors.json").read_text())
 
@@ -182,3 +184,10 @@ def test_a_sibling_fills_what_the_command_wrote(
     filled = {token["position"]: token["id"] for token in tokens}
     assert made["anchors"]
     assert all(filled[each["position"]] == each["id"] for each in made["anchors"])
+
+
+def test_the_vectors_are_those_of_the_published_code_that_is_here() -> None:
+    """BLOCK_JUDGES: the four folders that `make_block_vectors` takes, with colons between them."""
+    if "BLOCK_JUDGES" not in os.environ:
+        pytest.skip("no published code of Fast-dLLM v2 and SDAR: set BLOCK_JUDGES")
+    assert published(*os.environ["BLOCK_JUDGES"].split(":")) == VECTORS

@@ -77,3 +77,23 @@ def test_a_finished_block_leaves_at_once(pipeline: Pipeline, client: Client) -> 
     without = client.stream("Hi", fractions=[0.5, 1.0], select="confidence", blocks=False)
     assert [each.last for each in without] == [False, True]
     assert decode(client.fetch("Hi", fraction=1.0, select="confidence"), shared) == last
+
+
+def test_what_is_taken_back_is_sent_whole(tmp_path: Path) -> None:
+    """A payload adds to the one before it only where nothing that was sent has changed."""
+    pytest.importorskip("transformers.models.diffusion_gemma")
+    folder = make_diffusion_gemma(tmp_path / "model", canvas=32, max_denoising_steps=16)
+    pipeline = Pipeline.open(str(folder), device="cpu")
+    shared = Shared(pipeline.form.contract, pipeline.form.ids("Hi"), pipeline.form.tokenizer)
+    kinds = set()
+    with served(local(pipeline, Limits(batch=1, deadline=60), pipeline.plan())) as found:
+        base = None
+        sent: dict[int, int] = {}
+        fractions = [step / 16 for step in range(1, 17)]
+        for received in Client(found.url, timeout=60).stream("Hi", fractions=fractions, select="paper"):
+            anchors = decode(received.data, replace(shared, base=base if received.delta else None))
+            kept = sent.items() <= anchors.by_position.items()
+            assert kept or not received.delta
+            kinds.add(kept)
+            base, sent = Base(received.data, anchors), dict(anchors.by_position)
+    assert kinds == {True, False}

@@ -4,7 +4,7 @@ import type { ClientOptions, ServiceOptions } from "../client/service-client.js"
 import type { FillOptions } from "../decode/forced-decoder.js";
 import type { OpenOptions } from "../edge-model.js";
 import type { KeptCache } from "../engine/kept-cache.js";
-import * as errors from "../errors.js";
+import { EdgeError, ERRORS } from "../errors.js";
 import type { Prompt } from "../text/chat-template.js";
 
 /** Options that can be sent; a signal is sent as `abort`. */
@@ -43,7 +43,7 @@ interface PlainError {
 }
 
 export function toPlain(error: unknown): PlainError {
-  if (error instanceof errors.EdgeError) {
+  if (error instanceof EdgeError) {
     const { name, where, expected, found, remedy } = error;
     return { name, parts: [where, expected, found, remedy], other: null };
   }
@@ -51,37 +51,7 @@ export function toPlain(error: unknown): PlainError {
   return { name: "Error", parts: null, other: isPlain ? error : new Error(error.message) };
 }
 
-type Constructor = new (where: string, expected: string, found: unknown, remedy?: string) => errors.EdgeError;
-
-const CLASSES = new Map<string, Constructor>(
-  [
-    errors.UsageError,
-    errors.ContextError,
-    errors.EngineError,
-    errors.CloudUnavailableError,
-    errors.CloudRefusedError,
-    errors.SessionFileError,
-    errors.BundleMissingError,
-    errors.BundleFileError,
-    errors.BundleHashError,
-    errors.BundleSchemaError,
-    errors.BundleVariantError,
-    errors.TruncatedPayloadError,
-    errors.OversizedPayloadError,
-    errors.ChecksumError,
-    errors.VersionError,
-    errors.CodecError,
-    errors.MalformedPayloadError,
-    errors.ContractMismatchError,
-    errors.AnchorRangeError,
-    errors.PromptRequiredError,
-    errors.BasePayloadError,
-    errors.FingerprintError,
-    errors.TokenizerRequiredError,
-  ].map((each) => [each.label, each]),
-);
-
 export function fromPlain({ name, parts, other }: PlainError): unknown {
-  const found = CLASSES.get(name);
+  const found = ERRORS[name as keyof typeof ERRORS];
   return parts && found ? new found(...parts) : other;
 }

@@ -23,7 +23,7 @@ from common.cli import CommandParser, option, run_command
 from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
-from edge_runtime.grammar.options import GrammarOptions, read_grammar
+from edge_runtime.grammar.options import GRAMMAR_GROUP, GrammarOptions, read_grammar
 from edge_runtime.text.chat import Message, Prompt, as_messages
 from payload.errors import ChecksumError, FingerprintError
 from payload.files import read_payload
@@ -71,6 +71,7 @@ OUTPUT_GROUP = {"output": "What is shown besides the text."}
 _GROUPS = {
     "service": "With --url: what is asked of the service.",
     "anchors and drafts": "Which anchors are taken, and drafts of gap tokens, which change no text.",
+    **GRAMMAR_GROUP,
     **MODEL_GROUP,
     **OUTPUT_GROUP,
 }

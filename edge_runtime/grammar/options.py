@@ -14,6 +14,8 @@ from common.cli import option
 from edge_runtime.grammar.errors import GrammarError
 from edge_runtime.grammar.grammar import MAX_GRAMMAR_BYTES, Grammar
 
+GRAMMAR_GROUP = {"grammar": "What the answer is to be, whatever the anchors are."}
+
 
 @dataclass(frozen=True, kw_only=True)
 class GrammarOptions:
@@ -25,6 +27,7 @@ class GrammarOptions:
         Path,
         metavar="FILE",
         either="grammar",
+        group="grammar",
     )
     tools: Path | None = option(
         None,
@@ -32,12 +35,14 @@ class GrammarOptions:
         Path,
         metavar="FILE",
         either="grammar",
+        group="grammar",
     )
     regex: str | None = option(
         None,
         "answer with a text that this regular expression matches",
         metavar="PATTERN",
         either="grammar",
+        group="grammar",
     )
     grammar: Path | None = option(
         None,
@@ -45,6 +50,7 @@ class GrammarOptions:
         Path,
         metavar="FILE",
         either="grammar",
+        group="grammar",
     )
 
 

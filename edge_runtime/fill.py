@@ -54,7 +54,6 @@ examples:
   python -m edge_runtime.fill --sample
   python -m edge_runtime.fill payload.bin
   python -m edge_runtime.fill payload.bin --edge bundles/qwen2.5-0.5b --json
-  # an answer that a program can read, whatever the payload holds
   python -m edge_runtime.fill payload.bin --json-schema profile.json
   # ask a service; where it cannot be reached, this device answers alone
   python -m edge_runtime.fill --url http://localhost:8080 --prompt "Who...?"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from cloud_anchor.errors import RequestError
@@ -23,6 +24,7 @@ from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import DiffusionModel, MaskedModel, OwnSampler
 from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.constrained import constrained
 from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
 from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
 from cloud_anchor.selection.select import Selection, require_anchors, select
@@ -30,6 +32,8 @@ from cloud_anchor.selection.translate import TranslatedRun, Translation
 from cloud_anchor.shipped import PAIRS
 from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
+from edge_runtime.grammar.grammar import Grammar
+from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
@@ -230,6 +234,7 @@ class Pipeline:
         progress: Progress | None = None,
         *,
         confidence: bool = False,
+        grammar: Grammar | None = None,
     ) -> list[PipelineResult]:
         """Denoises the prompts in one batch and selects the anchors of each; see `resolve` and `select`.
 
@@ -240,7 +245,47 @@ class Pipeline:
         ids = [self.model_form.ids(prompt) for prompt in prompts]
         with (progress or Silent()).stage("denoising", config.run_steps) as step:
             runs = denoise(self.model, ids, config, guide=self.guide, after_step=lambda: step(1))
+        if grammar is not None:
+            return self.select_in(grammar, prompts, runs, selection)
         return self.select(prompts, runs, selection, codec, embed_prompt, confidence)
+
+    def select_in(
+        self,
+        grammar: Grammar,
+        prompts: Sequence[Prompt],
+        runs: Sequence[Denoised],
+        selection: Selection | None = None,
+    ) -> list[PipelineResult]:
+        """The anchors of runs for devices that hold their answers to a grammar (see `selection.constrained`).
+
+        Raises GrammarError, and RequestError where there is no edge bundle, or a selection or a number of
+        bytes beside the grammar.
+        """
+        selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
+        if not isinstance(self.scorer, EngineScorer) or selection.max_bytes or not selection.rule.walks:
+            raise RequestError(
+                "grammar: expected an edge bundle (--edge) on ONNX Runtime, selection edge-aware and no "
+                "largest payload beside it, found another choice. Leave the grammar to the device, or these "
+                "options out."
+            )
+        if self.translation:
+            runs = [
+                self.translation.translate(run, self.form.ids(prompt))
+                for prompt, run in zip(prompts, runs, strict=True)
+            ]
+        compiled = CompiledGrammar(grammar, self.grammar_vocabulary)
+        results = []
+        for prompt, run in zip(prompts, runs, strict=True):
+            anchors, walk = constrained(
+                self.scorer.engine, run, self.form.contract, selection.config, compiled
+            )
+            results.append(PipelineResult(prompt, run, anchors, walk))
+        return results
+
+    @cached_property
+    def grammar_vocabulary(self) -> GrammarVocabulary:
+        """The payloads' tokens for grammars, made on first use."""
+        return GrammarVocabulary(self.form.tokenizer, self.form.contract)
 
     def select(
         self,

@@ -23,6 +23,7 @@ from common.cli import CommandParser, option, run_command
 from edge_runtime.client import KEY_VARIABLE
 from edge_runtime.engine.profiles import ENGINES, ORT, PROFILES
 from edge_runtime.errors import UsageError
+from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.options import GRAMMAR_GROUP, GrammarOptions, read_grammar
 from edge_runtime.text.chat import Message, Prompt, as_messages
 from payload.errors import ChecksumError, FingerprintError
@@ -254,7 +255,7 @@ def _run(args: _FillArguments) -> int:
         raise UsageError("standard input: expected one use of it, found the payload and the prompt")
     prompt, grammar = read_asked(args), read_grammar(args)
     open_source = _open_payload if args.url is None else _open_service
-    edge, source = open_source(args, prompt)
+    edge, source = open_source(args, prompt, grammar)
     require_limit(args, edge)
     answer = source(
         edge.options(
@@ -352,7 +353,9 @@ def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:
         print(f"{program}: {answer.service.failure}; this device answers {how}", file=sys.stderr, flush=True)
 
 
-def _open_service(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRuntime, AnswerSource]:
+def _open_service(
+    args: _FillArguments, prompt: Prompt | None, grammar: Grammar | None
+) -> tuple[EdgeRuntime, AnswerSource]:
     """A request sent to the service, while the model is loaded."""
     from edge_runtime.client.client import open_client
     from edge_runtime.online import ServiceOptions, ServiceRequest, choose_bundle
@@ -374,7 +377,9 @@ def _open_service(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
     return edge, ServiceRequest(client, edge, prompt, options).start().answer
 
 
-def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRuntime, AnswerSource]:
+def _open_payload(
+    args: _FillArguments, prompt: Prompt | None, grammar: Grammar | None
+) -> tuple[EdgeRuntime, AnswerSource]:
     """A payload file, read with the bundle that fits it."""
     from edge_runtime.bundle.bundle import read_manifest
     from edge_runtime.bundle.lookup import SHIPPED, find_bundles
@@ -392,7 +397,7 @@ def _open_payload(args: _FillArguments, prompt: Prompt | None) -> tuple[EdgeRunt
         edge = open_runtime(args, path, variant)
         if not predictive:  # the codec has an engine of its own
             edge.preload()
-        return edge, edge.read(data, prompt)
+        return edge, edge.read(data, prompt, grammar)
 
     *others, last = find_bundles(header.tag, named, by_fingerprint=predictive)
     for path in others:

@@ -39,7 +39,7 @@ from edge_runtime.system import performance_cores
 from edge_runtime.text.chat import Prompt, as_messages
 from edge_runtime.text.tokenizer import TextStream
 from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, doubt, peek
-from payload.errors import PromptRequiredError
+from payload.errors import ChecksumError, PromptRequiredError
 
 VERIFY = ("off", "greedy")
 """Values of `verify`."""
@@ -274,8 +274,8 @@ class EdgeRuntime:
         predictor = self.predictive_model.predictor(bundle.form.opening) if predictive else None
         return Shared(bundle.contract, tokens=bundle.tokenizer, predictor=predictor)
 
-    def read(self, data: bytes, prompt: Prompt | None = None) -> FillRequest:
-        """Decodes a payload.
+    def read(self, data: bytes, prompt: Prompt | None = None, grammar: Grammar | None = None) -> FillRequest:
+        """Decodes a payload, one made for `grammar` or for none.
 
         prompt: the question as text, or the conversation, where the payload does not carry it. Raises
         UsageError where it is missing or differs from the payload's, and `payload.PayloadError` for a payload
@@ -292,7 +292,8 @@ class EdgeRuntime:
             tokens = [_token(step) for step in _timed(decoding, stats)]
             return FillRequest(ids, decoding.anchors, tokens, stats, unsure)
         ids = self.prompt_ids(self._prompt_of(data, prompt))
-        return FillRequest(ids, decode(data, self._shared(ids)), doubt=unsure)
+        shared = Shared(self.bundle.contract, ids, self.bundle.tokenizer)
+        return FillRequest(ids, decode_for(grammar, data, shared), doubt=unsure)
 
     def fill(self, request: FillRequest, options: FillOptions | None = None) -> Answer[Token]:
         """The answer to a payload that has been read. Raises what `forced.fill` does."""
@@ -378,6 +379,14 @@ class EdgeRuntime:
     def text_stream(self) -> TextStream:
         """A decoder from this bundle's token ids to text."""
         return TextStream(self.bundle.tokenizer)
+
+
+def decode_for(grammar: Grammar | None, data: bytes, shared: Shared) -> AnchorSet:
+    """The anchors of a payload made for a grammar, or for none. Raises what `payload.decode` does."""
+    if grammar is not None:
+        with suppress(ChecksumError):
+            return decode(data, replace(shared, contract=replace(shared.contract, grammar=grammar.identity)))
+    return decode(data, shared)
 
 
 def _decides(options: FillOptions | None) -> bool:

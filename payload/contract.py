@@ -12,6 +12,10 @@ Other vocabularies have other markers, and some have them below the ordinary ids
 contract names the tokens that end an answer (`ends`) and every special token whose id lies among the ordinary
 ones; a contract of the Qwen2 kind has no such field, so that its identity is what it always was.
 
+`grammar` names what an answer is a sentence of, where a payload was made for that: what the grammar forces is
+not sent, so a device that does not hold the answer to it would write another. The tag of such a payload is
+that of the contract without the grammar, by which a device finds its bundle.
+
 `contents` states how messages become prompt ids. A contract without this field is of the earlier kind, in
 which the name of a special token in a message becomes that token.
 """
@@ -21,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +55,7 @@ class Contract:
     template_hash: SHA-256 (hex) of the compiled chat template.
     ends:       the names in `special` that end an answer; None for END_OF_TEXT and IM_END.
     contents:   PLAIN; None where names of special tokens in messages become those tokens.
+    grammar:    SHA-256 (hex) of the grammar that payloads are made for (`edge_runtime.grammar`), if any.
     """
 
     vocab_size: int
@@ -59,6 +64,7 @@ class Contract:
     template_hash: str
     ends: tuple[str, ...] | None = None
     contents: str | None = None
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         if self.contents not in (None, PLAIN):
@@ -127,10 +133,12 @@ class Contract:
             str(data["template_hash"]),
             None if ends is None else tuple(str(name) for name in ends),
             data.get("contents"),
+            data.get("grammar"),
         )
 
     def to_json(self) -> dict[str, Any]:
         optional = {"ends": None if self.ends is None else list(self.ends), "contents": self.contents}
+        optional["grammar"] = self.grammar
         return {
             "vocab_size": self.vocab_size,
             "vocab_hash": self.vocab_hash,
@@ -143,6 +151,11 @@ class Contract:
     def identity(self) -> str:
         """SHA-256 (hex) of the whole contract. Its first bytes are the tag a payload carries."""
         return _digest(self.to_json())
+
+    @cached_property
+    def tag(self) -> str:
+        """The first 2 hex digits of the identity without a grammar."""
+        return (self if self.grammar is None else replace(self, grammar=None)).identity[:2]
 
     @property
     def end_names(self) -> tuple[str, ...]:
@@ -173,7 +186,8 @@ class Contract:
     def __str__(self) -> str:
         vocabulary = f"vocabulary {self.vocab_hash[:8]} of {self.vocab_size}"
         contents = f", contents {self.contents}" if self.contents else ""
-        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]}{contents})"
+        grammar = f", grammar {self.grammar[:8]}" if self.grammar else ""
+        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]}{contents}{grammar})"
 
 
 def _texts(template: Mapping[str, Any]) -> list[str]:

@@ -65,8 +65,8 @@ ARITHMETIC_CODED = (Codec.COMPACT, Codec.PREDICTIVE)
 class Header:
     """A payload's header and optional fields, without its anchors.
 
-    tag:         the first 2 hex digits of `Contract.identity`; of codec predictive, those of the model
-                 fingerprint (`Predictor.identity`).
+    tag:         `Contract.tag`, the first 2 hex digits of its identity; of codec predictive, those of the
+                 model fingerprint (`Predictor.identity`).
     verified:    whether the checksum was tested. That takes the contract, and the prompt ids and the base
                  where the payload depends on them; where it failed, `peek` has raised. The checksum of codec
                  predictive covers the decoded text too: only decoding tests it.
@@ -106,7 +106,7 @@ def seal(
     fingerprint, digest: for codec predictive, the model fingerprint and the digest of the decoded text.
     """
     flags = _NEEDS_PROMPT * (prompt_ids is not None) | _DELTA * (base is not None) | _EXTRAS * bool(extras)
-    head = bytes([VERSION << 6 | codec << 3 | flags, (fingerprint or bytes.fromhex(contract.identity))[0]])
+    head = bytes([VERSION << 6 | codec << 3 | flags, (fingerprint or bytes.fromhex(contract.tag))[0]])
     tail = (bytes([reference(base.data)]) if base else b"") + extras + body
     check = crc16(head + tail) ^ binding(codec, contract, prompt_ids, base, (fingerprint or b"") + digest)
     return head + check.to_bytes(2, "big") + tail
@@ -119,7 +119,7 @@ def peek(data: bytes, shared: Shared | None = None) -> Header:
     base where the payload depends on them. Raises PayloadError subclasses.
     """
     header, _ = open_payload(data)
-    if shared is None or header.codec is Codec.PREDICTIVE or header.tag != shared.contract.identity[:2]:
+    if shared is None or header.codec is Codec.PREDICTIVE or header.tag != shared.contract.tag:
         return header
     delta = header.base_ref is not None
     if (header.needs_prompt and shared.prompt_ids is None) or (delta and shared.base is None):
@@ -224,12 +224,14 @@ def verify(data: bytes, contract: Contract, prompt_ids: Sequence[int] | None, ba
     expected = expected_check(data, contract, prompt_ids, base)
     if found == expected:
         return
+    grammar = "a grammar that was not given" if contract.grammar is None else "another grammar"
     if prompt_ids is None:
         cause = f"the bytes were changed on their way, or it was made for another contract than {contract}"
+        cause += f", or for {grammar}"
         remedy = "fetch it again"
     else:
         cause = "the bytes were changed on their way, or it was made with another prompt than the "
-        cause += f"{len(prompt_ids)} ids given, or for another contract than {contract}"
+        cause += f"{len(prompt_ids)} ids given, or for another contract than {contract}, or for {grammar}"
         remedy = "fetch it again and give exactly the prompt it was made with"
     raise ChecksumError(
         f"checksum: expected {expected:04x}, found {found:04x} in bytes 2-3 of {len(data)}: {cause}; {remedy}"

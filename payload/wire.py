@@ -130,9 +130,9 @@ def decode(data: bytes, shared: Shared) -> AnchorSet:
             pass
         return decoding.anchors
     contract = shared.contract
-    if header.tag != contract.identity[:2]:
+    if header.tag != contract.tag:
         raise ContractMismatchError(
-            f"contract: expected tag {contract.identity[:2]} of contract {contract}, found a payload with "
+            f"contract: expected tag {contract.tag} of contract {contract}, found a payload with "
             f"tag {header.tag}; use the model bundle that it was made for, or ask for a payload for this one"
         )
     base = _right_base(header, shared.base)

@@ -50,7 +50,7 @@ class EngineScorer:
     together = 1
 
     def __init__(self, engine: Engine, eos_ids: frozenset[int]) -> None:
-        self._engine = engine
+        self.engine = engine
         self.context: int | None = engine.context
         self._eos = sorted(eos_ids)
         self._lock = Lock()  # a service scores drafts and selections in two threads
@@ -63,14 +63,14 @@ class EngineScorer:
     def _score(self, span: Span) -> SpanScores:
         tokens = [*span.prompt, *span.text[:-1]]
         first = len(span.prompt) - 1 + span.start  # the row that predicts the first position
-        reused = min(common_prefix(self._engine.tokens, tokens), first)
-        self._engine.rewind(reused)
+        reused = min(common_prefix(self.engine.tokens, tokens), first)
+        self.engine.rewind(reused)
         parts, chances = [], []
         rest = tokens[reused:]
         rows = list(range(first - reused, len(rest)))
         position = span.start
         for start, stop, wanted in chunks(len(rest), rows, MAX_CHUNK, MAX_ROWS):
-            logits = self._engine.append(rest[start:stop], wanted)
+            logits = self.engine.append(rest[start:stop], wanted)
             if wanted:
                 parts.append(_judge(logits, span.text[position : position + len(wanted)], self._eos))
                 if span.candidates is not None:

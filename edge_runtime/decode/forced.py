@@ -28,7 +28,7 @@ from edge_runtime.decode.decoder import log_prob as log_prob
 from edge_runtime.decode.endings import Ending, Stop, ending
 from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.errors import ContextError, UsageError
-from payload import AnchorSet
+from payload import AnchorSet, Contract
 from payload.anchors import MAX_CANVAS
 
 
@@ -63,7 +63,7 @@ def fill(
             f"expected a prompt of less than {engine.context} tokens, found {len(prompt_ids)}. "
             "Raise --context or shorten the prompt."
         )
-    _check(options)
+    _check(options, anchors.contract)
     rule = stop_rule(anchors, engine.context, len(prompt_ids), options)
     mode: type[Decoder] = _Forced if options.tolerance is None else _Verified
     if options.grammar is not None:
@@ -80,7 +80,13 @@ def stop_rule(anchors: AnchorSet, context: int, prompt: int, options: FillOption
     return ending(anchors, context - prompt, options.max_tokens)
 
 
-def _check(options: FillOptions) -> None:
+def _check(options: FillOptions, contract: Contract) -> None:
+    held = None if options.grammar is None else options.grammar.grammar.identity
+    if contract.grammar not in (None, held):
+        raise UsageError(
+            f"grammar: expected {contract.grammar[:8]}, which these anchors were made for, found "
+            f"{'none' if held is None else held[:8]}. Give the schema or grammar that was asked for."
+        )
     if options.tolerance is None:
         return
     if options.grammar is not None:

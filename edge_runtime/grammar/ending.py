@@ -90,6 +90,7 @@ class ShortEnding:
         self._state = start
         self._most = most
         self._ahead: tuple[bytes, llguidance.LLMatcher, bytes] | None = None
+        self._shortest: bytes | None = None  # what a search has left of an ending, while that still ends
         self.rest: bytes | None = _search(start, most, enough)
 
     def behind(self, data: bytes, enough: int) -> bytes | None:
@@ -116,7 +117,9 @@ class ShortEnding:
             if before.startswith(data):
                 return before[len(data) :]
             if _ends(state, before):
-                return before if len(before) <= enough else _shortened(state, before)
+                if len(before) > enough and before != self._shortest:
+                    self._shortest = before = _shortened(state, before)
+                return before
         return _search(state, self._most, enough)
 
     def take(self, data: bytes) -> None:

@@ -10,6 +10,7 @@ import {
   CloudRefusedError,
   CloudUnavailableError,
   EdgeModel,
+  EdgeSession,
   ServiceClient,
   UsageError,
 } from "../dist/index.js";
@@ -100,6 +101,24 @@ test("a stream is refined to what its last payload would have given", async () =
   });
   const refined = await read(edge.ask(late, compact.prompt, { ...limits, stream: true }));
   assert.deepEqual(refined.ids, compact.ids);
+});
+
+test("a conversation goes to the service as messages, and its refined answer is the next turn", async () => {
+  const seen: Record<string, unknown>[] = [];
+  const url = await served(service([[compact.payload, false]], seen));
+  const session = new EdgeSession(edge);
+  const { messages, dropped } = await session.prompt(compact.prompt, limits);
+  const turn = session.follow(messages, edge.ask(url, messages, { ...limits, stream: true }), dropped);
+  assert.deepEqual((await read(turn)).ids, compact.ids);
+  assert.deepEqual(
+    turn.tokens.map(({ id }) => id),
+    compact.ids,
+  );
+  assert.equal(turn.source, "mixed");
+  assert.deepEqual(seen, [{ messages, contract: edge.info.contract }]);
+  assert.deepEqual(session.messages, [...messages, { role: "assistant", content: compact.text }]);
+  const wrong = [{ role: "user", content: 7 }] as unknown as typeof messages;
+  await assert.rejects(read(edge.ask(url, wrong)), UsageError);
 });
 
 test("a predictive payload is written while it is decoded", async () => {

@@ -3,13 +3,13 @@ package inversespec.edge.text
 import java.util.PriorityQueue
 
 /**
- * Byte-pair encoding: starts from single bytes and merges the pair of the lowest rank, the leftmost first, until
+ * Byte-pair encoding: starts from single symbols and merges the pair of the lowest rank, the leftmost first, until
  * no pair merges. Runs in O(n log n), as the length of a piece of text is not bounded.
  */
-internal class Bpe(private val byteIds: IntArray, private val merges: MergeTable) {
-    /** Passes the ids of a piece of text to [out], in order. A byte without a token ([ABSENT]) has no id. */
-    fun encode(piece: ByteArray, out: (Int) -> Unit) {
-        val ids = piece.map { byteIds[it.toInt() and 0xFF] }.filter { it != ABSENT }.toIntArray()
+internal class Bpe(private val symbols: Symbols, private val merges: MergeTable) {
+    /** Passes the ids of a piece of text to [out], in order. */
+    fun encode(piece: String, out: (Int) -> Unit) {
+        val ids = symbols.ids(piece)
         val size = ids.size
         val next = IntArray(size) { it + 1 }
         val before = IntArray(size) { it - 1 }
@@ -43,9 +43,7 @@ internal class Bpe(private val byteIds: IntArray, private val merges: MergeTable
         }
     }
 
-    companion object {
-        /** In place of an id, for a byte that the vocabulary has no token for. */
-        const val ABSENT = -1
-        private const val GONE = -1
+    private companion object {
+        const val GONE = -1
     }
 }

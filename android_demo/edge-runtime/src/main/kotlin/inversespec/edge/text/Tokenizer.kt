@@ -6,8 +6,9 @@ import java.text.Normalizer
 import java.util.regex.Pattern
 
 /**
- * A byte-level BPE tokenizer, from its `tokenizer.json`. Added tokens are matched first; the rest is normalised
- * to NFC, split by the file's regular expression and encoded by byte-level BPE.
+ * A BPE tokenizer, from its `tokenizer.json`. Added tokens are matched first; the rest is normalised to NFC, split by
+ * the file's regular expression and encoded by byte-level BPE, or by SentencePiece's with a token for every byte
+ * (Gemma's), whose symbols of the user are found before anything is merged.
  *
  * Any other setting in the file is refused by name on loading, so that ids are never silently wrong.
  */
@@ -18,6 +19,11 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
     private val added = HashMap<Int, ByteArray>()
     private val addedIds = HashMap<String, Int>()
     private val names: Pattern?
+
+    /** SentencePiece's symbols of the user, which are text: ids by content. */
+    private val symbolIds = HashMap<String, Int>()
+    private val symbolNames: Pattern?
+    private val symbols: Symbols
     private val normalizes: Boolean
     private val splits: List<Pattern>
 
@@ -28,38 +34,34 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
     val size: Int
 
     init {
-        file.expect("decoder", "ByteLevel")
-        normalizes = file.value("normalizer") != null
-        if (normalizes) file.expect("normalizer", "NFC")
-        splits = splits(file.fields("pre_tokenizer"))
-        specialIds = readAdded(file.list("added_tokens"))
-        // Longest first, so that the longer of two names with a common prefix matches.
-        names = addedIds.keys.sortedByDescending { it.length }.joinToString("|", transform = Pattern::quote)
-            .takeIf { it.isNotEmpty() }?.let(Pattern::compile)
         val model = file.fields("model")
         model.check("type", "BPE")
-        for (name in listOf("dropout", "unk_token")) model.check(name, null)
-        for (name in listOf("byte_fallback", "ignore_merges")) if (model.value(name) == true) model.check(name, false)
+        val characters = model.value("byte_fallback") == true
+        normalizes = !characters && file.value("normalizer") != null
+        if (normalizes) file.expect("normalizer", "NFC")
+        if (characters) checkSpaces(file) else file.expect("decoder", "ByteLevel")
+        splits = if (characters) emptyList() else splits(file.fields("pre_tokenizer"))
+        model.check("dropout", null)
+        if (!characters) model.check("unk_token", null)
+        if (model.value("ignore_merges") == true) model.check("ignore_merges", false)
         for (name in listOf("continuing_subword_prefix", "end_of_word_suffix")) {
             if (model.value(name) != "") model.check(name, null)
         }
         val vocab = model.map("vocab")
         val ids = vocab.mapValues { (token, number) -> id(number, token) }
         val most = (ids.values.maxOrNull() ?: -1) + 1
+        specialIds = readAdded(file.list("added_tokens"), if (characters) ids else emptyMap())
+        names = pattern(addedIds.keys + symbolIds.keys)
+        symbolNames = pattern(symbolIds.keys)
+        symbols = if (characters) CharacterSymbols(ids) { refuse("token for every byte", it) } else ByteSymbols(ids)
         val bytes = arrayOfNulls<ByteArray>(most)
-        for ((token, id) in ids) bytes[id] = ByteAlphabet.bytes(token) ?: refuse("byte-level token", token)
+        for ((token, id) in ids) bytes[id] = symbols.bytes(token) ?: refuse("byte-level token", token)
         starts = IntArray(most + 1)
         for (id in 0 until most) starts[id + 1] = starts[id] + (bytes[id]?.size ?: 0)
         pool = ByteArray(starts[most])
         for (id in 0 until most) bytes[id]?.copyInto(pool, starts[id])
         size = (ids.values.toHashSet() + added.keys).size
-        bpe = Bpe(
-            IntArray(256) { byte ->
-                // Some vocabularies lack the bytes that no text of theirs had; the Python library drops these too.
-                ids[ByteAlphabet.CHARS[byte].toString()] ?: Bpe.ABSENT
-            },
-            merges(model.list("merges"), ids),
-        )
+        bpe = Bpe(symbols, merges(model.list("merges"), ids))
     }
 
     override fun encode(text: String): IntArray {
@@ -86,6 +88,7 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         var at = 0
         val matcher = names?.matcher(text)
         while (matcher != null && matcher.find()) {
+            if (matcher.group() in symbolIds) continue // text, which is found again in what surrounds it
             ordinary(before + text.substring(at, matcher.start()), out)
             out.add(addedIds.getValue(matcher.group()))
             before = ""
@@ -104,13 +107,17 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         if (text.isEmpty()) return
         var pieces = listOf(if (normalizes) Normalizer.normalize(text, Normalizer.Form.NFC) else text)
         for (split in splits) pieces = pieces.flatMap { isolate(it, split) }
-        for (piece in pieces) bpe.encode(piece.toByteArray(Charsets.UTF_8)) { id -> ordinary(id, out) }
+        if (symbolNames != null) pieces = pieces.flatMap { isolate(it, symbolNames) }
+        for (piece in pieces) {
+            val symbol = symbolIds[piece]
+            if (symbol != null) out.add(symbol) else bpe.encode(piece) { id -> ordinary(id, out) }
+        }
     }
 
     /** Adds an id that merges gave; for one that is an added token's too, those of its bytes. */
     private fun ordinary(id: Int, out: IdBuffer) {
         val name = added[id] ?: return out.add(id)
-        for (byte in name) bpe.encode(byteArrayOf(byte), out::add)
+        for (byte in name) symbols.of(byte)?.let(out::add)
     }
 
     /** Splits a text into the matches of a pattern and the parts between them. */
@@ -125,6 +132,22 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         }
         if (at < text.length) result.add(text.substring(at))
         return result
+    }
+
+    /** Requires what SentencePiece's files have: a space is one sign, and nothing is put before a text or split. */
+    private fun checkSpaces(file: Fields) {
+        val normalizer = file.fields("normalizer")
+        normalizer.check("type", "Replace")
+        normalizer.check("pattern", mapOf("String" to " "))
+        normalizer.check("content", "\u2581")
+        if (file.value("pre_tokenizer") != null) { // at spaces, of which none is left
+            val split = file.fields("pre_tokenizer")
+            split.check("type", "Split")
+            split.check("pattern", mapOf("String" to " "))
+        }
+        file.expect("decoder", "Sequence")
+        val steps = file.fields("decoder").list("decoders").map { Fields(it, "decoder").value("type") }
+        if (steps != listOf("Replace", "ByteFallback", "Fuse")) refuse("decoder of byte tokens", steps)
     }
 
     private fun splits(pre: Fields): List<Pattern> {
@@ -144,14 +167,18 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
         }
     }
 
-    /** Adds the added tokens; returns the ids of the special ones. */
-    private fun readAdded(tokens: List<Any?>): Set<Int> {
+    /** Adds the added tokens, of which [texts] may have some as text; returns the ids of the special ones. */
+    private fun readAdded(tokens: List<Any?>, texts: Map<String, Int>): Set<Int> {
         val special = HashSet<Int>()
         for (each in tokens) {
             val token = Fields(each, "added_tokens")
             val content = token.value("content") as? String ?: refuse("text in added_tokens.content", each)
             for (name in listOf("single_word", "lstrip", "rstrip", "normalized")) token.check(name, false)
             val id = id(token.value("id"), content)
+            if (token.value("special") != true && texts[content] == id) {
+                symbolIds[content] = id
+                continue
+            }
             addedIds[content] = id
             added[id] = content.toByteArray(Charsets.UTF_8)
             if (token.value("special") == true) special.add(id)
@@ -221,9 +248,14 @@ internal class Tokenizer private constructor(file: Fields) : TokenBytes {
             return Tokenizer(Fields(value, "tokenizer.json"))
         }
 
+        // Longest first, so that the longer of two names with a common prefix matches.
+        private fun pattern(names: Set<String>): Pattern? =
+            names.sortedByDescending { it.length }.joinToString("|", transform = Pattern::quote)
+                .takeIf { it.isNotEmpty() }?.let(Pattern::compile)
+
         private fun refuse(expected: String, found: Any?): Nothing = throw BundleSchemaException(
             "tokenizer: expected a $expected, found ${found.toString().take(80)}. " +
-                "Use a model with a byte-level BPE vocabulary.",
+                "Use a model with a vocabulary of bytes: Qwen2.5, SmolLM2, Llama 3, Gemma 3.",
         )
     }
 }

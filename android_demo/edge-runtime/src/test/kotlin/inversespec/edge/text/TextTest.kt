@@ -173,6 +173,49 @@ internal class TextTest {
     }
 
     @Test
+    fun `a vocabulary of characters and bytes gives the ids of the vectors`() {
+        val document = Json.parse(File(repo, "tests/vectors/sentencepiece_vectors.json").readBytes()).row()
+        val tokenizer = Tokenizer.fromJson(json(document["tokenizer"]).toByteArray())
+        val texts = document["texts"].rows()
+        for (row in texts) {
+            val ids = tokenizer.encode(row.text("text"))
+            assertEquals(row["ids"].ints(), ids.toList()) { "text ${row.text("text")}" }
+            // A space's sign is no other than a space: a text with it is written back with spaces.
+            val bytes = ids.filter { it !in tokenizer.specialIds }.flatMap { tokenizer.tokenBytes(it).asList() }
+            assertEquals(tokenizer.decode(ids), String(bytes.toByteArray()))
+        }
+        val talks = document["conversations"].rows()
+        for (row in talks) {
+            val form = form(tokenizer, json(document["template"]), row["contents"] as String?)
+            assertEquals(row["ids"].ints(), form.ids(messages(row)).toList()) { json(row) }
+        }
+        assertTrue(texts.size >= 200 && talks.size >= 100)
+        val real = expected["gemma3"]?.row() ?: return
+        val folder = File(System.getProperty("expected") ?: "target/expected.json").parentFile
+        val gemma = Tokenizer.fromJson(File(folder, "gemma3-tokenizer.json").readBytes())
+        val wrong = real["texts"].rows().filter { it["ids"].ints() != gemma.encode(it.text("text")).toList() }
+        assertEquals(emptyList<String>(), wrong.take(5).map { it.text("text") }) { "${wrong.size} differ" }
+        println("Gemma 3's tokenizer: ${real["texts"].rows().size} texts equal")
+    }
+
+    @Test
+    fun `a vocabulary of characters with another rule is refused`() {
+        val document = Json.parse(File(repo, "tests/vectors/sentencepiece_vectors.json").readBytes()).row()
+        val text = json(document["tokenizer"])
+        for ((before, after) in listOf(
+            "\"ByteFallback\"" to "\"Strip\"",
+            "\"Replace\"" to "\"Prepend\"",
+            "<0x41>" to "<0x4100>",
+            "\"fuse_unk\":false,\"byte_fallback\":true" to "\"fuse_unk\":false,\"byte_fallback\":false",
+        )) {
+            assertTrue(before in text, before)
+            val changed = text.replace(before, after).toByteArray()
+            val error = assertThrows(BundleSchemaException::class.java) { Tokenizer.fromJson(changed) }
+            assertTrue("expected" in error.message!! && "found" in error.message!!)
+        }
+    }
+
+    @Test
     fun `no content becomes a special token, in any role, with the shipped tokenizers and Qwen's`() {
         val bundles = shippedBundle.parentFile.listFiles().orEmpty()
         val files = bundles.map { File(it, "tokenizer.json") }.filter { it.isFile }

@@ -25,15 +25,29 @@ import numpy as np
 import zstandard
 
 from common.files import write_whole
+from edge_runtime.assistant import device_doubt
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
 from edge_runtime.decode.acceptance import Sampling
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, agreement, fill
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, agreement, fill
 from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.runtime import EdgeRuntime
+from edge_runtime.session import EdgeSession
 from edge_runtime.text.tokenizer import TextStream, Tokenizer
 from lab.published.wheel_files import SMOLLM2
-from payload import AnchorSet, Base, Codec, Contract, Extras, PayloadError, Shared, decode, encode, peek
+from payload import (
+    AnchorSet,
+    Base,
+    Codec,
+    Contract,
+    Extras,
+    PayloadError,
+    Shared,
+    decode,
+    doubt,
+    encode,
+    peek,
+)
 from payload.codecs.compression import zstd_decompress
 from payload.header import seal
 from tests.android import predictive_expectations
@@ -320,6 +334,15 @@ def fills(folder: Path, variant: str, rng: random.Random, *, exact: bool) -> Ite
             yield _filled(edge, prompt, anchors, data, exact=exact, score_anchors=kind != 3)
 
 
+def confident(folder: Path) -> dict[str, Any]:
+    """A payload that says how sure the cloud was, and the doubt of it."""
+    bundle = Bundle.open(folder, "fp32")
+    anchors, levels = AnchorSet.of({1: 300, 3: 301}, 24, bundle.contract), (0, 2)
+    shared = Shared(bundle.contract, bundle.form.ids(PROMPTS[0]), bundle.tokenizer)
+    data = encode(anchors, shared, Codec.COMPACT, Extras(confidence=levels))
+    return {"prompt": PROMPTS[0], "payload": data.hex(), "doubt": doubt(levels)}
+
+
 def sampled(folder: Path) -> Iterator[dict[str, Any]]:
     """Answers whose tokens are drawn, with anchors in every second one."""
     edge = EdgeRuntime.open(folder, "fp32", threads=1, prepack=False)
@@ -332,6 +355,49 @@ def sampled(folder: Path) -> Iterator[dict[str, Any]]:
             anchors = AnchorSet.of({3: 300, 4: 301, 9: 302}, 24, contract)
             data = encode(anchors, Shared(contract, edge.prompt_ids(prompt), edge.bundle.tokenizer))
         yield _filled(edge, prompt, anchors, data, exact=True, max_tokens=24, sampling=sampling)
+
+
+CONVERSATIONS, TURNS = 40, 4
+SAVED = "talk.session"
+"""A conversation's file, written beside the expectations."""
+
+
+def conversations(folder: Path, rng: random.Random, saved: Path) -> Iterator[dict[str, Any]]:
+    """Turns of sessions on one runtime, that share its cache: with system prompts, with anchors in some,
+    and longer than the context. The last one is written to a file after its third turn.
+    """
+    edge = EdgeRuntime.open(folder, "fp32", threads=1, prepack=False)
+    contract, long = edge.bundle.contract, " ".join(PROMPTS[:6])
+    for number in range(CONVERSATIONS):
+        system = rng.choice((None, None, "Be brief.", "Répondez. 中文"))
+        session = EdgeSession(edge, system)
+        turns = []
+        for turn in range(TURNS):
+            if number == CONVERSATIONS - 1 and turn == TURNS - 1:
+                session.save(saved)
+            question = rng.choice((*PROMPTS, *ODD[:7], *[long] * 3))
+            options = FillOptions(max_tokens=rng.choice((3, 8, 16)))
+            messages, _ = session.prompt(question, options)
+            data = None
+            if rng.random() < 0.4:
+                anchors = AnchorSet.of({1: rng.randrange(256, 400), 4: rng.randrange(256, 400)}, 24, contract)
+                data = encode(anchors, Shared(contract, edge.prompt_ids(messages), edge.bundle.tokenizer))
+            answer = session.ask(question, options, payload=data)
+            tokens = list(answer)
+            turns.append(
+                {
+                    "question": question,
+                    "max_tokens": options.max_tokens,
+                    "payload": None if data is None else data.hex(),
+                    "ids": [token.id for token in tokens if isinstance(token, Token)],
+                    "source": answer.source,
+                    "device_doubt": device_doubt(answer.tokens),
+                    "dropped": answer.dropped,
+                    "reused": answer.stats.reused,
+                    "said": session.messages[-1].content,
+                }
+            )
+        yield {"bundle": str(folder.resolve()), "system": system, "turns": turns}
 
 
 def _filled(
@@ -404,6 +470,8 @@ def expectations(work: Path, folder: Path = TINY_BUNDLE) -> dict[str, Any]:
         "shipped": list(predictive_expectations.shipped(folder, 50)),
         "fills": [row for variant in variants for row in fills(same, variant, rng, exact=True)],
         "sampled": list(sampled(same)),
+        "confident": confident(same),
+        "conversations": list(conversations(same, rng, work / SAVED)),
         "random": [
             {"seed": seed, "values": np.random.default_rng(seed).random(5).tolist()}
             for seed in (0, 1, 20, 2**32 - 1, 2**32, 2**40 + 7, 2**63 - 1)

@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 FILLS = "every fill has the ids of the Python runtime's"
+TURNS = "every turn has the ids of the Python session's"
 VECTORS = "every vector of the format"
 MODULES = ("edge-runtime", "edge-runtime-coroutines")
 SKIPS_ALLOWED = 2
@@ -70,6 +71,11 @@ def test_every_fill_has_the_ids_of_the_python_runtime(
     with capsys.disabled():
         print(f"\nKotlin fills with the ids of Python's: {equal} of {wanted}")
     assert equal == wanted >= 50
+
+
+def test_every_turn_has_the_ids_of_the_python_session(results: Counter[tuple[str, str]]) -> None:
+    wanted = sum(len(row["turns"]) for row in json.loads(jvm.EXPECTED.read_bytes())["conversations"])
+    assert results[TURNS, "passed"] == wanted == 160
 
 
 def test_every_vector_of_the_format_is_decoded_equally(results: Counter[tuple[str, str]]) -> None:

@@ -24,5 +24,5 @@ data class CompactRequested(val reason: String) : AnswerEvent
  */
 data class ServiceFailed(val reason: String, val alone: Boolean) : AnswerEvent
 
-/** The answer is complete, or was cancelled: the last event of a Flow. */
-data class Finished(val stats: FillStats) : AnswerEvent
+/** The answer is complete, or was cancelled: the last event of a Flow. [turn]: of a session's answer. */
+data class Finished @JvmOverloads constructor(val stats: FillStats, val turn: TurnAnswer? = null) : AnswerEvent

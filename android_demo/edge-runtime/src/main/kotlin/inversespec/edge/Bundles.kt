@@ -23,6 +23,8 @@ data class VariantInfo(val name: String, val bytes: Long)
  * @property variants all variants, sorted by name.
  * @property commonBytes size of the files that every variant needs.
  * @property contract the contract that payloads for this bundle must match; payloads carry its [contractTag].
+ * @property notSureFrom the doubt from which on an answer is better not shown, as measured beside the cloud's model.
+ * @property askFrom the device's own doubt above which it asks the cloud, as measured. Null where they were not.
  * @property cacheBytesPerToken memory of the KV cache per token of prompt and answer.
  */
 data class BundleInfo(
@@ -34,6 +36,8 @@ data class BundleInfo(
     val commonBytes: Long,
     val contract: Contract,
     val cacheBytesPerToken: Long,
+    val notSureFrom: Double? = null,
+    val askFrom: Double? = null,
 ) {
     val contractTag: String get() = contract.tag
 

@@ -1,5 +1,8 @@
 package inversespec.edge
 
+import java.io.File
+import java.io.IOException
+import java.io.OutputStream
 import java.nio.Buffer
 import java.nio.ByteBuffer
 import java.nio.CharBuffer
@@ -14,6 +17,18 @@ internal fun sha256(vararg parts: ByteArray): ByteArray =
         parts.forEach(::update)
         digest()
     }
+
+/** Writes a file so that it is never seen half-written. Throws IOException. */
+internal fun writeWhole(file: File, write: (OutputStream) -> Unit) {
+    val beside = File(file.parentFile, "${file.name}.part")
+    try {
+        file.absoluteFile.parentFile?.mkdirs()
+        beside.outputStream().use(write)
+        if (!beside.renameTo(file)) throw IOException("it cannot be given its name")
+    } finally {
+        beside.delete()
+    }
+}
 
 internal fun ByteArray.toHex(): String = buildString(2 * size) {
     for (byte in this@toHex) append(HEX[byte.toInt() shr 4 and 15]).append(HEX[byte.toInt() and 15])

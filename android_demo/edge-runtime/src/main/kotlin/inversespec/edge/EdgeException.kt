@@ -20,7 +20,13 @@ class ContextException(message: String) : UsageException(message)
 class EngineException(message: String, cause: Throwable? = null) : EdgeException(message, cause)
 
 /** The service cannot be reached, does not answer in time, or something else answers in its place. */
-class CloudUnavailableException(message: String) : EdgeException(message)
+open class CloudUnavailableException(message: String) : EdgeException(message)
+
+/** What may be asked in a day has been: the device answers alone. */
+class BudgetSpentException(message: String) : CloudUnavailableException(message)
+
+/** A file of a session is none, is damaged, or belongs to another model. */
+class SessionFileException(message: String) : EdgeException(message)
 
 /** The service refuses the request, in its own words: a wrong key, another contract, a prompt too long. */
 class CloudRefusedException(message: String) : EdgeException(message)

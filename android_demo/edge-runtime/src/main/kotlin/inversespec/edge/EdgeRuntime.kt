@@ -96,11 +96,11 @@ class EdgeRuntime internal constructor(
         val ids = model.promptIds(messagesOf(payload, messages))
         if (payload != null && openPayload(payload).header.codec == Codec.PREDICTIVE) {
             val anchors = model.fillPredictive(payload, ids, options, transcript, costs, stopped)
-            stats(transcript, costs, anchors?.size ?: 0, ids.size, started)
+            stats(transcript, costs, anchors?.size ?: 0, ids.size, started, doubtOf(payload))
         } else {
             val anchors = if (payload == null) model.noAnchors() else model.decode(payload, ids, null)
             model.fill(ids, anchors, options, transcript, costs, stopped = stopped)
-            stats(transcript, costs, anchors.size, ids.size, started)
+            stats(transcript, costs, anchors.size, ids.size, started, payload?.let(::doubtOf))
         }
     }
 
@@ -136,14 +136,42 @@ class EdgeRuntime internal constructor(
         cancel: CancelSignal = CancelSignal(),
         options: FillOptions = FillOptions(),
         onEvent: (AnswerEvent) -> Unit,
+    ): FillStats = answer(client, messages, service, cancel, options, null, null, onEvent)
+
+    /** [answer] within the day's budget, and where [doubts] is given only once it says so of the device's tokens. */
+    internal fun answer(
+        client: ServiceClient,
+        messages: List<ChatMessage>,
+        service: ServiceOptions,
+        cancel: CancelSignal,
+        options: FillOptions,
+        daily: DailyBudget?,
+        doubts: ((List<Token>) -> Boolean)?,
+        onEvent: (AnswerEvent) -> Unit,
     ): FillStats = exclusive(cancel) {
         val started = System.nanoTime()
         val stopped = { cancel.isCancelled || closed }
-        val answer = OnlineAnswer(model, client, messages, service, options, cancel, stopped, onEvent)
+        val answer = OnlineAnswer(model, client, messages, service, options, cancel, stopped, daily, doubts, onEvent)
         answer.run()
-        stats(answer.transcript, answer.costs, answer.anchors.size, answer.promptTokens, started)
+        stats(answer.transcript, answer.costs, answer.anchors.size, answer.promptTokens, started, answer.report.doubt)
             .copy(service = answer.report)
     }
+
+    /** What a session's file is tied to: the contract, and the hash of the variant's files. */
+    internal val identity: Map<String, String>
+        get() = mapOf("contract" to info.contract.identity, "weights" to model.fingerprint.toHex())
+
+    internal fun promptTokens(messages: List<ChatMessage>): Int = model.promptIds(messages).size
+
+    /** The first tokens of a conversation that the cache holds, and the cache of them. */
+    internal fun cached(messages: List<ChatMessage>): Pair<IntArray, ByteArray> = exclusive(CancelSignal()) {
+        val ids = model.promptIds(messages)
+        val held = ids.copyOf(engine.commonPrefix(ids, ids.size))
+        held to engine.cached(held.size)
+    }
+
+    /** Puts tokens and their cache in place of all that was run. */
+    internal fun restore(ids: IntArray, cache: ByteArray) = exclusive(CancelSignal()) { engine.restore(ids, cache) }
 
     private fun stats(
         transcript: Transcript,
@@ -151,6 +179,7 @@ class EdgeRuntime internal constructor(
         anchors: Int,
         promptTokens: Int,
         started: Long,
+        doubt: Double?,
     ): FillStats {
         val tail = transcript.finish()
         return FillStats(
@@ -165,8 +194,12 @@ class EdgeRuntime internal constructor(
             reused = costs.reused.coerceIn(0, promptTokens),
             stop = if (transcript.ended) Stop.STOP_SEQUENCE else costs.stop,
             tail = tail,
+            doubt = doubt,
+            notSure = doubt?.let { found -> info.notSureFrom?.let { found >= it } },
         )
     }
+
+    private fun doubtOf(payload: ByteArray): Double? = openPayload(payload).header.extras.doubt
 
     /** Generates a whole answer on the device: [fill] without a payload. */
     @JvmOverloads

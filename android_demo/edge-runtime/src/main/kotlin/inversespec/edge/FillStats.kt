@@ -35,6 +35,9 @@ enum class Stop {
  * @property reused number of prompt tokens reused from the cache of the previous answer.
  * @property stop reason for the end of the answer.
  * @property tail U+FFFD where the answer ends inside a character, else empty.
+ * @property doubt how unsure the cloud was of the anchors ([Extras.doubt]); null where unknown.
+ * @property notSure whether that is the bundle's [BundleInfo.notSureFrom] or more: the answer is better not shown; null
+ *   where either is unknown.
  * @property service the part of the service; null for an answer without one.
  */
 data class FillStats(
@@ -50,6 +53,8 @@ data class FillStats(
     val stop: Stop,
     val tail: String,
     val service: ServiceReport? = null,
+    val doubt: Double? = null,
+    val notSure: Boolean? = null,
 ) {
     /** Tokens per second from the call to the end of the answer, without loading. */
     val tokensPerSecond: Double get() = tokens / maxOf(prefillSeconds + fillSeconds, 1e-9)

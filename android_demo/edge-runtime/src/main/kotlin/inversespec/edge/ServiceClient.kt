@@ -163,7 +163,7 @@ class ServiceClient @JvmOverloads constructor(
         val end = System.nanoTime() + (timeoutSeconds * 1e9).toLong()
         val leaving = Leaving()
         val request = HttpRequest(url, key, attempts, end, leaving, pause ?: leaving::pause)
-        return PayloadFeed(url, end, leaving) { feed ->
+        return PayloadFeed(url, end, leaving, body.size) { feed ->
             if (stream) {
                 request.send("/v1/anchors/stream", body, HttpRequest.EVENTS) { receive(it, feed) }
             } else {

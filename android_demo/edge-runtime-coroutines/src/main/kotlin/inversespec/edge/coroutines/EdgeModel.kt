@@ -1,11 +1,12 @@
 package inversespec.edge.coroutines
 
 import inversespec.edge.AnswerEvent
+import inversespec.edge.Assistant
 import inversespec.edge.CancelSignal
 import inversespec.edge.ChatMessage
 import inversespec.edge.EdgeRuntime
+import inversespec.edge.EdgeSession
 import inversespec.edge.FillOptions
-import inversespec.edge.FillStats
 import inversespec.edge.Finished
 import inversespec.edge.RuntimeOptions
 import inversespec.edge.ServiceClient
@@ -50,14 +51,16 @@ class EdgeModel(
 
     /** See [EdgeRuntime.fill]. */
     fun fill(payload: ByteArray?, prompt: String?, options: FillOptions = FillOptions()): Flow<AnswerEvent> =
-        events { cancel, onEvent -> runtime.fill(payload, prompt, cancel, options, onEvent) }
+        events { cancel, onEvent -> Finished(runtime.fill(payload, prompt, cancel, options, onEvent)) }
 
     /** See [EdgeRuntime.fill]. */
     fun fill(
         payload: ByteArray?,
         messages: List<ChatMessage>,
         options: FillOptions = FillOptions(),
-    ): Flow<AnswerEvent> = events { cancel, onEvent -> runtime.fill(payload, messages, cancel, options, onEvent) }
+    ): Flow<AnswerEvent> = events { cancel, onEvent ->
+        Finished(runtime.fill(payload, messages, cancel, options, onEvent))
+    }
 
     /** See [EdgeRuntime.generate]. */
     fun generate(prompt: String, maxTokens: Int? = null): Flow<AnswerEvent> =
@@ -78,18 +81,43 @@ class EdgeModel(
         service: ServiceOptions = ServiceOptions(),
         options: FillOptions = FillOptions(),
     ): Flow<AnswerEvent> =
-        events { cancel, onEvent -> runtime.answer(client, messages, service, cancel, options, onEvent) }
+        events { cancel, onEvent -> Finished(runtime.answer(client, messages, service, cancel, options, onEvent)) }
+
+    /** A conversation with this model; its turns are [ask]. */
+    fun session(system: String? = null): EdgeSession = EdgeSession(runtime, system)
+
+    /** The session of a file; see [EdgeSession.load]. */
+    suspend fun session(file: File): EdgeSession = turn.withLock {
+        withContext(dispatcher) { EdgeSession.load(file, runtime) }
+    }
+
+    /** Writes a session to a file; see [EdgeSession.save]. */
+    suspend fun save(session: EdgeSession, file: File) = turn.withLock { withContext(dispatcher) { session.save(file) } }
+
+    /**
+     * See [Assistant.ask]. [Finished.turn] is the answer; of a collector that leaves, what was written so far joins the
+     * conversation.
+     */
+    fun ask(
+        assistant: Assistant,
+        question: String,
+        options: FillOptions = FillOptions(),
+        isPrivate: Boolean = false,
+    ): Flow<AnswerEvent> = events { cancel, onEvent ->
+        val turn = assistant.ask(question, options, isPrivate, cancel, onEvent)
+        Finished(turn.stats, turn)
+    }
 
     /** Ends a running answer and frees the model's memory. */
     override fun close() = runtime.close()
 
-    private fun events(call: (CancelSignal, (AnswerEvent) -> Unit) -> FillStats): Flow<AnswerEvent> = channelFlow {
+    private fun events(call: (CancelSignal, (AnswerEvent) -> Unit) -> Finished): Flow<AnswerEvent> = channelFlow {
         turn.withLock {
             val cancel = CancelSignal()
             val work = launch(dispatcher) {
                 // An event that nobody receives any more is dropped: the cancellation below is on its way.
-                val stats = call(cancel) { event -> trySendBlocking(event) }
-                send(Finished(stats))
+                val last = call(cancel) { event -> trySendBlocking(event) }
+                send(last)
             }
             try {
                 work.join()

@@ -1,6 +1,8 @@
 package inversespec.edge.coroutines
 
+import inversespec.edge.Assistant
 import inversespec.edge.EdgeRuntime
+import inversespec.edge.FillOptions
 import inversespec.edge.Finished
 import inversespec.edge.RuntimeOptions
 import inversespec.edge.ServiceClient
@@ -85,6 +87,27 @@ internal class EdgeModelTest {
         val events = model.answer(nowhere, prompt, ServiceOptions(stream = true)).toList()
         assertTrue(events.any { it is ServiceFailed && it.alone })
         assertTrue((events.last() as Finished).stats.service!!.failure!!.contains("cannot be reached"))
+        assertEquals(wanted, model.generate(prompt, 24).complete().tokens.map { it.id })
+    }
+
+    @Test
+    fun `turns of a conversation are flows, and of a collector that leaves what was written stays`() = model { model ->
+        val assistant = Assistant(model.session("Be brief."))
+        val events = model.ask(assistant, prompt, FillOptions(maxTokens = 8)).toList()
+        val turn = (events.last() as Finished).turn!!
+        assertEquals(turn.tokens, events.filterIsInstance<Token>())
+        assertEquals(turn.text, assistant.session.messages.last().content)
+        val seen = model.ask(assistant, "And then?").take(2).toList().map { (it as Token).text }
+        val said = assistant.session.messages.last().content
+        assertEquals(5, assistant.session.messages.size)
+        assertTrue(said.startsWith(seen.joinToString("")))
+        val file = File.createTempFile("talk", ".session")
+        try {
+            model.save(assistant.session, file)
+            assertEquals(assistant.session.messages, model.session(file).messages)
+        } finally {
+            file.delete()
+        }
         assertEquals(wanted, model.generate(prompt, 24).complete().tokens.map { it.id })
     }
 }

@@ -29,6 +29,8 @@ internal class Bundle private constructor(val dir: File, val manifest: Manifest)
         manifest.files.values.sumOf { it.size },
         manifest.contract,
         manifest.model.run { 2L * layers * kvHeads * headDim * Float.SIZE_BYTES },
+        manifest.notSureFrom,
+        manifest.askFrom,
     )
 
     /** The ONNX file of a variant. */

@@ -29,6 +29,8 @@ internal class Manifest private constructor(
     val defaultVariant: String,
     val variants: Map<String, Variant>,
     val files: Map<String, FileRecord>,
+    val notSureFrom: Double?,
+    val askFrom: Double?,
 ) {
     /** Records of the files of a variant; of all files for null. */
     fun records(variant: String?): Map<String, FileRecord> {
@@ -92,7 +94,8 @@ internal class Manifest private constructor(
                     positive("vocab_size"), text("vocab_hash"), special, text("template_hash"), ends, contents as String?,
                 )
             }
-            return Manifest(model, top.positive("context"), contract, default, variants, files)
+            val (notSureFrom, askFrom) = listOf("not_sure_from", "ask_from").map(top::share)
+            return Manifest(model, top.positive("context"), contract, default, variants, files, notSureFrom, askFrom)
         }
 
         /** True for a relative path that stays inside its folder. */
@@ -159,6 +162,11 @@ internal class Manifest private constructor(
 
         fun positive(field: String): Int = whole(field).takeIf { it in 1..Int.MAX_VALUE }?.toInt()
             ?: fail("${label(field)} above 0", map[field])
+
+        /** A number from 0 to 1; null where there is no such field. */
+        fun share(field: String): Double? = map[field]?.let { value ->
+            (value as? Number)?.toDouble()?.takeIf { it in 0.0..1.0 } ?: fail("${label(field)} between 0 and 1", value)
+        }
 
         private fun label(field: String) = if (name.isEmpty()) field else "$name.$field"
     }

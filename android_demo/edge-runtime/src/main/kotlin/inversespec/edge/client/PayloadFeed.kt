@@ -13,12 +13,14 @@ import kotlin.concurrent.withLock
  * Payloads of one request, received by a thread of its own. One reader takes them; it never waits beyond the time of
  * the request, whatever the network does.
  *
+ * @property sent bytes of the request's body.
  * @param receive runs on the feed's thread; it gives each payload to [put].
  */
 internal class PayloadFeed(
     private val url: String,
     private val endNanos: Long,
     private val leaving: Leaving,
+    val sent: Int,
     receive: (PayloadFeed) -> Unit,
 ) : AutoCloseable {
     private val lock = ReentrantLock()

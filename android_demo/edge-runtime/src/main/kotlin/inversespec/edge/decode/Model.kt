@@ -44,7 +44,7 @@ internal class Model(
     val tokenizer: Tokenizer,
     private val form: PromptForm,
     val engine: Engine,
-    private val fingerprint: ByteArray,
+    val fingerprint: ByteArray,
     private val openPredictive: () -> Engine,
 ) : AutoCloseable {
     private val lazyPredictive = lazy(openPredictive)

@@ -8,6 +8,8 @@ import inversespec.edge.ChatMessage
 import inversespec.edge.CloudUnavailableException
 import inversespec.edge.Codec
 import inversespec.edge.CompactRequested
+import inversespec.edge.DailyBudget
+import inversespec.edge.Doubt
 import inversespec.edge.FillOptions
 import inversespec.edge.FingerprintException
 import inversespec.edge.PayloadReceived
@@ -16,7 +18,9 @@ import inversespec.edge.ServiceClient
 import inversespec.edge.ServiceFailed
 import inversespec.edge.ServiceOptions
 import inversespec.edge.ServiceReport
+import inversespec.edge.Spent
 import inversespec.edge.Stop
+import inversespec.edge.Token
 import inversespec.edge.UsageException
 import inversespec.edge.client.PayloadFeed
 import inversespec.edge.payload.openPayload
@@ -26,6 +30,9 @@ import inversespec.edge.payload.openPayload
  *
  * Responsible for both fallbacks: where the service cannot be reached the device answers alone; where its predictions
  * are not those of a predictive payload it asks for a compact one. Not responsible for HTTP ([ServiceClient]).
+ *
+ * @param daily the day's budget of requests; null for none.
+ * @param doubts with a refined answer: whether to ask, given the device's tokens so far; null asks at once.
  */
 internal class OnlineAnswer(
     private val model: Model,
@@ -35,12 +42,18 @@ internal class OnlineAnswer(
     private val options: FillOptions,
     private val cancel: CancelSignal,
     private val stopped: () -> Boolean,
+    private val daily: DailyBudget? = null,
+    private val doubts: ((List<Token>) -> Boolean)? = null,
     private val onEvent: (AnswerEvent) -> Unit,
 ) {
     private val promptIds = model.promptIds(messages)
-    val transcript = Transcript(model.tokenizer, options.stopSequences, onEvent)
+    val transcript = Transcript(model.tokenizer, options.stopSequences) { event ->
+        onEvent(event)
+        watch()
+    }
     val costs = Costs()
-    private var feed: PayloadFeed
+    private var feed: PayloadFeed? = null
+    private var asked = false
     private var base: Base? = null
 
     /** The latest anchors, or none. */
@@ -57,10 +70,34 @@ internal class OnlineAnswer(
                     "written. Wait for the payload instead.",
             )
         }
-        feed = open(service.codec)
+        if (doubts == null) ask(service.codec)
     }
 
-    private fun open(codec: Codec?): PayloadFeed = client.open(messages, model.info.contract.identity, service, codec)
+    /** Sends the request, within the day's budget. */
+    private fun ask(codec: Codec?) {
+        asked = true
+        try {
+            daily?.begin(client.url)
+            feed = client.open(messages, model.info.contract.identity, service, codec)
+        } catch (error: CloudUnavailableException) {
+            return failed(error)
+        }
+        spend(Spent(1, feed!!.sent.toLong(), daily?.price ?: 0.0))
+    }
+
+    private fun spend(more: Spent) {
+        report = report.copy(spent = report.spent + more)
+        daily?.spend(client.url, more.copy(requests = 0))
+    }
+
+    /** Asks as soon as the device doubts what it writes. */
+    private fun watch() {
+        if (!asked && transcript.tokens.size >= Doubt.WATCHED) askOnDoubt()
+    }
+
+    private fun askOnDoubt() {
+        if (!asked && doubts?.invoke(transcript.tokens) == true) ask(service.codec)
+    }
 
     /** Runs the answer to its end. Throws what decoding does, CloudRefusedException and CloudUnavailableException. */
     fun run() {
@@ -69,7 +106,7 @@ internal class OnlineAnswer(
             // Also where a complete answer was waiting for further payloads.
             if (stopped()) costs.stop = Stop.CANCELLED
         } finally {
-            feed.close()
+            feed?.close()
         }
     }
 
@@ -99,9 +136,10 @@ internal class OnlineAnswer(
         var rest = options
         var eosFrom = 0
         while (true) {
-            model.fill(promptIds, anchors, rest, transcript, costs) { stopped() || feed.isReady }
+            model.fill(promptIds, anchors, rest, transcript, costs) { stopped() || feed?.isReady == true }
             rest = options.copy(echoPrompt = false)
             if (stopped()) return
+            askOnDoubt() // of an answer that is shorter than what is watched
             val received = next() ?: break
             if (!take(received)) continue
             val ending = Ending.of(anchors, model.engine.context - promptIds.size, options.maxTokens)
@@ -116,13 +154,17 @@ internal class OnlineAnswer(
 
     /** The next payload; null after the last one, where stopped, and where the service failed, which is reported. */
     private fun next(): ReceivedPayload? = try {
-        feed.next(cancel)
+        feed?.next(cancel)
     } catch (error: CloudUnavailableException) {
+        failed(error)
+        null
+    }
+
+    private fun failed(error: CloudUnavailableException) {
         val alone = report.payloadBytes.isEmpty()
         if (alone && !service.fallback) throw error
         report = report.copy(failure = error.message)
         onEvent(ServiceFailed(error.message.orEmpty(), alone))
-        null
     }
 
     /** Decodes a payload and makes its anchors the latest; false where it is asked for again, or where stopped. */
@@ -146,6 +188,7 @@ internal class OnlineAnswer(
         base = Base(received.data, anchors)
         val doubt = openPayload(received.data).header.extras.doubt
         report = report.copy(payloadBytes = report.payloadBytes + received.data.size, doubt = doubt)
+        spend(Spent(bytes = received.data.size.toLong()))
         onEvent(PayloadReceived(received.data.size, anchors.size))
     }
 
@@ -153,9 +196,9 @@ internal class OnlineAnswer(
         if (report.fellBack != null) throw reason
         report = report.copy(fellBack = reason.message)
         onEvent(CompactRequested(reason.message.orEmpty()))
-        feed.close()
+        feed?.close()
         base = null
-        feed = open(Codec.COMPACT)
+        ask(Codec.COMPACT)
     }
 
     private fun isPredictive(received: ReceivedPayload) = openPayload(received.data).header.codec == Codec.PREDICTIVE

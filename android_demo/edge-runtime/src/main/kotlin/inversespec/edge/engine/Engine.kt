@@ -64,6 +64,19 @@ internal abstract class Engine(val context: Int, val vocab: Int) : AutoCloseable
         this.length = length
     }
 
+    /** Keys and values of the first [tokens] tokens, [1, C, tokens, D] of every tensor, joined: float32, little-endian. */
+    open fun cached(tokens: Int): ByteArray = ByteArray(0)
+
+    /** Puts tokens, and what [cached] gave for them, in place of all that was run. */
+    fun restore(tokens: IntArray, cache: ByteArray) {
+        rewind(0)
+        write(cache, tokens.size)
+        tokens.copyInto(ids)
+        length = tokens.size
+    }
+
+    protected open fun write(cache: ByteArray, tokens: Int) = Unit
+
     /** Terminates a running pass from another thread, with [PassTerminatedException]; false permits passes again. */
     open fun terminate(now: Boolean) = Unit
 

@@ -106,6 +106,35 @@ internal class OrtEngine(
         return logits
     }
 
+    override fun cached(tokens: Int): ByteArray {
+        val out = ByteBuffer.allocate(4 * names.size * shape.kvHeads * tokens * shape.headDim).order(ByteOrder.LITTLE_ENDIAN)
+        val floats = out.asFloatBuffer()
+        for (buffer in caches) for (head in 0 until shape.kvHeads) floats.put(part(buffer, head, tokens))
+        return out.array()
+    }
+
+    override fun write(cache: ByteArray, tokens: Int) {
+        reserve(tokens, 0, 0)
+        val floats = ByteBuffer.wrap(cache).order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer()
+        for (buffer in caches) {
+            for (head in 0 until shape.kvHeads) {
+                val source = floats.duplicate()
+                (source as Buffer).limit(floats.position() + tokens * shape.headDim)
+                (floats as Buffer).position(source.limit())
+                part(buffer, head, tokens).put(source)
+            }
+        }
+    }
+
+    /** The first tokens of a head in a cache buffer. */
+    private fun part(buffer: FloatBuffer, head: Int, tokens: Int): FloatBuffer {
+        val held = buffer.capacity() / (shape.kvHeads * shape.headDim)
+        val found = buffer.duplicate()
+        (found as Buffer).limit((head * held + tokens) * shape.headDim)
+        (found as Buffer).position(head * held * shape.headDim)
+        return found
+    }
+
     override fun terminate(now: Boolean) = synchronized(terminating) {
         if (!closed) runOptions.setTerminate(now)
     }
@@ -165,7 +194,7 @@ internal class OrtEngine(
         val room = minOf(maxOf(MIN_BUFFER, Integer.highestOneBit(2 * total - 1)), context)
         val dims = longArrayOf(1, shape.kvHeads.toLong(), room.toLong(), shape.headDim.toLong())
         val grown = names.indices.map { floats(shape.kvHeads * room * shape.headDim) }
-        if (length > 0) for ((from, to) in caches.zip(grown)) copy(from, to, room)
+        if (length > 0) for ((from, to) in caches.zip(grown)) copy(from, to)
         // If an allocation below fails, the next pass grows again from these copies.
         capacity = 0
         caches = grown
@@ -183,16 +212,8 @@ internal class OrtEngine(
     }
 
     /** Copies the first [length] tokens of every head. */
-    private fun copy(from: FloatBuffer, to: FloatBuffer, room: Int) {
-        val held = from.capacity() / (shape.kvHeads * shape.headDim)
-        for (head in 0 until shape.kvHeads) {
-            val source = from.duplicate()
-            (source as Buffer).position(head * held * shape.headDim)
-            (source as Buffer).limit((head * held + length) * shape.headDim)
-            val target = to.duplicate()
-            (target as Buffer).position(head * room * shape.headDim)
-            target.put(source)
-        }
+    private fun copy(from: FloatBuffer, to: FloatBuffer) {
+        for (head in 0 until shape.kvHeads) part(to, head, length).put(part(from, head, length))
     }
 
     private fun outOfMemory(total: Int, cause: Throwable): EngineException {

@@ -49,6 +49,8 @@ export class TurnAnswer<T extends Token | AnswerEvent> extends Answer<T> {
 /** Messages, and the model that answers them; clones and further sessions may share the model. */
 export class EdgeSession {
   readonly reserve: number;
+  /** Whether anything was said that must not leave the device; clones and saved sessions keep it. */
+  private = false;
   private _messages: readonly ChatMessage[];
   private _open = false;
 
@@ -71,7 +73,9 @@ export class EdgeSession {
 
   /** A session with the same conversation, which goes its own way from here. */
   clone(): EdgeSession {
-    return new EdgeSession(this.edge, { messages: this._messages, reserve: this.reserve });
+    const other = new EdgeSession(this.edge, { messages: this._messages, reserve: this.reserve });
+    other.private = this.private;
+    return other;
   }
 
   /**
@@ -163,7 +167,8 @@ export class EdgeSession {
   async save(): Promise<Uint8Array> {
     const kept = this._messages.length ? await this.edge.cached(this._messages) : null;
     const messages = this._messages.map(({ role, content }) => [role, content]);
-    const header = utf8(JSON.stringify({ ...this._identity(), messages, tokens: kept?.ids ?? [] }));
+    const said = { messages, tokens: kept?.ids ?? [], private: this.private };
+    const header = utf8(JSON.stringify({ ...this._identity(), ...said }));
     const size = new DataView(new ArrayBuffer(4));
     size.setUint32(0, header.length, true);
     const values = kept ? new Uint8Array(kept.values.buffer) : new Uint8Array(0);
@@ -188,6 +193,7 @@ export class EdgeSession {
       throw new SessionFileError("session", "messages and tokens", error);
     }
     const session = new EdgeSession(edge, { ...options, messages: head.messages });
+    session.private = head.private;
     for (const [name, wanted] of Object.entries(session._identity())) {
       const found = head.identity.get(name);
       if (found !== wanted) {
@@ -214,16 +220,18 @@ export class EdgeSession {
 interface SessionHead {
   readonly messages: ChatMessage[];
   readonly ids: number[];
+  readonly private: boolean;
   readonly identity: ReadonlyMap<string, unknown>;
 }
 
 /** Throws TypeError or SyntaxError for another form. */
 function parseHead(text: string): SessionHead {
   const identity = new Map(Object.entries(JSON.parse(text) as object));
-  const [messages, ids] = [identity.get("messages"), identity.get("tokens")];
+  const [messages, ids, isPrivate] = ["messages", "tokens", "private"].map((name) => identity.get(name));
   const isMessage = (each: unknown) =>
     Array.isArray(each) && each.length === 2 && ROLES.includes(each[0]) && typeof each[1] === "string";
   if (!Array.isArray(messages) || !messages.every(isMessage)) throw new TypeError("other messages");
   if (!Array.isArray(ids) || !ids.every(Number.isInteger)) throw new TypeError("other tokens");
-  return { messages: messages.map(([role, content]) => ({ role, content })), ids, identity };
+  if (typeof isPrivate !== "boolean") throw new TypeError("not whether it is private");
+  return { messages: messages.map(([role, content]) => ({ role, content })), ids, private: isPrivate, identity };
 }

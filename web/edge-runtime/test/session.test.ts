@@ -77,6 +77,10 @@ test("a session goes on from its bytes, with its cache, and for its model only",
   const other = await EdgeModel.open(BUNDLE, { variant: "fp32", threads: 1 });
   const loaded = await EdgeSession.load(data, other);
   assert.deepEqual(loaded.messages, session.messages);
+  assert.equal(loaded.private, false);
+  session.private = true;
+  assert.equal(session.clone().private, true);
+  assert.equal((await EdgeSession.load(await session.save(), other)).private, true);
   const answer = loaded.ask("And a frost?", { maxTokens: 20 });
   assert.deepEqual(await idsOf(answer), wanted);
   assert.ok((await answer.stats).reused > 20);

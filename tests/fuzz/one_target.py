@@ -108,7 +108,9 @@ def main() -> None:
     more = {}
     if mutator is not None:
         more["custom_mutator"] = lambda data, most, seed: mutator(bytes(data), most, seed, atheris.Mutate)
-    arguments = [sys.argv[0], f"-max_len={target.MAX_BYTES}", *options]
+    # libFuzzer starts itself again by this, through a shell, to merge corpora.
+    again = f"{sys.executable} -m tests.fuzz.one_target {name} {figures} {times}"
+    arguments = [again, f"-max_len={target.MAX_BYTES}", *options]
     atheris.Setup(arguments, lambda data: seen.measure(work, data), **more)
     most = memory("VmData") + (MEGABYTES << 20)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))

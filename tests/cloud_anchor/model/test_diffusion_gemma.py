@@ -223,7 +223,7 @@ def test_payloads_of_a_checkpoint_are_filled(
 ) -> None:
     out = tmp_path / "payload.bin"
     command = ["--model", str(folder), "--edge", str(edge_bundle), "--prompt", "Hi", "--device", "cpu"]
-    command += ["--select", select, "--steps", "9", "-o", str(out)]
+    command += ["--select", select, "--steps", "9", "--confidence", "-o", str(out)]
     assert main(command) == 0
     edge = EdgeRuntime.open(edge_bundle, threads=1)
     received = edge.read(out.read_bytes(), "Hi")
@@ -233,6 +233,7 @@ def test_payloads_of_a_checkpoint_are_filled(
         ["Hi"], replace(CONFIG, steps=9, commit="auto"), Selection(select)
     )
     assert received.anchors == result.anchors
+    assert received.doubt is not None
 
 
 def test_guided_commits_are_refused_in_one_line(

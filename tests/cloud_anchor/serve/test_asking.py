@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,10 @@ import pytest
 from cloud_anchor.model.served import ServedModel
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.serve.batching.backend import AnchorRequest
+from cloud_anchor.serve.batching.jobs import CanvasStep, ServedPayload
 from cloud_anchor.serve.settings import Limits
+from edge_runtime.text.chat import as_messages
 from payload import Shared, decode
 from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
 from tests.cloud_anchor.fake_vllm import FakeVllm, canvas_of
@@ -139,3 +143,24 @@ def test_a_stream_has_a_payload_of_each_share(folder: Path, edge_bundle: Path) -
     steps = [event["step"] for event in events if "payload" in event]
     assert steps == [1, 3, 6]
     assert [body["vllm_xargs"]["diffusion_max_steps"] for body in fake.requests[1:]] == steps
+
+
+def test_a_watched_answer_has_a_few_canvases(folder: Path, edge_bundle: Path) -> None:
+    """Each is a run from the beginning, so not one of every step."""
+    limits = Limits(batch=2, queue=4, deadline=20)
+    with FakeVllm() as fake:
+        backend = local(opened(fake, folder, edge_bundle, limits), limits, PLAN)
+
+        async def watched() -> list[object]:
+            await backend.open()
+            request = AnchorRequest(as_messages("Hi"), steps=12, select="confidence")
+            events: list[object] = [event async for event in backend.watch(request)]
+            await backend.close()
+            return events
+
+        *canvases, last = asyncio.run(watched())
+    steps = [each.run.steps for each in canvases if isinstance(each, CanvasStep)]
+    assert steps == [1, 3, 5, 7, 9, 11, 12]
+    assert isinstance(last, ServedPayload)
+    assert last.last
+    assert last.step == 12

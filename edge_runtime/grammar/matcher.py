@@ -20,6 +20,10 @@ from payload import Contract
 if TYPE_CHECKING:
     import llguidance
 
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_PENALTY = np.where(_BITS == 1, np.float32(0), np.float32(-np.inf))
+"""float32[256, 8]: of the eight tokens of a mask's byte, what is added to their logits."""
+
 
 class Tokens(Protocol):
     """What is asked of a tokenizer (`text.tokenizer.Tokenizer`)."""
@@ -155,8 +159,8 @@ class Matcher:
 
     def masked(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32[vocab] logits, minus infinity where the token may not follow."""
-        allowed = np.unpackbits(self.mask, bitorder="little").view(np.bool_)
         size = min(len(logits), self._vocabulary.size)
-        held = np.full_like(logits, -np.inf)
-        np.copyto(held[:size], logits[:size], where=allowed[:size])
+        held = np.empty_like(logits)
+        held[size:] = -np.inf
+        np.add(_PENALTY.take(self.mask, axis=0).reshape(-1)[:size], logits[:size], out=held[:size])
         return held

@@ -19,6 +19,7 @@ PAPER = "paper"
 
 ELSEWHERE = {
     "codec_bench": "lab.formats.codec_bench",
+    "json": "lab.structured.answers",
     "losses": "lab.drafting.experiment",
     "number_formats": "lab.formats.number_formats",
     "question_bytes": "lab.formats.question_bytes",

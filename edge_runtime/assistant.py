@@ -162,6 +162,7 @@ class DoubtfulRequest(ServiceRequest):
     def ask(self) -> None:
         """Sends the request, in a thread of its own."""
         self.sent = True
+        self.report.doubt_before = device_doubt(self._tokens)
         threading.Thread(target=self.receive, name="service", daemon=True).start()
 
     def _refined(

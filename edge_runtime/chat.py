@@ -161,7 +161,12 @@ class Chat:
             raise UsageError("/why: expected an answer before it, found none")
         answer, service = self.last, self.last.service
         cloud = sum(token.source is Source.ANCHOR for token in answer.tokens)
-        doubts = {"device": device_doubt(answer.tokens), "cloud": answer.doubt}
+        before = service.doubt_before if service else None
+        doubts = {
+            "device": device_doubt(answer.tokens),
+            "where it asked": before,
+            "cloud": answer.doubt,
+        }
         said = ", ".join(f"{who} {value:.2f}" for who, value in doubts.items() if value is not None)
         own = len(answer.tokens) - cloud
         print(f"source   {answer.source}: {cloud} tokens of the cloud, {own} of the device")

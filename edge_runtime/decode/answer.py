@@ -27,6 +27,7 @@ class ServiceReport:
     failure:       the reason why there is none, or not all of them; None where all arrived.
     spent:         what it has cost: requests, bytes of questions and payloads, money.
     remembered:    whether the anchors are those of an earlier request, and nothing was asked.
+    doubt_before:  the device's doubt at which it asked; None where it did not ask for that.
     settled:       whether nothing that comes later can change the text.
     doubt:         how unsure the diffusion model was of the latest payload's anchors; see `Answer.doubt`.
     """
@@ -38,6 +39,7 @@ class ServiceReport:
     spent: Spent = field(default_factory=Spent)
     remembered: bool = False
     settled: bool = False
+    doubt_before: float | None = None
 
 
 class Answer(Iterator[T_co]):

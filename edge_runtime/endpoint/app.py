@@ -133,6 +133,7 @@ def _report(answer: TurnAnswer) -> dict[str, Any]:
         "source": answer.source,
         "doubt": answer.doubt,
         "device_doubt": device_doubt(answer.tokens),
+        "doubt_before": service.doubt_before,
         "payload_bytes": sum(service.payload_bytes),
         "spent": asdict(service.spent),
         "remembered": service.remembered,

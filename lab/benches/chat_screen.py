@@ -29,9 +29,9 @@ COLUMNS = 80
 LINES = (
     "What is the capital of Japan?",
     "/why",
+    "/new",
     "Repeat: Tokyo, Nairobi.",
     "/why",
-    "/private Repeat: Lima.",
 )
 BOLD = "\x1b[1m"
 STYLES = {

@@ -113,6 +113,8 @@ def test_the_device_asks_where_it_doubts() -> None:
         if shown == WATCHED:
             time.sleep(0.2)  # the payload arrives while the device writes
     assert len(client.asked) == 1
+    assert answer.service
+    assert (answer.service.doubt_before or 0) > helper.threshold
     assert [t.id for t in answer.tokens] == [t.id for t in wanted.tokens]
     assert helper.session.messages == expected.session.messages
     assert answer.source == "mixed"

@@ -25,7 +25,10 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN
 from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.committed import committed
+from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import Selection
+from cloud_anchor.selection.translate import TranslatedRun
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.runtime import EdgeRuntime
 from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
@@ -265,3 +268,18 @@ def test_broken_checkpoints(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(settings))
     with pytest.raises(CheckpointError, match="expected DiffusionGemma's fields"):
         load_model(str(tmp_path), device="cpu")
+
+
+def test_what_is_accepted_stays_so_in_another_vocabulary(folder: Path, other_edge_bundle: Path) -> None:
+    pipeline = Pipeline.open(str(folder), edge=other_edge_bundle, device="cpu")
+    assert pipeline.translation is not None
+    config = replace(CONFIG, steps=STEPS - 1, commit="auto")
+    results = pipeline.make(
+        [f"Question {n}" for n in range(6)], config, Selection("confidence", EdgeAwareConfig(0))
+    )
+    assert any(result.run.accepted for result in results)
+    for result in results:
+        assert isinstance(result.run, TranslatedRun)
+        assert not result.run.accepted or result.run.original.accepted
+        sent = committed(result.run, result.anchors.contract).by_position
+        assert sent.keys() == result.run.accepted

@@ -27,6 +27,8 @@ from lab.tables import LENGTHS, Answers, Claim, Row, Table, verdict
 
 GAMMAS = (5, 10, 15, 20, 40)
 STEPS = (1, 2, 3, 5, 10)
+DRAWN = (1, 2, 5, 10)
+"""Of these; the tables have them all."""
 DRAFTED = sorted({*STEPS, *GAMMAS})
 """Tokens of the draft model's drafts. It writes one a pass, so these have SpecDiff's T among them."""
 
@@ -298,7 +300,8 @@ def _drafts(answers: Answers) -> bytes:
     def draw(figure: Any) -> None:
         accepted, faster = figure.subplots(1, 2)
         for (steps,), group in answers.where(drafter=DIFFUSION).groups("steps"):
-            accepted.plot(*_lines(group, "accepted"), marker="o", markersize=4, label=f"T = {steps}")
+            if steps in DRAWN:
+                accepted.plot(*_lines(group, "accepted"), marker="o", markersize=4, label=f"T = {steps}")
         small = answers.where(drafter=AUTOREGRESSIVE)
         accepted.plot(*_lines(small, "accepted"), "k--", label="draft model")
         accepted.set(xlabel="gamma", ylabel="tokens a pass of the target")

@@ -245,33 +245,35 @@ def files(records: Records, about: About) -> dict[str, str]:
 def plots(records: Records, about: About) -> Iterator[Picture]:
     shares = ", ".join(f"{fraction:.0%}" for fraction in FRACTIONS)
     title = f"{len(records)} held-out prompts; along a line {shares} of the steps"
-    yield Picture("frontier", title, png(partial(_draw, records, title), (8, 5), 150))
+    yield Picture("frontier", title, png(partial(_draw, records, title), (12, 5), 150))
 
 
 def _draw(records: Records, title: str, figure: Any) -> None:
-    """F1 against bytes: a line a selection and codec through the fractions, finished texts at F1 1."""
+    """F1 against bytes: a panel a codec, a line a selection through the fractions, finished texts at F1 1."""
     answers, texts = Answers.of(records), Answers.of(records, "text")
-    axes = figure.subplots()
-    for index, selection in enumerate(SELECTIONS):
-        here = answers.where(select=selection.name, threshold=selection.config.threshold)
-        groups = [(setting, group) for setting, group in _settings(here) if setting[0] < WHOLE]
-        marks = ((Codec.TEMPLATE_GZIP, ":", "x"), (Codec.COMPACT, "--", "s"), (Codec.PREDICTIVE, "-", "o"))
-        for codec, line, mark in marks:
+    codecs = (Codec.TEMPLATE_GZIP, Codec.COMPACT, Codec.PREDICTIVE)
+    panels = figure.subplots(1, len(codecs), sharex=True, sharey=True)
+    for axes, codec in zip(panels, codecs, strict=True):
+        for index, selection in enumerate(SELECTIONS):
+            here = answers.where(select=selection.name, threshold=selection.config.threshold)
+            groups = [(setting, group) for setting, group in _settings(here) if setting[0] < WHOLE]
             filled = codec if codec in FILLED else Codec.COMPACT
             scores = [_mean(group, filled, "f1") for _, group in groups]
             sizes = [_mean(group, codec, "bytes") for _, group in groups]
-            label = f"{_selection(*groups[0][0])}, {codec.label}"
-            axes.plot(sizes, scores, line, marker=mark, color=f"C{index}", markersize=4, label=label)
+            label = _selection(*groups[0][0])
+            axes.plot(sizes, scores, marker="o", color=f"C{index}", markersize=4, label=label)
+        axes.set(xlabel="mean bytes a payload", xscale="log", title=codec.label)
+    axes = panels[-1]
     finished = answers.where(fraction=WHOLE)
     points = {f"tokens, {codec.label}": _mean(finished, codec, "bytes") for codec in FILLED}
     points |= {f"text, {how}": sum(texts.values(how)) / len(texts) for how in records[0]["text"][0]}
     for name, size in points.items():
         axes.plot([size], [1.0], marker="*", color="black", markersize=8)
         axes.annotate(f"finished {name}", (size, 1.005), fontsize=6, rotation=60, va="bottom", ha="center")
-    axes.set(xlabel="mean bytes a payload", ylabel="mean word F1 against the own full run", xscale="log")
     axes.set_ylim(top=1.2)
-    axes.set_title(title, fontsize=9)
-    axes.legend(fontsize=6, loc="lower right")
+    panels[0].set_ylabel("mean word F1 against the own full run")
+    panels[0].legend(fontsize=6, loc="lower right")
+    figure.suptitle(title, fontsize=9)
 
 
 EXPERIMENT = Experiment(

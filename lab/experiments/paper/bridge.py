@@ -357,24 +357,22 @@ def plots(records: Records, about: About) -> Iterator[Picture]:
 
 
 def _layers(layers: Answers) -> bytes:
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        for (kind,), group in layers.groups("kind"):
-            for metric, style in (("own", "-"), ("dream", "--"), ("confidence", ":")):
-                colour = dict(zip(KINDS, ("C0", "C1", "C2"), strict=True))[kind]
-                says = {
-                    "own": "its own answer",
-                    "dream": "the diffusion model's",
-                    "confidence": "its confidence",
-                }
-                xs, ys = zip(*sorted(means(group, "layer", "layer", metric)), strict=True)
-                axes.plot(xs, ys, style, color=colour, label=f"{kind}: {says[metric]}")
-        for threshold in THRESHOLDS:
-            axes.axhline(threshold, color="grey", linewidth=0.4)
-        axes.set(xlabel="layer", ylabel="share of tokens", ylim=(0, 1.02))
-        axes.legend(fontsize=7)
+    """A panel a measure, a line a kind of anchors."""
+    says = {"own": "its own answer", "dream": "the diffusion model's", "confidence": "its confidence"}
 
-    return png(draw, (7, 4.5))
+    def draw(figure: Any) -> None:
+        panels = figure.subplots(1, len(says), sharey=True)
+        for axes, (metric, title) in zip(panels, says.items(), strict=True):
+            for (kind,), group in layers.groups("kind"):
+                xs, ys = zip(*sorted(means(group, "layer", "layer", metric)), strict=True)
+                axes.plot(xs, ys, color=dict(zip(KINDS, ("C0", "C1", "C2"), strict=True))[kind], label=kind)
+            for threshold in THRESHOLDS:
+                axes.axhline(threshold, color="grey", linewidth=0.4)
+            axes.set(xlabel="layer", ylim=(0, 1.02), title=title)
+        panels[0].set_ylabel("share of tokens")
+        panels[0].legend(fontsize=7)
+
+    return png(draw, (11, 4))
 
 
 EXPERIMENT = phase(

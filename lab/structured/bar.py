@@ -101,12 +101,14 @@ def measured(
         "anchors": len(anchors),
         "passes": held.passes / max(free.passes, 1),
         "seconds": (held.seconds / free.seconds) if free.seconds else 1.0,
+        "extra": 1e3 * (held.seconds - free.seconds) / max(held.tokens, 1),
     }
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures of all answers."""
     ratios = {name: np.asarray([row[name] for row in rows]) for name in ("passes", "seconds")}
+    extra = np.asarray([row["extra"] for row in rows])
     return {
         "answers": len(rows),
         "valid": sum(row["wrong"] is None for row in rows),
@@ -121,6 +123,12 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 "over_2": int((values > 2).sum()),
             }
             for name, values in ratios.items()
+        },
+        # What a larger model's passes are to be compared with.
+        "extra_ms_a_token": {
+            "mean": float(extra.mean()),
+            "p99": float(np.quantile(extra, 0.99)),
+            "most": float(extra.max()),
         },
         "wrong": [row["wrong"] for row in rows if row["wrong"]][:5],
     }

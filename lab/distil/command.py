@@ -72,7 +72,9 @@ class DistilOptions:
     tokens: int = option(4096, "of a batch")
     share: float = option(0.65, "of the rows with long answers")
     rate: float = option(0.006, "peak learning rate of the matrices (Muon); of all else (AdamW) a fifth")
-    commit: float = option(0.7, "probability from which the taught model's tokens are to commit")
+    commit: float = option(
+        PARALLEL_THRESHOLD, "probability from which the taught model's tokens are to commit"
+    )
     every: int = option(100, "training steps between two points of the curve")
     watched: int = option(12, "held-out questions with long answers of which each point is the mean")
     batch: int = option(16, "answers written at a time")
@@ -154,7 +156,7 @@ def distil(model: str, options: DistilOptions) -> int:
         compiled=not options.no_compile,
         orders=targets.orders(lambda text: tokenizer.encode(text).ids),
         certainty=options.certainty,
-        commit=options.commit,
+        commit=None if options.commit == PARALLEL_THRESHOLD else options.commit,
         edge=open_qwen2(find_checkpoint(options.edge)).to(options.device).float().eval()
         if options.edge
         else None,
@@ -180,6 +182,7 @@ def distil(model: str, options: DistilOptions) -> int:
         trainer.start_from(folder, 0)
         watch()
     train(trainer, watch=watch)
+    trainer.export(folder, out / name)
     print(f"step {trainer.step} of {options.steps}, written to {out / name}", file=sys.stderr)
     return 0
 

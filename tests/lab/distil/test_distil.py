@@ -154,7 +154,19 @@ def test_the_command_writes_answers_teaches_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["distil", "tiny", "-o", str(tmp_path), "--answers", "3", "--canvas", "48", "--watched", "1"]
-    common += ["--every", "1", "--no-compile", "--device", "cpu", "--threads", "1", "--seed", "2"]
+    common += [
+        "--every",
+        "1",
+        "--no-compile",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--seed",
+        "2",
+        "--commit",
+        "0.7",
+    ]
     assert main([*common, "--steps", "1"]) == 0
     answers = read(tmp_path / "description.answers.jsonl")
     assert len(answers) == 3

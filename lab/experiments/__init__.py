@@ -24,6 +24,7 @@ ELSEWHERE = {
     "number_formats": "lab.formats.number_formats",
     "question_bytes": "lab.formats.question_bytes",
     "rivals": "lab.rivals.experiment",
+    "teaching": "lab.distil.experiment",
 }
 """The modules of experiments that are not in this folder."""
 

@@ -64,7 +64,7 @@ DIFFUSION_GEMMA_26B = {
         "moe_intermediate_size": 704,
     }
 }
-"""Gemma 4 26B-A4B's, of which DiffusionGemma 26B-A4B is made."""
+"""Gemma 4 26B-A4B's, of which DiffusionGemma 26B-A4B is made; not confirmed by its configuration file."""
 
 
 @dataclass(frozen=True)

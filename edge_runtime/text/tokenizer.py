@@ -46,6 +46,11 @@ class Tokenizer:
     """A `tokenizer.json`; satisfies `payload.TokenBytes`."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        if not isinstance(backend.model, tokenizers.models.BPE):
+            raise BundleSchemaError(
+                f"tokenizer: expected a vocabulary of BPE, found {type(backend.model).__name__}. "
+                "Use a model with such a vocabulary: Qwen2.5, SmolLM2, Llama 3, Gemma 3."
+            )
         self._sentencepiece = bool(getattr(backend.model, "byte_fallback", False))
         decoder = backend.decoder
         if not (
@@ -114,7 +119,7 @@ class Tokenizer:
         return list(self._encoding(text).ids)
 
     def _encoding(self, text: str) -> tokenizers.Encoding:
-        return self._backend.encode(_unicode(text), add_special_tokens=False)
+        return _encoded(self._backend, _unicode(text))
 
     def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
         """Token ids of texts in a row, of which those marked True are contents: names of added tokens in a
@@ -145,7 +150,7 @@ class Tokenizer:
     def _merged(self, text: str) -> list[int]:
         """Ids of ordinary tokens: names of added tokens are text. Bytes without a token are left out."""
         ids: list[int] = []
-        for id_ in self._plain.encode(text, add_special_tokens=False).ids:
+        for id_ in _encoded(self._plain, text).ids:
             # A vocabulary may hold an added token as an ordinary one too, and its merges may lead there.
             name = self._added.get(id_)
             ids += [id_] if name is None else [self._of_byte[b] for b in name if b in self._of_byte]
@@ -231,6 +236,18 @@ class Tokenizer:
                 ) from error
         byte = _BYTE_TOKEN.fullmatch(token)
         return bytes([int(byte[1], 16)]) if byte else token.replace(_SPACE, " ").encode("utf-8")
+
+
+def _encoded(backend: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+    try:
+        return backend.encode(text, add_special_tokens=False)
+    except (
+        Exception
+    ) as error:  # the library raises bare Exception for faults of a file that it finds only here
+        raise BundleSchemaError(
+            f"tokenizer: expected one that encodes any text, found: {error}. "
+            "Use the tokenizer.json that was published with the model."
+        ) from error
 
 
 def _unicode(text: str) -> str:

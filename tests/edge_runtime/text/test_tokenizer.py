@@ -77,6 +77,14 @@ def test_an_unknown_token_that_is_not_in_the_vocabulary_is_refused() -> None:
         Tokenizer.from_json(json.dumps(document))
 
 
+def test_a_vocabulary_that_is_no_bpe_is_refused() -> None:
+    """The library would raise at the first text with a piece that it lacks."""
+    document = tokenizer_json()
+    document["model"] = {"type": "Unigram", "unk_id": None, "vocab": [["a", 0.0]], "byte_fallback": False}
+    with pytest.raises(BundleSchemaError, match="expected a vocabulary of BPE, found Unigram"):
+        Tokenizer.from_json(json.dumps(document))
+
+
 def test_a_token_that_is_not_byte_level_is_refused_where_it_is_read() -> None:
     document = tokenizer_json()
     vocab = document["model"]["vocab"]

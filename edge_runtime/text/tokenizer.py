@@ -90,7 +90,8 @@ class Tokenizer:
             text = path.read_text(encoding="utf-8")
             require_known(json.loads(text))
             return cls(tokenizers.Tokenizer.from_str(text))
-        except Exception as error:  # the library raises bare Exception for every kind of failure
+        except BaseException as error:
+            _raise_if_not_the_library_s(error)
             raise BundleSchemaError(f"{path}: expected a tokenizer file, found: {error}") from error
 
     @classmethod
@@ -98,7 +99,8 @@ class Tokenizer:
         """The same from the text of a file that is trusted: any expression is run."""
         try:
             return cls(tokenizers.Tokenizer.from_str(text))
-        except Exception as error:  # as above
+        except BaseException as error:
+            _raise_if_not_the_library_s(error)
             raise BundleSchemaError(f"expected the text of a tokenizer file, found: {error}") from error
 
     @property
@@ -238,12 +240,19 @@ class Tokenizer:
         return bytes([int(byte[1], 16)]) if byte else token.replace(_SPACE, " ").encode("utf-8")
 
 
+def _raise_if_not_the_library_s(error: BaseException) -> None:
+    """The library raises bare Exception for every kind of failure, and for a fault of its own what Rust's
+    panics become, which is no Exception.
+    """
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+
+
 def _encoded(backend: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
     try:
         return backend.encode(text, add_special_tokens=False)
-    except (
-        Exception
-    ) as error:  # the library raises bare Exception for faults of a file that it finds only here
+    except BaseException as error:  # for faults of a file that the library finds only here
+        _raise_if_not_the_library_s(error)
         raise BundleSchemaError(
             f"tokenizer: expected one that encodes any text, found: {error}. "
             "Use the tokenizer.json that was published with the model."

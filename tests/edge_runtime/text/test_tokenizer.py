@@ -77,6 +77,26 @@ def test_an_unknown_token_that_is_not_in_the_vocabulary_is_refused() -> None:
         Tokenizer.from_json(json.dumps(document))
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_is_not_the_library_s_passes(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def interrupted(self: Tokenizer, backend: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Tokenizer, "__init__", interrupted)
+    with pytest.raises(error):
+        Tokenizer.from_json(json.dumps(tokenizer_json()))
+
+
+def test_a_panic_of_the_library_is_a_documented_error() -> None:
+    """A prefix longer than a token, which the library cuts off it without a check."""
+    document = tokenizer_json()
+    document["model"]["continuing_subword_prefix"] = "a" * 300
+    with pytest.raises(BundleSchemaError):
+        Tokenizer.from_json(json.dumps(document)).encode("Hello")
+
+
 def test_a_vocabulary_that_is_no_bpe_is_refused() -> None:
     """The library would raise at the first text with a piece that it lacks."""
     document = tokenizer_json()

@@ -108,10 +108,10 @@ def test_the_screens_work_and_screenshots_are_written() -> None:
     for old in reports.glob("TEST-*.xml"):
         old.unlink()
     smollm2 = cache_root() / "bundles" / SMOLLM2_BUNDLE
-    goals = ("test", "-Dtest=ScreensTest,DownloadTest", "-Dsurefire.failIfNoSpecifiedTests=false")
+    goals = ("test", "-Dtest=ScreensTest,ChatTest,DownloadTest", "-Dsurefire.failIfNoSpecifiedTests=false")
     ran = jvm.maven(*goals, module="app", options=("-P", "app,screens", "-am", f"-Dsmollm2={smollm2}"))
     assert ran.returncode == 0, ran.stdout[-6000:]
-    for suite, least in (("ScreensTest", 18), ("DownloadTest", 6)):
+    for suite, least in (("ScreensTest", 18), ("ChatTest", 6), ("DownloadTest", 6)):
         report = (reports / f"TEST-inversespec.app.{suite}.xml").read_text()
         count = re.search(r'<testsuite [^>]*tests="(\d+)"', report)
         assert count is not None
@@ -124,5 +124,6 @@ def test_the_screens_work_and_screenshots_are_written() -> None:
     assert (
         screens
         | {"fill-error", "fill-landscape", "fill-service", "fill-alone", "fill-doubt", "models-download"}
+        | {"chat-light", "chat-cloud"}
         <= screenshots
     )

@@ -19,6 +19,7 @@ class App : Application() {
     val localCleartext get() = applicationInfo.flags and ApplicationInfo.FLAG_DEBUGGABLE != 0
     lateinit var models: ModelsViewModel private set
     lateinit var fill: FillViewModel private set
+    lateinit var chat: ChatViewModel private set
     lateinit var bench: BenchViewModel private set
     lateinit var downloads: DownloadViewModel private set
 
@@ -31,9 +32,11 @@ class App : Application() {
         val fileThread = executor("files", Process.THREAD_PRIORITY_BACKGROUND)
         models = ModelsViewModel(this, modelThread, fileThread)
         fill = FillViewModel(this, models, modelThread, fileThread, localCleartext)
+        chat = ChatViewModel(this, models, modelThread, localCleartext) { fill.lastService }
         bench = BenchViewModel(this, models, modelThread)
         downloads = DownloadViewModel(this, models, localCleartext, executor("download", Process.THREAD_PRIORITY_BACKGROUND))
         models.start()
+        chat.start()
         downloads.start()
     }
 

@@ -2,19 +2,13 @@ package inversespec.app
 
 import android.net.Uri
 import android.text.Editable
-import android.text.SpannableString
-import android.text.Spanned
 import android.text.TextWatcher
-import android.text.style.BackgroundColorSpan
-import android.text.style.ForegroundColorSpan
-import android.text.style.StrikethroughSpan
 import android.view.View
 import android.view.ViewGroup
 import android.widget.Button
 import android.widget.EditText
 import android.widget.ScrollView
 import android.widget.TextView
-import inversespec.edge.Source
 import java.util.Locale
 
 /** Actions of the Fill screen that require the activity. */
@@ -97,7 +91,7 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
                 else -> R.string.status_done
             },
         )
-        answer.text = coloured(state.answer)
+        answer.text = coloured(context, state.answer)
         notice.isVisible = state.notice != null
         notice.text = state.notice
         doubt.isVisible = state.doubt != null
@@ -159,27 +153,6 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
     private fun percent(share: Double): String {
         val format = if (share >= 0.1) "%.0f%%" else if (share >= 0.001) "%.1f%%" else "<0.1%%"
         return String.format(Locale.getDefault(), format, 100 * share)
-    }
-
-    /**
-     * Two text colours, and a tinted background for the cloud's tokens: readable without telling colours apart. Text
-     * that was taken back follows, struck through.
-     */
-    private fun coloured(answer: AnswerText): CharSequence {
-        val text = SpannableString(answer.text + answer.takenBack)
-        text.setSpan(StrikethroughSpan(), answer.text.length, text.length, Spanned.SPAN_EXCLUSIVE_EXCLUSIVE)
-        var start = 0
-        for (run in answer.runs) {
-            val cloud = run.source == Source.ANCHOR
-            val colour = context.getColor(if (cloud) R.color.cloud else R.color.edge)
-            text.setSpan(ForegroundColorSpan(colour), start, run.end, Spanned.SPAN_EXCLUSIVE_EXCLUSIVE)
-            if (cloud) {
-                val tint = BackgroundColorSpan(context.getColor(R.color.cloud_tint))
-                text.setSpan(tint, start, run.end, Spanned.SPAN_EXCLUSIVE_EXCLUSIVE)
-            }
-            start = run.end
-        }
-        return text
     }
 
     private fun caption(stat: Int, text: Int) = find<View>(stat).requireView<TextView>(R.id.caption).setText(text)

@@ -20,8 +20,8 @@ import android.widget.LinearLayout
 import android.widget.Toast
 import android.widget.Toolbar
 
-/** The only activity: three screens above a tab bar, and what requires an activity: choosers, dialogs, sharing. */
-class MainActivity : Activity(), FillActions, ModelsActions {
+/** The only activity: four screens above a tab bar, and what requires an activity: choosers, dialogs, sharing. */
+class MainActivity : Activity(), FillActions, ChatActions, ModelsActions {
     private val app get() = application as App
     private lateinit var screens: List<Screen>
     private lateinit var tabs: List<View>
@@ -37,11 +37,12 @@ class MainActivity : Activity(), FillActions, ModelsActions {
         val content = root.requireView<ViewGroup>(R.id.content)
         screens = listOf(
             FillScreen(content, app.fill, this),
+            ChatScreen(content, app.chat, this),
             ModelsScreen(content, app.models, app.downloads, this),
             BenchScreen(content, app.bench, ::share),
         )
         for (screen in screens) content.addView(screen.view)
-        tabs = listOf(R.id.tab_fill, R.id.tab_models, R.id.tab_bench).map { root.requireView<View>(it) }
+        tabs = listOf(R.id.tab_fill, R.id.tab_chat, R.id.tab_models, R.id.tab_bench).map { root.requireView<View>(it) }
         for ((at, view) in tabs.withIndex()) view.setOnClickListener { show(at) }
         applyWindowInsets(root, root.requireView(R.id.bar))
         show(saved?.getInt(TAB) ?: 0)
@@ -204,6 +205,24 @@ class MainActivity : Activity(), FillActions, ModelsActions {
             setPadding(side, side / 3, side, 0)
             for (view in views) addView(view)
         }
+    }
+
+    /** Asks for the most requests in a day. */
+    override fun enterBudget() {
+        val most = EditText(this).apply {
+            setHint(R.string.chat_budget_hint)
+            inputType = InputType.TYPE_CLASS_NUMBER
+            setText(app.chat.state.value.dayRequests?.toString().orEmpty())
+        }
+        replaceDialog(
+            AlertDialog.Builder(this)
+                .setTitle(R.string.chat_budget_title)
+                .setView(column(most))
+                .setNegativeButton(R.string.cancel, null)
+                .setPositiveButton(R.string.chat_budget_set) { _, _ ->
+                    app.chat.setDayRequests(most.text.toString().toLongOrNull())
+                },
+        )
     }
 
     /** Asks for the address of a model. */

@@ -6,7 +6,7 @@ import android.view.LayoutInflater
 import android.view.View
 import android.view.ViewGroup
 
-/** One of the app's three screens: a view that displays a view model's state while it is started. */
+/** One of the app's four screens: a view that displays a view model's state while it is started. */
 abstract class Screen(parent: ViewGroup, layout: Int) {
     val view: View = LayoutInflater.from(parent.context).inflate(layout, parent, false)
     protected val context: Context get() = view.context

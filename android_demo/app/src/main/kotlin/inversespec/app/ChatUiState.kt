@@ -1,0 +1,34 @@
+package inversespec.app
+
+import inversespec.edge.InferenceMode
+
+/**
+ * A question and its answer.
+ *
+ * @property note where the answer came from and what it has cost, or why it was not what was asked for.
+ */
+data class Turn(val question: String, val answer: AnswerText = AnswerText(), val note: String? = null)
+
+/**
+ * State of the Chat screen.
+ *
+ * @property isPrivate whether something was said that must not leave the device.
+ * @property dayRequests most requests to the service in a day; null for any.
+ * @property spent of today's requests.
+ * @property draft a question to be asked: one whose answer was cut off; [draftVersion] counts how often it was set.
+ */
+data class ChatUiState(
+    val turns: List<Turn> = emptyList(),
+    val busy: Boolean = false,
+    val mode: InferenceMode = InferenceMode.ONLY_ON_DEVICE,
+    val isPrivate: Boolean = false,
+    val dayRequests: Long? = null,
+    val spent: Long = 0,
+    val draft: String = "",
+    val draftVersion: Int = 0,
+    val error: String? = null,
+) {
+    /** This state with the last turn changed. */
+    fun last(change: (Turn) -> Turn): ChatUiState =
+        if (turns.isEmpty()) this else copy(turns = turns.dropLast(1) + change(turns.last()))
+}

@@ -1,0 +1,211 @@
+package inversespec.app
+
+import android.content.Context
+import android.os.Handler
+import android.os.Looper
+import inversespec.edge.AnswerEvent
+import inversespec.edge.Assistant
+import inversespec.edge.CancelSignal
+import inversespec.edge.ChatRole
+import inversespec.edge.DailyBudget
+import inversespec.edge.EdgeRuntime
+import inversespec.edge.EdgeSession
+import inversespec.edge.InferenceMode
+import inversespec.edge.Limits
+import inversespec.edge.Retract
+import inversespec.edge.ServiceClient
+import inversespec.edge.ServiceFailed
+import inversespec.edge.Source
+import inversespec.edge.Token
+import inversespec.edge.TurnAnswer
+import java.io.File
+import java.util.concurrent.Executor
+
+/**
+ * A conversation with the open model, and with the service where its mode asks: the actions of the Chat screen.
+ *
+ * It outlives the process: each answer is followed by writing the session to a file, and a question is kept until its
+ * answer is there, so that it can be asked again.
+ *
+ * @param service the service to ask; null for none.
+ */
+class ChatViewModel(
+    private val context: Context,
+    private val models: ModelsViewModel,
+    private val modelThread: Executor,
+    private val localCleartext: Boolean,
+    private val service: () -> ServiceSettings?,
+) {
+    private val preferences = context.getSharedPreferences("chat", Context.MODE_PRIVATE)
+    private val file = File(context.filesDir, "talk.session")
+    private val main = Handler(Looper.getMainLooper())
+    private var cancel = CancelSignal()
+    private var session: EdgeSession? = null // model thread only
+
+    val state = StateHolder(
+        ChatUiState(
+            mode = InferenceMode.entries.firstOrNull { it.label == preferences.getString(MODE, null) }
+                ?: InferenceMode.ONLY_ON_DEVICE,
+            dayRequests = preferences.getLong(DAY_REQUESTS, -1).takeIf { it >= 0 },
+        ),
+    )
+
+    /** Shows the conversation that an earlier process has left. */
+    fun start() = modelThread.execute {
+        val draft = preferences.getString(PENDING, null)
+        if (draft != null) state.update { it.copy(draft = draft, draftVersion = it.draftVersion + 1) }
+        if (file.exists()) guarded { show(opened(models.open())) }
+    }
+
+    fun setMode(mode: InferenceMode) {
+        if (mode == state.value.mode) return
+        preferences.edit().putString(MODE, mode.label).apply()
+        state.update { it.copy(mode = mode, error = null) }
+    }
+
+    /** The most requests in a day; null for any. */
+    fun setDayRequests(most: Long?) {
+        preferences.edit().putLong(DAY_REQUESTS, most ?: -1).apply()
+        state.update { it.copy(dayRequests = most) }
+    }
+
+    /** A new conversation. */
+    fun reset() {
+        cancel.cancel()
+        modelThread.execute {
+            session = null
+            file.delete()
+            state.update { it.copy(turns = emptyList(), isPrivate = false, error = null) }
+        }
+    }
+
+    fun stop() = cancel.cancel()
+
+    /** Asks the next question; [isPrivate]: it and what follows never leave the device. */
+    fun ask(question: String, isPrivate: Boolean) {
+        val asked = question.trim()
+        if (state.value.busy || asked.isEmpty()) return
+        val signal = CancelSignal()
+        cancel = signal
+        preferences.edit().putString(PENDING, asked).apply()
+        state.update { it.copy(busy = true, error = null, turns = it.turns + Turn(asked)) }
+        modelThread.execute {
+            guarded {
+                val session = opened(models.open())
+                val assistant = assistant(session)
+                val answer = assistant.ask(asked, isPrivate = isPrivate, cancel = signal, onEvent = ::show)
+                session.save(file)
+                val note = note(assistant, answer)
+                state.update { now ->
+                    now.last { it.copy(answer = it.answer.append(answer.stats.tail, Source.FILL), note = note) }
+                }
+            }
+            preferences.edit().remove(PENDING).apply()
+            state.update { it.copy(busy = false, isPrivate = session?.isPrivate == true) }
+        }
+    }
+
+    private fun assistant(session: EdgeSession): Assistant {
+        val mode = state.value.mode
+        val settings = service()
+        if (settings == null && mode != InferenceMode.ONLY_ON_DEVICE) throw LocalizedException(R.string.chat_no_service)
+        val client = settings?.let { ServiceClient(it.address, it.key, localCleartext = localCleartext) }
+        val daily = DailyBudget(File(context.filesDir, "budget.json"), Limits(requests = state.value.dayRequests))
+        return Assistant(session, client, mode, daily = daily)
+    }
+
+    /** The session, which belongs to the open model: another model reads its text anew. */
+    private fun opened(runtime: EdgeRuntime): EdgeSession {
+        val now = session
+        val found = when {
+            now?.runtime === runtime -> now
+            now != null -> EdgeSession(runtime, messages = now.messages)
+            file.exists() -> EdgeSession.load(file, runtime)
+            else -> EdgeSession(runtime)
+        }
+        session = found
+        return found
+    }
+
+    private fun show(session: EdgeSession) {
+        val turns = ArrayList<Turn>()
+        for (message in session.messages) {
+            when (message.role) {
+                ChatRole.USER -> turns.add(Turn(message.content))
+                ChatRole.ASSISTANT -> turns[turns.lastIndex] =
+                    turns.last().copy(answer = AnswerText().append(message.content, Source.PROMPT))
+                ChatRole.SYSTEM -> Unit
+            }
+        }
+        state.update { it.copy(turns = turns, isPrivate = session.isPrivate) }
+    }
+
+    private fun show(event: AnswerEvent) {
+        when (event) {
+            is Token -> state.update { now -> now.last { it.copy(answer = it.answer + event) } }
+            is Retract -> {
+                state.update { now -> now.last { it.copy(answer = it.answer.retract(event.position)) } }
+                main.postDelayed(
+                    { state.update { now -> now.last { it.copy(answer = it.answer.copy(takenBack = "")) } } },
+                    TAKEN_BACK_MS,
+                )
+            }
+            is ServiceFailed -> {
+                val reason = context.getString(R.string.notice_alone, event.reason)
+                state.update { now -> now.last { it.copy(note = reason) } }
+            }
+            else -> Unit
+        }
+    }
+
+    /** Source, cost and doubt of an answer, and today's requests; a failure of the service stays as it is. */
+    private fun note(assistant: Assistant, answer: TurnAnswer): String? {
+        val asked = answer.stats.service
+        service()?.let { settings ->
+            val spent = assistant.daily?.spent(settings.address)?.requests ?: 0
+            state.update { it.copy(spent = spent) }
+        }
+        if (asked?.failure != null) return state.value.turns.lastOrNull()?.note
+        val source = context.getString(SOURCES.getValue(answer.source.label))
+        val doubt = answer.stats.doubt?.let { context.getString(R.string.chat_doubt_cloud, it) }
+            ?: answer.deviceDoubt?.let { context.getString(R.string.chat_doubt_device, it) }
+        val bytes = asked?.spent?.bytes?.takeIf { it > 0 }?.let { context.getString(R.string.chat_bytes, it) }
+        val unsure = context.getString(R.string.chat_not_sure).takeIf { answer.stats.notSure == true }
+        return listOfNotNull(source, bytes, doubt, unsure).joinToString(" · ")
+    }
+
+    /** Runs [body]; its failure is shown, and a turn without an answer is asked again by its draft. */
+    private fun guarded(body: () -> Unit) {
+        val error = try {
+            return body()
+        } catch (failure: Exception) {
+            failure
+        } catch (failure: OutOfMemoryError) {
+            failure
+        }
+        val message = context.errorMessage(error)
+        state.update { now ->
+            val open = now.turns.lastOrNull()?.takeIf { now.busy && it.answer.text.isEmpty() } ?: return@update now.copy(error = message)
+            now.copy(
+                turns = now.turns.dropLast(1),
+                draft = open.question,
+                draftVersion = now.draftVersion + 1,
+                error = message,
+            )
+        }
+    }
+
+    private companion object {
+        const val MODE = "mode"
+        const val DAY_REQUESTS = "day_requests"
+        const val PENDING = "pending"
+
+        /** For how long text that was taken back is shown. */
+        const val TAKEN_BACK_MS = 900L
+        val SOURCES = mapOf(
+            "on_device" to R.string.chat_on_device,
+            "in_cloud" to R.string.chat_in_cloud,
+            "mixed" to R.string.chat_mixed,
+        )
+    }
+}

@@ -215,7 +215,7 @@ def _process(
             *options,
         ],
         cwd=HERE.parents[1],
-        env={**os.environ, "TMPDIR": str(scratch), "PYTHONHASHSEED": "0"},
+        env={**os.environ, "TMPDIR": str(scratch), "PYTHONHASHSEED": "0", "RUST_BACKTRACE": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -20,7 +20,7 @@ from lab.links.conversation import CLOUD, EDGE, Speeds
 from lab.links.networks import LOSSES, NETWORKS
 from lab.plots import Picture, png
 from lab.questions.items import Item
-from lab.rivals.methods import REFINED, SKETCH, WHOLE, Exchange, MethodBench, MethodOptions, shot
+from lab.rivals.methods import ALONE, JUDGED, REFINED, WHOLE, Exchange, MethodBench, MethodOptions, shot
 from lab.rivals.standings import Exchanges, Race, curves, race
 from lab.store import Record
 from lab.tables import Answers, Row, Table
@@ -149,20 +149,21 @@ def _less(group: Answers, other: Answers, metric: str) -> Any:
 
 
 def plots(records: Records, about: About) -> Iterator[Picture]:
-    """Share of right answers over time, a panel a network, at the least loss above none."""
+    """Share of right answers over time, a panel a network, at the least loss above none; of the methods that
+    differ most. The tables have the others.
+    """
     setting, exchanges = about.own.race, exchanges_of(records)
+    drawn = [WHOLE["zstd"], shot(about.own.shots[-1]), REFINED, JUDGED, ALONE]
     loss = setting.losses[min(1, len(setting.losses) - 1)]
 
     def draw(figure: Any) -> None:
-        from matplotlib import colormaps
-
         panels = figure.subplots(down, across, squeeze=False).ravel()
         for axes, network in zip(panels, setting.networks, strict=False):
             times, found = curves(exchanges, setting, network, loss)
             moved = []
-            for index, (method, curve) in enumerate(found.items()):
-                how = {"drawstyle": "steps-post", "color": colormaps["tab20"](index % 20), "label": method}
-                axes.plot(times, curve, **how, **_style(method))
+            for index, method in enumerate(each for each in drawn if each in found):
+                curve = found[method]
+                axes.plot(times, curve, drawstyle="steps-post", color=f"C{index}", label=method)
                 moved += [t for t, a, b in zip(times, curve, [0.0, *curve], strict=False) if a != b]
             if moved:
                 axes.set_xlim(min(moved) * 0.7, max(moved) * 1.3)
@@ -176,15 +177,6 @@ def plots(records: Records, about: About) -> Iterator[Picture]:
     across = 2 if len(setting.networks) > 1 else 1
     down = -(-(len(setting.networks) + 1) // across)
     yield Picture("rivals", "Right answers over time", png(draw, (6.5 * across, 3.6 * down)))
-
-
-def _style(method: str) -> dict[str, Any]:
-    """Ours thick, whole answers dashed, early stops dotted."""
-    if method.startswith("ours"):
-        return {"linewidth": 2.4, "linestyle": "-." if method == REFINED else "-"}
-    if method in WHOLE.values():
-        return {"linewidth": 1.3, "linestyle": "--"}
-    return {"linewidth": 1.3, "linestyle": ":" if method.startswith("early") or method == SKETCH else "-"}
 
 
 EXPERIMENT = Experiment(

@@ -27,8 +27,8 @@ SUITE, PYTHON = "bookworm", "3.11"
 PACKAGES = (f"python{PYTHON}", "libstdc++6")
 SOURCE = "deb [arch=arm64 signed-by={keyring}] {mirror} {suite} main\n"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-TEST_TOOLS = ("pytest", "hypothesis", "regex")
-TAGS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
+TEST_TOOLS = ("pytest", "hypothesis", "regex", "jsonschema", "llguidance")
+TAGS = ("manylinux_2_31_aarch64", "manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 
 _A72 = "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid"
 CPUS = {

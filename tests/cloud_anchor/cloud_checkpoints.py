@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lab.benches.random_checkpoint import write_tokenizer
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 
@@ -88,6 +90,8 @@ def make_diffusion_gemma(
     template.
     """
     import torch
+
+    pytest.importorskip("transformers.models.diffusion_gemma")
     from transformers import DiffusionGemmaConfig, DiffusionGemmaForBlockDiffusion
 
     end = {"eos_token_id": [ordinary + 2, ordinary], "pad_token_id": ordinary}

@@ -147,7 +147,7 @@ def test_failures(fault: str, kind: type[Exception], says: str, asked: int) -> N
     with FakeVllm(fault=lambda: fault) as fake:
         server = VllmServer(fake.url, observe=lambda outcome, _: seen.append(outcome), sleep=lambda _: None)
         with pytest.raises(kind, match=says.replace(".", r"\W")):
-            server.canvas("dg", [1], 2, 16, timeout=0.5)
+            server.canvas("dg", [1], 2, 16, timeout=0.5 if fault == "hang" else 60)
         assert len(fake.requests) == asked == len(seen)
         assert fake.runs == (0 if fault == "busy" else 1)
         fake.fault = lambda: None

@@ -113,8 +113,12 @@ class BatchEngine:
         with self._changed:  # which its owner may enter again
             waiting, running = len(self._waiting), self._running()
             selecting = max(0, len(self._jobs) - waiting - running)
-            steps_left = self._forecast.steps_left(self._jobs)
+            steps_left = self._forecast.steps_left(self._wanted())
         return EngineLoad(waiting, running, selecting, steps_left, self._throughput.value)
+
+    def _wanted(self) -> list[Job]:
+        """Jobs whose clients still wait: the others leave before the next step."""
+        return [job for job in self._jobs if not job.cancelled]
 
     def _running(self) -> int:
         """Jobs that the model works on."""
@@ -131,7 +135,7 @@ class BatchEngine:
                 raise stopping()
             now = time.monotonic()
             self._clients.asks(job.client, now)
-            before = self._forecast.finish_times(list(self._jobs), self._batch)
+            before = self._forecast.finish_times(self._wanted(), self._batch)
             most = self.limits.batch + self.limits.queue
             if len(self._jobs) >= most:
                 found = f"{len(self._jobs)} of them"
@@ -153,11 +157,12 @@ class BatchEngine:
 
         before: when those admitted are done without it. An idle engine takes any, to measure its speed again.
         """
-        if not self._jobs:
+        jobs = self._wanted()
+        if not jobs:
             return
-        *with_it, own = self._forecast.finish_times(list(self._jobs), self._batch, job)
+        *with_it, own = self._forecast.finish_times(jobs, self._batch, job)
         now = time.monotonic()
-        times = zip((other for other in self._jobs if not other.held), before, with_it, strict=True)
+        times = zip((other for other in jobs if not other.held), before, with_it, strict=True)
         crowded = any(now + soon <= other.deadline < now + late for other, soon, late in times)
         if own > job.time_limit or crowded:
             expected = f"to be done within the request's {job.time_limit:g} s"

@@ -66,20 +66,35 @@ class MovingShare:
 
 
 class BatchSpeed:
-    """Throughput by the number of rows that run together: on a GPU eight may take no longer than one."""
+    """Seconds of a step by the rows that run together: a constant and a share for each row, a line through all
+    steps of which recent ones count more. On a GPU eight rows may take no longer than one.
+
+    One line, and no mean for each number of rows: a slow step would then stand for its number for as long as
+    nobody is admitted to it.
+    """
 
     def __init__(self) -> None:
-        self._by_rows: dict[int, Throughput] = {}
+        self._weight = 0.0
+        self._rows = self._seconds = 0.0  # means
+        self._variance = self._covariance = 0.0
 
     def add(self, rows: int, seconds: float) -> None:
         """A step of so many rows took so long."""
-        self._by_rows.setdefault(rows, Throughput()).add(rows, seconds)
+        self._weight = self._weight * 0.5 ** (seconds / HALF_LIFE) + 1
+        new = 1 / self._weight
+        more, longer = rows - self._rows, seconds - self._seconds
+        self._rows += new * more
+        self._seconds += new * longer
+        self._variance = (1 - new) * (self._variance + new * more * more)
+        self._covariance = (1 - new) * (self._covariance + new * more * longer)
 
     def seconds(self, rows: int) -> float:
-        """Of a step, by the nearest number of rows that was measured; 0 before the first."""
-        nearest = min(self._by_rows, key=lambda known: abs(known - rows), default=0)
-        rate = self._by_rows[nearest].value if nearest else None
-        return rows / rate if rate else 0.0
+        """Of a step; 0 before the first. Neither the constant nor a row's share is negative."""
+        if not self._weight:
+            return 0.0
+        most = self._seconds / self._rows  # without a constant; so too where all steps had as many rows
+        a_row = min(max(self._covariance / self._variance, 0.0), most) if self._variance else most
+        return self._seconds + a_row * (rows - self._rows)
 
 
 class StepCounts:

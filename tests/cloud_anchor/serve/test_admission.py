@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batching import engine as engine_module
 from cloud_anchor.serve.batching import jobs as jobs_module
 from cloud_anchor.serve.batching.engine import BatchEngine
+from cloud_anchor.serve.batching.forecast import BatchSpeed
 from cloud_anchor.serve.batching.jobs import Job
 from cloud_anchor.serve.batching.sharing import Clients
 from cloud_anchor.serve.errors import ServiceError, overloaded
@@ -56,6 +57,17 @@ def on_cpu(rows: int) -> float:
 def on_gpu(rows: int) -> float:
     """Seconds of a step."""
     return 0.05 + 0.002 * rows
+
+
+class SlowAtFirst:
+    """A second for the first step of each number of rows, whose kernels are prepared in it."""
+
+    def __init__(self) -> None:
+        self.known: set[int] = set()
+
+    def __call__(self, rows: int) -> float:
+        known, self.known = rows in self.known, self.known | {rows}
+        return on_cpu(rows) + (not known)
 
 
 class Clock:
@@ -221,6 +233,34 @@ def test_what_is_admitted_meets_its_deadline_and_as_much_as_could_be_is_admitted
     assert found.missed <= (found.answered + found.missed) / 100
     # Foresight picks short answers, of which more can be given, and knows the tail from the first burst on.
     assert found.answered >= 0.6 * best.answered
+
+
+def test_a_number_of_rows_that_was_slow_once_is_admitted_again() -> None:
+    case = CASES["CPU, at capacity"]._replace(deadline=5.0)
+    found, even = run(case._replace(seconds=SlowAtFirst())), run(case)
+    assert found.answered >= 0.95 * even.answered
+
+
+@pytest.mark.parametrize("seconds", [on_cpu, on_gpu])
+def test_the_speed_of_any_number_of_rows_follows_from_two(seconds: Callable[[int], float]) -> None:
+    speed = BatchSpeed()
+    assert speed.seconds(4) == 0
+    speed.add(2, seconds(2))
+    assert speed.seconds(4) == pytest.approx(2 * seconds(2))
+    speed.add(8, seconds(8))
+    assert [speed.seconds(rows) for rows in range(1, 9)] == pytest.approx([*map(seconds, range(1, 9))])
+
+
+@pytest.mark.parametrize("first, second", [((2, 1.0), (4, 0.1)), ((2, 0.1), (4, 1.0))])
+def test_more_rows_are_never_faster_and_never_slower_than_one_after_another(
+    first: tuple[int, float], second: tuple[int, float]
+) -> None:
+    speed = BatchSpeed()
+    for rows, seconds in (first, second):
+        speed.add(rows, seconds)
+    each = [speed.seconds(rows) for rows in range(1, 9)]
+    assert all(few <= more for few, more in pairwise(each))
+    assert all(seconds <= rows * each[0] * (1 + 1e-9) for rows, seconds in enumerate(each, 1))
 
 
 STRANGER = Case(192, 8.0, 30, on_gpu, stranger=40.0)

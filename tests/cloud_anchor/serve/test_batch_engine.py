@@ -244,10 +244,13 @@ def test_a_job_that_would_miss_its_deadline_is_refused_at_once(engine: BatchEngi
     engine._forecast.saw_round(1, 1000.0)  # a slow model
     gate.open.clear()
     gate.waiting.clear()
-    Submitted(engine, PROMPTS[1], (12,), 600)
+    before = Submitted(engine, PROMPTS[1], (12,), 600)
     with pytest.raises(ServiceError, match="within the request's 5 s"):
         Submitted(engine, PROMPTS[0], (1,), 5)
+    engine.cancel(before.job)  # it is still there, and leaves before the next step
+    asked = Submitted(engine, PROMPTS[0], (1,), 5)
     gate.open.set()
+    assert asked.ready().last
 
 
 def test_a_cancelled_job_leaves_the_batch_at_the_next_step(engine: BatchEngine, gate: Gate) -> None:

@@ -32,7 +32,7 @@ class Step(NamedTuple):
     serves: bool = False
 
 
-SERVICE = Step("python -m cloud_anchor.serve --model testbed --port 8099", "at http", serves=True)
+SERVICE = Step("python -m cloud_anchor.serve --model testbed --port 8099", "ready after", serves=True)
 WAYS: dict[str, tuple[Step, ...]] = {
     "board": (
         Step("python3 -m venv .venv && pip install -q '.[edge]'"),

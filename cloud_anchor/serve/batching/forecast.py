@@ -66,8 +66,8 @@ class MovingShare:
 
 
 class BatchSpeed:
-    """Seconds of a step by the rows that run together: a constant and a share for each row, a line through all
-    steps of which recent ones count more. On a GPU eight rows may take no longer than one.
+    """Seconds of a step by the rows that run together: a constant and a share for each row. It is a line
+    through all steps, of which recent ones count more. On a GPU eight rows may take no longer than one.
 
     One line, and no mean for each number of rows: a slow step would then stand for its number for as long as
     nobody is admitted to it.

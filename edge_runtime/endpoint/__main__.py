@@ -43,6 +43,12 @@ class _EndpointArguments(ModelOptions, BudgetOptions):
         None, f"file with the key that clients send; default: ${KEY_VARIABLE}", Path, metavar="FILE"
     )
     max_tokens: int = option(512, "most tokens of an answer (default 512)", positive, metavar="N")
+    cache: int = option(
+        128,
+        "most MB of caches of conversations that wait, beside the one answered last (default 128)",
+        int,
+        metavar="MB",
+    )
     url: str | None = _service(None, "service to ask for anchors; default: none, the device alone")
     mode: str | None = _service(None, "as of edge_runtime.chat", metavar="NAME")
     delay: float | None = _service(
@@ -62,9 +68,12 @@ def _run(args: _EndpointArguments) -> int:
     from edge_runtime.bundle.lookup import find_bundles
     from edge_runtime.client.client import open_client
     from edge_runtime.endpoint.app import LOOPBACK, Endpoint, application
+    from edge_runtime.endpoint.conversation_caches import ConversationCaches
     from edge_runtime.online import choose_bundle
     from edge_runtime.session import EdgeSession
 
+    if args.cache < 0:
+        raise UsageError(f"--cache: expected 0 MB or more, found {args.cache}")
     logging.basicConfig(format="endpoint: %(message)s", level=logging.INFO)
     file = args.endpoint_key_file
     key = read_text(file, UsageError).strip() if file else os.environ.get(KEY_VARIABLE) or None
@@ -86,6 +95,7 @@ def _run(args: _EndpointArguments) -> int:
         delay=args.delay,
         daily=args.daily(),
         memory=args.memory(),
+        caches=ConversationCaches(args.cache << 20),
     )
     Assistant(EdgeSession(edge), client, mode=args.mode)  # refuses a mode that cannot be
     if client and args.mode in (None, PREFER_ON_DEVICE):

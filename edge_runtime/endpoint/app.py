@@ -3,11 +3,12 @@
     GET  /v1/models
     POST /v1/chat/completions   streamed or not; a response has the further object `edge`: source, doubt, cost
 
-The engine keeps the cache of its last text, so a conversation that continues runs only what is new. Answers
-are decoded one after the other. Without a key only requests to this machine are taken, and JSON alone, which
-a page of another origin cannot send unasked. A stream of this protocol cannot take text back: in mode
-prefer_on_device, whose text may be refined, an answer is held back until it is settled, or for a delay that
-is set: after it nothing more is taken from the cloud, and the text goes on as it is written.
+A conversation that continues runs only what is new, also where others were answered in between: their caches
+wait beside the engine's. Answers are decoded one after the other. Without a key only requests to this machine
+are taken, and JSON alone, which a page of another origin cannot send unasked. A stream of this protocol
+cannot take text back: in mode prefer_on_device, whose text may be refined, an answer is held back until it is
+settled, or for a delay that is set: after it nothing more is taken from the cloud, and the text goes on as it
+is written.
 
 Not responsible for answers (see `edge_runtime.assistant`).
 """
@@ -37,6 +38,7 @@ from edge_runtime.decode.answer import ServiceReport
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.streams import aiter_tokens
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText
+from edge_runtime.endpoint.conversation_caches import ConversationCaches
 from edge_runtime.errors import CloudFailureError, UsageError
 from edge_runtime.memory import AnswerMemory
 from edge_runtime.runtime import EdgeRuntime
@@ -66,7 +68,9 @@ class Endpoint:
         delay: float | None = None,
         daily: DailyBudget | None = None,
         memory: AnswerMemory | None = None,
+        caches: ConversationCaches | None = None,
     ) -> None:
+        self.caches = caches or ConversationCaches()
         self.edge, self.client, self.mode, self.key = edge, client, mode, key
         self.max_tokens, self.delay, self.daily, self.memory = max_tokens, delay, daily, memory
         self.name = edge.bundle.path.name
@@ -91,8 +95,9 @@ class Endpoint:
     def answer(self, asked: ChatRequest) -> TurnAnswer:
         """The answer to a request; raises what `Assistant.ask` does."""
         *before, question = asked.messages
+        session = EdgeSession(self.edge, messages=before)
         assistant = Assistant(
-            EdgeSession(self.edge, messages=before),
+            session,
             self.client,
             mode=self.mode,
             daily=self.daily,
@@ -100,6 +105,8 @@ class Endpoint:
         )
         limit = min(asked.max_tokens or self.max_tokens, self.max_tokens)
         options = replace(self.edge.options(max_tokens=limit), sampling=asked.sampling)
+        messages, _ = session.prompt(question.content, options)
+        self.caches.enter(self.edge.engine, self.edge.prompt_ids(messages))
         # Sampled answers cannot be refined, and need no doubt of a cloud that is not asked.
         private = asked.sampling is not None
         return assistant.ask(question.content, options, private=private, delay=self.delay)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ import edge_runtime
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token
-from edge_runtime.decode.refine import Retract
+from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
+from edge_runtime.decode.speculate import Speculator
 from edge_runtime.engine.base import BaseEngine, Logits
 from edge_runtime.errors import ContextError, SessionFileError, UsageError
 from edge_runtime.runtime import EdgeRuntime
@@ -27,6 +29,7 @@ from payload import AnchorSet, Shared, encode
 
 FOLDER = Path(edge_runtime.__file__).parent / "bundles" / "testbed-qwen"
 BUNDLE = Bundle.open(FOLDER, "fp32")
+ENDS = BUNDLE.contract.eos_ids
 SHORT = FillOptions(max_tokens=12)
 
 
@@ -42,12 +45,47 @@ class HashEngine(BaseEngine):
         text = [*self.tokens, *ids]
         found = np.zeros((len(rows), self.vocab), np.float32)
         for row, at in zip(found, rows, strict=True):
-            state = zlib.crc32(np.asarray(text[: self.length + at + 1], np.int64).tobytes())
-            if state % 9 == 0:
-                row[min(BUNDLE.contract.eos_ids)] = 9
-            else:
-                row[state % BUNDLE.contract.vocab_size] = 5
+            wanted = follower(text[: self.length + at + 1])
+            row[wanted] = 9 if wanted in ENDS else 5
         return found
+
+
+def follower(text: Sequence[int]) -> int:
+    """What the model writes next."""
+    state = zlib.crc32(np.asarray(text, np.int64).tobytes())
+    return state % BUNDLE.contract.vocab_size if state % 9 else min(ENDS)
+
+
+class Knowing:
+    """Drafts what the model would write, ends and what is behind them too; each third time something else."""
+
+    def __init__(self) -> None:
+        self.drafts = 0
+
+    def draft(self, text: Sequence[int], wanted: int) -> Sequence[int]:
+        self.drafts += 1
+        found: list[int] = []
+        while len(found) < wanted:
+            found.append(follower([*text, *found]))
+        return found if self.drafts % 3 else [7, *found][:wanted]
+
+    def observe(self, right: bool) -> None:
+        pass
+
+
+def refined(edge: EdgeRuntime, ids: list[int], anchors: AnchorSet) -> Answer[Token | Retract]:
+    """An answer that gets anchors once its first token is there."""
+    feed, stats = AnchorFeed(), FillStats()
+    stream = fill_refined(edge.engine, ids, feed, BUNDLE.contract, SHORT, stats, timeout=0)
+
+    def items() -> Generator[Token | Retract]:
+        for number, item in enumerate(stream):
+            if number == 0:
+                feed.put(anchors)
+                feed.close()
+            yield item
+
+    return Answer(items(), ids, lambda: anchors, stats, revisable=True)
 
 
 def runtime(context: int = 512) -> tuple[EdgeRuntime, HashEngine]:
@@ -63,21 +101,24 @@ def real(**options: int) -> EdgeRuntime:
 TEXTS = st.text(max_size=12) | st.sampled_from(
     ("What is the capital of Japan?", "<|im_end|>\n<|im_start|>system\n", "  ", "naïve 🎈")
 )
-TURNS = st.lists(st.tuples(TEXTS, st.sampled_from(("ask", "anchors", "early", "clone"))), max_size=5)
+HOW = ("ask", "anchors", "early", "clone", "drafted", "refined")
+TURNS = st.lists(st.tuples(TEXTS, st.sampled_from(HOW)), max_size=5)
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.none() | TEXTS, TURNS)
 def test_every_answer_is_a_fresh_sessions(system: str | None, turns: list[tuple[str, str]]) -> None:
-    """Given the whole text anew; with anchors, answers closed early, and clones that go other ways."""
+    """Given the whole text anew; with anchors, drafts, answers refined or closed early, and clones that go
+    other ways. So no end marker is lost or written twice.
+    """
     edge, engine = runtime()
     session = EdgeSession(edge, system)
     for question, how in turns:
         messages, _ = session.prompt(question, SHORT)
         ids = edge.prompt_ids(messages)
         payload = None
-        if how == "anchors":
-            anchors = AnchorSet.of({2: 7, 5: 9}, 64, BUNDLE.contract, length=8)
+        anchors = AnchorSet.of({2: 7, 5: 9}, 64, BUNDLE.contract, length=8)
+        if how == "anchors" or (how == "refined" and writes(messages, question)):
             payload = encode(anchors, Shared(BUNDLE.contract, ids, BUNDLE.tokenizer))
         if how == "clone":
             list(session.clone().ask("Another way?", SHORT))
@@ -85,22 +126,33 @@ def test_every_answer_is_a_fresh_sessions(system: str | None, turns: list[tuple[
         expected = list(EdgeSession(fresh, messages=messages[:-1]).ask(question, SHORT, payload=payload))
         cached = len(ids) if how == "clone" else 0
         before = engine.ran
-        answer = session.ask(question, SHORT, payload=payload)
-        found = []
-        for item in answer:
-            found.append(item)
+        options = (
+            replace(SHORT, drafter=Speculator({1: 1.0, 9: 1.0}, Knowing())) if how == "drafted" else SHORT
+        )
+        if how == "refined":
+            answer = session.follow(messages, refined(edge, ids, anchors))
+        else:
+            answer = session.ask(question, options, payload=payload)
+        for _ in answer:
             if how == "early":
                 answer.close()
                 break
-        assert found == expected[: len(found)]
-        assert how == "early" or found == expected
-        assert engine.ran - before <= len(ids) + len(found) + cached
-        text = BUNDLE.tokenizer.decode([token.id for token in found if isinstance(token, Token)])
+        found = answer.tokens
+        wanted = expected[: len(found)] if how == "early" else expected
+        assert [(t.id, t.source) for t in found] == [(t.id, t.source) for t in wanted]  # type: ignore[union-attr]
+        if how in ("ask", "anchors", "early", "clone"):
+            assert engine.ran - before <= len(ids) + len(found) + cached
+        text = BUNDLE.tokenizer.decode([token.id for token in found])
         said = (*messages, Message("assistant", text)) if found else messages[:-1]
         assert session.messages == said
         # The next turn keeps the end of this one's message.
         again = BUNDLE.template.render([*session.messages, Message("user", "next")])
         assert not found or f"{text}{BUNDLE.template.assistant[1]}{BUNDLE.template.user[0]}next" in again
+
+
+def writes(messages: Sequence[Message], question: str) -> bool:
+    """Whether the model writes anything by itself."""
+    return bool(list(EdgeSession(runtime()[0], messages=messages[:-1]).ask(question, SHORT)))
 
 
 def test_only_new_tokens_run() -> None:

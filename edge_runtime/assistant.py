@@ -16,20 +16,19 @@ requests (see `online`).
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
 
 from edge_runtime.budget import DailyBudget
 from edge_runtime.client.client import Client
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token
+from edge_runtime.decode.answer import Answer
+from edge_runtime.decode.forced import FillOptions, Source, Token
 from edge_runtime.decode.refine import AnchorFeed, Retract
 from edge_runtime.errors import UsageError
 from edge_runtime.memory import AnswerMemory
-from edge_runtime.online import ServiceOptions, ServiceRequest
-from edge_runtime.runtime import EdgeRuntime, Schema
+from edge_runtime.online import Cloud, RemoteRequest, ServiceCloud
+from edge_runtime.runtime import Schema
 from edge_runtime.session import EdgeSession, TurnAnswer
-from edge_runtime.text.chat import Prompt
 from payload import AnchorSet
 
 ONLY_ON_DEVICE, PREFER_ON_DEVICE = "only_on_device", "prefer_on_device"
@@ -54,7 +53,7 @@ def doubt_of(logprobs: Sequence[float]) -> float:
 
 
 class Assistant:
-    """A conversation in one of `MODES`. client: None where there is no service.
+    """A conversation in one of `MODES`. client: the service, or a link to one; None for the device alone.
 
     daily, memory: the day's budget of requests, and the anchors of earlier ones; None for none.
     threshold: device's doubt, 0 to 1, above which `prefer_on_device` asks the cloud; None for the bundle's.
@@ -63,17 +62,18 @@ class Assistant:
     def __init__(
         self,
         session: EdgeSession,
-        client: Client | None = None,
+        client: Client | Cloud | None = None,
         *,
         mode: str | None = None,
         threshold: float | None = None,
         daily: DailyBudget | None = None,
         memory: AnswerMemory | None = None,
     ) -> None:
-        self.session, self.client, self.daily, self.memory = session, client, daily, memory
+        self.session, self.daily, self.memory = session, daily, memory
+        self.cloud = ServiceCloud(client) if isinstance(client, Client) else client
         measured = session.edge.bundle.manifest.ask_from
         self.threshold = threshold if threshold is not None else THRESHOLD if measured is None else measured
-        self.mode = mode or (PREFER_ON_DEVICE if client else ONLY_ON_DEVICE)
+        self.mode = mode or (PREFER_ON_DEVICE if self.cloud else ONLY_ON_DEVICE)
 
     @property
     def mode(self) -> str:
@@ -84,9 +84,15 @@ class Assistant:
     def mode(self, name: str) -> None:
         if name not in MODES:
             raise UsageError(f"mode: expected one of {', '.join(MODES)}, found {name!r:.40}")
-        if name != ONLY_ON_DEVICE and self.client is None:
-            raise UsageError(f"mode: expected a service (--url) beside {name}, found none")
+        if name != ONLY_ON_DEVICE and self.cloud is None:
+            raise UsageError(f"mode: expected a service (--url, --link) beside {name}, found none")
         self._mode = name
+
+    def asks_first(self, *, private: bool = False) -> str | None:
+        """Who is asked before the next answer begins; None where the device writes at once."""
+        if self.cloud is None or private or self.session.private:
+            return None
+        return self.cloud.where if self.mode in (PREFER_IN_CLOUD, ONLY_IN_CLOUD) else None
 
     def ask(
         self,
@@ -108,89 +114,76 @@ class Assistant:
         self.session.private |= private
         if self.session.private or self.mode == ONLY_ON_DEVICE:
             return self.session.ask(question, options)
-        assert self.client is not None
+        assert self.cloud is not None
         self.session.check_closed()
         messages, dropped = self.session.prompt(question, options)
-        edge = self.session.edge
+        request = self.cloud.request(
+            self.session.edge,
+            messages,
+            stream=self.mode == PREFER_ON_DEVICE,
+            fallback=self.mode != ONLY_IN_CLOUD,
+            daily=self.daily,
+            memory=self.memory,
+        )
         if self.mode == PREFER_ON_DEVICE:
-            request: ServiceRequest = DoubtfulRequest(
-                self.client,
-                edge,
-                messages,
-                self.threshold,
-                delay=delay,
-                daily=self.daily,
-                memory=self.memory,
-            )
+            answer = DoubtfulRequest(request, self.threshold, delay).answer(options)
         else:
-            asked = ServiceOptions(fallback=self.mode == PREFER_IN_CLOUD, confidence=True)
-            request = ServiceRequest(
-                self.client, edge, messages, asked, daily=self.daily, memory=self.memory
-            ).start()
-        return self.session.follow(messages, request.answer(options), dropped)
+            answer = request.start().answer(options)
+        return self.session.follow(messages, answer, dropped)
 
 
-class DoubtfulRequest(ServiceRequest):
-    """An answer that the device writes by itself; the service is asked once the device doubts it.
+class DoubtfulRequest:
+    """A request that is sent once the device doubts what it writes.
 
-    sent: whether that has happened.
+    request: streamed, and not sent yet. threshold, delay: as of `Assistant`.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        edge: EdgeRuntime,
-        prompt: Prompt,
-        threshold: float,
-        *,
-        delay: float | None = None,
-        daily: DailyBudget | None = None,
-        memory: AnswerMemory | None = None,
-    ) -> None:
-        options = ServiceOptions(stream=True, confidence=True)
-        super().__init__(client, edge, prompt, options, daily=daily, memory=memory)
-        self.threshold = threshold
-        self.sent = False
+    def __init__(self, request: RemoteRequest, threshold: float, delay: float | None = None) -> None:
+        self.request, self.threshold = request, threshold
         self._tokens: list[Token] = []
-        self._feed = _FeedOnDoubt(self, None if delay is None else time.monotonic() + delay)
+        request.feed = _FeedOnDoubt(self, None if delay is None else time.monotonic() + delay)
 
-    def doubts(self) -> bool:
-        """Whether the device's doubt of what it has written so far is above the threshold."""
+    def answer(self, options: FillOptions | None = None) -> Answer[Token | Retract]:
+        """As of `RemoteRequest`: the device's own, refined where the request was sent."""
+        answer = self.request.answer(options)
+        return Answer(
+            self._watched(answer),
+            answer.prompt_ids,
+            lambda: answer.anchors,
+            answer.stats,
+            revisable=True,
+            service=answer.service,
+        )
+
+    def _watched(self, answer: Answer[Token | Retract]) -> Generator[Token | Retract]:
+        try:
+            for item in answer:
+                if isinstance(item, Token) and not self.request.sent:
+                    self._tokens.append(item)
+                    if len(self._tokens) >= WATCHED:
+                        self.ask_in_doubt()
+                yield item
+        finally:
+            answer.close()
+
+    def ask_in_doubt(self) -> None:
+        """Sends the request where the device's doubt of what it has written is above the threshold."""
         doubt = device_doubt(self._tokens)
-        return doubt is not None and doubt > self.threshold
-
-    def ask(self) -> None:
-        """Sends the request, in a thread of its own."""
-        self.sent = True
-        self.report.doubt_before = device_doubt(self._tokens)
-        threading.Thread(target=self.receive, name="service", daemon=True).start()
-
-    def _refined(
-        self, prompt_ids: list[int], options: FillOptions | None, stats: FillStats
-    ) -> Generator[Token | Retract]:
-        for item in super()._refined(prompt_ids, options, stats):
-            if isinstance(item, Token) and not self.sent:
-                self._tokens.append(item)
-                if len(self._tokens) >= WATCHED and self.doubts():
-                    self.ask()
-            yield item
-
-    def _check_arrival(self) -> None:
-        if self.sent:
-            super()._check_arrival()
+        if doubt is not None and doubt > self.threshold:
+            self.request.report.doubt_before = doubt
+            self.request.start()
 
 
 class _FeedOnDoubt(AnchorFeed):
     """A feed that is waited for only where its request has been sent, which it decides at an answer's end."""
 
-    def __init__(self, request: DoubtfulRequest, until: float | None) -> None:
+    def __init__(self, doubtful: DoubtfulRequest, until: float | None) -> None:
         super().__init__(until)
-        self._request = request
+        self._doubtful = doubtful
 
     def newer(self, version: int, timeout: float | None = None) -> tuple[int, AnchorSet] | None:
-        if not self._request.sent:
-            if self._request.doubts():
-                self._request.ask()
-            else:
-                self.close()
+        if not self._doubtful.request.sent:
+            self._doubtful.ask_in_doubt()
+        if not self._doubtful.request.sent:
+            self.close()
         return super().newer(version, timeout)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from common.cli import CommandParser, option, run_command
 from common.errors import UserError
@@ -24,12 +27,14 @@ from edge_runtime.fill import MODEL_GROUP, KeyOptions, ModelOptions, open_runtim
 if TYPE_CHECKING:
     from edge_runtime.assistant import Assistant
     from edge_runtime.decode.answer import ServiceReport
+    from edge_runtime.online import Cloud
     from edge_runtime.session import TurnAnswer
 
 _EPILOG = """\
 examples:
   python -m edge_runtime.chat
   python -m edge_runtime.chat --url http://localhost:8080 --mode prefer_on_device
+  python -m edge_runtime.chat --link udp:gateway.example.com:7777
   python -m edge_runtime.chat --system "Answer in one sentence."
   python -m edge_runtime.chat --load talk.session
 
@@ -37,11 +42,12 @@ Tokens of the cloud and of the device have different colours. /help lists the
 commands. Ctrl-C stops an answer; Ctrl-D ends the conversation.
 
 exit codes: 0 done, 2 wrong usage, 4 bad or missing model, or a bad file,
-5 refused by the service
+5 refused by the service, or the link cannot be opened
 """
 
 _GROUPS = {"service": "Where the device asks.", **BUDGET_GROUP, **MODEL_GROUP}
 _service = partial(option, group="service")
+SERVICE_SECONDS, LINK_SECONDS = 15.0, 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +55,29 @@ class _ChatArguments(ModelOptions, KeyOptions, BudgetOptions):
     system: str | None = option(None, "system prompt", metavar="TEXT")
     load: Path | None = option(None, "continue the conversation in this file", Path, metavar="FILE")
     max_tokens: int | None = option(None, "end an answer after N tokens", positive, metavar="N")
-    url: str | None = _service(None, "service to ask for anchors; default: none, the device alone")
+    url: str | None = _service(
+        None, "service to ask for anchors; default: none, the device alone", either="cloud"
+    )
+    link: str | None = _service(
+        None,
+        "link to a service's gateway, such as udp:HOST:PORT; see links/README.md",
+        metavar="ADDRESS",
+        either="cloud",
+    )
+    seal: Path | None = option(
+        None,
+        "with --link: this device's NAME.device.seal, which authenticates frames",
+        Path,
+        metavar="FILE",
+        group="service",
+    )
+    airtime: float | None = _service(
+        None, "with --link: most seconds on the air of a question; default: any", float, metavar="S"
+    )
     mode: str | None = _service(
         None,
-        "where turns are answered: only_on_device, prefer_on_device (default with --url), prefer_in_cloud or "
-        "only_in_cloud",
+        "where turns are answered: only_on_device, prefer_on_device (default with --url or --link), "
+        "prefer_in_cloud or only_in_cloud",
         metavar="NAME",
     )
     doubt: float | None = _service(
@@ -62,7 +86,12 @@ class _ChatArguments(ModelOptions, KeyOptions, BudgetOptions):
         float,
         metavar="D",
     )
-    timeout: float = _service(15.0, "most seconds to wait for it (default 15)", metavar="S")
+    timeout: float | None = _service(
+        None,
+        f"most seconds to wait for an answer (default {SERVICE_SECONDS:g}, over a link {LINK_SECONDS:g})",
+        float,
+        metavar="S",
+    )
 
 
 class Chat:
@@ -130,7 +159,13 @@ class Chat:
             raise UsageError("question: expected some text, found none")
         edge = self.assistant.session.edge
         options = edge.options(max_tokens=self.max_tokens)
-        answer = self.last = self.assistant.ask(question, options, private=private)
+        if sys.stdout.isatty() and (where := self.assistant.asks_first(private=private)):
+            print(f"(asking {where})", file=sys.stderr)
+        try:
+            answer = self.last = self.assistant.ask(question, options, private=private)
+        except KeyboardInterrupt:  # while the cloud is waited for
+            print("(stopped)", file=sys.stderr)
+            return
         if answer.dropped:
             print(f"(the oldest {answer.dropped} turns no longer fit and are forgotten)", file=sys.stderr)
         printer = TokenPrinter(sys.stdout, colour=self.colour)
@@ -170,31 +205,38 @@ class Chat:
         said = ", ".join(f"{who} {value:.2f}" for who, value in doubts.items() if value is not None)
         own = len(answer.tokens) - cloud
         print(f"source   {answer.source}: {cloud} tokens of the cloud, {own} of the device")
-        print(f"asked    {self._asked(service)}")
+        asked = "; ".join(self._asked(service))
+        print(textwrap.fill(asked, 80, initial_indent="asked    ", subsequent_indent=" " * 9))
         print(f"passes   {answer.stats.passes}, {answer.stats.reused} tokens of the prompt cached")
         print(f"seconds  {answer.stats.prefill + answer.stats.fill:.2f}")
         print(f"doubt    {said or 'not measured'}")
 
-    def _asked(self, service: ServiceReport | None) -> str:
+    def _asked(self, service: ServiceReport | None) -> Iterator[str]:
         """What the answer has cost, and what was spent today."""
-        if service is None or not (service.spent.requests or service.remembered or service.failure):
-            return "nothing"
-        if service.remembered:
-            return "nothing: remembered from an earlier request"
-        if not service.spent.requests:
-            return str(service.failure)
-        spent, received = service.spent, sum(service.payload_bytes)
-        text = f"{spent.bytes - received} bytes sent, {received} received"
-        daily, client = self.assistant.daily, self.assistant.client
-        if daily is None or client is None:
-            return text
-        today = daily.spent(client.url)
-        parts = [
-            f"{getattr(today, name):g}{'' if most is None else f' of {most:g}'} {name}"
-            for name, most in vars(daily.limits).items()
-            if most is not None or getattr(today, name)
-        ]
-        return f"{text}; today {', '.join(parts)}"
+        cloud, daily = self.assistant.cloud, self.assistant.daily
+        if (
+            cloud is None
+            or service is None
+            or not (service.spent.requests or service.remembered or service.failure)
+        ):
+            yield "nothing"
+        elif service.remembered:
+            yield "nothing: remembered from an earlier request"
+        elif not service.spent.requests:
+            yield str(service.failure)
+        else:
+            received = sum(service.payload_bytes)
+            yield service.crossed or f"{service.spent.bytes - received} bytes sent, {received} received"
+            if service.left_out:
+                yield f"without the oldest {service.left_out} messages, which did not fit the frame"
+            if daily is not None:
+                today = daily.spent(cloud.where)
+                parts = [
+                    f"{getattr(today, name):g}{'' if most is None else f' of {most:g}'} {name}"
+                    for name, most in vars(daily.limits).items()
+                    if most is not None or getattr(today, name)
+                ]
+                yield f"today {', '.join(parts)}"
 
     def system(self, text: str) -> None:
         self._continue(text or None)
@@ -235,28 +277,49 @@ def _file(path: str) -> Path:
 
 def _run(args: _ChatArguments) -> int:
     from edge_runtime.assistant import Assistant
-    from edge_runtime.bundle.lookup import find_bundles
-    from edge_runtime.client.client import open_client
-    from edge_runtime.online import choose_bundle
+    from edge_runtime.bundle.lookup import find_bundles, gateway_bundle
+    from edge_runtime.online import ServiceCloud, choose_bundle
     from edge_runtime.session import EdgeSession
 
     logging.basicConfig(format="chat: %(message)s", level=logging.WARNING)
-    client = open_client("url", args.url, args.key_file, args.timeout) if args.url else None
-    path = choose_bundle(client, args.edge) if client else find_bundles("", args.edge)[0]
-    edge = open_runtime(args, path)
-    edge.preload()
     if args.load and args.system is not None:
         raise UsageError("--system: expected none beside --load, whose conversation has its own, found one")
-    session = EdgeSession.load(args.load, edge) if args.load else EdgeSession(edge, args.system)
-    assistant = Assistant(
-        session,
-        client,
-        mode=args.mode,
-        threshold=args.doubt,
-        daily=args.daily(),
-        memory=args.memory(),
-    )
-    return Chat(assistant, args.max_tokens).run()
+    with _cloud(args) as cloud:
+        if isinstance(cloud, ServiceCloud):
+            path = choose_bundle(cloud.client, args.edge)
+        else:
+            path = gateway_bundle(args.edge) if cloud else find_bundles("", args.edge)[0]
+        edge = open_runtime(args, path)
+        edge.preload()
+        session = EdgeSession.load(args.load, edge) if args.load else EdgeSession(edge, args.system)
+        assistant = Assistant(
+            session,
+            cloud,
+            mode=args.mode,
+            threshold=args.doubt,
+            daily=args.daily(),
+            memory=args.memory(),
+        )
+        return Chat(assistant, args.max_tokens).run()
+
+
+def _cloud(args: _ChatArguments) -> AbstractContextManager[Cloud | None]:
+    """Where the options say that the device asks."""
+    from edge_runtime.client.client import open_client
+    from edge_runtime.online import ServiceCloud
+
+    for name in ("seal", "airtime"):
+        if getattr(args, name) is not None and not args.link:
+            raise UsageError(f"--{name}: expected --link beside it, found none")
+    if args.link:
+        # The room of links lies above this one: it is found by its name where it is asked for.
+        seconds = LINK_SECONDS if args.timeout is None else args.timeout
+        opened = import_module("links.asking").open_cloud(args.link, args.seal, args.airtime, seconds)
+        return cast("AbstractContextManager[Cloud]", opened)
+    if args.url:
+        seconds = SERVICE_SECONDS if args.timeout is None else args.timeout
+        return nullcontext(ServiceCloud(open_client("url", args.url, args.key_file, seconds)))
+    return nullcontext()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -68,6 +68,8 @@ class RemoteRequest(ABC):
     fallback: answer without anchors where none come, instead of failing.
     timeout: seconds after which the thread that receives has reported; None for a thread that knows itself.
     daily, memory: the day's budget, and where the anchors of earlier requests are; None for none.
+    feed:   where the anchors arrive; another one may take its place before the request is sent.
+    sent:   whether the request is under way. abandoned: whether nobody waits for what comes any more.
     """
 
     def __init__(
@@ -86,7 +88,8 @@ class RemoteRequest(ABC):
         self.report = ServiceReport()
         self._stream, self._fallback, self._timeout = stream, fallback, timeout
         self._daily, self._memory = daily, memory
-        self._feed = AnchorFeed()
+        self.feed = AnchorFeed()
+        self.sent = self.abandoned = False
         self._request: FillRequest | None = None  # of a predictive payload at hand: its tokens are known
 
     @abstractmethod
@@ -104,12 +107,18 @@ class RemoteRequest(ABC):
         """What was sent and received so far, beside one request."""
 
     @property
+    def crossed(self) -> str | None:
+        """What crossed a link so far, in words; None where that is no more than `spent`."""
+        return None
+
+    @property
     def asked(self) -> str:
         """What is asked beside the prompt: other answers are remembered apart."""
         return ""
 
     def start(self) -> Self:
         """Sends the request in a daemon thread, and begins to load the model."""
+        self.sent = True
         threading.Thread(target=self.receive, name="service", daemon=True).start()
         self.edge.preload()
         return self
@@ -127,7 +136,11 @@ class RemoteRequest(ABC):
             prompt_ids = self.edge.prompt_ids(self.prompt)
             tokens = self._refined(prompt_ids, options, stats)
         else:
-            self._feed.last(self._timeout)
+            try:
+                self.feed.last(self._timeout)
+            except KeyboardInterrupt:
+                self.abandoned = True
+                raise
             self._check_arrival()
             if self._request is not None:
                 answer: Answer[Token | Retract] = self.edge.fill(self._request, options)
@@ -140,23 +153,27 @@ class RemoteRequest(ABC):
     def _refined(
         self, prompt_ids: list[int], options: FillOptions | None, stats: FillStats
     ) -> Generator[Token | Retract]:
-        contract, feed = self.edge.bundle.contract, self._feed
+        contract, feed = self.edge.bundle.contract, self.feed
         refined = fill_refined(
             self.edge.engine, prompt_ids, feed, contract, options, stats, timeout=self._timeout
         )
-        while True:
-            if feed.until is not None and not self.report.settled and time.monotonic() >= feed.until:
-                feed.settle()  # before the decoder goes on and looks for what has come
-                self.report.settled = True
-            if (item := next(refined, None)) is None:
-                break
-            yield item
-        self._check_arrival()
+        try:
+            while True:
+                if feed.until is not None and not self.report.settled and time.monotonic() >= feed.until:
+                    feed.settle()  # before the decoder goes on and looks for what has come
+                    self.report.settled = True
+                if (item := next(refined, None)) is None:
+                    break
+                yield item
+        finally:
+            self.abandoned = True
+        if self.sent:
+            self._check_arrival()
 
     def _anchors(self) -> AnchorSet:
         """The latest anchors, or an empty set."""
-        if self._feed.latest is not None:
-            return self._feed.latest
+        if self.feed.latest is not None:
+            return self.feed.latest
         return AnchorSet.empty(min(self.edge.engine.context, MAX_CANVAS), self.edge.bundle.contract)
 
     def _check_arrival(self) -> None:
@@ -167,6 +184,7 @@ class RemoteRequest(ABC):
 
     def receive(self) -> None:
         """Sends the request and takes what comes, in this thread; `start` does it in one of its own."""
+        self.sent = True
         error: BaseException | None = None
         try:
             try:
@@ -175,7 +193,7 @@ class RemoteRequest(ABC):
                 self._fail(str(failure))
         except BaseException as failure:  # the reader of the feed raises it
             error = failure
-        self._feed.close(error)
+        self.feed.close(error)
 
     def _ask(self) -> None:
         """Takes what is remembered, or fetches within the day's budget."""
@@ -190,9 +208,9 @@ class RemoteRequest(ABC):
             with contextlib.suppress(PayloadError):
                 anchors = self._decoded(known.payload, prompt_ids, None)
                 self.report.remembered, self.report.doubt = True, known.doubt
-                return self._feed.put(anchors)
+                return self.feed.put(anchors)
         self._fetch_counted()
-        if (latest := self._feed.latest) is not None:
+        if (latest := self.feed.latest) is not None:
             data = encode(latest, Shared(bundle.contract, prompt_ids, bundle.tokenizer))
             memory.put(key, Remembered(data, self.report.doubt))
 
@@ -202,7 +220,7 @@ class RemoteRequest(ABC):
         try:
             self._fetch()
         finally:
-            self.report.spent = Spent(requests=1) + self.spent
+            self.report.spent, self.report.crossed = Spent(requests=1) + self.spent, self.crossed
             if self._daily is not None:
                 self._daily.spend(self.where, self.spent)
 
@@ -217,7 +235,7 @@ class RemoteRequest(ABC):
         """Continues with the anchors of a payload that has arrived."""
         self.report.payload_bytes.append(len(data))
         self.report.doubt = doubt(peek(data).extras.confidence)
-        self._feed.put(anchors)
+        self.feed.put(anchors)
 
     def _fail(self, failure: str) -> None:
         """Reports a failure; raises CloudUnavailableError without payloads and without a fallback."""
@@ -303,6 +321,52 @@ class ServiceRequest(RemoteRequest):
                 anchors = self._decoded(received.data, prompt_ids, base if received.delta else None)
             base = Base(received.data, anchors)
             self._take(received.data, anchors)
+
+
+class Cloud(ABC):
+    """Where an assistant asks."""
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """Who is asked, as `RemoteRequest.where`."""
+
+    @abstractmethod
+    def request(
+        self,
+        edge: EdgeRuntime,
+        prompt: Prompt,
+        *,
+        stream: bool,
+        fallback: bool,
+        daily: DailyBudget | None,
+        memory: AnswerMemory | None,
+    ) -> RemoteRequest:
+        """A request that is not sent yet; for its arguments see `RemoteRequest`."""
+
+
+@dataclass(frozen=True)
+class ServiceCloud(Cloud):
+    """A service over HTTP."""
+
+    client: Client
+
+    @property
+    def where(self) -> str:
+        return self.client.url
+
+    def request(
+        self,
+        edge: EdgeRuntime,
+        prompt: Prompt,
+        *,
+        stream: bool,
+        fallback: bool,
+        daily: DailyBudget | None,
+        memory: AnswerMemory | None,
+    ) -> ServiceRequest:
+        options = ServiceOptions(stream=stream, fallback=fallback, confidence=True)
+        return ServiceRequest(self.client, edge, prompt, options, daily=daily, memory=memory)
 
 
 def choose_bundle(client: Client, model: str | None) -> Path:

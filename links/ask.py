@@ -30,7 +30,7 @@ from edge_runtime.fill import (
 )
 
 if TYPE_CHECKING:
-    from links import Link, Traffic
+    from links import Link
 
 _EPILOG = """\
 examples:
@@ -110,9 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: _AskArguments) -> int:
+    from edge_runtime.bundle.lookup import gateway_bundle
     from links import open_link
-    from links.asking import LinkOptions, LinkRequest
-    from links.exchange import RetryBudget
+    from links.asking import LinkOptions, LinkRequest, retry_budget
     from links.seal import Seal, SealedLink
 
     # On a terminal the text itself shows that something happens, and lines between would tear it.
@@ -121,12 +121,10 @@ def _run(args: _AskArguments) -> int:
     question = sys.stdin.read().removesuffix("\n") if args.question == "-" else args.question
     if not question:
         raise UsageError("question: expected a text, found an empty one")
-    for name, value in (("airtime", args.airtime), ("timeout", args.timeout)):
-        if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"{name}: expected seconds above 0, found {value:g}")
+    budget = retry_budget(args.attempts, args.airtime, args.timeout)
     if args.fraction is not None and not 0 < args.fraction <= 1:
         raise UsageError(f"fraction: expected above 0, at most 1, found {args.fraction:g}")
-    edge = open_runtime(args, _bundle(args.edge))
+    edge = open_runtime(args, gateway_bundle(args.edge))
     require_limit(args, edge)
     options = LinkOptions(
         args.fraction,
@@ -135,7 +133,7 @@ def _run(args: _AskArguments) -> int:
         predictive=args.codec != "compact",
         predictive_question=True if args.codec == "predictive" else None,
         fallback=not args.no_fallback,
-        budget=RetryBudget(args.attempts, args.airtime, args.timeout),
+        budget=budget,
     )
     seal = Seal(args.seal) if args.seal else None
     with open_link(args.link) as link:
@@ -146,32 +144,11 @@ def _run(args: _AskArguments) -> int:
         return write_answer("ask", args, edge, answer, lambda: (link_line(link), {"link": link_json(link)}))
 
 
-def _bundle(model: str | None) -> Path:
-    """The bundle named, the only one installed, or the shipped one; raises UsageError for several."""
-    from edge_runtime.bundle.lookup import SHIPPED, find_bundles
-
-    found = find_bundles("", model)
-    if len(found) > 1 and found[0] != SHIPPED:  # it comes after those that a user has installed
-        names = ", ".join(sorted(path.name for path in found))
-        raise UsageError(f"edge: expected the gateway's bundle (--edge), found several: {names}")
-    return found[0]
-
-
 def link_line(link: Link) -> str:
     """What an exchange has cost, for people."""
-    airtime = link.sent.airtime + link.received.airtime
-    parts = [f"out {_crossed(link.sent)}, in {_crossed(link.received)}"]
-    if airtime:
-        parts.append(f"{airtime:.2f} s on the air")
-    cost = link.cost(1)
-    if cost.currency:
-        money = link.sent.money + link.received.money
-        parts.append(f"{money:.4g} {cost.currency} ({cost.tariff})")
-    return f"link       {link.profile.name}: {'; '.join(parts)}"
+    from links.asking import crossed
 
-
-def _crossed(traffic: Traffic) -> str:
-    return f"{traffic.bytes} bytes in {traffic.frames} frame{'s' * (traffic.frames != 1)}"
+    return f"link       {link.profile.name}: {crossed(link, link.sent, link.received)}"
 
 
 def link_json(link: Link) -> dict[str, Any]:

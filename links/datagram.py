@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import NamedTuple, Protocol, Self
 
 from edge_runtime.errors import LinkError
@@ -66,6 +66,10 @@ class Traffic:
         self.bytes += size
         self.airtime += cost.airtime
         self.money += cost.money
+
+    def since(self, before: Traffic) -> Traffic:
+        """What has come on top of what was counted before."""
+        return Traffic(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
 class Link(ABC):

@@ -36,6 +36,9 @@ JITTER = 0.25
 LEAST_WAIT = 1e-3
 """Seconds; shorter ones may be lost in a clock's rounding."""
 
+STOP_SECONDS = 0.5
+"""Longest wait of an exchange that can be stopped."""
+
 
 @dataclass(frozen=True)
 class RetryBudget:
@@ -64,6 +67,7 @@ class QuestionExchange:
                an answer could have come.
     oversized: bytes of a frame that this end's profile does not have, where that ended the exchange.
     strange:   True where the chain could not be read with this device's model: ask for codec compact.
+    stopped:   tells whether nobody waits for the answer any more; None for an exchange that nobody leaves.
     ignored:   frames of others, damaged or of no use. repeated: frames that came again.
     """
 
@@ -75,7 +79,9 @@ class QuestionExchange:
         read: PayloadReader,
         budget: RetryBudget | None = None,
         rng: random.Random | None = None,
+        stopped: Callable[[], bool] | None = None,
     ) -> None:
+        self.stopped = stopped
         self.link, self.frame, self.id = link, frame, id
         self.budget = budget or RetryBudget()
         self.attempts = self.ignored = self.repeated = 0
@@ -112,6 +118,8 @@ class QuestionExchange:
         """
         clock, end = self.link.clock, self._end
         while not self._over and (end is None or clock.now < end):
+            if self.stopped is not None and self.stopped():
+                return
             if clock.now >= self._due:
                 if not self._may_ask():
                     return
@@ -122,8 +130,8 @@ class QuestionExchange:
                     self._ask()
                 continue
             times = [self._due, end, self._patience if self._doubted else None]
-            until = min(time for time in times if time is not None)
-            found = self.link.receive(until - clock.now)
+            wait = min(time for time in times if time is not None) - clock.now
+            found = self.link.receive(wait if self.stopped is None else min(wait, STOP_SECONDS))
             if found is not None:
                 before = len(self._taken)
                 yield from self._take(found.data)

@@ -11,11 +11,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from edge_runtime.bundle.bundle import BUNDLES, MANIFEST, bundle_folder, read_manifest, shipped_bundles
-from edge_runtime.errors import BundleContractError, BundleMissingError, EdgeError
+from edge_runtime.errors import BundleContractError, BundleMissingError, EdgeError, UsageError
 
 MODEL_VARIABLE = "EDGE_MODEL"
 FOLDERS_VARIABLE = "EDGE_BUNDLES"
 SHIPPED = BUNDLES / "testbed-qwen"
+
+
+def gateway_bundle(model: str | None) -> Path:
+    """The bundle for a link's gateway, which does not say what it has: the one named, the only one installed,
+    or the shipped one. Raises UsageError for several, and what `find_bundles` does.
+    """
+    found = find_bundles("", model)
+    if len(found) > 1 and found[0] != SHIPPED:  # it comes after those that a user has installed
+        names = ", ".join(sorted(path.name for path in found))
+        raise UsageError(f"edge: expected the gateway's bundle (--edge), found several: {names}")
+    return found[0]
 
 
 def find_bundles(

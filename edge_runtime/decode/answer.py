@@ -26,6 +26,8 @@ class ServiceReport:
                    where that was not necessary.
     failure:       the reason why there is none, or not all of them; None where all arrived.
     spent:         what it has cost: requests, bytes of questions and payloads, money.
+    crossed:       over a link, its frames, airtime and money in words; else None.
+    left_out:      messages of the conversation for which the request had no room, the oldest.
     remembered:    whether the anchors are those of an earlier request, and nothing was asked.
     doubt_before:  the device's doubt at which it asked; None where it did not ask for that.
     settled:       whether nothing that comes later can change the text.
@@ -40,6 +42,8 @@ class ServiceReport:
     remembered: bool = False
     settled: bool = False
     doubt_before: float | None = None
+    crossed: str | None = None
+    left_out: int = 0
 
 
 class Answer(Iterator[T_co]):

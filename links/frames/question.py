@@ -86,7 +86,8 @@ class Question:
     """What a device asks for.
 
     id:       request id, 0 to 65,535: the same in every repeat, and in what comes back.
-    text:     the user's text without the chat template, 1 to MAX_QUESTION_BYTES of UTF-8.
+    text:     the user's text without the chat template, 1 to MAX_QUESTION_BYTES of UTF-8; or a conversation's
+              (see `conversation`).
     fraction: share of the planned denoising steps, above 0 and at most 1, or
     steps:    their number, 1 to MAX_STEPS; neither is the service's own choice.
     room:     the largest payload, in bytes, that fits in a frame of the answer, 1 to MAX_FRAME_BYTES; None is

@@ -12,6 +12,7 @@ from typing import Protocol
 from edge_runtime.client.client import Client, ReceivedPayload, ServiceDescription
 from edge_runtime.errors import UsageError
 from links.frames import Question
+from links.frames.conversation import messages_of
 from payload import Codec
 
 
@@ -53,7 +54,7 @@ class ServiceSource:
         wanted = Codec.PREDICTIVE.label if question.predictive else Codec.COMPACT.label
         steps = None if question.fraction is not None else question.steps or self.about.steps
         return self.client.stream(
-            question.text,
+            messages_of(question.text),
             fractions=None if question.fraction is None else [question.fraction],
             steps=None if steps is None else min(steps, self.about.total_steps),
             max_bytes=room,

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from edge_runtime import chat
+from edge_runtime.decode.refine import AnchorFeed
+from tests.edge_runtime.test_assistant import assistant
 
 
 def talk(
@@ -62,6 +64,8 @@ def test_a_conversation(
         ("/load nowhere\n", (), "readable session"),
         ("/private\n", (), "some text"),
         ("x\n", ("--load", "nowhere", "--system", "s"), "--load"),
+        ("x\n", ("--link", "nowhere:"), "expected one of udp"),
+        ("x\n", ("--airtime", "3"), "--link beside it"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -75,6 +79,25 @@ def test_what_cannot_be_done_is_one_line(
     assert said[0] in "24"
     assert words in said
     assert "Traceback" not in said
+
+
+def test_ctrl_c_while_the_cloud_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    helper, client = assistant("prefer_in_cloud")
+    talk = chat.Chat(helper, 6)
+
+    def interrupted(feed: AnchorFeed, timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as waiting:
+        waiting.setattr(AnchorFeed, "last", interrupted)
+        talk.do("Why?")
+    assert "(stopped)" in capsys.readouterr().err
+    assert helper.session.messages == ()
+    talk.do("Why?")
+    assert len(helper.session.messages) == 2
+    assert len(client.asked) == 2
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from edge_runtime.bundle.bundle import BUNDLES
-from edge_runtime.bundle.lookup import SHIPPED
+from edge_runtime.bundle.lookup import SHIPPED, gateway_bundle
 from edge_runtime.errors import UsageError
-from links.ask import _bundle, main
+from links.ask import main
 
 
 def test_the_shipped_bundle_is_the_default_unless_others_are_installed(
@@ -19,11 +19,11 @@ def test_the_shipped_bundle_is_the_default_unless_others_are_installed(
     monkeypatch.delenv("EDGE_MODEL", raising=False)
     monkeypatch.setenv("EDGE_BUNDLES", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert _bundle(None) == SHIPPED
+    assert gateway_bundle(None) == SHIPPED
     shutil.copytree(BUNDLES / "tiny-qwen", tmp_path / "mine")
     with pytest.raises(UsageError, match=r"--edge.*found several: mine, testbed-qwen"):
-        _bundle(None)
-    assert _bundle("mine") == Path("mine")  # a folder here
+        gateway_bundle(None)
+    assert gateway_bundle("mine") == Path("mine")  # a folder here
 
 
 def test_help_fits_a_screen_and_all_of_it_has_groups(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,7 @@ import pytest
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS
+from edge_runtime.chat import main as chat_main
 from edge_runtime.client.client import Client
 from edge_runtime.errors import UsageError
 from lab.experiments.doubt import keep
@@ -80,6 +83,26 @@ def test_a_question_and_its_answer_are_one_frame_each(
 
     assert fill_main(["--url", url, "--prompt", QUESTION, "--edge", "tiny-qwen", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == data["text"]
+
+
+def test_a_conversation_in_the_terminal_asks_over_the_link(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the modes, what it has cost, and what stays on the device, as with --url."""
+    lines = [QUESTION, "/why", QUESTION, "/why", f"/private {QUESTION}", "/why", "/quit"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    options = ["--edge", "tiny-qwen", "--threads", "1", "--mode", "prefer_in_cloud", "--day-requests", "9"]
+    assert chat_main(["--link", address, "--state", str(tmp_path), *options]) == 0
+    out = capsys.readouterr().out
+    asked = [line for line in out.splitlines() if line.startswith("asked ")]
+    assert len(asked) == 3
+    assert re.search(r"out \d+ bytes in \d+ frames, in \d+ bytes in \d+ frames?; today", asked[0])
+    sources = [line.split()[1] for line in out.splitlines() if line.startswith("source ")]
+    assert "on_device:" not in sources[:2]
+    assert sources[2] == "on_device:"
+    assert asked[2] == "asked    nothing"
+    assert all(f"today {spent} of 9 requests" in " ".join(out.split()) for spent in (1, 2))
+    assert max(map(len, (line for line in out.splitlines() if line.startswith(("asked", " " * 9))))) <= 80
 
 
 @pytest.mark.parametrize(("limit", "code"), [(1.0, 0), (0.0, 6)])

@@ -107,13 +107,13 @@ class ServedModel:
         """The server's affair."""
 
     def published(self, config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:
-        """As `protocol.OwnSampler` says."""
+        """As `protocol.OwnSampler` says, but `auto` stays: what it stands for is the server's."""
         if not sends_predictions:
             raise RequestError(
                 "select: expected a selection of predictions, found one of committed tokens, which vLLM does "
                 "not tell. Use --select confidence, or an edge bundle (--edge)."
             )
-        return replace(config, commit="eb", stop=config.stop or "complete")
+        return replace(config, stop=config.stop or "complete")
 
     def start(
         self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
@@ -123,7 +123,7 @@ class ServedModel:
         most = f"{steps}, the server's schedule"
         require("total steps", config.total_steps == steps, most, config.total_steps)
         unsupported = {
-            "commit": (config.rule == "eb", "auto", config.commit),
+            "commit": (config.commit == "auto", "auto", config.commit),
             "order": (config.order == CONFIDENCE, CONFIDENCE, config.order),
             "temperature": (config.temperature == 0, "none", config.temperature),
             "top-p": (config.top_p is None, "none", config.top_p),

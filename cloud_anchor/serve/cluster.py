@@ -22,7 +22,8 @@ OPEN = "none"
 class ClusterSettings:
     """Models, limits and resources of a deployment. Raises RequestError for values out of range.
 
-    model, edge, edge_checkpoint, device, dtype: as `Pipeline.open` takes them.
+    model, edge, edge_checkpoint, backend, backend_key, device, dtype: as `Pipeline.open` takes them. With a
+                 backend the engines have the edge model alone, and need no GPU.
     fraction:    share of the steps of a request that does not set any.
     keys:        API keys, separated by commas, or `none` for a service that admits everyone.
     gpus, cpus:  of each engine replica, whole or fractions.
@@ -33,6 +34,8 @@ class ClusterSettings:
     model: str = "testbed"
     edge: str | None = None
     edge_checkpoint: str | None = None
+    backend: str | None = None
+    backend_key: str | None = None
     device: str | None = None
     dtype: str | None = None
     fraction: float = 0.1

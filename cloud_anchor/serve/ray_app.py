@@ -49,6 +49,8 @@ class EngineReplica:
             settings.model,
             edge=settings.edge,
             edge_checkpoint=settings.edge_checkpoint,
+            backend=settings.backend,
+            backend_key=settings.backend_key,
             device=settings.device,
             dtype=settings.dtype,
             answers=settings.batch,

@@ -66,6 +66,7 @@ class Tracer:
         """edge: a runtime of its own, of the bundle that the backend's payloads are for."""
         self._backend = backend
         self.edge = edge
+        self.columns = [name for name in COLUMNS if name == ALONE or name in backend.info.selections]
         self._most = most
         self._device = asyncio.Lock()
         self.open_traces = 0
@@ -74,7 +75,7 @@ class Tracer:
         """Steps that a question may run, in all of its columns."""
         info = self._backend.info
         each = info.steps if fraction is None else steps_for(fraction, info.total_steps)
-        return each * (len(COLUMNS) - 1)  # one column is without the cloud
+        return each * (len(self.columns) - 1)  # one column is without the cloud
 
     async def events(
         self, prompt: str, fraction: float | None = None, client: str = "", *, device: bool = True
@@ -92,7 +93,7 @@ class Tracer:
         events: asyncio.Queue[TraceEvent | None] = asyncio.Queue(BACKLOG)
         shares = () if fraction is None else (fraction,)
         request = AnchorRequest(as_messages(prompt), shares, confidence=True, client=client)
-        tasks = [asyncio.ensure_future(self._column(name, request, device, events)) for name in COLUMNS]
+        tasks = [asyncio.ensure_future(self._column(name, request, device, events)) for name in self.columns]
         try:
             yield self._plan()
             limit = self._backend.limits.deadline
@@ -122,7 +123,7 @@ class Tracer:
         aligned = self._backend.pipeline.translation is None
         known = {"canvas": info.canvas, "total_steps": info.total_steps, "aligned": aligned}
         guard = self._backend.selection.config.guard
-        return TraceEvent("plan", {"columns": list(COLUMNS), **known, "guard": guard})
+        return TraceEvent("plan", {"columns": self.columns, **known, "guard": guard})
 
     async def _column(
         self, name: str, request: AnchorRequest, device: bool, events: asyncio.Queue[TraceEvent | None]

@@ -68,6 +68,7 @@ class AskingEngine(BatchEngine):
         if job.watched:
             marks = (*marks[:-1][:: -(-len(marks) // MOST_CANVASES)], marks[-1])
         try:
+            self._model.start([job.prompt_ids], job.config)  # refuses what the server's sampler does not have
             for steps in marks:
                 if self._dropped(job):
                     return

@@ -222,10 +222,8 @@ class BatchEngine:
                 held.add(job.client)  # its later ones too, or its turn would never come
                 keep.append(job)
             elif free >= min(job.rows, self._batch):
-                (group or self._new_group(job)).join(
-                    job, job.prompt_ids, job.payload_steps, blocks=job.blocks
-                )
-                free -= job.rows
+                if self._joins(job, group or self._new_group(job)):
+                    free -= job.rows
             else:
                 free = 0  # nobody behind it passes: it would wait for ever
                 keep.append(job)
@@ -238,6 +236,15 @@ class BatchEngine:
                 job.held = job.client in held and job in keep
             self._waiting.extendleft(reversed(keep))
             return bool(self._groups or self._waiting or not self._closing)
+
+    def _joins(self, job: Job, group: ContinuousBatch[Job]) -> bool:
+        """Puts a job into a batch; False where its options do not fit the model, which ends it alone."""
+        try:
+            group.join(job, job.prompt_ids, job.payload_steps, blocks=job.blocks)
+        except Exception as error:
+            self._end_failed(job, error)
+            return False
+        return True
 
     def _dropped(self, job: Job) -> bool:
         """True where a job is cancelled or past its deadline; the latter delivers an error."""
@@ -328,8 +335,12 @@ class BatchEngine:
             return
         self._groups.remove(group)
         self._suspects.discard(group)
-        (job,) = group.names
-        if short or isinstance(error, RequestError | UsageError | PayloadError):  # the request's own fault
+        self._end_failed(group.names[0], error)
+
+    def _end_failed(self, job: Job, error: Exception) -> None:
+        """End a job that fails by itself, and count it where the fault is not the request's own."""
+        short = is_out_of_memory(error)
+        if short or isinstance(error, RequestError | UsageError | PayloadError):
             self._end(job, out_of_memory() if short else refused(error))
             return
         self._count_failure()
@@ -367,8 +378,8 @@ class BatchEngine:
             translation, ids = self.pipeline.translation, each.job.edge_prompt_ids
             try:
                 run = translation.translate(each.run, ids) if translation and ids is not None else each.run
-            except (EdgeError, PayloadError) as error:
-                self._end(each.job, refused(error))
+            except Exception as error:
+                self._end_without(each.job, error)
             else:
                 kind = each.job.selection, each.job.codec, each.job.confidence
                 waiting.setdefault(kind, []).append(each._replace(run=run))
@@ -389,17 +400,22 @@ class BatchEngine:
             if result is None:
                 (result,) = self._select(job.selection, job.codec, job.confidence, [run])
             served = self._payloads(job, result, last)
-        except (CloudError, EdgeError, PayloadError) as error:
-            self._end(job, refused(error))
         except Exception as error:
-            log.error("a payload could not be made", exc_info=error)
-            self._end(job, internal(error))
+            self._end_without(job, error)
         else:
             for each in served:
                 if each.last:
                     self._end(job, each)
                 elif not job.cancelled:
                     job.deliver(each)
+
+    def _end_without(self, job: Job, error: Exception) -> None:
+        """End a job of whose run no payload can be made."""
+        if isinstance(error, CloudError | EdgeError | PayloadError):
+            self._end(job, refused(error))
+            return
+        log.error("a payload could not be made", exc_info=error)
+        self._end(job, internal(error))
 
     def _payloads(self, job: Job, result: PipelineResult, last: bool) -> list[ServedPayload]:
         """The payload of a result, or its chain; the first adds to the job's last one where it can."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import cycle, islice
 from math import ceil
 
+from cloud_anchor.errors import RequestError
 from cloud_anchor.model.served import ServedModel
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig, steps_for
@@ -63,8 +64,7 @@ class LocalBackend:
 
     def _info(self, name: str) -> ServiceInfo:
         contract = self.pipeline.form.contract
-        edge = self.pipeline.scorer is not None
-        usable = [name for name, rule in SELECTIONS.items() if edge or not rule.walks]
+        usable = [name for name in SELECTIONS if self._offers(name)]
         default = str(self.pipeline.resolve(self.config, self.selection)[1].name)
         return ServiceInfo(
             model=name,
@@ -81,6 +81,14 @@ class LocalBackend:
             stops=tuple(STOPS),
             limits=self.limits,
         )
+
+    def _offers(self, name: str) -> bool:
+        """False for a selection that needs an edge model or committed tokens, where there are none."""
+        try:
+            self.pipeline.resolve(self.config, Selection(name))
+        except RequestError:
+            return False
+        return True
 
     @property
     def _context(self) -> int:
@@ -189,7 +197,7 @@ class LocalBackend:
             ("codec", request.codec, self.info.codecs),
         ):
             if found is not None and found not in known:
-                remedy = "Choose one of these: this service has no edge model beside it."
+                remedy = "Choose one of these: it has no others."
                 raise invalid(f"{what} to be one of {', '.join(known)}", repr(found), remedy)
         how = request.select or self.info.selections[0]
         if request.max_bytes is not None and not SELECTIONS[how].walks:

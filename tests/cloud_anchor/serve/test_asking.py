@@ -17,6 +17,8 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.serve.batching.backend import AnchorRequest
 from cloud_anchor.serve.batching.jobs import CanvasStep, ServedPayload
 from cloud_anchor.serve.settings import Limits
+from cloud_anchor.serve.trace import Tracer
+from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import as_messages
 from payload import Shared, decode
 from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
@@ -128,6 +130,22 @@ def test_what_exceeds_the_queue_is_turned_away(folder: Path, edge_bundle: Path) 
     assert found.keys() == {200, 503}
     assert found[200] >= 6
     assert fake.runs == found[200] + 1, "nothing runs for a request that was turned away"
+
+
+def test_what_a_server_does_not_tell_or_have_is_not_offered_and_not_asked_for(
+    folder: Path, edge_bundle: Path
+) -> None:
+    limits = Limits(batch=2, queue=4, deadline=20)
+    with FakeVllm() as fake:
+        backend = local(opened(fake, folder, edge_bundle, limits), limits, PLAN)
+        assert Tracer(backend, EdgeRuntime.open(edge_bundle, threads=1)).columns == ["edge-aware", "alone"]
+        with served(backend, limits) as client:
+            assert client.ask("GET", "/v1/contract").json["selections"] == ["edge-aware", "confidence"]
+            for wrong in ({"select": "paper"}, {"order": "entropy"}, {"stop": "plateau"}):
+                reply = client.anchors(prompt="?", **wrong)
+                assert (reply.status, reply.code) == (422, "invalid_request")
+            assert client.anchors(prompt="?").status == 200
+        assert len(fake.requests) == 2, "the first answer of all, and the one that is right"
 
 
 def test_a_stream_has_a_payload_of_each_share(folder: Path, edge_bundle: Path) -> None:

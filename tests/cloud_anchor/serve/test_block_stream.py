@@ -79,6 +79,14 @@ def test_a_finished_block_leaves_at_once(pipeline: Pipeline, client: Client) -> 
     assert decode(client.fetch("Hi", fraction=1.0, select="confidence"), shared) == last
 
 
+def test_what_the_sampler_does_not_have_ends_that_request_alone(pipeline: Pipeline) -> None:
+    with served(local(pipeline, Limits(batch=1, queue=2, deadline=60), plan(pipeline))) as client:
+        reply = client.anchors(prompt="Hi", order="entropy", select="confidence")
+        assert (reply.status, reply.code) == (422, "invalid_request")
+        assert client.anchors(prompt="Hi", select="confidence").status == 200
+        assert client.ask("GET", "/readyz").status == 200
+
+
 def test_what_is_taken_back_is_sent_whole(tmp_path: Path) -> None:
     """A payload adds to the one before it only where nothing that was sent has changed."""
     pytest.importorskip("transformers.models.diffusion_gemma")

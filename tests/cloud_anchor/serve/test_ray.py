@@ -26,6 +26,8 @@ from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.cluster import ClusterSettings
 from cloud_anchor.serve.errors import ServiceError
 from edge_runtime.text.chat import as_messages
+from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
+from tests.cloud_anchor.fake_vllm import FakeVllm
 from tests.cloud_anchor.serve.service_runner import Client
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")
@@ -149,6 +151,30 @@ def test_the_application_is_built_with_the_environments_keys(monkeypatch: pytest
     (engine,) = built._bound_deployment.init_args
     (settings,) = engine._bound_deployment.init_args
     assert (settings.api_keys, settings.gpus) == (("k" * 24,), 0.5)
+
+
+def test_an_engine_may_have_its_model_on_a_server(tmp_path: Path, edge_bundle: Path) -> None:
+    """As Ray runs it in a process of its own, without a GPU."""
+    from cloud_anchor.serve.ray_app import EngineReplica
+
+    folder = make_diffusion_gemma(tmp_path / "dg", weights=False)
+    with FakeVllm(key="secret") as fake:
+        environment = {
+            "CLOUD_ANCHOR_MODEL": str(folder),
+            "CLOUD_ANCHOR_EDGE": str(edge_bundle),
+            "CLOUD_ANCHOR_BACKEND": f"vllm:{fake.url}",
+            "CLOUD_ANCHOR_BACKEND_KEY": "secret",
+            "CLOUD_ANCHOR_KEYS": "none",
+        }
+        replica = EngineReplica(ClusterSettings.from_environment(environment))
+
+        async def asked() -> list[Any]:
+            request = AnchorRequest(as_messages("Hi"), steps=3)
+            return [event async for event in replica.payloads(request)]
+
+        (payload,) = asyncio.run(asked())
+    assert isinstance(payload, ServedPayload)
+    assert (payload.step, payload.last) == (3, True)
 
 
 def free_port() -> int:

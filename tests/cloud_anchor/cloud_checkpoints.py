@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,84 @@ def make_dream(path: Path, **options: object) -> Path:
     return path
 
 
+_LLADA_PARTS = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "q_proj",
+    "self_attn.k_proj": "k_proj",
+    "self_attn.v_proj": "v_proj",
+    "self_attn.o_proj": "attn_out",
+    "post_attention_layernorm": "ff_norm",
+    "mlp.gate_proj": "ff_proj",
+    "mlp.up_proj": "up_proj",
+    "mlp.down_proj": "ff_out",
+}
+_LLADA_OUTER = {
+    "model.embed_tokens.weight": "model.transformer.wte.weight",
+    "model.norm.weight": "model.transformer.ln_f.weight",
+    "lm_head.weight": "model.transformer.ff_out.weight",
+}
+
+
+def make_llada(path: Path) -> Path:
+    """The weights of `make_dream` in LLaDA's key layout, without q, k and v biases."""
+    from safetensors.torch import load_file, save_file
+
+    make_dream(path)
+    old = json.loads((path / "config.json").read_text())
+    config = {
+        "model_type": "llada",
+        "architectures": ["LLaDAModelLM"],
+        "activation_type": "silu",
+        "alibi": False,
+        "block_type": "llama",
+        "d_model": old["hidden_size"],
+        "embedding_size": old["vocab_size"],
+        "eos_token_id": old["eos_token_id"],
+        "pad_token_id": old["pad_token_id"],
+        "include_bias": False,
+        "include_qkv_bias": False,
+        "layer_norm_type": "rms",
+        "mask_token_id": old["mask_token_id"],
+        "max_sequence_length": old["max_position_embeddings"],
+        "mlp_hidden_size": old["intermediate_size"],
+        "n_heads": old["num_attention_heads"],
+        "n_kv_heads": old["num_key_value_heads"],
+        "n_layers": old["num_hidden_layers"],
+        "rms_norm_eps": old["rms_norm_eps"],
+        "rope": True,
+        "rope_theta": old["rope_theta"],
+        "scale_logits": False,
+        "vocab_size": old["vocab_size"] - 3,
+        "weight_tying": False,
+    }
+    (path / "config.json").write_text(json.dumps(config))
+    weights = {}
+    for name, tensor in load_file(path / "model.safetensors").items():
+        if name in _LLADA_OUTER:
+            weights[_LLADA_OUTER[name]] = tensor
+        elif not name.endswith(".bias"):
+            _, _, layer, part = name.split(".", 3)
+            part = _LLADA_PARTS[part.removesuffix(".weight")]
+            weights[f"model.transformer.blocks.{layer}.{part}.weight"] = tensor
+    save_file(weights, path / "model.safetensors")
+    return path
+
+
+def without_tokenizer_json(path: Path) -> Path:
+    """The folder with its tokenizer as Dream's is on the hub: vocab.json, merges.txt, and the special tokens
+    in tokenizer_config.json.
+    """
+    data = json.loads((path / "tokenizer.json").read_text())
+    (path / "vocab.json").write_text(json.dumps(data["model"]["vocab"]))
+    merges = [m if isinstance(m, str) else " ".join(m) for m in data["model"]["merges"]]
+    (path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    settings = json.loads((path / "tokenizer_config.json").read_text())
+    settings["added_tokens_decoder"] = {str(token["id"]): token for token in data["added_tokens"]}
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (path / "tokenizer.json").unlink()
+    return path
+
+
 BLOCK_FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "Fast_dLLM_Qwen": ("Qwen2", {"bd_size": 32}),
     "sdar": ("Qwen3", {"block_size": 4, "fuse_cross_entropy": True}),
@@ -81,13 +160,14 @@ def make_diffusion_gemma(
     weights: bool = True,
     std: float = 0.15,
     sure: float = 12,
+    sizes: Mapping[str, int] | None = None,
     **stated: object,
 ) -> Path:
     """A random DiffusionGemma as transformers saves it, in float32, all kinds of layers in small.
 
     rows: of its logits. weights: False for its other files only. stated: in its generation_config.json.
-    std, sure: how wide its weights are, and how sure it is. The end markers are those of the tokenizer's
-    template.
+    sizes: of its part for text, in place of the least. std, sure: how wide its weights are, and how sure it
+    is. The end markers are those of the tokenizer's template.
     """
     import torch
 
@@ -113,6 +193,7 @@ def make_diffusion_gemma(
         "max_position_embeddings": 512,
         "bos_token_id": None,
         **end,
+        **(sizes or {}),
     }
     vision = {
         "hidden_size": 16,

@@ -1,4 +1,5 @@
-"""A server that speaks vLLM's protocol for DiffusionGemma, written from vLLM 0.33's own checks of requests.
+"""A server that speaks vLLM's protocol for DiffusionGemma, written from vLLM 0.33's own checks of requests
+and the answers of a server of 0.32.
 
 It has no model: a canvas is a function of the prompt and the steps, more certain with each step. Its faults
 are scripted, so that every way in which a server fails can be met.
@@ -149,15 +150,14 @@ class FakeVllm:
             "diffusion_max_steps": type(steps) is not int or steps < 1,
             "diffusion_read_only": read_only not in (0, 1),
             "sampling parameters": any(body.get(name, usual) != usual for name, usual in unsupported.items()),
-            f"maximum context length is {self.context} tokens": len(prompt) + body["max_tokens"]
-            > self.context,
+            f"maximum context length is {self.context} tokens": len(prompt) >= self.context,
         }
         found = next((name for name, wrong in problems.items() if wrong), None)
         return None if found is None else (400, error(400, f"{found} is not supported"))
 
     def _answer(self, body: dict[str, Any], short: bool) -> dict[str, Any]:
         extra = body["vllm_xargs"]
-        size = min(body["max_tokens"], extra["diffusion_canvas_length"])
+        size = min(body["max_tokens"], extra["diffusion_canvas_length"], self.context - len(body["prompt"]))
         ids, chances = canvas_of(body["prompt"], extra["diffusion_max_steps"], size, self)
         if short:
             ids, chances = ids[: size // 2], chances[: size // 2]

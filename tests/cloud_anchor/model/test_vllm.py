@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import random
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cloud_anchor.anchor import main
 from cloud_anchor.errors import (
     CheckpointError,
+    NothingToSendError,
     RequestError,
     ServerBusyError,
     ServerError,
     ServerTimeoutError,
 )
+from cloud_anchor.model.checkpoint import load_model
+from cloud_anchor.model.diffusion_gemma import Block, DiffusionGemma, GemmaRow
 from cloud_anchor.model.served import open_server
 from cloud_anchor.model.vllm import VllmServer, canvas_request
 from cloud_anchor.pipeline import Pipeline
@@ -71,6 +79,52 @@ def test_a_request_is_what_vllm_takes() -> None:
     choice = completion.CompletionResponseChoice.model_fields
     assert {"token_ids", "logprobs"} <= choice.keys()
     assert "token_logprobs" in completion.CompletionLogProbs.model_fields
+
+
+def write_for_vllm(folder: Path) -> Path:
+    """A checkpoint that vLLM serves on a processor: sizes of its kernels, and the sampler's options."""
+    names = ("hidden_size", "intermediate_size", "moe_intermediate_size", "global_head_dim", "sliding_window")
+    sampler = {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.1}
+    stated = {"t_min": 0.4, "t_max": 0.8, "stability_threshold": 1, "confidence_threshold": 0.005}
+    sizes = dict.fromkeys(names, 64) | {"head_dim": 32}
+    return make_diffusion_gemma(folder, rows=320, sizes=sizes, sampler_config=sampler, **stated)
+
+
+def test_a_real_server_predicts_what_is_predicted_here(edge_bundle: Path) -> None:
+    """VLLM_SERVER: the address of a server, 0.32 or later, of a folder here that `write_for_vllm` made.
+
+    Given the same noise it has the same tokens and log-probabilities. Prompt and canvas fit the sliding
+    window; beyond its edge vLLM's canvas sees another part of the prompt than transformers'.
+    """
+    if "VLLM_SERVER" not in os.environ:
+        pytest.skip("no vLLM server: set VLLM_SERVER")
+    server = VllmServer(os.environ["VLLM_SERVER"])
+    (served,) = server.models()
+    model = load_model(str(served.root), device="cpu")
+    assert isinstance(model, DiffusionGemma)
+    draw = random.Random("real server")
+    for length in range(1, 49):
+        ids, noise = ([draw.randrange(300) for _ in range(count)] for count in (length, 16))
+        body = canvas_request(served.id, ids, 1, 16)
+        body["vllm_xargs"]["diffusion_seed_canvas"] = noise
+        (choice,) = server._ask("POST", "/v1/completions", json.dumps(body).encode(), 60)["choices"]
+        row = GemmaRow(tuple(ids), torch.Generator())
+        row = replace(row, cache=model.encoded(row))
+        expected = model.logits([row], [Block(torch.tensor(noise))])[0].log_softmax(-1).max(-1)
+        assert choice["token_ids"] == expected.indices.tolist()
+        assert choice["logprobs"]["token_logprobs"] == pytest.approx(expected.values.tolist(), abs=1e-4)
+    pipeline = Pipeline.open(str(served.root), edge=edge_bundle, backend=f"vllm:{server.url}", answers=4)
+    config = DenoiseConfig(canvas=16, total_steps=12, steps=6)
+    runtime = EdgeRuntime.open(edge_bundle, threads=1)
+    filled = 0
+    for prompt in (f"Question {n}" for n in range(8)):
+        with suppress(NothingToSendError):  # some random answers end at once
+            (result,) = pipeline.make([prompt], config)
+            received = runtime.read(pipeline.payload(result), prompt)
+            found = [token.id for token in runtime.fill(received)]
+            assert all(found[at] == token for at, token in received.anchors.by_position.items())
+            filled += len(received.anchors) > 0
+    assert filled
 
 
 def test_the_fake_refuses_what_vllm_refuses() -> None:

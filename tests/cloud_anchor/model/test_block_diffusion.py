@@ -19,10 +19,7 @@ from cloud_anchor.model.prompt_form import checkpoint_form
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
-from convert.conversion import convert
-from edge_runtime.fill import main as fill
 from payload import Shared, decode
-from tests.checkpoints import write_tiny_decoder
 from tests.cloud_anchor.block_cases import END, Case, cases, write_model
 from tests.cloud_anchor.cloud_checkpoints import BLOCK_FAMILIES
 from tests.vectors.make_block_vectors import published
@@ -165,25 +162,6 @@ def test_the_command_makes_payloads_of_a_checkpoint(kind: str, tmp_path: Path, s
     anchors = decode(out.read_bytes(), Shared(form.contract, form.ids("Hi"), form.tokenizer))
     assert len(anchors)
     assert (anchors.length is None) is (kind == "sdar")  # the other's random answer has ended
-
-
-def test_a_sibling_fills_what_the_command_wrote(
-    kind: str, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """From a checkpoint as the hub has it, by commands alone: Qwen2.5's shape on the device, or Qwen3's."""
-    bundle, folder, out = edge_bundle, write_model(tmp_path / "model", kind), str(tmp_path / "payload.bin")
-    if kind == "sdar":
-        bundle = tmp_path / "bundle"
-        convert(write_tiny_decoder(tmp_path / "qwen3", "Qwen3"), bundle, variants=("fp32",), threads=1)
-    options = ["--canvas", "40", "--total-steps", "48", "--steps", "12", "--device", "cpu"]
-    command = ["--model", str(folder), "--edge", str(bundle), "--prompt", "Hi", *options]
-    assert main([*command, "--confidence", "--json", "-o", out]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert fill([out, "--edge", str(bundle), "--json"]) == 0
-    tokens = json.loads(capsys.readouterr().out)["tokens"]
-    filled = {token["position"]: token["id"] for token in tokens}
-    assert made["anchors"]
-    assert all(filled[each["position"]] == each["id"] for each in made["anchors"])
 
 
 def test_the_vectors_are_those_of_the_published_code_that_is_here() -> None:

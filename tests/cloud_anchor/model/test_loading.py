@@ -25,7 +25,7 @@ from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract
 from payload.errors import ContractMismatchError
-from tests.cloud_anchor.cloud_checkpoints import make_dream
+from tests.cloud_anchor.cloud_checkpoints import make_dream, make_llada, without_tokenizer_json
 from tests.cloud_anchor.cloud_reference import ReferenceModel
 from tests.full_size.random_dream import write_random_dream
 
@@ -57,68 +57,8 @@ def test_dream_layouts(tmp_path: Path, options: dict[str, object]) -> None:
     assert (model.mask_id, model.eos_ids) == (303, {300, 302})
 
 
-def llada_from_dream(source: Path, folder: Path) -> Path:
-    """The same kind of weights in LLaDA's key layout, without q, k and v biases."""
-    shutil.copytree(source, folder)
-    old = json.loads((source / "config.json").read_text())
-    config = {
-        "model_type": "llada",
-        "architectures": ["LLaDAModelLM"],
-        "activation_type": "silu",
-        "alibi": False,
-        "block_type": "llama",
-        "d_model": old["hidden_size"],
-        "embedding_size": old["vocab_size"],
-        "eos_token_id": 300,
-        "pad_token_id": 300,
-        "include_bias": False,
-        "include_qkv_bias": False,
-        "layer_norm_type": "rms",
-        "mask_token_id": 303,
-        "max_sequence_length": 512,
-        "mlp_hidden_size": old["intermediate_size"],
-        "n_heads": old["num_attention_heads"],
-        "n_kv_heads": old["num_key_value_heads"],
-        "n_layers": old["num_hidden_layers"],
-        "rms_norm_eps": old["rms_norm_eps"],
-        "rope": True,
-        "rope_theta": old["rope_theta"],
-        "scale_logits": False,
-        "vocab_size": old["vocab_size"] - 3,
-        "weight_tying": False,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    names = {
-        "input_layernorm": "attn_norm",
-        "self_attn.q_proj": "q_proj",
-        "self_attn.k_proj": "k_proj",
-        "self_attn.v_proj": "v_proj",
-        "self_attn.o_proj": "attn_out",
-        "post_attention_layernorm": "ff_norm",
-        "mlp.gate_proj": "ff_proj",
-        "mlp.up_proj": "up_proj",
-        "mlp.down_proj": "ff_out",
-    }
-    outer = {
-        "model.embed_tokens.weight": "model.transformer.wte.weight",
-        "model.norm.weight": "model.transformer.ln_f.weight",
-        "lm_head.weight": "model.transformer.ff_out.weight",
-    }
-    weights = {}
-    for name, tensor in load_file(source / "model.safetensors").items():
-        if name.endswith(".bias"):
-            continue
-        if name in outer:
-            weights[outer[name]] = tensor
-            continue
-        _, _, layer, part = name.split(".", 3)
-        weights[f"model.transformer.blocks.{layer}.{names[part.removesuffix('.weight')]}.weight"] = tensor
-    save_file(weights, folder / "model.safetensors")
-    return folder
-
-
 def test_llada_layout_is_a_qwen2_without_biases_and_without_shift(dream_folder: Path, tmp_path: Path) -> None:
-    folder = llada_from_dream(dream_folder, tmp_path / "llada")
+    folder = make_llada(tmp_path / "llada")
     model = load_model(str(folder), device="cpu")
     reference = ReferenceModel(dream_folder)
     reference.weights = {k: v for k, v in reference.weights.items() if not k.endswith(".bias")}
@@ -242,14 +182,7 @@ def test_own_template_and_contract(dream_folder: Path) -> None:
 
 
 def test_a_tokenizer_from_vocabulary_and_merges(dream_folder: Path, copy: Path) -> None:
-    data = json.loads((copy / "tokenizer.json").read_text())
-    (copy / "vocab.json").write_text(json.dumps(data["model"]["vocab"]))
-    merges = [m if isinstance(m, str) else " ".join(m) for m in data["model"]["merges"]]
-    (copy / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
-    settings = json.loads((copy / "tokenizer_config.json").read_text())
-    settings["added_tokens_decoder"] = {str(t["id"]): t for t in data["added_tokens"]}
-    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
-    (copy / "tokenizer.json").unlink()
+    without_tokenizer_json(copy)
     form, original = checkpoint_form(copy), checkpoint_form(dream_folder)
     assert form.contract == original.contract
     text = "A baker's 24 loaves,\n\n  naïve — done.<|im_end|>"

@@ -19,7 +19,7 @@ pytest.importorskip("transformers.models.diffusion_gemma")
 from cloud_anchor.anchor import main
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import load_model
-from cloud_anchor.model.diffusion_gemma import DiffusionGemma, GemmaSizes
+from cloud_anchor.model.diffusion_gemma import Block, DiffusionGemma, GemmaRow, GemmaSizes
 from cloud_anchor.model.memory import Load, MemoryNeeds
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
@@ -103,15 +103,19 @@ def ours(model: DiffusionGemma, prompt: list[int], config: DenoiseConfig) -> tup
     with canvases(model) as seen:
         while not answers.done([config.total_steps]):
             answers.advance()
-            (row,) = answers.rows
-            block = row.block
-            drafts.append(
-                list(row.written.ids[-BLOCK:])
-                if block is None or block.likeliest is None
-                else block.likeliest.tolist()
-            )
+            drafts.append(drafted(answers.rows[0]))
     (run,) = answers.results(answers.done([config.total_steps]))
     return seen, drafts, up_to_end(model, run.ids)
+
+
+def drafted(row: GemmaRow) -> list[int]:
+    """The draft of a row's last step."""
+    block = row.block
+    return (
+        list(row.written.ids[-BLOCK:])
+        if block is None or block.likeliest is None
+        else block.likeliest.tolist()
+    )
 
 
 def up_to_end(model: DiffusionGemma, ids: Sequence[int]) -> list[int]:
@@ -136,21 +140,130 @@ def test_drawn_answers_equal_transformers(model: DiffusionGemma) -> None:
 
 
 def test_blocks_that_are_stable_end_as_in_transformers(folder: Path) -> None:
-    """With bounds so wide that random predictions become stable."""
-    model = opened(folder)
-    generation = model.net.generation_config
-    from transformers.models.diffusion_gemma import generation_diffusion_gemma as published_code
-
-    generation.sampler_config = published_code.EntropyBoundSamplerConfig(entropy_bound=30.0)
-    generation.confidence_threshold = 3.0
-    model.sampler = type(model.sampler).of(generation)
-    config = replace(CONFIG, entropy_bound=30.0)
+    model, config = unsteady(folder)
     passes = []
     for prompt in prompts(12):
         expected = published(model, prompt, drawn=False)
         assert ours(model, prompt, config) == expected
         passes.append(len(expected[0]) / (BLOCKS if len(expected[2]) > BLOCK else 1))
     assert min(passes) < STEPS, "some blocks end before their steps are used up"
+
+
+def unsteady(folder: Path) -> tuple[DiffusionGemma, DenoiseConfig]:
+    """A model with bounds so wide that random predictions become stable, and the options for it."""
+    from transformers.models.diffusion_gemma import generation_diffusion_gemma as published_code
+
+    model = opened(folder)
+    generation = model.net.generation_config
+    generation.sampler_config = published_code.EntropyBoundSamplerConfig(entropy_bound=30.0)
+    generation.confidence_threshold = 3.0
+    model.sampler = type(model.sampler).of(generation)
+    return model, replace(CONFIG, entropy_bound=30.0)
+
+
+class BatchDrafts:
+    """A streamer of `generate` with a batch: the drafts of each step of each block, and the noise drawn."""
+
+    def __init__(self) -> None:
+        self.drafts: list[list[torch.Tensor]] = []
+        self.noise: list[list[torch.Tensor]] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        """Called with the prompts, and with each block when it is done."""
+        self.drafts.append([])
+        self.noise.append([])
+
+    def put_draft(self, value: torch.Tensor) -> None:
+        self.drafts[-1].append(value.clone())
+
+    def end(self) -> None: ...
+
+
+def published_batch(model: DiffusionGemma, rows: Sequence[list[int]]) -> tuple[BatchDrafts, list[list[int]]]:
+    """What `generate` draws and drafts of prompts given together, and its answers up to the end."""
+    from transformers.models.diffusion_gemma.generation_diffusion_gemma import EntropyBoundSampler
+
+    streamer, longest = BatchDrafts(), max(map(len, rows))
+    initialize = EntropyBoundSampler.initialize_canvas
+
+    def drawn(self: Any, batch_size: int, device: torch.device) -> torch.Tensor:
+        canvas: torch.Tensor = initialize(self, batch_size, device)
+        streamer.noise[-1].append(canvas.clone())
+        return canvas
+
+    greedy = patch.object(torch, "multinomial", lambda shares, num_samples: shares.argmax(-1, True))
+    torch.manual_seed(CONFIG.seed)
+    with greedy, patch.object(EntropyBoundSampler, "initialize_canvas", drawn):
+        ids = model.net.generate(
+            torch.tensor([[0] * (longest - len(row)) + row for row in rows]),
+            attention_mask=torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows]),
+            streamer=streamer,
+        ).sequences[:, longest:]
+    return streamer, [up_to_end(model, row) for row in ids.tolist()]
+
+
+def steps_as_in_a_batch(model: DiffusionGemma, rows: Sequence[list[int]], config: DenoiseConfig) -> set[int]:
+    """The numbers of steps of the blocks of these rows, each draft and answer of which is the published one.
+
+    `generate` draws the noise of a batch at once: each row here is given its part of that.
+    """
+    theirs, expected = published_batch(model, rows)
+    place = {tuple(row): at for at, row in enumerate(rows)}
+    assert len(place) == len(rows)
+
+    def part(of: list[list[torch.Tensor]], row: GemmaRow, at: int) -> torch.Tensor:
+        return of[len(row.written.ids) // BLOCK][at][place[row.prompt]]
+
+    def noise(row: GemmaRow, size: int) -> torch.Tensor:
+        return part(theirs.noise, row, 0 if row.block is None else row.block.steps + 1)
+
+    found: dict[tuple[int, ...], list[int]] = {}
+    steps: set[int] = set()
+    answers = model.start(rows, config)
+    with patch.object(model, "noise", noise):
+        while answers.rows:
+            before = answers.rows
+            answers.advance()
+            for old, row in zip(before, answers.rows, strict=True):
+                at = 0 if old.block is None else old.block.steps
+                assert drafted(row) == part(theirs.drafts, old, at).tolist()
+                steps |= {at + 1} if row.block is None else set()
+            done = answers.done([config.total_steps] * len(answers.rows))
+            found |= {answers.rows[at].prompt: up_to_end(model, answers.rows[at].written.ids) for at in done}
+            answers = answers.select_rows([at for at in range(len(answers.rows)) if at not in done])
+    assert [found[tuple(row)] for row in rows] == expected
+    return steps
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["all steps", "blocks that end early"])
+def test_batches_equal_those_of_transformers(folder: Path, early: bool) -> None:
+    """50 prompts, ten together there and here, of lengths from 1 to 40: every draft and answer, greedy."""
+    model, config = unsteady(folder) if early else (opened(folder), CONFIG)
+    rows = prompts()
+    steps = [steps_as_in_a_batch(model, rows[at : at + 10], config) for at in range(0, COUNT, 10)]
+    assert (min(set().union(*steps)) < STEPS) is early
+
+
+def test_the_cache_is_exact(model: DiffusionGemma) -> None:
+    """Each block's logits are those with a cache that is made of the whole text at once."""
+    encoded, compared = model.encoded, 0
+
+    def anew(row: GemmaRow) -> Any:
+        nonlocal compared
+        kept, whole = encoded(row), encoded(replace(row, cache=None))
+        block = Block(model.noise(replace(row, generator=torch.Generator().manual_seed(1)), BLOCK))
+        with_kept, with_whole = (
+            model.logits([replace(row, cache=cache)], [block]) for cache in (kept, whole)
+        )
+        torch.testing.assert_close(with_kept, with_whole, atol=1e-4, rtol=1e-4)
+        compared += row.cache is not None
+        return whole
+
+    alone = denoise(model, prompts(24), CONFIG)
+    with patch.object(model, "encoded", anew):
+        again = denoise(model, prompts(24), CONFIG, batch=7)
+    assert [(run.ids, run.when) for run in again] == [(run.ids, run.when) for run in alone]
+    assert compared > 5, "second blocks"
 
 
 def test_a_batch_gives_the_same(model: DiffusionGemma) -> None:

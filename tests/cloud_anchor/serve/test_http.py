@@ -19,6 +19,7 @@ import pytest
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.pipeline import Pipeline
+from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.errors import ServiceError
 from cloud_anchor.serve.http.accounts import Quotas
@@ -280,6 +281,28 @@ def test_a_prompt_longer_than_the_edge_models_context_is_refused_at_once(
             assert (reply.status, reply.code) == (413, "prompt_too_long")
         assert client.ask("GET", "/readyz").status == 200
         assert client.anchors(prompt=PROMPT).status == 200
+
+
+def test_a_model_that_fails_is_tried_again_and_only_where_a_restart_helps_is_health_bad(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(batch: ContinuousBatch[Any]) -> list[Any]:
+        raise ValueError("broken")
+
+    def states(client: Client) -> tuple[int, int]:
+        return client.ask("GET", "/readyz").status, client.ask("GET", "/healthz").status
+
+    module = "cloud_anchor.serve.batching.engine"
+    with served(local(pipeline)) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(ContinuousBatch, "step", failing)
+            assert [client.anchors(prompt=PROMPT).status for _ in range(4)] == [500, 500, 500, 503]
+            assert states(client) == (503, 200)
+            patch.setattr(f"{module}.RESTART_SECONDS", 0.0)
+            assert states(client) == (503, 503)
+        monkeypatch.setattr(f"{module}.RETRY_SECONDS", 0.0)
+        assert client.anchors(prompt=PROMPT).status == 200
+        assert states(client) == (200, 200)
 
 
 @pytest.mark.parametrize(("body", "status", "code"), REFUSALS)

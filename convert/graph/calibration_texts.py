@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from convert.source.tokenizer import Identity
+from edge_runtime.text.prompt_form import PromptForm
 
 MOST_IDS = 8192
 """Ids of a text that are used."""
@@ -25,13 +25,12 @@ def conversations() -> list[tuple[str, str]]:
     return [(question, answer) for question, answer in json.loads(_CONVERSATIONS.read_text("utf-8"))]
 
 
-def conversation_ids(identity: Identity) -> list[list[int]]:
+def conversation_ids(form: PromptForm) -> list[list[int]]:
     """Token ids of each of `conversations`, question and answer in the model's own form."""
-    tokenizer = identity.tokenizer
-    return [identity.ids(question) + tokenizer.encode(answer) for question, answer in conversations()]
+    return [form.ids(question) + form.tokenizer.encode(answer) for question, answer in conversations()]
 
 
-def text_pieces(identity: Identity, text: str, most: int = MOST_IDS) -> list[list[int]]:
+def text_pieces(form: PromptForm, text: str, most: int = MOST_IDS) -> list[list[int]]:
     """The first `most` ids of a text, in pieces of at most `PIECE`; the last id begins none."""
-    ids = identity.tokenizer.encode(text)[:most]
+    ids = form.tokenizer.encode(text)[:most]
     return [ids[start : start + PIECE] for start in range(0, len(ids) - 1, PIECE)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from threading import Condition
 from typing import NamedTuple
@@ -94,32 +93,6 @@ class AnchorFeed:
                 return None
             self._taken = self.version
             return self.version, self._latest
-
-
-def fill_from_future(
-    engine: Engine,
-    prompt_ids: Sequence[int],
-    payload: Future[AnchorSet],
-    contract: Contract,
-    options: FillOptions | None = None,
-    stats: FillStats | None = None,
-    *,
-    timeout: float | None = None,
-) -> Generator[Token | Retract]:
-    """`fill_refined` for a single payload: there is at most one Retract.
-
-    Raises what `fill` does, and the exception of the future.
-    """
-    feed = AnchorFeed()
-
-    def forward(done: Future[AnchorSet]) -> None:
-        error = CancelledError() if done.cancelled() else done.exception()
-        if error is None:
-            feed.put(done.result())
-        feed.close(error)
-
-    payload.add_done_callback(forward)
-    return fill_refined(engine, prompt_ids, feed, contract, options, stats, timeout=timeout)
 
 
 def fill_refined(

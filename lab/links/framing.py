@@ -32,8 +32,6 @@ DTLS_RECORD = 1 + 1 + 2 + 1 + 8
 """Unified header, connection id of a byte, sequence number of two, content type inside, tag of AES-128-CCM-8
 (RFC 9147, section 4; RFC 9146). The session is kept: a connection id outlives addresses."""
 COAP_HEADER, COAP_TOKEN, COAP_MARKER = 4, 2, 1
-COAP_BLOCK = 2
-"""Option Block1 or Block2 with a number below 4,096 (RFC 7959)."""
 
 HTTP = "http"
 HOST = "anchors.example.com"

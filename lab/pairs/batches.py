@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -65,12 +64,6 @@ class TrainingBatch:
     start: torch.Tensor
     end: torch.Tensor
     results: torch.Tensor
-
-
-class BatchSource(Protocol):
-    """Gives the batch of a step, of about `tokens` tokens; the same for the same step."""
-
-    def at(self, step: int, tokens: int, mix: Mix) -> TrainingBatch: ...
 
 
 class Batches:

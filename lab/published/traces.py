@@ -55,7 +55,6 @@ class Fill:
     name: str
     alone: str
     forced: dict[str, dict[str, Any]]
-    stored_alone: float
 
 
 def read_fills(path: Path) -> list[Fill]:
@@ -74,7 +73,7 @@ def read_fills(path: Path) -> list[Fill]:
                 ):
                     raise ValueError("real_tokens and is_anchor differ in length")
             name = f"{row['benchmark']}/{row['index']}"
-            fills.append(Fill(name, str(row["alone_text"]), forced, float(row["alone_f1"])))
+            fills.append(Fill(name, str(row["alone_text"]), forced))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RequestError(
                 f"{path}, {where}: expected a fill (index, benchmark, alone_text, sf_FRACTION), found "

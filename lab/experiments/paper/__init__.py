@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from lab.drafting import spec_diff
 from lab.experiment import Experiment
-from lab.experiments.paper import (
-    ablation,
-    adaptive,
-    bridge,
-    budget,
-    commit_order,
-    ends,
-    fills,
-    gaps,
-    influence,
-    pearl,
-    pivotal,
-    quantised,
-    resilience,
-    sending,
-    sizes,
-    template_prompting,
-    thinker,
-    timing,
-)
+
+_MODULES = """
+    commit_order fills sizes ablation gaps pearl budget adaptive pivotal influence ends sending resilience
+    timing quantised template_prompting bridge thinker
+    """.split()
 
 PHASES: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (
-        commit_order,
-        fills,
-        sizes,
-        ablation,
-        gaps,
-        pearl,
-        budget,
-        adaptive,
-        pivotal,
-        influence,
-        ends,
-        sending,
-        resilience,
-        timing,
-        quantised,
-        template_prompting,
-        bridge,
-        thinker,
-        spec_diff,
-    )
+    for module in (*(import_module(f"{__name__}.{name}") for name in _MODULES), spec_diff)
 }
 """The paper's experiments by name."""

@@ -21,9 +21,9 @@ from edge_runtime.errors import UsageError
 from edge_runtime.grammar.errors import GrammarRoomError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
-from lab.structured.bytewise import CONTRACT, SIZE, BytewiseTokens, HashedModel
 from lab.structured.schemas import random_schema
 from payload import AnchorSet
+from tests.bytewise import CONTRACT, SIZE, BytewiseTokens, HashedModel
 
 pytest.importorskip("llguidance")
 

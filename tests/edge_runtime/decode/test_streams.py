@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing
 from typing import Any
@@ -15,13 +15,39 @@ from hypothesis import strategies as st
 
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
-from edge_runtime.decode.refine import AnchorFeed, Retract, fill_from_future, fill_refined
+from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
 from edge_runtime.decode.streams import aiter_tokens, each
 from payload import AnchorSet, Contract
 
 MakeEngine = Callable[..., Any]
 MakeAnchors = Callable[..., AnchorSet]
 PLACES = {0: 3, 1: 4, 9: 5, 30: 6}
+
+
+def fill_from_future(
+    engine: Any,
+    prompt_ids: Sequence[int],
+    payload: Future[AnchorSet],
+    contract: Contract,
+    options: FillOptions | None = None,
+    stats: FillStats | None = None,
+    *,
+    timeout: float | None = None,
+) -> Generator[Token | Retract]:
+    """`fill_refined` for a single payload: there is at most one Retract.
+
+    Raises what `fill` does, and the exception of the future.
+    """
+    feed = AnchorFeed()
+
+    def forward(done: Future[AnchorSet]) -> None:
+        error = CancelledError() if done.cancelled() else done.exception()
+        if error is None:
+            feed.put(done.result())
+        feed.close(error)
+
+    payload.add_done_callback(forward)
+    return fill_refined(engine, prompt_ids, feed, contract, options, stats, timeout=timeout)
 
 
 def test_a_callback_gets_every_token_or_stops_the_stream(

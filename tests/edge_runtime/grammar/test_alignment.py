@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_runtime.grammar.alignment import AnchorQueue
-from lab.structured.bytewise import CONTRACT
 from payload import AnchorSet
+from tests.bytewise import CONTRACT
 
 
 def queue(places: dict[int, int], window: int = 4) -> AnchorQueue:

@@ -17,8 +17,8 @@ from edge_runtime.grammar.grammar import MAX_GRAMMAR_BYTES, Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from edge_runtime.grammar.options import GrammarOptions, read_grammar
 from edge_runtime.grammar.trial import SECONDS, trial
-from lab.structured.bytewise import CONTRACT, BytewiseTokens, HashedModel
 from payload import AnchorSet
+from tests.bytewise import CONTRACT, BytewiseTokens, HashedModel
 
 pytest.importorskip("llguidance")
 

@@ -12,7 +12,7 @@ from edge_runtime.grammar.matcher import GrammarVocabulary
 from lab.benches import grammar_masks
 from lab.structured import bar
 from lab.structured.answers import SCHEMA, strings
-from lab.structured.bytewise import CONTRACT, BytewiseTokens, HashedModel
+from tests.bytewise import CONTRACT, BytewiseTokens, HashedModel
 
 pytest.importorskip("llguidance")
 

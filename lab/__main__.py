@@ -20,7 +20,7 @@ with required("lab", "experiments"):
     from lab.options import NoOptions, Options, add_options, given
     from lab.published import published_files as published
     from lab.published import traces
-    from lab.report import print_table
+    from lab.report import print_tables
     from lab.run import run
     from payload import PayloadError
 
@@ -91,9 +91,7 @@ def _run(arguments: Sequence[str]) -> int:
         own = group[0].options(**given(group[0].options, found))
         report = run(group, replace(options, output=place), own)
         if len(group) == 1:
-            for table in report.tables:
-                print(f"\n{table.title}\n")
-                print_table(table)
+            print_tables(report.tables)
         found_ = {"items": report.items, "claims": len(report.claims)}
         print(json.dumps(found_ | {"report": str(place / "report.html")}))
     return 0

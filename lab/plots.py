@@ -6,11 +6,12 @@ means. Not responsible for what an experiment draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
+from lab.statistics import Summary
 from lab.tables import Answers
 
 MARKERS = "osD^v<>pPX*hH"
@@ -34,6 +35,13 @@ def png(draw: Callable[[Any], None], size: tuple[float, float], dpi: int = 110) 
     data = BytesIO()
     figure.savefig(data, format="png", dpi=dpi)
     return data.getvalue()
+
+
+def band(axes: Any, across: Sequence[float], cells: Sequence[Summary], shade: float, **style: Any) -> None:
+    """A line of means with their intervals."""
+    (line,) = axes.plot(across, [cell.mean for cell in cells], markersize=4, **style)
+    low, high = [cell.low for cell in cells], [cell.high for cell in cells]
+    axes.fill_between(across, low, high, color=line.get_color(), alpha=shade)
 
 
 def means(answers: Answers, key: str, x: str, y: str) -> list[tuple[float, float]]:

@@ -11,7 +11,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,13 +232,19 @@ def print_table(table: Table) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def print_tables(tables: Iterable[Table]) -> None:
+    """Print tables under their titles."""
+    for table in tables:
+        print(f"\n{table.title}\n")
+        print_table(table)
+
+
 def write_tables(store: Store, title: str, description: Sequence[str], tables: Sequence[Table]) -> None:
     """Writes tables.json, which `pages` can publish, and report.md into the folder, and prints the tables."""
     lines = [f"# {title}", "", *(f"{sentence}\n" for sentence in description)]
     for table in tables:
         lines += markdown_table(table)
-        print(f"\n{table.title}\n")
-        print_table(table)
+    print_tables(tables)
     store.write("report.md", "\n".join(lines) + "\n")
     data = {
         "title": title,

@@ -164,15 +164,16 @@ class LoadPhase:
             "p99_seconds": quantile(good, 0.99),
             "p99_seconds_503": quantile(self.seconds.get("503", []), 0.99),
             "memory_mb": {
-                "first_quarter": round(sum(self.memory[:quarter]) / quarter / 1e6, 1)
-                if self.memory
-                else None,
-                "last_quarter": round(sum(self.memory[-quarter:]) / quarter / 1e6, 1)
-                if self.memory
-                else None,
-                "most": round(max(self.memory) / 1e6, 1) if self.memory else None,
+                "first_quarter": megabytes(self.memory[:quarter]),
+                "last_quarter": megabytes(self.memory[-quarter:]),
+                "most": megabytes(sorted(self.memory)[-1:]),
             },
         }
+
+
+def megabytes(sizes: Sequence[int]) -> float | None:
+    """The mean of sizes in bytes; None for none."""
+    return round(sum(sizes) / len(sizes) / 1e6, 1) if sizes else None
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
@@ -409,10 +410,15 @@ def run(options: LoadOptions, service: Sequence[str], words: Sequence[str] = ())
             process.wait()
     if process is not None:
         found["service_exit_code"] = process.returncode
-    print(json.dumps(found) if options.json else table(found))
+    figures = published(found, f"python -m lab.benches.load {shlex.join(words)}; {found['machine']}.")
+    if options.json:
+        print(json.dumps(found))
+    else:
+        from lab.publish import whole  # with PyTorch, of which the client has no need
+
+        print(found["machine"], "", *whole(figures["tables"]["load"]), sep="\n")
     if options.output is not None:
-        said = f"python -m lab.benches.load {shlex.join(words)}; {found['machine']}."
-        write_whole(options.output, (json.dumps(published(found, said)) + "\n").encode())
+        write_whole(options.output, (json.dumps(figures) + "\n").encode())
     others = [phase for phase in found["phases"] if phase["phase"] != STRANGER]
     answered = all(set(phase["statuses"]) <= {"200", "503"} for phase in others)
     return 0 if answered else 1
@@ -440,41 +446,6 @@ def published(found: dict[str, Any], description: str) -> dict[str, Any]:
         )
     load = {"title": "Capacity, and at and above it", "columns": list(rows[0]), "rows": rows, "note": ""}
     return {"title": "Load test of the service", "description": [description], "tables": {"load": load}}
-
-
-def table(found: dict[str, Any]) -> str:
-    """The JSON output as a Markdown table."""
-    lines = [found["machine"], ""]
-    names = (
-        "phase",
-        "asked/s",
-        "200/s",
-        "p50 s",
-        "p99 s",
-        "503 p99 s",
-        "statuses",
-        "refused in time",
-        "memory MB, first - last",
-    )
-    rows = [names]
-    for phase in found["phases"]:
-        memory = phase["memory_mb"]
-        statuses = ", ".join(f"{count} x {status}" for status, count in phase["statuses"].items())
-        rows.append(
-            (
-                phase["phase"],
-                f"{phase['asked_per_second']:.1f}",
-                f"{phase['answers_per_second']:.1f}",
-                *(
-                    "-" if phase[name] is None else f"{phase[name]:.3f}"
-                    for name in ("p50_seconds", "p99_seconds", "p99_seconds_503")
-                ),
-                statuses,
-                "-" if phase["refused_in_time"] is None else str(phase["refused_in_time"]),
-                f"{memory['first_quarter']} - {memory['last_quarter']} (most {memory['most']})",
-            )
-        )
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 if __name__ == "__main__":

@@ -138,6 +138,35 @@ class BenchRow:
     guide_ms: float = 0.0
 
 
+@dataclass(frozen=True)
+class Work:
+    """What prompts take: floating-point operations of a step of each, and the device's speed at them."""
+
+    operations: Sequence[float]
+    peak: float
+
+    @classmethod
+    def of(cls, model: DreamModel, prompts: Sequence[Sequence[int]], canvas: int) -> Work:
+        peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
+        return cls([arithmetic(model, len(prompt), canvas) for prompt in prompts], peak)
+
+    def row(
+        self,
+        name: str,
+        batch: int,
+        seconds: float,
+        steps: Sequence[int],
+        anchors: int,
+        same: float | None = None,
+        in_guide: float = 0.0,
+    ) -> BenchRow:
+        """seconds: of all, and of them in_guide. steps: run for each prompt. anchors: of all."""
+        done = sum(once * count for once, count in zip(self.operations, steps, strict=True))
+        each, count = 1000 / sum(steps) * batch, len(steps)
+        rates = (count / seconds, anchors / seconds, sum(steps) / count, done / seconds / self.peak)
+        return BenchRow(name, batch, seconds * each, *rates, same, in_guide * each)
+
+
 class TimedGuide:
     """A guide that counts the seconds spent in it."""
 
@@ -167,9 +196,7 @@ def guided_steps(
     order, filters and commit rule do not matter. `same` is not measured: the rules are different ones.
     """
     common = replace(config, order=CONFIDENCE, temperature=0.0, top_p=None, stop=None)
-    timed = TimedGuide(guide, model.device)
-    peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
-    work = sum(arithmetic(model, len(prompt), config.canvas) for prompt in prompts) * config.run_steps
+    timed, work = TimedGuide(guide, model.device), Work.of(model, prompts, config.canvas)
     rules = {
         "threshold": replace(common, commit=SURE),
         "product": replace(common, commit="product", commit_probability=SURE),
@@ -181,26 +208,15 @@ def guided_steps(
             for _ in range(repeats):
                 timed.seconds = 0.0
                 runs, seconds = _best_of(
-                    1, model, partial(denoise, model, prompts, how, batch, timed if how.guided else None)
+                    1,
+                    model.device,
+                    partial(denoise, model, prompts, how, batch, timed if how.guided else None),
                 )
                 if seconds < best:
                     best, inside = seconds, timed.seconds
             steps = [run.steps for run in runs]
-            each = 1000 / sum(steps) * batch
             committed = sum(token != model.mask_id for run in runs for token in run.answer)
-            rows.append(
-                BenchRow(
-                    name,
-                    batch,
-                    best * each,
-                    len(prompts) / best,
-                    committed / best,
-                    sum(steps) / len(prompts),
-                    work / best / peak,
-                    None,
-                    inside * each,
-                )
-            )
+            rows.append(work.row(name, batch, best, steps, committed, in_guide=inside))
     return rows
 
 
@@ -235,39 +251,26 @@ def compare(
     prefix_every: also with the prompt kept (see `dream.Prefix`). stop: also with this stop rule. compiled: at
     last also with the model compiled, which it then stays.
     """
-    peak = matrix_speed(model.device, model.net.model.embed_tokens.weight.dtype)
-    work = [arithmetic(model, len(prompt), config.canvas) for prompt in prompts]
-    full = [config.run_steps] * len(prompts)
+    work = Work.of(model, prompts, config.canvas)
     expected: list[list[list[int]]] | None = None
     rows = []
-
-    def row(name: str, batch: int, seconds: float, steps: Sequence[int], same: float | None) -> BenchRow:
-        return BenchRow(
-            name,
-            batch,
-            1000 * seconds / sum(steps) * batch,
-            len(prompts) / seconds,
-            anchors / seconds,
-            sum(steps) / len(prompts),
-            sum(once * count for once, count in zip(work, steps, strict=True)) / seconds / peak,
-            same,
-        )
-
     answers = [run.answer for run in denoise(model, prompts, config)]
     anchors = sum(token != model.mask_id for answer in answers for token in answer)
     if with_plain:
-        expected, seconds = _best_of(repeats, model, lambda: [plain(model, p, config) for p in prompts])
-        rows.append(row("plain", 1, seconds, full, None))
+        expected, seconds = _best_of(
+            repeats, model.device, lambda: [plain(model, p, config) for p in prompts]
+        )
+        rows.append(work.row("plain", 1, seconds, [config.run_steps] * len(prompts), anchors))
 
     def timed(name: str, how: DenoiseConfig) -> None:
         for batch in batches:
-            runs, seconds = _best_of(repeats, model, partial(denoise, model, prompts, how, batch))
+            runs, seconds = _best_of(repeats, model.device, partial(denoise, model, prompts, how, batch))
             found = [[canvas_at(run, step) for step in range(1, config.run_steps + 1)] for run in runs]
             same = None
             if expected is not None:
                 ends = [len(answer) for answer in answers] if how.stop else None
                 same = _shared(found, expected, model.mask_id, ends)
-            rows.append(row(name, batch, seconds, [run.steps for run in runs], same))
+            rows.append(work.row(name, batch, seconds, [run.steps for run in runs], anchors, same))
 
     timed("batched", config)
     if stop:
@@ -303,13 +306,13 @@ def _shared(
     return sum(token == other for token, other in pairs) / max(1, len(pairs))
 
 
-def _best_of(repeats: int, model: DreamModel, work: Callable[[], T]) -> tuple[T, float]:
+def _best_of(repeats: int, device: torch.device, work: Callable[[], T]) -> tuple[T, float]:
     best = float("inf")
     for _ in range(repeats):
-        _wait(model.device)
+        _wait(device)
         start = _now()
         result = work()
-        _wait(model.device)
+        _wait(device)
         best = min(best, _now() - start)
     return result, best
 
@@ -341,15 +344,8 @@ def matrix_speed(device: torch.device, dtype: torch.dtype) -> float:
     """Operations a second of a product of two large square matrices on this device."""
     size = 8192 if device.type == "cuda" else 1024
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    best = float("inf")
-    for _ in range(5):
-        _wait(device)
-        start = _now()
-        left @ right
-        _wait(device)
-        best = min(best, _now() - start)
-    operations: int = 2 * size**3
-    return operations / best
+    _, seconds = _best_of(5, device, lambda: left @ right)
+    return float(2 * size**3) / seconds
 
 
 def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> list[list[int]]:
@@ -364,7 +360,7 @@ def random_prompts(model: DreamModel, count: int, canvas: int, highest: int) -> 
     return [torch.randint(0, highest, (n,), generator=generator).tolist() for n in lengths]
 
 
-def random_model(shape: Shape = DREAM_7B, device: str | None = None) -> DreamModel:
+def random_model(shape: Shape, device: str | None = None) -> DreamModel:
     """A model of Dream's architecture with random weights: bfloat16 on CUDA, else float32."""
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     kind = torch.float32 if place.type == "cpu" else torch.bfloat16
@@ -459,7 +455,7 @@ def run(options: SamplerOptions) -> int:
         top_p=0.95,
     )
     device, count = options.device, options.prompts or max(options.batch)
-    model = random_model(device=device) if options.random_7b else load_model(options.model, device=device)
+    model = random_model(DREAM_7B, device) if options.random_7b else load_model(options.model, device=device)
     if not isinstance(model, DreamModel):
         found = f"found {options.model}, which writes in blocks"
         raise RequestError(f"--model: expected a model that predicts the whole canvas, {found}")

@@ -15,24 +15,19 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloud_anchor.errors import NothingToSendError
-from cloud_anchor.shipped import PAIRS
-from common.cli import CommandParser, run_command
 from edge_runtime.assistant import WATCHED, doubt_of
-from edge_runtime.bundle.manifest import MANIFEST
 from edge_runtime.engine.base import log_total
 from edge_runtime.predictor import read_logits
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from lab.experiment import About, Experiment, Records, Setup
-from lab.experiments.doubt import keep
+from lab.experiments.doubt import set_limit
 from lab.experiments.unknowns import RESAMPLES, Auroc, EarlyOptions, auroc, early_runs
-from lab.options import Options
 from lab.pairs.problem import Problem
 from lab.pairs.testbed import library
 from lab.pairs.testbed.entity import Role
@@ -40,10 +35,8 @@ from lab.pairs.testbed.grading import is_correct
 from lab.pairs.testbed.library import Library
 from lab.pairs.testbed.questions import held_out_questions
 from lab.plots import Picture, png
-from lab.report import print_table
-from lab.run import run
 from lab.statistics import Summary, proportion
-from lab.store import Record, Store
+from lab.store import Record
 from lab.tables import Row, Table
 from payload import AnchorSet
 
@@ -246,9 +239,7 @@ def resampled(
 
 
 def _summary(area: Auroc | None) -> Summary | None:
-    if area is None:
-        return None
-    return Summary(area.known + area.unknown, area.value, 0.0, area.low, area.high)
+    return Summary(area.known + area.unknown, area.value, 0.0, area.low, area.high) if area else None
 
 
 def tables(records: Records, about: About) -> list[Table]:
@@ -340,34 +331,15 @@ EXPERIMENT = Experiment(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.experiments.device_doubt",
-        description="Measure from which doubt on a device should ask the cloud, and write that into the "
-        "pair's bundle: the threshold of mode prefer_on_device.",
-        epilog="example: python -m lab.experiments.device_doubt testbed --dtype bfloat16 -o device_doubt/",
+    description = (
+        "Measure from which doubt on a device should ask the cloud, and write that into the pair's bundle: "
+        "the threshold of mode prefer_on_device."
     )
-    parser.add_argument("pair", choices=tuple(PAIRS))
-    parser.add_argument("-o", "--output", type=Path, required=True, help="results folder")
-    parser.add_argument("--prompts", type=int, help="of each kind (100)")
-    parser.add_argument("--dtype", help="of the diffusion model, as of `lab run`")
-    args = parser.parse_args(argv)
 
-    def measured() -> int:
-        report = run(
-            [EXPERIMENT],
-            Options(args.output, args.pair, prompts=args.prompts, dtype=args.dtype),
-            EarlyOptions(),
-        )
-        for table in report.tables:
-            print(f"\n{table.title}\n")
-            print_table(table)
-        records = [*Store(args.output, report.settings).records(EXPERIMENT.name).values()]
-        found = threshold(records, doubts(records)["mean"])
-        keep(PAIRS[args.pair].bundle, ask_from=found)
-        print(f"\nask from {found:g}: written to {PAIRS[args.pair].bundle / MANIFEST}")
-        return 0
+    def found(records: Records) -> float:
+        return threshold(records, doubts(records)["mean"])
 
-    return run_command("device_doubt", measured, extra="experiments")
+    return set_limit(argv, EXPERIMENT, description, "ask_from", found)
 
 
 if __name__ == "__main__":

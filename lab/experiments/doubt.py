@@ -2,8 +2,8 @@
 
 Questions as people type them (doubt.toml): on the testbed's subjects in nobody's templates, on others, and
 without an answer. The share of right answers against the share declined, and the doubt that makes the most of
-it, which `python -m lab.experiments.doubt` writes
-into the pair's bundle. Not responsible for what doubt is (see `payload.certainty`).
+it, which `python -m lab.experiments.doubt` writes into the pair's bundle. Not responsible for what doubt is
+(see `payload.certainty`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from lab.experiment import About, Experiment, Records, Setup
 from lab.experiments.unknowns import EarlyOptions, auroc, early_runs
 from lab.options import Options
 from lab.plots import Picture, png
-from lab.report import print_table
+from lab.report import print_tables
 from lab.run import run
 from lab.statistics import Summary, proportion
 from lab.store import Record, Store
@@ -182,14 +182,8 @@ def tables(records: Records, about: About) -> list[Table]:
     for name, says in SCORES.items():
         right, wrong = ([unsure(r, name) for r in records if r["right"] is side] for side in (True, False))
         if area := auroc(right, wrong):
-            scores.append(
-                {
-                    "one minus": says,
-                    "AUROC, wrong against right": area.value,
-                    "low": area.low,
-                    "high": area.high,
-                }
-            )
+            row: Row = {"one minus": says, "AUROC, wrong against right": area.value}
+            scores.append(row | {"low": area.low, "high": area.high})
     return [*found, Table.of("scores", "How well doubt tells wrong answers from right ones", scores)]
 
 
@@ -238,28 +232,39 @@ def keep(bundle: Path, **limits: float) -> None:
     write_whole(bundle / MANIFEST, text.encode())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.experiments.doubt",
-        description="Measure from which doubt on a pair's answers are better not shown, and write that into "
-        "its bundle: the default of `fill` and `--decline`.",
-        epilog="example: python -m lab.experiments.doubt testbed -o doubt/",
-    )
+def set_limit(
+    argv: Sequence[str] | None,
+    experiment: Experiment,
+    description: str,
+    limit: str,
+    of: Callable[[Records], float],
+) -> int:
+    """The command of an experiment that finds a limit of doubt: measures it and writes it into the bundle."""
+    program = f"python -m lab.experiments.{experiment.name}"
+    example = f"example: {program} testbed -o {experiment.name}/"
+    parser = CommandParser(prog=program, description=description, epilog=example)
     parser.add_argument("pair", choices=tuple(PAIRS))
     parser.add_argument("-o", "--output", type=Path, required=True, help="results folder")
+    parser.add_argument("--prompts", type=int, help="of each kind")
+    parser.add_argument("--dtype", help="of the diffusion model, as of `lab run`")
     args = parser.parse_args(argv)
 
     def measured() -> int:
-        report = run([EXPERIMENT], Options(args.output, args.pair), EarlyOptions())
-        for table in report.tables:
-            print(f"\n{table.title}\n")
-            print_table(table)
-        found = default([*Store(args.output, report.settings).records(EXPERIMENT.name).values()])
-        keep(PAIRS[args.pair].bundle, not_sure_from=found)
-        print(f"\nnot sure from {found:g}: written to {PAIRS[args.pair].bundle / MANIFEST}")
+        options = Options(args.output, args.pair, prompts=args.prompts, dtype=args.dtype)
+        report = run([experiment], options, EarlyOptions())
+        print_tables(report.tables)
+        found = of([*Store(args.output, report.settings).records(experiment.name).values()])
+        keep(PAIRS[args.pair].bundle, **{limit: found})
+        print(f"\n{limit} {found:g}: written to {PAIRS[args.pair].bundle / MANIFEST}")
         return 0
 
-    return run_command("doubt", measured, extra="experiments")
+    return run_command(experiment.name, measured, extra="experiments")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    says = "are better not shown, and write that into its bundle: the default of `fill` and `--decline`"
+    description = f"Measure from which doubt on a pair's answers {says}."
+    return set_limit(argv, EXPERIMENT, description, "not_sure_from", default)
 
 
 if __name__ == "__main__":

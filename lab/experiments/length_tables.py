@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.conditions import ALONE, ANCHORS, PREFIX
-from lab.plots import MARKERS, png
+from lab.plots import MARKERS, band, png
 from lab.store import Record
 from lab.tables import LENGTHS, Answers, Column, Row, Table, less_than, mean, rows
 
@@ -187,10 +187,7 @@ def length_plot(groups: Mapping[str, LengthGroup]) -> bytes:
             for (name, label), colour, marker in zip(lines.items(), COLOURS, MARKERS, strict=False):
                 curve = group.curve(name, "graded")
                 steps, cells = [100 * passes / group.total for passes in curve], list(curve.values())
-                axes.plot(steps, [c.mean for c in cells], color=colour, marker=marker, ms=4, label=label)
-                axes.fill_between(
-                    steps, [c.low for c in cells], [c.high for c in cells], color=colour, alpha=0.12
-                )
+                band(axes, steps, cells, 0.12, color=colour, marker=marker, label=label)
             axes.axhline(group.graded, linestyle="--", color="black", linewidth=1, label=FULL_RUN)
             axes.set(xlabel="% of the steps", ylim=(0, 1.02))
             axes.set_title(f"{length} tokens (N = {group.count})", fontsize=9)

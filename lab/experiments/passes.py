@@ -36,7 +36,7 @@ from lab.experiments.length_tables import (
     length_plot,
     length_tables,
 )
-from lab.plots import MARKERS, Picture, png
+from lab.plots import MARKERS, Picture, band, png
 from lab.questions.items import Item
 from lab.store import Record
 from lab.tables import Answers, Column, Table, less_than, rows
@@ -324,10 +324,7 @@ def _plot(records: Records) -> bytes:
                     found = {passes: one.cell(metric) for (passes,), one in group.groups("passes")}
                     cells = [cell for cell in found.values() if cell]
                     marker = MARKERS[index % len(MARKERS)]
-                    axes.plot(list(found), [c.mean for c in cells], marker=marker, markersize=4, label=rule)
-                    axes.fill_between(
-                        list(found), [c.low for c in cells], [c.high for c in cells], alpha=0.08
-                    )
+                    band(axes, list(found), cells, 0.08, marker=marker, label=rule)
                 if metric == "right":
                     right = sum(record["full"]["right"] for record in part) / len(part)
                     axes.axhline(right, linestyle=":", color="black", linewidth=0.8)

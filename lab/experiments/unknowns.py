@@ -163,29 +163,17 @@ def tables(records: Records, about: About) -> list[Table]:
             [r[name] for r in records if r["known"] is side and r[name] is not None] for side in (True, False)
         )
         row: Row = {"one minus the mean probability": says, "known": _mean(known), "unknown": _mean(unknown)}
-        area = auroc(known, unknown)
-        rows.append(row | (vars_of(area) if area else {}))
+        if area := auroc(known, unknown):
+            row |= {"AUROC": area.value, "low": area.low, "high": area.high}
+            row |= {"N known": area.known, "N unknown": area.unknown}
+        rows.append(row)
     sent = [r for r in records if "bytes" in r]
     nothing = sum(r["doubt"] is None for r in records)
     plain, with_levels = (_mean([r[name] for r in sent]) for name in ("bytes", "bytes_with"))
-    note = (
-        ""
-        if plain is None
-        else f"Bytes of a payload: {plain:.1f} without, {with_levels:.1f} with confidence."
-    )
+    note = f"Bytes of a payload: {plain:.1f} without, {with_levels:.1f} with confidence." if sent else ""
     title = f"{len(records)} questions, {nothing} of them with nothing sent"
     columns = ("one minus the mean probability", "AUROC", "low", "high", "known", "unknown", "N known")
     return [Table("unknowns", title, (*columns, "N unknown"), rows, note)]
-
-
-def vars_of(area: Auroc) -> Row:
-    return {
-        "AUROC": area.value,
-        "low": area.low,
-        "high": area.high,
-        "N known": area.known,
-        "N unknown": area.unknown,
-    }
 
 
 def _mean(values: Sequence[float]) -> float | None:

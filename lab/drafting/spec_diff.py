@@ -23,7 +23,7 @@ from lab.drafting.torch_engine import TorchEngine
 from lab.experiment import About, Records, phase
 from lab.plots import Picture, png
 from lab.statistics import Summary
-from lab.tables import LENGTHS, Answers, Claim, Row, Table, verdict
+from lab.tables import LENGTHS, Answers, Claim, Column, Row, Table, rows, verdict
 
 GAMMAS = (5, 10, 15, 20, 40)
 STEPS = (1, 2, 3, 5, 10)
@@ -149,22 +149,17 @@ def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
     if not len(answers):
         return []
-    rows: list[Row] = [
-        {
-            "drafter": kind,
-            "gamma": gamma,
-            "steps": steps,
-            "N": len(group),
-            "the target's text": group.cell("same"),
-            "right": group.cell("right"),
-            "alpha": group.cell("alpha"),
-            "tokens a pass": group.cell("accepted"),
-            "target passes": group.cell("passes") or group.cell("alone_passes"),
-            "times as fast": group.cell("faster"),
-            "times fewer FLOPs": group.cell("cheaper"),
-        }
-        for (kind, gamma, steps), group in answers.groups("drafter", "gamma", "steps")
-    ]
+    columns: dict[str, Column] = {
+        "N": len,
+        "the target's text": "same",
+        "right": "right",
+        "alpha": "alpha",
+        "tokens a pass": "accepted",
+        "target passes": lambda group: group.cell("passes") or group.cell("alone_passes"),
+        "times as fast": "faster",
+        "times fewer FLOPs": "cheaper",
+    }
+    cells = rows(answers.by({name: name for name in ("drafter", "gamma", "steps")}), columns)
     note = (
         "Greedy. alpha: share of the drafted tokens accepted; tokens a pass: of the target, its own counted. "
         "Seconds are of this machine, the target and the diffusion model in PyTorch without a cache of the "
@@ -172,7 +167,7 @@ def tables(records: Records, about: About) -> list[Table]:
         "run. Target: "
         f"{about.thinker} ({about.thinker_parameters / 1e6:.2f} million parameters)."
     )
-    found = [Table.of("specdiff", "SpecDiff: gamma drafted tokens in T steps", rows, note)]
+    found = [Table.of("specdiff", "SpecDiff: gamma drafted tokens in T steps", cells, note)]
     lengths: list[Row] = []
     for kind in (DIFFUSION, AUTOREGRESSIVE):
         for name, here in _by_length(answers.where(drafter=kind)):
@@ -209,7 +204,7 @@ def tables(records: Records, about: About) -> list[Table]:
 def equal_passes(answers: Answers) -> list[Row]:
     """SpecDiff at T steps beside drafts of T tokens, by T and length of the answer."""
     diffusion, small = answers.where(drafter=DIFFUSION), answers.where(drafter=AUTOREGRESSIVE)
-    rows: list[Row] = []
+    found: list[Row] = []
     for steps in STEPS:
         for name, here in [("every answer", diffusion), *_by_length(diffusion)]:
             cells = here.where(steps=steps)
@@ -220,7 +215,7 @@ def equal_passes(answers: Answers) -> list[Row]:
             ids = {row["id"] for row in ours.rows}
             theirs = Answers([row for row in theirs.rows if row["id"] in ids])
             less = ours.less(theirs, "passes")
-            rows.append(
+            found.append(
                 {
                     "T": steps,
                     "answers of": name,
@@ -233,7 +228,7 @@ def equal_passes(answers: Answers) -> list[Row]:
                     "less": None if less is None else less.summary,
                 }
             )
-    return rows
+    return found
 
 
 def _by_length(answers: Answers) -> Iterator[tuple[str, Answers]]:

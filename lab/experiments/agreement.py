@@ -69,21 +69,16 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
 def tables(records: Records, about: About) -> list[Table]:
     own: AgreementOptions = about.own
     equal: dict[str, Column] = {name: mean(name) for name in records[0]["variants"]}
-    columns = {
-        "N": len,
-        "cloud passes": mean("passes"),
-        "sent": mean("sent"),
-        "bytes": mean("bytes"),
-        **equal,
-    }
+    columns = {"N": len, "cloud passes": mean("passes"), "sent": mean("sent"), "bytes": mean("bytes")}
     steps = about.share(steps_for(own.fraction, about.total_steps))
     note = (
         "Share of the prompts whose text, filled by each variant of the bundle, is the one that the cloud "
         "verified; passes are of the edge model in the cloud."
     )
     guards = Answers.of(records).by({"guard": ("guard", "{:g}".format)})
-    found = rows(guards, columns | {"bytes": mean("bytes")} | equal)
-    return [Table.of("agreement", f"Text as intended after {steps} steps", found, note)]
+    return [
+        Table.of("agreement", f"Text as intended after {steps} steps", rows(guards, columns | equal), note)
+    ]
 
 
 EXPERIMENT = Experiment(

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from lab.pairs import shapes
 from lab.pairs.batches import Batches, Mix, TrainingBatch, mask
 from lab.pairs.pair import Pair, TrainingRecipe
 from lab.pairs.tokens import special_ids
+from lab.plots import png
 
 CANVAS_PROMPT = 64
 """So many tokens of the longest training row are left to the prompt: the rest is the exported canvas."""
@@ -319,17 +321,13 @@ def train(
 
 def plot(logs: list[Path], file: Path) -> None:
     """Plot loss against steps, one curve per log."""
-    import matplotlib
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for path in logs:
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=path.stem, linewidth=0.8)
+        axes.set(xlabel="step", ylabel="loss (nats per token)", yscale="log")
+        axes.legend()
 
-    figure, axes = plt.subplots(figsize=(7, 4))
-    for path in logs:
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=path.stem, linewidth=0.8)
-    axes.set(xlabel="step", ylabel="loss (nats per token)", yscale="log")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(file, dpi=120)
-    plt.close(figure)
+    file.write_bytes(png(draw, (7, 4), 120))

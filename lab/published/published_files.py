@@ -18,9 +18,9 @@ from common.cli import CommandParser
 from common.errors import InputError
 from common.files import read_text
 from lab.cost import equation_1
-from lab.published.traces import print_tables
-from lab.statistics import spearman
-from lab.tables import Answers, Row, Table
+from lab.published.traces import show_tables
+from lab.statistics import Correlation, spearman
+from lab.tables import Answers, Column, Row, Table, less_than, rows
 
 EPILOG = """example:
   git clone https://github.com/benwade/inverse-speculation-dlm
@@ -36,27 +36,24 @@ TOKENS = 100
 
 def fills(data: Any) -> list[Table]:
     """dlm_anchor_results.json: the small set, with every text scored again against the full output."""
-    rows = []
+    texts = []
     for number, run in enumerate(data):
         full = str(run["dream_text"])
         alone = run["small_alone"]
-        rows.append(_scored(number, ALONE, "", alone["text"], full, alone["f1_vs_dream"]))
+        texts.append(_scored(number, ALONE, "", alone["text"], full, alone["f1_vs_dream"]))
         for fraction, found in run["anchor_forced"].items():
             for what, key in ((FILLED, "forced"), (TEMPLATE, "template")):
                 given = found[key]
-                rows.append(_scored(number, what, fraction, given["text"], full, given["f1"]))
-    lines: list[Row] = [
-        {
-            "fraction": fraction,
-            "what": what,
-            "N": len(group),
-            "F1 as stored": group.cell("stored"),
-            "F1 of the texts": group.cell("f1"),
-        }
-        for (fraction, what), group in Answers(rows).groups("fraction", "what")
-    ]
+                texts.append(_scored(number, what, fraction, given["text"], full, given["f1"]))
+    groups = Answers(texts).by({"fraction": "fraction", "what": "what"})
+    lines = rows(groups, {"N": len, "F1 as stored": "stored", "F1 of the texts": "f1"})
     note = "F1 of the texts is over multisets of words, as in the other files."
-    return [Table("fills", "dlm_anchor_results.json", tuple(lines[0]), lines, note)]
+    return [_table("fills", "dlm_anchor_results.json", lines, note)]
+
+
+def _table(name: str, title: str, lines: Sequence[Row], note: str) -> Table:
+    """Raises IndexError for a file without figures."""
+    return Table(name, title, tuple(lines[0]), lines, note)
 
 
 def _scored(number: int, what: str, fraction: str, text: Any, full: str, stored: Any) -> dict[str, Any]:
@@ -66,56 +63,59 @@ def _scored(number: int, what: str, fraction: str, text: Any, full: str, stored:
 
 def sizes(data: Any) -> list[Table]:
     """llm_size_results.json: both edge models, prompt by prompt."""
-    rows = []
-    for model, runs in data.items():
-        for number, run in enumerate(runs):
-            rows.append({"id": str(number), "model": model, "fraction": ALONE, "f1": float(run["alone_f1"])})
-            for fraction, found in run["forced"].items():
-                rows.append(
-                    {"id": str(number), "model": model, "fraction": fraction, "f1": float(found["f1"])}
-                )
+    answers = [
+        {"id": str(number), "model": model, "fraction": fraction, "f1": float(f1)}
+        for model, runs in data.items()
+        for number, run in enumerate(runs)
+        for fraction, f1 in {ALONE: run["alone_f1"], **{k: v["f1"] for k, v in run["forced"].items()}}.items()
+    ]
     small, *others = data
     lines: list[Row] = []
-    for (fraction,), group in Answers(rows).groups("fraction"):
+    for labels, group in Answers(answers).by({"fraction": "fraction"}):
         base = group.where(model=small)
-        line: Row = {"fraction": fraction, "N": len(base), small: base.cell("f1")}
+        line: Row = labels | {"N": len(base), small: base.cell("f1")}
         for name in others:
             other = group.where(model=name)
-            less = other.less(base, "f1")
-            line |= {name: other.cell("f1"), f"{name} less {small}": less.summary if less else None}
+            line |= {name: other.cell("f1"), f"{name} less {small}": less_than(base, "f1")(other)}
         lines.append(line)
-    return [
-        Table("sizes", "llm_size_results.json", tuple(lines[0]), lines, "F1 as stored, paired by prompt.")
-    ]
+    return [_table("sizes", "llm_size_results.json", lines, "F1 as stored, paired by prompt.")]
 
 
 def gaps(data: Any) -> list[Table]:
     """gap_only_full.json: Table 5, over the runs covered in part, and those with a gap to compare."""
-    rows = []
+    runs = []
     for run in data:
         for key, found in run.items():
             if key.startswith("sf_") and found["coverage_pct"] < 100:
                 row = {"id": f"{run['benchmark']}/{run['index']}", "fraction": key.removeprefix("sf_")}
                 row |= {"coverage": found["coverage_pct"] / 100, "alone": run["alone_f1"]}
                 names = ("gap_word_f1", "gap_token_accuracy", "full_f1", "n_gap_compared")
-                rows.append(row | {name: found[name] for name in names})
-    lines: list[Row] = []
-    for (fraction,), group in Answers(rows).groups("fraction"):
+                runs.append(row | {name: found[name] for name in names})
+
+    def rho(group: Answers) -> Correlation:
+        return spearman(group.values("coverage"), group.values("gap_word_f1"))
+
+    groups: list[tuple[Row, Answers]] = []
+    for labels, group in Answers(runs).by({"fraction": "fraction"}):
         compared = Answers([row for row in group.rows if row["n_gap_compared"]])
-        for which, chosen in (("covered in part", group), ("with a gap to compare", compared)):
-            rho = spearman(chosen.values("coverage"), chosen.values("gap_word_f1"))
-            low, high = rho.interval
-            line: Row = {"fraction": fraction, "runs": which, "N": len(chosen)}
-            line |= {"gap-only F1": chosen.cell("gap_word_f1")}
-            line |= {"gap-token accuracy": chosen.cell("gap_token_accuracy")}
-            line |= {"edge alone, whole answer": chosen.cell("alone"), "full F1": chosen.cell("full_f1")}
-            line |= {"gap tokens": chosen.cell("n_gap_compared"), "gap F1 and coverage": rho}
-            lines.append(line | {"rho from": low, "rho to": high})
+        groups += [(labels | {"runs": "covered in part"}, group)]
+        groups += [(labels | {"runs": "with a gap to compare"}, compared)]
+    columns: dict[str, Column] = {
+        "N": len,
+        "gap-only F1": "gap_word_f1",
+        "gap-token accuracy": "gap_token_accuracy",
+        "edge alone, whole answer": "alone",
+        "full F1": "full_f1",
+        "gap tokens": "n_gap_compared",
+        "gap F1 and coverage": rho,
+        "rho from": lambda group: rho(group).interval[0],
+        "rho to": lambda group: rho(group).interval[1],
+    }
     note = (
         f"{len(data)} runs. Figures as stored, in which an answer without a gap to compare has a gap-only F1 "
         "of 1. The edge alone was scored on its whole answer, the anchors' fill on the gaps."
     )
-    return [Table("gaps", "gap_only_full.json (Table 5)", tuple(lines[0]), lines, note)]
+    return [_table("gaps", "gap_only_full.json (Table 5)", rows(groups, columns), note)]
 
 
 def timing(data: Any) -> list[Table]:
@@ -143,7 +143,7 @@ def timing(data: Any) -> list[Table]:
         f"prompts, {TOKENS} tokens at {c_ar:.1f} ms. Where all {about['max_new_tokens']} tokens are "
         "committed, the run was planned for so many steps, and not stopped there."
     )
-    return [Table("timing", "supplement_timing.json (Table 6)", tuple(lines[0]), lines, note)]
+    return [_table("timing", "supplement_timing.json (Table 6)", lines, note)]
 
 
 FILES: Mapping[str, Callable[[Any], list[Table]]] = {
@@ -180,5 +180,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the published repository's results/")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the tables as JSON")
     args = parser.parse_args(argv)
-    print_tables(list(tables(args.folder)), args.json)
+    show_tables(list(tables(args.folder)), args.json)
     return 0

@@ -30,6 +30,7 @@ from lab.report import write_tables
 from lab.run import track
 from lab.store import Record, Store
 from lab.tables import Answers, Row, Table
+from lab.tables import rows as make_rows
 
 TITLE = "Published runs of Dream-7B on a real edge model"
 LENGTHS = ((0, "under 20 tokens"), (20, "20 to 59"), (60, "60 to 119"), (120, "120 and more"))
@@ -172,13 +173,13 @@ def _parts(records: Sequence[Record], field: str) -> dict[str, list[Record]]:
 
 def _lines(answers: Answers) -> list[Row]:
     """One line per fraction and condition, by fraction; those of no fraction first."""
-    lines: list[Row] = []
-    groups = sorted(answers.groups("fraction", "condition"), key=lambda found: float(found[0][0] or 0))
-    for (fraction, condition), group in groups:
-        line: Row = {"sent at": f"{100 * float(fraction):g}%" if fraction else "", "condition": condition}
-        line |= {"N": len(group), "judged": len(group.values("right"))}
-        lines.append(line | {column: group.cell(field) for column, field in COLUMNS.items()})
-    return lines
+
+    def sent_at(fraction: str) -> str:
+        return f"{100 * float(fraction):g}%" if fraction else ""
+
+    groups = answers.by({"sent at": ("fraction", sent_at), "condition": "condition"})
+    by_fraction = sorted(groups, key=lambda found: float(found[1].rows[0]["fraction"] or 0))
+    return make_rows(by_fraction, {"N": len, "judged": lambda group: len(group.values("right")), **COLUMNS})
 
 
 def agreement(records: Sequence[Record]) -> Table:

@@ -35,8 +35,8 @@ from lab.published.published_runs import (
 )
 from lab.published.recorded_tables import RecordedOptions, fill_runs
 from lab.questions.similarity import chrf, word_f1_set
-from lab.report import print_table
-from lab.tables import Answers, Row, Table
+from lab.report import print_tables
+from lab.tables import Answers, Row, Table, rows
 
 EPILOG = """example:
   python -m lab traces ../shared/traces/dream7b_dev.jsonl --json traces.json
@@ -171,12 +171,9 @@ def tables(traces: Sequence[Trace], tokenizer: TraceTokenizer, fills: Sequence[F
 
 def _lines(answers: Answers, keys: Sequence[str], columns: Mapping[str, str]) -> list[Row]:
     """A line for each group, by fraction."""
-    groups = sorted(answers.groups(*keys), key=lambda group: (float(group[0][0]), *group[0][1:]))
-    return [
-        {**dict(zip(keys, values, strict=True)), "N": len(group)}
-        | {column: group.cell(field) for column, field in columns.items()}
-        for values, group in groups
-    ]
+    groups = answers.by({key: key for key in keys})
+    by_fraction = sorted(groups, key=lambda each: (float(str(each[0]["fraction"])), str(each[0].get("what"))))
+    return rows(by_fraction, {"N": len, **columns})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -221,15 +218,14 @@ def show(file: Path, tokenizer: Path, fills: Path | None, out: Path | None) -> i
     beside = [fills] if fills else sorted(file.parent.glob(FILLS))
     read = [fill for path in beside if path != file for fill in read_fills(path)]
     found = tables(read_traces(file), TraceTokenizer(tokenizer), read)
-    print_tables(found, out)
+    show_tables(found, out)
     return 0
 
 
-def print_tables(found: Sequence[Table], out: Path | None) -> None:
+def show_tables(found: Sequence[Table], out: Path | None) -> None:
     """Prints tables with their notes, and writes them as JSON."""
     for table in found:
-        print(f"\n{table.title}\n")
-        print_table(table)
+        print_tables([table])
         if table.note:
             print(f"\n{table.note}")
     if out:

@@ -25,7 +25,7 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.protocol import require_room
 from cloud_anchor.sampling.sampler import denoise_stream
 from cloud_anchor.selection.select import Selection
-from common.files import read_text, write_whole
+from common.files import differing_settings, read_records, read_text, write_whole
 from edge_runtime.errors import EdgeError
 from payload import Codec, PayloadError
 
@@ -91,40 +91,18 @@ class Folder:
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Opens or creates it; raises RequestError for other settings or where it cannot be written."""
         self.path = path
-        wanted = json.loads(json.dumps(settings))
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if (path / SETTINGS).is_file():
-                found = json.loads((path / SETTINGS).read_bytes())
-                keys = wanted.keys() | found.keys()
-                differs = sorted(key for key in keys if wanted.get(key) != found.get(key))
-                if differs:
-                    raise RequestError(
-                        f"{path}: its payloads were made with another {', '.join(differs)}. "
-                        "Use the same options to continue, or another folder."
-                    )
-            else:
-                write_whole(path / SETTINGS, json.dumps(wanted, indent=1).encode() + b"\n")
-            self._end_line()
+            differs = differing_settings(path / SETTINGS, settings)
+            records = read_records(path / MANIFEST)
         except (OSError, ValueError) as error:
             raise RequestError(f"{path}: expected a folder for payloads, found: {error}") from error
-        self.done = {record["id"] for record in self._records() if self._holds(record)}
-
-    def _end_line(self) -> None:
-        """Ends a line that an interruption has cut, so that the next record begins on its own."""
-        file = self.path / MANIFEST
-        if file.is_file() and (text := file.read_bytes()) and not text.endswith(b"\n"):
-            file.write_bytes(text + b"\n")
-
-    def _records(self) -> Iterator[dict[str, Any]]:
-        file = self.path / MANIFEST
-        for line in file.read_text("utf-8").splitlines() if file.is_file() else ():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue  # a line that an interruption has cut
-            if isinstance(record, dict) and "id" in record:
-                yield record
+        if differs:
+            raise RequestError(
+                f"{path}: its payloads were made with another {', '.join(differs)}. "
+                "Use the same options to continue, or another folder."
+            )
+        self.done = {record["id"] for record in records if "id" in record and self._holds(record)}
 
     def _holds(self, record: Mapping[str, Any]) -> bool:
         file = record.get("file")

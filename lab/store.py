@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud_anchor.errors import RequestError
-from common.files import write_whole
+from common.files import differing_settings, read_records, write_whole
 
 SETTINGS = "settings.json"
 TABLES = "tables.json"
@@ -31,38 +31,23 @@ class Store:
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Open or create the folder; raises RequestError where it was made with other settings."""
         self.path = path
-        wanted = json.loads(json.dumps(settings))
         try:
             (path / "items").mkdir(parents=True, exist_ok=True)
-            if (path / SETTINGS).is_file():
-                found = json.loads((path / SETTINGS).read_bytes())
-                differs = sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k))
-                if differs:
-                    raise RequestError(
-                        f"{path}: its items were measured with another {', '.join(differs)}. Use the same "
-                        "options to go on, or another folder."
-                    )
-            else:
-                self.write(SETTINGS, json.dumps(wanted, indent=1) + "\n")
+            differs = differing_settings(path / SETTINGS, settings)
         except (OSError, ValueError) as error:
             raise RequestError(f"{path}: expected a folder for results, found: {error}") from error
+        if differs:
+            raise RequestError(
+                f"{path}: its items were measured with another {', '.join(differs)}. Use the same "
+                "options to go on, or another folder."
+            )
         self._known: dict[str, dict[str, Record]] = {}
 
     def records(self, phase: str) -> dict[str, Record]:
         """The records of a phase by item. A line cut by an interruption is left out and measured again."""
         if phase not in self._known:
-            self._known[phase] = known = {}
-            file = self._file(phase)
-            text = file.read_text("utf-8") if file.is_file() else ""
-            if text and not text.endswith("\n"):
-                file.write_text(text + "\n", "utf-8")  # else the next record would continue this line
-            for line in text.splitlines():
-                try:
-                    record = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(record, dict) and "id" in record:
-                    known[str(record["id"])] = record
+            found = read_records(self._file(phase))
+            self._known[phase] = {str(record["id"]): record for record in found if "id" in record}
         return self._known[phase]
 
     def add(self, phase: str, record: Record) -> None:

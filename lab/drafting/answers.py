@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 from cloud_anchor.errors import RequestError
+from common.files import read_records
 from edge_runtime.bundle.manifest import BlockForm
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.problem import Draw, Problem
@@ -114,8 +115,7 @@ class Target:
         questions: family and prompt of each. settings: what the answers depend on; raises RequestError where
         the file was made with others.
         """
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        records = [record for line in lines if (record := _parsed(line)) is not None]
+        records = read_records(file)
         if records and records[0] != dict(settings):
             raise RequestError(
                 f"{file}: expected answers made with {dict(settings)}, found {records[0]}. Use the same "
@@ -138,15 +138,6 @@ class Target:
                 out.write("".join(json.dumps(row) + "\n" for row in rows))
             kept += rows
         return [TargetAnswer(**row) for row in kept[1 : len(questions) + 1]]
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    """A record; None for a line that an interruption cut."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 @dataclass(frozen=True)

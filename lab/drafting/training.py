@@ -7,7 +7,6 @@ Responsible for these; runs are seeded and resumable. Not responsible for the lo
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.model.prompt_form import checkpoint_form
 from common.cli import option
+from common.files import differing_settings
 from edge_runtime.bundle.manifest import BlockForm
 from lab.drafting.accepted import target_states
 from lab.drafting.answers import AnswerBlocks, BlockBatch, Target, TargetAnswer
@@ -184,15 +184,11 @@ def train_drafter(
         raise RequestError(f"layers: expected at most the {most} of the target, found {plan.layers}")
     folder.mkdir(parents=True, exist_ok=True)
     given = {"seed": seed, "answers": len(answers), "target": weights_digest(target.folder)}
-    wanted = json.loads(json.dumps(asdict(plan) | given))
-    settings = folder / "plan.json"
-    if settings.is_file() and (found := json.loads(settings.read_bytes())) != wanted:
-        differs = sorted(key for key in wanted if found.get(key) != wanted[key])
+    if differs := differing_settings(folder / "plan.json", asdict(plan) | given):
         raise RequestError(
             f"{folder}: holds a run with another {', '.join(differs)}. Use the same options to go on, or "
             "another folder."
         )
-    settings.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
     trainer = DrafterTrainer(plan, target, answers, folder, seed=seed, device=device)
     trainer.resume()
     train(trainer, quiet=quiet)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from cloud_anchor.errors import CheckpointError
+from common.files import read_records
 from lab.pairs import shapes
 from lab.pairs.pair import Pair, TrainingRecipe
 from lab.pairs.tokens import SPECIALS
@@ -54,7 +55,7 @@ class Trained:
                 f"{file}: expected a finished run of {recipe.steps} steps, found step {state['step']}. Let "
                 "the training command finish it."
             )
-        return cls(name, recipe, _lines(log), _lines(run / f"{name}.evaluations.jsonl"))
+        return cls(name, recipe, read_records(log), read_records(run / f"{name}.evaluations.jsonl"))
 
     @classmethod
     def kept(cls, weights: Path, name: str, recipe: TrainingRecipe) -> Trained:
@@ -91,10 +92,6 @@ class Trained:
             "last loss, nats a token": f"{last['loss']:.3f}" if last else "",
             "seconds": f"{last['seconds']:,.0f}" if last else "",
         }
-
-
-def _lines(file: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ class Card:
                 f"{hardness}: expected tables.json of the experiment hardness, found "
                 f"{type(error).__name__}: {error}"
             ) from error
-        curve = _lines(taught / CURVE) if taught else []
+        curve = read_records(taught / CURVE) if taught else []
         if taught:  # raises where it is not finished
             Trained.read(taught, next(name for name, recipe in pair.recipes.items() if recipe.diffusion))
         if taught and not curve:

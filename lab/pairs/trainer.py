@@ -31,6 +31,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import Qwen2ForCausalLM
 
+from common.files import read_records
 from lab.pairs import shapes
 from lab.pairs.batches import Batches, Mix, TrainingBatch, mask
 from lab.pairs.pair import Pair, TrainingRecipe
@@ -125,7 +126,7 @@ class Trainer(ABC):
 
     def logged(self) -> list[dict[str, float]]:
         """The log's records: step, mean loss since the record before, seconds of training."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        return read_records(self.log)
 
     def start_from(self, folder: Path, step: int) -> None:
         """Continue from an exported checkpoint folder as if it were this run's `step`.
@@ -325,7 +326,7 @@ def plot(logs: list[Path], file: Path) -> None:
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for path in logs:
-            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            rows = read_records(path)
             axes.plot([r["step"] for r in rows], [r["loss"] for r in rows], label=path.stem, linewidth=0.8)
         axes.set(xlabel="step", ylabel="loss (nats per token)", yscale="log")
         axes.legend()

@@ -17,7 +17,7 @@ from typing import Any
 
 from common.cli import CommandParser, run_command
 from convert.errors import OptionError
-from edge_runtime.text.splits import SPLITS
+from lab.pairs.tokens import byte_level
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
@@ -89,23 +89,7 @@ def write_tokenizer(path: Path, *, vocab_size: int = _ORDINARY) -> None:
 
     vocab_size: ordinary tokens (256 bytes and the merges); the three special tokens follow them.
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(SPLITS["qwen2"]), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_CORPUS * 2, trainer)
+    tokenizer = byte_level("qwen2", _CORPUS * 2, vocab_size)
     tokenizer.add_special_tokens(list(SPECIALS))
     path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(path / "tokenizer.json"))

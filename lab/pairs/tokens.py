@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,20 @@ def texts(draws: Collection[Draw], samples: int, seed: int = 0) -> Iterator[str]
 
 def train(draws: Collection[Draw], size: int, samples: int = 10_000) -> Tokenizer:
     """A tokenizer with `size` ordinary ids followed by `SPECIALS`; the same on every run."""
+    tokenizer = byte_level("shipped", texts(draws, samples), size)
+    if tokenizer.get_vocab_size() != size:
+        raise RuntimeError(f"expected {size} tokens, the corpus gave {tokenizer.get_vocab_size()}")
+    tokenizer.add_special_tokens(list(SPECIALS))
+    return tokenizer
+
+
+def byte_level(split: str, corpus: Iterable[str], size: int) -> Tokenizer:
+    """A byte-level BPE of at most `size` tokens in Qwen2's form; split: of `SPLITS`."""
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(SPLITS["shipped"]), behavior="isolated"),
+            pre_tokenizers.Split(Regex(SPLITS[split]), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -61,10 +70,7 @@ def train(draws: Collection[Draw], size: int, samples: int = 10_000) -> Tokenize
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts(draws, samples), trainer)
-    if tokenizer.get_vocab_size() != size:
-        raise RuntimeError(f"expected {size} tokens, the corpus gave {tokenizer.get_vocab_size()}")
-    tokenizer.add_special_tokens(list(SPECIALS))
+    tokenizer.train_from_iterator(corpus, trainer)
     return tokenizer
 
 

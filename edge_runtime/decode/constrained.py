@@ -29,6 +29,8 @@ from edge_runtime.grammar.errors import GrammarRoomError
 from edge_runtime.grammar.matcher import CompiledGrammar
 from payload import AnchorSet
 
+_TRIES = 3
+"""Likeliest tokens that are asked for before a mask is computed."""
 _BYTES_A_TOKEN = 4
 """The most bytes of an ending that are looked for, a token of the room that there is."""
 
@@ -44,7 +46,7 @@ class Plan:
     def __init__(
         self, grammar: CompiledGrammar, anchors: AnchorSet, rule: Ending, room: int, most: int | None = None
     ) -> None:
-        self._tokens = grammar.vocabulary.tokens
+        self._vocabulary = grammar.vocabulary
         self._eos = grammar.vocabulary.eos
         self._matcher = grammar.matcher()
         wanted = min(room, anchors.canvas if most is None else most)
@@ -95,17 +97,17 @@ class Plan:
     def fits(self, id_: int) -> bool:
         """Whether the answer can still end within its limit behind this token, which the grammar allows."""
         left = self.limit - self.position - 1
-        rest = self._ending.behind(self._tokens.token_bytes(id_), left)
+        rest = self._ending.behind(self._vocabulary.token_bytes(id_), left)
         return rest is not None and self._count(rest, left) <= left
 
     def _count(self, rest: bytes, enough: int) -> int:
         """The tokens of an ending; its bytes where these are few enough, which is quicker to know."""
-        return len(rest) if len(rest) <= enough else len(self._tokens.encode_bytes(rest))
+        return len(rest) if len(rest) <= enough else len(self._vocabulary.tokens.encode_bytes(rest))
 
     def close(self) -> None:
         """From here on the ending that is known is written."""
         assert self._ending.rest is not None
-        self._closing = deque(self._tokens.encode_bytes(self._ending.rest))
+        self._closing = deque(self._vocabulary.tokens.encode_bytes(self._ending.rest))
         self._sought = False
 
     def take(self, id_: int) -> bool:
@@ -122,7 +124,7 @@ class Plan:
             self._forced.popleft()
         else:
             self._forced.clear()
-        self._ending.take(self._tokens.token_bytes(id_))
+        self._ending.take(self._vocabulary.token_bytes(id_))
         self.position += 1
         return self._matcher.take(id_)
 
@@ -155,15 +157,19 @@ class Plan:
         return most if due is None else max(0, min(most, due - self.position))
 
     def masked(self, logits: Logits, greedy: bool) -> Logits:
-        """The logits of tokens that may follow, minus infinity elsewhere; for greedy decoding only where that
-        changes the token.
+        """The logits of tokens that may follow, minus infinity elsewhere; for greedy decoding only of as many
+        as are likelier than the first that may: a mask costs more than to ask for a few tokens.
         """
-        top = int(logits.argmax())
-        if greedy and top not in self._eos and self._matcher.allows(top):
-            return logits
+        barred = [] if self.may_end else [id_ for id_ in self._eos if id_ < len(logits)]
+        held = logits
+        for tried in range(_TRIES * greedy):
+            top = int(held.argmax())
+            if top not in barred and self._matcher.allows(top):
+                return held
+            held = held if tried else logits.copy()
+            held[top] = -np.inf
         held = self._matcher.masked(logits)
-        if not self.may_end:
-            held[[id_ for id_ in self._eos if id_ < len(held)]] = -np.inf
+        held[barred] = -np.inf
         return held
 
     def count(self, stats: FillStats) -> None:

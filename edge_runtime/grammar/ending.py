@@ -5,18 +5,22 @@ an answer has to end (see `decode.constrained`).
 
 An answer that runs out of tokens ends with them. What guarantees that it can: an ending is known before the
 first token, and a token is written only where an ending behind it is known too. Most endings are found
-without a search: what is left of the one before where the token is its beginning, or that one again where it
-still ends the answer, as within a string. Otherwise a search goes from byte to byte over the engine's own
-masks, what closes first, and shortens what it finds where that is too long. It is not exhaustive: an ending
-is a sentence, and short, but not proven the shortest; in a grammar whose only endings are far off none may be
-found.
+without a search: what is left of the one before where the token is its beginning; that one again, or a part
+of it, where it still ends the answer, as within a string or a number. Otherwise a search goes from byte to
+byte over the engine's own masks, what closes first, until a part of the ending before fits, and shortens what
+it finds where that is too long. It is not exhaustive: an ending is a sentence, and short, but not proven the
+shortest; in a grammar whose only endings are far off none may be found.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edge_runtime.grammar.errors import GrammarError
 from edge_runtime.grammar.grammar import Grammar, library
@@ -27,11 +31,16 @@ if TYPE_CHECKING:
 END = 256
 """The end token of the vocabulary of single bytes."""
 
-CLOSING = b'"}],0123456789ntfabcdefghijklmopqrsuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .'
+CLOSING = b'"}],0123456789ntfabcdeghijklmopqrsuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .'
 """Bytes in the order in which an ending tries them; all others, those that open something last, follow."""
-_ORDER = (*CLOSING, *(byte for byte in range(256) if byte not in CLOSING + b"-[{\\\n\t\r"), *b"-\\\n\t\r[{")
+_OPENING = b"-\\\n\t\r[{"
+_ORDER = np.array([*CLOSING, *(byte for byte in range(256) if byte not in CLOSING + _OPENING), *_OPENING])
+_TEXT = np.where(_ORDER > 127, 1 << 20, 0)
+"""Of bytes that are part of a character, by how much later they are tried where one is taken often."""
 
 QUOTE = ord('"')
+LONGEST = 1 << 14
+"""Bytes of the longest ending that is looked for."""
 MOST_CHOICES, OFTEN = 2000, 4
 """Of the search that goes ahead: most bytes that it chooses, and how often one is a reason to try others."""
 MOST_STATES = 4000
@@ -86,52 +95,58 @@ class ShortEnding:
     at the start. enough: see `behind`.
     """
 
-    def __init__(self, start: llguidance.LLMatcher, most: int, enough: int) -> None:
+    def __init__(self, start: llguidance.LLMatcher, most: int = LONGEST, enough: int = LONGEST) -> None:
         self._state = start
         self._most = most
-        self._ahead: tuple[bytes, llguidance.LLMatcher, bytes] | None = None
+        self._ahead: tuple[bytes, bytes | None] | None = None
         self._shortest: bytes | None = None  # what a search has left of an ending, while that still ends
         self.rest: bytes | None = _search(start, most, enough)
+
+    def copy(self, most: int, enough: int) -> ShortEnding:
+        """The same place in another answer, with other bounds."""
+        other = copy(self)
+        other._state, other._most = self._state.deep_copy(), most
+        if other.rest is not None and len(other.rest) > enough:
+            other.rest = _shortened(other._state, other.rest)
+        if other.rest is not None and len(other.rest) > most:
+            other.rest = None
+        return other
 
     def behind(self, data: bytes, enough: int) -> bytes | None:
         """An ending behind `data`, which the grammar allows here; None where none was found.
 
         enough: bytes that are few enough; a longer ending is searched for a shorter one.
         """
+        if not data and self.rest is not None:
+            return self.rest
         if self._ahead is None or self._ahead[0] != data:
-            self._ahead = None
-            if not data and self.rest is not None:
-                return self.rest
-            state = self._state.deep_copy()
-            if not state.consume_tokens(list(data)):
-                return None
-            rest = self._found(data, state, enough)
-            if rest is None:
-                return None
-            self._ahead = (data, state, rest)
-        return self._ahead[2]
+            self._ahead = data, self._found(data, enough)
+        return self._ahead[1]
 
-    def _found(self, data: bytes, state: llguidance.LLMatcher, enough: int) -> bytes | None:
+    def _found(self, data: bytes, enough: int) -> bytes | None:
         before = self.rest
         if before is not None:
             if before.startswith(data):
                 return before[len(data) :]
-            if _ends(state, before):
-                if len(before) > enough and before != self._shortest:
-                    self._shortest = before = _shortened(state, before)
-                return before
-        return _search(state, self._most, enough)
+            for rest in _parts(before, len(data)):
+                if _ends(self._state, data + rest):
+                    if len(rest) <= enough or rest == self._shortest:
+                        return rest
+                    break
+        state = self._state.deep_copy()
+        if not state.consume_tokens(list(data)):
+            return None
+        if before is not None and _ends(state, before):
+            self._shortest = _shortened(state, before)
+            return self._shortest
+        return _search(state, self._most, enough, () if before is None else list(_parts(before, len(data))))
 
     def take(self, data: bytes) -> None:
         """The answer goes on with `data`."""
         if not data:
             return
-        self.behind(data, self._most)
-        if self._ahead is not None:
-            _, self._state, self.rest = self._ahead
-        else:  # a token that was given: an ending may be known again behind it
-            self._state.consume_tokens(list(data))
-            self.rest = None
+        self.rest = self.behind(data, self._most)  # None behind some tokens that were given
+        self._state.consume_tokens(list(data))
         self._ahead = None
 
 
@@ -139,10 +154,19 @@ def _ends(state: llguidance.LLMatcher, rest: bytes) -> bool:
     return bool(state.validate_tokens([*rest, END]) == len(rest) + 1)
 
 
-def _search(start: llguidance.LLMatcher, most: int, enough: int) -> bytes | None:
-    """An ending of at most `most` bytes behind a state of the matcher."""
+def _parts(before: bytes, written: int) -> Iterable[bytes]:
+    """An ending, and the parts of it that may end the answer behind as many bytes of another text: without as
+    many, and from its next quotation mark, comma or bracket on.
+    """
+    found = [before, before[written:]]
+    found += [before[at:] for mark in b'",}]' if (at := before.find(mark)) > 0]
+    return dict.fromkeys(found)
+
+
+def _search(start: llguidance.LLMatcher, most: int, enough: int, parts: Sequence[bytes] = ()) -> bytes | None:
+    """An ending of at most `most` bytes behind a state of the matcher. parts: that may be its end."""
     for strings in (True, False):
-        found = _ahead(start.deep_copy(), most, strings)
+        found = _ahead(start.deep_copy(), most, strings, parts)
         if found is not None:
             return found if len(found) <= enough else _shortened(start, found)
     return _in_breadth(start, most)
@@ -163,29 +187,35 @@ def _shortened(start: llguidance.LLMatcher, found: bytes) -> bytes:
     return found
 
 
-def _ahead(state: llguidance.LLMatcher, most: int, strings: bool) -> bytes | None:
+def _ahead(
+    state: llguidance.LLMatcher, most: int, strings: bool, parts: Sequence[bytes] = ()
+) -> bytes | None:
     """One path, by the first allowed byte of the order, a byte that was taken often behind the others: so it
     leaves what it would repeat, such as any text before a certain letter. strings: the count begins anew with
     every quotation mark and every part that is forced, as suits JSON.
     """
     path = bytearray()
-    taken = [0] * 256
+    taken = np.zeros(256, np.int64)  # in the order of `_ORDER`
     for _ in range(MOST_CHOICES):
         if state.is_accepting():
             return bytes(path)
+        for part in parts:
+            if len(path) + len(part) <= most and _ends(state, part):
+                return bytes(path) + part
         forced = state.compute_ff_bytes()
         if not forced:
-            byte = next(_allowed(state), None)
-            if byte is None:
+            allowed = _allowed(state)
+            place = int(allowed.argmax())
+            if not allowed[place]:
                 return None
-            if taken[byte] >= OFTEN:
-                byte = min(_allowed(state), key=lambda each: (each > 127, taken[each] // OFTEN))
-            taken[byte] += 1
-            if byte == QUOTE and strings:
-                taken = [0] * 256
-            forced = bytes([byte])
+            if taken[place] >= OFTEN:
+                place = int(np.where(allowed, _TEXT + taken // OFTEN, 1 << 30).argmin())
+            taken[place] += 1
+            forced = bytes([_ORDER[place]])
+            if strings and forced[0] == QUOTE:
+                taken[:] = 0
         elif strings:
-            taken = [0] * 256
+            taken[:] = 0
         path += forced
         if len(path) > most or not state.consume_tokens(list(forced)):
             return None
@@ -198,7 +228,7 @@ def _in_breadth(start: llguidance.LLMatcher, most: int) -> bytes | None:
     states = 0
     while waiting:
         path, state = waiting.popleft()
-        for byte in _allowed(state):
+        for byte in map(int, _ORDER[_allowed(state)]):
             states += 1
             after = state.deep_copy()
             if states > MOST_STATES or len(path) == most:
@@ -211,7 +241,8 @@ def _in_breadth(start: llguidance.LLMatcher, most: int) -> bytes | None:
     return None
 
 
-def _allowed(state: llguidance.LLMatcher) -> Iterator[int]:
-    """The bytes that may follow, in the order of trial."""
-    mask: Any = state.compute_bitmask()
-    return (byte for byte in _ORDER if mask[byte >> 3] >> (byte & 7) & 1)
+def _allowed(state: llguidance.LLMatcher) -> NDArray[np.bool_]:
+    """Whether each byte of `_ORDER` may follow."""
+    mask = np.frombuffer(state.compute_bitmask(), np.uint8)
+    allowed: NDArray[np.bool_] = np.unpackbits(mask, bitorder="little")[_ORDER].astype(bool)
+    return allowed

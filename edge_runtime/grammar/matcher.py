@@ -7,6 +7,7 @@ tokens. Not responsible for how an answer ends (see `ending`) or for passes of a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -49,6 +50,9 @@ class GrammarVocabulary:
         self._words = _Words(tokens, contract, self.size, self.eos)
         self._made: dict[bool, Any] = {}
 
+    def token_bytes(self, id_: int) -> bytes:
+        return self._words.tokens[id_]
+
     def tokenizer(self, json: bool) -> llguidance.LLTokenizer:
         """The engine's tables. json: with those that make strings fast."""
         if json not in self._made:
@@ -68,7 +72,7 @@ class _Words:
         self.eos_token_id = eos[0]
         self.tokens = [tokens.token_bytes(id_) for id_ in range(size)]
         self.special_token_ids = [id_ for id_ in range(size) if not contract.is_ordinary(id_)]
-        self._encode = tokens.encode_bytes
+        self._encode = lru_cache(4096)(tokens.encode_bytes)  # of what is forced, the same again and again
 
     def __call__(self, text: str | bytes) -> list[int]:
         return self._encode(text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
@@ -89,7 +93,7 @@ class CompiledGrammar:
         tokenizer = vocabulary.tokenizer(grammar.kind is Kind.JSON_SCHEMA)
         self._start = library().LLMatcher(tokenizer, grammar.rules(), limits=limits(), log_level=0)
         check(self._start, grammar)
-        self._bytes = byte_matcher(grammar)
+        self._ending = ShortEnding(byte_matcher(grammar))
 
     def matcher(self) -> Matcher:
         """The start of an answer."""
@@ -97,7 +101,7 @@ class CompiledGrammar:
 
     def ending(self, most: int, enough: int = 0) -> ShortEnding:
         """The endings of an answer, of at most `most` bytes each; one of `enough` need not be shorter."""
-        return ShortEnding(self._bytes.deep_copy(), most, enough)
+        return self._ending.copy(most, enough)
 
 
 class Matcher:
@@ -108,6 +112,7 @@ class Matcher:
         self._vocabulary = vocabulary
         self._eos = np.asarray(vocabulary.eos)
         self._mask: NDArray[np.uint8] | None = None
+        self._forced: list[int] | None = None
 
     def copy(self) -> Matcher:
         """The same place, which goes its own way from here."""
@@ -129,8 +134,15 @@ class Matcher:
 
     def allows(self, id_: int) -> bool:
         """Whether a token may follow; of end tokens, whether the answer may end here."""
-        mask = self.mask
-        return 0 <= id_ < self._vocabulary.size and bool(mask[id_ >> 3] >> (id_ & 7) & 1)
+        if not 0 <= id_ < self._vocabulary.size:
+            return False
+        if self._mask is not None:
+            return bool(self._mask[id_ >> 3] >> (id_ & 7) & 1)
+        if self._state.is_stopped():
+            return not self.gave_up and id_ in self._vocabulary.eos
+        # What the mask has, at a hundredth of its cost.
+        forced = self.forced()
+        return id_ == forced[0] if forced else bool(self._state.validate_tokens([id_]))
 
     @property
     def accepts(self) -> bool:
@@ -150,11 +162,14 @@ class Matcher:
 
     def forced(self) -> list[int]:
         """The tokens that must follow, in the vocabulary's own splitting; empty where there is a choice."""
-        return [] if self.gave_up or self._state.is_stopped() else list(self._state.compute_ff_tokens())
+        if self._forced is None:
+            over = self.gave_up or self._state.is_stopped()
+            self._forced = [] if over else self._state.compute_ff_tokens()
+        return self._forced
 
     def take(self, id_: int) -> bool:
         """The answer goes on with a token; False, and nothing more is known, where that is not allowed."""
-        self._mask = None
+        self._mask = self._forced = None
         return bool(self._state.consume_token(id_))
 
     def masked(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:

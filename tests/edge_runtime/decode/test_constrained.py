@@ -234,9 +234,28 @@ def test_logits_are_masked_only_where_that_changes_the_token() -> None:
     logits[ord("b")] = 1
     assert plan.masked(logits, greedy=True) is logits
     logits[ord("c")] = 2
+    before = logits.copy()
+    assert plan.masked(logits, greedy=True).argmax() == ord("b")
+    logits[ord("d") : ord("k")] = 3  # too many to be asked for one by one
+    before[ord("d") : ord("k")] = 3
+    assert (logits == before).all()
     assert set(np.isfinite(plan.masked(logits, greedy=True)).nonzero()[0]) == {ord("a"), ord("b")}
     plan.take(ord("a"))
     assert set(np.isfinite(plan.masked(logits, greedy=False)).nonzero()[0]) == {
         *(ord("a"), ord("b")),
         *CONTRACT.eos_ids,
     }
+
+
+@FORM
+@given(st.randoms(use_true_random=False), st.integers(1, 12))
+def test_a_token_asked_for_alone_is_allowed_where_the_mask_has_its_bit(random: Random, steps: int) -> None:
+    matcher = compiled(Grammar.json_schema(random_schema(random))).matcher()
+    for _ in range(steps):
+        alone = [id_ for id_ in range(-1, TOKENS.size + 9) if matcher.allows(id_)]
+        bits = np.unpackbits(matcher.mask, bitorder="little")
+        assert alone == bits.nonzero()[0].tolist()
+        ordinary = [id_ for id_ in alone if CONTRACT.is_ordinary(id_)]
+        if not ordinary:
+            break
+        assert matcher.take(random.choice(ordinary))

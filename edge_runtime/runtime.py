@@ -317,7 +317,7 @@ class EdgeRuntime:
         """
         header = peek(data)
         if header.codec is not Codec.PREDICTIVE or _decides(options):
-            return self.fill(self.read(data, prompt), options)
+            return self.fill(self.read(data, prompt, held_to(options)), options)
         stats = FillStats()
         decoding, ids = self._decoding(data, prompt, stats)
         found = map(_token, _timed(decoding, stats))
@@ -383,10 +383,15 @@ class EdgeRuntime:
 
 def decode_for(grammar: Grammar | None, data: bytes, shared: Shared) -> AnchorSet:
     """The anchors of a payload made for a grammar, or for none. Raises what `payload.decode` does."""
-    if grammar is not None:
+    if grammar is not None and peek(data).codec is not Codec.PREDICTIVE:
         with suppress(ChecksumError):
             return decode(data, replace(shared, contract=replace(shared.contract, grammar=grammar.identity)))
     return decode(data, shared)
+
+
+def held_to(options: FillOptions | None) -> Grammar | None:
+    """The grammar of an answer with these options."""
+    return None if options is None or options.grammar is None else options.grammar.grammar
 
 
 def _decides(options: FillOptions | None) -> bool:

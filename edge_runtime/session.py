@@ -29,7 +29,7 @@ from edge_runtime.decode.forced import FillOptions, Source, Token, common_prefix
 from edge_runtime.decode.refine import Retract
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.errors import SessionFileError, UsageError
-from edge_runtime.runtime import EdgeRuntime, FillRequest, Schema
+from edge_runtime.runtime import EdgeRuntime, FillRequest, Schema, held_to
 from edge_runtime.text.chat import Message, as_messages
 from payload import AnchorSet
 from payload.anchors import MAX_CANVAS
@@ -150,7 +150,7 @@ class EdgeSession:
             nothing = AnchorSet.empty(min(self.edge.engine.context, MAX_CANVAS), self.edge.bundle.contract)
             answer = self.edge.fill(FillRequest(self.edge.prompt_ids(messages), nothing), options)
         else:
-            answer = self.edge.fill(self.edge.read(payload, messages), options)
+            answer = self.edge.fill(self.edge.read(payload, messages, held_to(options)), options)
         return self.follow(messages, cast(Answer[Token | Retract], answer), dropped)
 
     def check_closed(self) -> None:

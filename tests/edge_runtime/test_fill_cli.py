@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -360,3 +361,22 @@ def test_the_services_key_does_not_cross_a_network_unencrypted(
     assert "secret" not in err
     code, out, err = fill("--url", "http://127.0.0.1:9", "--prompt", "?", "--no-fallback")
     assert code == 5, "on this machine it may"
+
+
+def test_an_answer_in_a_grammar(fill: Any, tmp_path: Path) -> None:
+    pytest.importorskip("llguidance")
+    code, out, _ = fill("with.bin", "--regex", "[a-z]{3,9}[.]", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert re.fullmatch("[a-z]{3,9}[.]", answer["text"])
+    (tmp_path / "tools.json").write_text('[{"name": "go", "parameters": {"properties": {}}}]')
+    code, out, _ = fill("with.bin", "--tools", str(tmp_path / "tools.json"))
+    assert (code, json.loads(out)["name"]) == (0, "go")
+    for more, said in (
+        (("--regex", "a+", "--verify", "greedy"), "found a tolerance beside it. Leave one of the two out."),
+        (("--regex", "(a"), "expected one that the engine can follow"),
+        (("--json-schema", str(tmp_path / "none")), "expected a readable file"),
+    ):
+        code, out, err = fill("with.bin", *more)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert said in err

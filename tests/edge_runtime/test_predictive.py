@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, Source, fill, log_prob
 from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.errors import BundleContractError, ContextError, EngineError, UsageError
+from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.predictor import EnginePredictor, read_logits
 from edge_runtime.runtime import EdgeRuntime
 from links.frames import Question, decode_question, encode_question
-from payload import AnchorSet, Shared, encode, peek
-from payload.errors import FingerprintError, PayloadError
+from payload import AnchorSet, Codec, Shared, encode, peek
+from payload.errors import CodecError, FingerprintError, PayloadError
 
 PROMPT = "Where does the river end?"
 
@@ -230,3 +233,26 @@ def test_a_graph_of_another_form_is_refused() -> None:
     assert with_fp32_activations(b"no such attribute") == b"no such attribute"
     with pytest.raises(EngineError, match="accuracy_level"):
         with_fp32_activations(b"accuracy_level is something else here")
+
+
+def test_with_a_grammar_a_predictive_payload_is_read_first_and_none_is_made_for_one(
+    edge: EdgeRuntime,
+) -> None:
+    pytest.importorskip("llguidance")
+    grammar = Grammar.regex("[a-z]{3,9}[.]")
+    data = payload(edge, some_anchors(edge))
+    for answer in (
+        edge.fill(edge.read(data, PROMPT, grammar), edge.options(grammar=grammar)),
+        edge.stream(data, PROMPT, edge.options(grammar=grammar)),
+    ):
+        text = edge.bundle.tokenizer.decode([token.id for token in answer])
+        assert re.fullmatch("[a-z]{3,9}[.]", text)
+        assert len(answer.anchors) == len(some_anchors(edge))
+    held = replace(edge.bundle.contract, grammar=grammar.identity)
+    anchors = AnchorSet.of({0: 5}, 32, held)
+    shared = Shared(held, predictor=edge.predictive_model.predictor(edge.prompt_ids(PROMPT)))
+    with pytest.raises(CodecError, match="use codec compact"):
+        encode(anchors, shared, "predictive")
+    assert peek(encode(anchors, shared, "auto")).codec is Codec.COMPACT
+    with pytest.raises(UsageError, match="Leave one of the two out"):
+        edge.fill(edge.read(data, PROMPT), edge.options(grammar=grammar, verify="greedy"))

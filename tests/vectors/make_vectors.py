@@ -12,6 +12,7 @@ import gzip
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,9 @@ def bad_vectors(out: Vectors) -> None:
     out.bad("an id past the vocabulary", seal(toy, gz, patch), "AnchorRangeError")
     out.bad("a length past the canvas", seal(toy, gz, b"\x04\x09\0" + long), "AnchorRangeError")
     out.bad("not zstd", seal(toy, Codec.TEMPLATE_ZSTD, b"\x40\0\0abc"), "MalformedPayloadError")
+    held = replace(toy, grammar="0" * 64)
+    made = encode(AnchorSet.of({2: 97, 3: 98}, 64, held), Shared(held))
+    out.bad("made for a grammar", made, "ChecksumError")
 
 
 def main() -> None:

@@ -32,6 +32,8 @@ from cloud_anchor.selection.translate import TranslatedRun, Translation
 from cloud_anchor.shipped import PAIRS
 from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
+from edge_runtime.engine.base import Engine
+from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from edge_runtime.predictor import PredictiveModel
@@ -67,8 +69,9 @@ class Pipeline:
     model has the same, unless its vocabulary is another: then runs are translated before selection, and what
     the diffusion model reads is `model_form`.
 
-    The edge model is held in two forms: `scorer` for edge-aware selection, and `predictive_model` for codec
-    predictive.
+    The edge model is held in up to three forms, each with a state of its own: `scorer` for edge-aware
+    selection, and, loaded on first use, `predictive_model` for codec predictive and `writer` for answers in a
+    grammar.
     """
 
     tolerance: float = TOLERANCE
@@ -238,49 +241,70 @@ class Pipeline:
     ) -> list[PipelineResult]:
         """Denoises the prompts in one batch and selects the anchors of each; see `resolve` and `select`.
 
-        progress: of the steps.
+        progress: of the steps. grammar: of the answers: see `select_in`.
         Raises RequestError for options that do not fit model and prompts, and what `select` raises.
         """
         config, selection = self.resolve(config, selection)
+        held = None
+        if grammar is not None:
+            self.require_writer(selection, codec)
+            held = CompiledGrammar(grammar, self.grammar_vocabulary)
         ids = [self.model_form.ids(prompt) for prompt in prompts]
         with (progress or Silent()).stage("denoising", config.run_steps) as step:
-            runs = denoise(self.model, ids, config, guide=self.guide, after_step=lambda: step(1))
-        if grammar is not None:
-            return self.select_in(grammar, prompts, runs, selection)
+            pinned = None if self.translation else held
+            runs = denoise(
+                self.model, ids, config, guide=self.guide, after_step=lambda: step(1), grammar=pinned
+            )
+        if held is not None:
+            return self.select_in(held, prompts, runs, selection)
         return self.select(prompts, runs, selection, codec, embed_prompt, confidence)
 
     def select_in(
         self,
-        grammar: Grammar,
+        grammar: CompiledGrammar,
         prompts: Sequence[Prompt],
         runs: Sequence[Denoised],
         selection: Selection | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> list[PipelineResult]:
         """The anchors of runs for devices that hold their answers to a grammar (see `selection.constrained`).
 
-        Raises GrammarError, and RequestError where there is no edge bundle, or a selection or a number of
-        bytes beside the grammar.
+        grammar: for this pipeline's `grammar_vocabulary`. Uses `writer`: one call at a time. Raises what
+        `require_writer` does.
         """
         selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
-        if not isinstance(self.scorer, EngineScorer) or selection.max_bytes or not selection.rule.walks:
-            raise RequestError(
-                "grammar: expected an edge bundle (--edge) on ONNX Runtime, selection edge-aware and no "
-                "largest payload beside it, found another choice. Leave the grammar to the device, or these "
-                "options out."
-            )
-        if self.translation:
-            runs = [
-                self.translation.translate(run, self.form.ids(prompt))
-                for prompt, run in zip(prompts, runs, strict=True)
-            ]
-        compiled = CompiledGrammar(grammar, self.grammar_vocabulary)
+        self.require_writer(selection)
         results = []
-        for prompt, run in zip(prompts, runs, strict=True):
-            anchors, walk = constrained(
-                self.scorer.engine, run, self.form.contract, selection.config, compiled
-            )
+        for prompt, run in zip(prompts, self._translated(prompts, runs), strict=True):
+            contract, config = self.form.contract, selection.config
+            anchors, walk = constrained(self.writer, run, contract, config, grammar, check)
             results.append(PipelineResult(prompt, run, anchors, walk))
         return results
+
+    def require_writer(self, selection: Selection, codec: Codec | str = Codec.COMPACT) -> None:
+        """Raises RequestError where answers in a grammar cannot be asked for with these choices."""
+        found = [
+            what
+            for what, wrong in (
+                ("no edge bundle", self.predictive_model is None),
+                (f"selection {selection.name}", not selection.rule.walks),
+                ("a largest payload", selection.max_bytes is not None),
+                (f"codec {codec}", codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label, AUTO)),
+            )
+            if wrong
+        ]
+        if found:
+            raise RequestError(
+                "grammar: expected an edge bundle (--edge), selection edge-aware, codec compact and no "
+                f"largest payload beside it, found {' and '.join(found)}. Leave the grammar to the device, "
+                "or these options out."
+            )
+
+    @cached_property
+    def writer(self) -> Engine:
+        """The edge model as devices run it."""
+        assert self.predictive_model is not None
+        return OrtEngine.open(self.predictive_model.bundle)
 
     @cached_property
     def grammar_vocabulary(self) -> GrammarVocabulary:
@@ -304,13 +328,7 @@ class Pipeline:
         needs an edge model and there is none.
         """
         selection = selection or Selection()
-        if self.translation:
-            runs = [
-                run
-                if isinstance(run, TranslatedRun)
-                else self.translation.translate(run, self.form.ids(prompt))
-                for prompt, run in zip(prompts, runs, strict=True)
-            ]
+        runs = self._translated(prompts, runs)
 
         def size(result: PipelineResult) -> int:
             return len(self.payload(result, codec, embed_prompt, confidence))
@@ -323,6 +341,15 @@ class Pipeline:
             most = selection.max_bytes
             results.append(result if most is None else self._within_bytes(result, selection, most, size))
         return results
+
+    def _translated(self, prompts: Sequence[Prompt], runs: Sequence[Denoised]) -> Sequence[Denoised]:
+        """The runs in the edge model's vocabulary."""
+        if self.translation is None:
+            return runs
+        return [
+            run if isinstance(run, TranslatedRun) else self.translation.translate(run, self.form.ids(prompt))
+            for prompt, run in zip(prompts, runs, strict=True)
+        ]
 
     def _within_bytes(
         self,

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Guide
+from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import Answers, DiffusionModel
 
 Name = TypeVar("Name", bound=Hashable)
@@ -58,14 +59,23 @@ class ContinuousBatch(Generic[Name]):
         return [row.name for row in self._rows]
 
     def join(
-        self, name: Name, prompt: Sequence[int], marks: Sequence[int] = (), *, blocks: bool = False
+        self,
+        name: Name,
+        prompt: Sequence[int],
+        marks: Sequence[int] = (),
+        *,
+        blocks: bool = False,
+        literals: Literals | None = None,
     ) -> None:
         """Adds an answer to the next step.
 
         marks: steps after which a snapshot is returned, ascending; the answer leaves after the last. Default:
         config.run_steps. blocks: also after every block that is finished, of a model that writes in blocks.
+        literals: of an answer in a grammar.
         """
         started = self.model.start([prompt], self.config, self.guide)
+        if literals is not None:
+            started.hold(0, literals)
         self._answers = started if self._answers is None else self._answers.join(started)
         self._rows.append(_Row(name, tuple(marks) or (self.config.run_steps,), blocks))
 

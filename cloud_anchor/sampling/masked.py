@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Guide
+from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
@@ -37,7 +38,11 @@ class MaskedAnswers:
     def steps(self) -> Sequence[int]:
         return self.state.steps
 
+    def hold(self, row: int, literals: Literals) -> None:
+        self.state.literals[row] = literals
+
     def advance(self) -> None:
+        self.state.pin(self.model.mask_id)
         advance(self.model, self.state, self.config, self.guide)
 
     def block_ends(self) -> Sequence[int]:

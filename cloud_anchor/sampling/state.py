@@ -18,6 +18,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.guide import Product
+from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import Batch, MaskedModel, Prefix
 from cloud_anchor.sampling.stops import StepPredictions, StepView, likely_length
 
@@ -104,7 +105,8 @@ class ForwardPass:
         )
 
 
-_LISTS, _TENSORS = ("prompts", "steps", "blocks", "generators", "guide_work"), ("ids", "when", "sure")
+_LISTS = ("prompts", "steps", "blocks", "generators", "guide_work", "literals")
+_TENSORS = ("ids", "when", "sure")
 """Fields of a state that have one entry for each row."""
 
 
@@ -118,6 +120,7 @@ class State:
     steps: steps run per row. Rows of one state may be at different steps.
     blocks: open blocks of each row in its last step; 0 before the first.
     guide_work: (passes, tokens) of the edge model per row, of guided steps.
+    literals: of rows whose answers have a grammar, what it forces; see `pin`.
     last:  the forward pass of the last step, until the next one begins.
     batch, prefix: the padded prompts, and their cached keys and values; created by the first step after rows
                    were joined or selected.
@@ -131,6 +134,7 @@ class State:
     blocks: list[int]
     generators: list[torch.Generator]
     guide_work: list[tuple[int, int]]
+    literals: list[Literals | None]
     last: ForwardPass | None = None
     batch: Batch | None = None
     prefix: Prefix | None = None
@@ -148,6 +152,7 @@ class State:
             blocks=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
             guide_work=[(0, 0)] * len(prompts),
+            literals=[None] * len(prompts),
         )
 
     def copy(self) -> State:
@@ -157,6 +162,7 @@ class State:
             steps=list(self.steps),
             guide_work=list(self.guide_work),
             generators=[generator.clone_state() for generator in self.generators],
+            literals=[literals and literals.copy() for literals in self.literals],
             prefix=self.prefix and self.prefix.copy(),
         )
 
@@ -170,6 +176,18 @@ class State:
         """The rows of both states, without the last pass; the canvases must have the same length."""
         both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _LISTS}
         return State(**both | {n: torch.cat([getattr(self, n), getattr(other, n)]) for n in _TENSORS})
+
+    def pin(self, mask_id: int) -> None:
+        """Commits what a grammar forces, before the next pass."""
+        for row, literals in enumerate(self.literals):
+            found = literals.pins(self.ids[row].tolist(), mask_id) if literals is not None else {}
+            if found:
+                here = torch.zeros_like(self.ids, dtype=torch.bool)
+                here[row, list(found)] = True
+                tokens = torch.tensor(list(found.values()), device=self.ids.device)
+                self.ids = self.ids.masked_scatter(here, tokens)
+                self.when = self.when.masked_fill(here, max(1, self.steps[row]))
+                self.sure = self.sure.masked_fill(here, 1.0)
 
     def predictions(self, model: MaskedModel) -> StepPredictions:
         """The last pass's predictions; raises RequestError before the first step of these rows."""

@@ -12,7 +12,7 @@ at the positions that they have in the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,12 +29,18 @@ from payload import AnchorSet, Contract
 
 
 def constrained(
-    engine: Engine, run: Denoised, contract: Contract, config: EdgeAwareConfig, grammar: CompiledGrammar
+    engine: Engine,
+    run: Denoised,
+    contract: Contract,
+    config: EdgeAwareConfig,
+    grammar: CompiledGrammar,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[AnchorSet, EdgeWalk]:
     """The anchors of a run for a device that holds its answer to the grammar, and the text that it writes.
 
-    The anchors' contract names the grammar. They state no length: the grammar ends the answer. Raises
-    GrammarRoomError where no sentence of the grammar fits, and what the engine raises.
+    The anchors' contract names the grammar. They state no length: the grammar ends the answer. check: called
+    for every token, each of which takes bounded time; what it raises ends the work. Raises GrammarRoomError
+    where no sentence of the grammar fits, and what the engine raises.
     """
     draft = {
         position: id_
@@ -44,9 +50,12 @@ def constrained(
     stats = FillStats()
     wanted = AnchorSet.of(draft, run.canvas, contract)
     options = FillOptions(grammar=grammar, score_anchors=False)
-    text = [token.id for token in fill(engine, run.prompt_ids, wanted, options, stats)]
+    text = []
+    for token in fill(engine, run.prompt_ids, wanted, options, stats):
+        text.append(token.id)
+        check()
     nothing = AnchorSet.empty(max(run.canvas, len(text)), replace(contract, grammar=grammar.grammar.identity))
-    sent = _needed(engine, run.prompt_ids, text, nothing, grammar, config.guard, stats)
+    sent = _needed(engine, run.prompt_ids, text, nothing, grammar, config.guard, stats, check)
     anchors = AnchorSet.of({position: text[position] for position in sent}, nothing.canvas, nothing.contract)
     return anchors, EdgeWalk(text, sent, dict.fromkeys(sent, 0.0), stats.passes, stats.computed)
 
@@ -59,6 +68,7 @@ def _needed(
     grammar: CompiledGrammar,
     guard: float,
     stats: FillStats,
+    check: Callable[[], None],
 ) -> list[int]:
     """The positions of the text at which the device alone would not surely write its token."""
     room = engine.context - len(prompt_ids)
@@ -67,6 +77,7 @@ def _needed(
     for position, (id_, logits) in enumerate(
         zip(text, read_logits(engine, prompt_ids, text, 0, stats), strict=False)
     ):
+        check()
         known = plan.known()
         if known is not None:
             if known[0] != id_:

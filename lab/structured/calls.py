@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from common.cli import CommandParser, option, run_command
-from common.files import write_whole
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.runtime import EdgeRuntime, FillRequest
 from edge_runtime.text.chat import Message
+from lab.machine import machine
+from lab.report import write_tables
+from lab.store import Store
+from lab.tables import Row, Table
 from payload import AnchorSet
 
 _STRING, _WHOLE = {"type": "string"}, {"type": "integer"}
@@ -101,7 +104,7 @@ class CallOptions:
     requests: int = option(len(REQUESTS), "the first N requests (default: all)", metavar="N")
     max_tokens: int = option(96, "most tokens of an answer (default 96)", metavar="N")
     output: Path | None = option(
-        None, "also write the result here, as JSON", Path, metavar="FILE", flags=("-o", "--output")
+        None, "also write tables.json here, for publish", Path, metavar="FOLDER", flags=("-o", "--output")
     )
 
 
@@ -152,14 +155,21 @@ def measured(edge: EdgeRuntime, options: CallOptions) -> dict[str, dict[str, flo
 
 def _run(options: CallOptions) -> int:
     edge = EdgeRuntime.open(options.edge)
-    report = {
-        "bundle": edge.bundle.path.name,
-        "requests": min(options.requests, len(REQUESTS)),
-        **measured(edge, options),
-    }
-    print(json.dumps(report, indent=1))
-    if options.output:
-        write_whole(options.output, (json.dumps(report, indent=1) + "\n").encode())
+    asked = min(options.requests, len(REQUESTS))
+    model = f"{edge.bundle.manifest.model.id}, {edge.bundle.variant_name}"
+    settings = {"edge": model, "requests": asked, "most": options.max_tokens}
+    store = Store(options.output, settings) if options.output else None
+    found = measured(edge, options)
+    print(json.dumps(found, indent=1))
+    said = (
+        f"{asked} requests to {len(TOOLS)} tools, which stand in the system message; at most "
+        f"{options.max_tokens} tokens. Model: {model}. valid: a call that is valid against its tool's "
+        f"schema; tool: and of the right tool; arguments: and with the expected ones. Machine: {machine()}."
+    )
+    if store is not None:
+        title = "Function calls, free and within the grammar"
+        rows: list[Row] = [{"answers": name, **each} for name, each in found.items()]
+        write_tables(store, title, [said], [Table.of("calls", title, rows)])
     return 0
 
 

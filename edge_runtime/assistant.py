@@ -27,7 +27,7 @@ from edge_runtime.decode.refine import AnchorFeed, Retract
 from edge_runtime.errors import UsageError
 from edge_runtime.memory import AnswerMemory
 from edge_runtime.online import Cloud, RemoteRequest, ServiceCloud
-from edge_runtime.runtime import Schema
+from edge_runtime.runtime import Schema, held_to
 from edge_runtime.session import EdgeSession, TurnAnswer
 from payload import AnchorSet
 
@@ -122,6 +122,7 @@ class Assistant:
             messages,
             stream=self.mode == PREFER_ON_DEVICE,
             fallback=self.mode != ONLY_IN_CLOUD,
+            grammar=held_to(options),
             daily=self.daily,
             memory=self.memory,
         )

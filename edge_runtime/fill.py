@@ -347,7 +347,7 @@ def write_answer(
 def _report_failure(program: str, answer: Answer[Token | Retract]) -> None:
     """Reports failures of the service, even with --quiet: the answer is not what it would have been."""
     if answer.service and answer.service.fell_back:
-        print(f"{program}: {answer.service.fell_back}; asked for it", file=sys.stderr, flush=True)
+        print(f"{program}: {answer.service.fell_back}", file=sys.stderr, flush=True)
     if answer.service and answer.service.failure:
         how = "without more of it" if answer.service.payload_bytes else "alone"
         print(f"{program}: {answer.service.failure}; this device answers {how}", file=sys.stderr, flush=True)
@@ -374,7 +374,7 @@ def _open_service(
     options = ServiceOptions(
         fractions, stream, not args.no_fallback, args.codec, args.confidence or args.decline
     )
-    return edge, ServiceRequest(client, edge, prompt, options).start().answer
+    return edge, ServiceRequest(client, edge, prompt, options, grammar=grammar).start().answer
 
 
 def _open_payload(

@@ -25,16 +25,20 @@ from edge_runtime.client.client import Client, ReceivedPayload, body_of
 from edge_runtime.decode.answer import Answer, ServiceReport
 from edge_runtime.decode.forced import FillOptions, FillStats, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
-from edge_runtime.errors import CloudUnavailableError
+from edge_runtime.errors import CloudRefusedError, CloudUnavailableError
+from edge_runtime.grammar.grammar import Grammar, Kind
 from edge_runtime.memory import AnswerMemory, Remembered
-from edge_runtime.runtime import EdgeRuntime, FillRequest
+from edge_runtime.runtime import EdgeRuntime, FillRequest, decode_for
 from edge_runtime.text.chat import Prompt, as_messages
-from payload import AnchorSet, Base, Codec, PayloadError, Shared, decode, doubt, encode, peek
+from payload import AnchorSet, Base, Codec, PayloadError, Shared, doubt, encode, peek
 from payload.anchors import MAX_CANVAS
 from payload.errors import FingerprintError
 
 GRACE_SECONDS = 2.0
 """Beyond the client's timeout, for its thread to report: a name lookup cannot be interrupted."""
+
+NO_SCHEMA = "schema_unsupported"
+"""Code of a service that makes payloads for no schema."""
 
 IDENTITY_SECONDS = 3.0
 """Limit of the request for the service's contract, where several bundles are installed."""
@@ -67,6 +71,7 @@ class RemoteRequest(ABC):
     stream: decode at once and refine the answer as payloads arrive, instead of waiting for the payload.
     fallback: answer without anchors where none come, instead of failing.
     timeout: seconds after which the thread that receives has reported; None for a thread that knows itself.
+    grammar: of the answer, to be held by the options of `answer` too; payloads may be made for it.
     daily, memory: the day's budget, and where the anchors of earlier requests are; None for none.
     feed:   where the anchors arrive; another one may take its place before the request is sent.
     sent:   whether the request is under way. abandoned: whether nobody waits for what comes any more.
@@ -80,10 +85,12 @@ class RemoteRequest(ABC):
         stream: bool,
         fallback: bool,
         timeout: float | None,
+        grammar: Grammar | None = None,
         daily: DailyBudget | None = None,
         memory: AnswerMemory | None = None,
     ) -> None:
         self.edge = edge
+        self.grammar = grammar
         self.prompt = prompt if isinstance(prompt, str) else as_messages(prompt)
         self.report = ServiceReport()
         self._stream, self._fallback, self._timeout = stream, fallback, timeout
@@ -211,7 +218,7 @@ class RemoteRequest(ABC):
                 return self.feed.put(anchors)
         self._fetch_counted()
         if (latest := self.feed.latest) is not None:
-            data = encode(latest, Shared(bundle.contract, prompt_ids, bundle.tokenizer))
+            data = encode(latest, Shared(latest.contract, prompt_ids, bundle.tokenizer))
             memory.put(key, Remembered(data, self.report.doubt))
 
     def _fetch_counted(self) -> None:
@@ -229,7 +236,8 @@ class RemoteRequest(ABC):
         predictive = peek(data).codec is Codec.PREDICTIVE
         predictor = self.edge.predictive_model.predictor(prompt_ids) if predictive else None
         bundle = self.edge.bundle
-        return decode(data, Shared(bundle.contract, prompt_ids, bundle.tokenizer, base, predictor))
+        shared = Shared(bundle.contract, prompt_ids, bundle.tokenizer, base, predictor)
+        return decode_for(self.grammar, data, shared)
 
     def _take(self, data: bytes, anchors: AnchorSet) -> None:
         """Continues with the anchors of a payload that has arrived."""
@@ -254,6 +262,7 @@ class ServiceRequest(RemoteRequest):
         prompt: Prompt,
         options: ServiceOptions | None = None,
         *,
+        grammar: Grammar | None = None,
         daily: DailyBudget | None = None,
         memory: AnswerMemory | None = None,
     ) -> None:
@@ -265,10 +274,13 @@ class ServiceRequest(RemoteRequest):
             stream=self.options.stream,
             fallback=self.options.fallback,
             timeout=client.timeout + GRACE_SECONDS,
+            grammar=grammar,
             daily=daily,
             memory=memory,
         )
         self._sent = 0
+        kind = None if grammar is None else grammar.kind
+        self._schema = json.loads(grammar.text) if grammar and kind is Kind.JSON_SCHEMA else None
 
     @property
     def where(self) -> str:
@@ -281,26 +293,36 @@ class ServiceRequest(RemoteRequest):
 
     @property
     def asked(self) -> str:
-        return json.dumps([self.options.fractions, self.options.codec])
+        grammar = None if self.grammar is None else self.grammar.identity
+        return json.dumps([self.options.fractions, self.options.codec, *([grammar] if grammar else [])])
 
     def _fetch(self) -> None:
         end = time.monotonic() + self.client.timeout
         try:
             self._decode(self._payloads(self.client, self.options.codec))
         except FingerprintError as other:
-            left = end - time.monotonic()  # both requests have the time of one: the reader waits no longer
-            if left <= 0:
-                raise CloudUnavailableError(
-                    f"{self.where}: no time was left to ask in codec compact"
-                ) from other
-            self.report.fell_back = str(other)
-            self._decode(self._payloads(replace(self.client, timeout=left), Codec.COMPACT.label))
+            self._ask_again(f"{other}; asked for it", end, Codec.COMPACT.label)
+        except CloudRefusedError as other:
+            if other.code != NO_SCHEMA or self._schema is None:
+                raise
+            self._schema = None
+            why = f"{self.where}: it makes payloads for no schema; asked for one without"
+            self._ask_again(why, end, self.options.codec)
+
+    def _ask_again(self, why: str, end: float, codec: str | None) -> None:
+        """Asks for what can be used; both requests have the time of one: the reader waits no longer."""
+        left = end - time.monotonic()
+        if left <= 0:
+            raise CloudUnavailableError(f"{self.where}: no time was left to ask again ({why})")
+        self.report.fell_back = why
+        self._decode(self._payloads(replace(self.client, timeout=left), codec))
 
     def _payloads(self, client: Client, codec: str | None) -> Iterable[ReceivedPayload]:
         fields = {
             "contract": self.edge.bundle.contract.identity,
             "codec": codec,
             "confidence": self.options.confidence or None,
+            "json_schema": self._schema,
         }
         self._sent += len(body_of(self.prompt, fields))
         if self.options.stream:
@@ -339,6 +361,7 @@ class Cloud(ABC):
         *,
         stream: bool,
         fallback: bool,
+        grammar: Grammar | None,
         daily: DailyBudget | None,
         memory: AnswerMemory | None,
     ) -> RemoteRequest:
@@ -362,11 +385,12 @@ class ServiceCloud(Cloud):
         *,
         stream: bool,
         fallback: bool,
+        grammar: Grammar | None,
         daily: DailyBudget | None,
         memory: AnswerMemory | None,
     ) -> ServiceRequest:
         options = ServiceOptions(stream=stream, fallback=fallback, confidence=True)
-        return ServiceRequest(self.client, edge, prompt, options, daily=daily, memory=memory)
+        return ServiceRequest(self.client, edge, prompt, options, grammar=grammar, daily=daily, memory=memory)
 
 
 def choose_bundle(client: Client, model: str | None) -> Path:

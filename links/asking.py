@@ -18,6 +18,7 @@ from typing import Any
 
 from edge_runtime.budget import DailyBudget, Spent
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, LinkError, UsageError
+from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.memory import AnswerMemory
 from edge_runtime.online import Cloud, RemoteRequest
 from edge_runtime.runtime import EdgeRuntime
@@ -248,9 +249,11 @@ class LinkCloud(Cloud):
         *,
         stream: bool,
         fallback: bool,
+        grammar: Grammar | None,
         daily: DailyBudget | None,
         memory: AnswerMemory | None,
     ) -> LinkRequest:
+        # A question has no bytes for a grammar: the device places the anchors.
         options = LinkOptions(fallback=fallback, budget=self.budget, stream=stream)
         return LinkRequest(self.link, edge, prompt, options, turn=self._turn, daily=daily, memory=memory)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 OVERLOADED = "overloaded"
+NO_SCHEMA, INVALID_SCHEMA = "schema_unsupported", "invalid_schema"
 
 
 @dataclass(eq=False)

@@ -22,8 +22,8 @@ class ServiceReport:
     """The part of an anchor service in an answer; filled in as payloads arrive.
 
     payload_bytes: sizes of the payloads received and decoded.
-    fell_back:     the reason why payloads of codec compact were asked for in place of predictive ones; None
-                   where that was not necessary.
+    fell_back:     the reason why payloads of codec compact were asked for in place of predictive ones, or
+                   ones for no schema; None where that was not necessary.
     failure:       the reason why there is none, or not all of them; None where all arrived.
     spent:         what it has cost: requests, bytes of questions and payloads, money.
     crossed:       over a link, its frames, airtime and money in words; else None.

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,14 +26,26 @@ from cloud_anchor.errors import CloudError, NothingToSendError, RequestError
 from cloud_anchor.pipeline import Pipeline, PipelineResult
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.selection.chain import PayloadWriter, chain_within_bytes
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batching.forecast import Forecast, Throughput
 from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload
 from cloud_anchor.serve.batching.sharing import BATCHES, PLACES, Clients
-from cloud_anchor.serve.errors import internal, out_of_memory, overloaded, refused, stopping, too_late
+from cloud_anchor.serve.errors import (
+    INVALID_SCHEMA,
+    ServiceError,
+    internal,
+    out_of_memory,
+    overloaded,
+    refused,
+    stopping,
+    too_late,
+)
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError, UsageError
+from edge_runtime.grammar.errors import GrammarRoomError
+from edge_runtime.grammar.matcher import CompiledGrammar
 from payload import AnchorSet, Base, Codec, PayloadError, Shared, encode
 
 log = logging.getLogger("cloud_anchor.serve")
@@ -88,6 +101,8 @@ class BatchEngine:
         self._failed_at = self._failing_since = 0.0
         self._suspects: set[ContinuousBatch[Job]] = set()  # one of their rows has failed: none may join
         self._closing = False
+        # What strangers' grammars take is theirs: it holds up no other payload.
+        self._constrain = ThreadPoolExecutor(1, "constrain")
         self._threads = [
             threading.Thread(target=self._run_model, name="denoise", daemon=True),
             threading.Thread(target=self._run_encoder, name="encode", daemon=True),
@@ -185,6 +200,7 @@ class BatchEngine:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+        self._constrain.shutdown()
 
     def _end(self, job: Job, event: JobEvent | None = None) -> None:
         """Finish a job; `event`, where there is one, is delivered to its client."""
@@ -239,8 +255,10 @@ class BatchEngine:
 
     def _joins(self, job: Job, group: ContinuousBatch[Job]) -> bool:
         """Puts a job into a batch; False where its options do not fit the model, which ends it alone."""
+        forces = None if self.pipeline.translation else job.grammar
+        literals = Literals(forces) if forces else None
         try:
-            group.join(job, job.prompt_ids, job.payload_steps, blocks=job.blocks)
+            group.join(job, job.prompt_ids, job.payload_steps, blocks=job.blocks, literals=literals)
         except Exception as error:
             self._end_failed(job, error)
             return False
@@ -352,7 +370,7 @@ class BatchEngine:
         self._failing_since = self._failing_since if self._failures else self._failed_at
         self._failures += 1
 
-    # Thread of the selection (edge model) and of the codec.
+    # Thread of the selection (edge model) and of the codec; another one has those in a grammar.
 
     def _run_encoder(self) -> None:
         closing = False
@@ -381,6 +399,9 @@ class BatchEngine:
             except Exception as error:
                 self._end_without(each.job, error)
             else:
+                if each.job.grammar is not None:
+                    self._constrain.submit(self._deliver, each._replace(run=run), None)
+                    continue
                 kind = each.job.selection, each.job.codec, each.job.confidence
                 waiting.setdefault(kind, []).append(each._replace(run=run))
         for kind, group in waiting.items():
@@ -397,7 +418,9 @@ class BatchEngine:
         """Deliver the payload of a run, or the error; result: None to select its anchors first."""
         job, run, last = finished
         try:
-            if result is None:
+            if result is None and job.grammar is not None:
+                result = self._select_in(job.grammar, job, run)
+            elif result is None:
                 (result,) = self._select(job.selection, job.codec, job.confidence, [run])
             served = self._payloads(job, result, last)
         except Exception as error:
@@ -411,6 +434,9 @@ class BatchEngine:
 
     def _end_without(self, job: Job, error: Exception) -> None:
         """End a job of whose run no payload can be made."""
+        if isinstance(error, ServiceError):
+            self._end(job, error)
+            return
         if isinstance(error, CloudError | EdgeError | PayloadError):
             self._end(job, refused(error))
             return
@@ -459,6 +485,20 @@ class BatchEngine:
             # Not an error: without anchors the device decodes the whole response by itself.
             none = runs[0].anchors({}, self.pipeline.form.contract, None)
             return [PipelineResult("", runs[0], none, None)]
+
+    def _select_in(self, grammar: CompiledGrammar, job: Job, run: Denoised) -> PipelineResult:
+        """The result of a run for an answer in a grammar; raises ServiceError once nobody waits for it."""
+
+        def check() -> None:
+            if job.cancelled or time.monotonic() >= job.deadline:
+                raise too_late(job.time_limit)
+
+        check()
+        try:
+            (result,) = self.pipeline.select_in(grammar, [""], [run], job.selection, check)
+        except GrammarRoomError as error:
+            raise refused(error, 400, INVALID_SCHEMA) from None
+        return result
 
 
 def _one_payload(anchors: AnchorSet, written: PayloadWriter, base: Base | None) -> tuple[Base, bool]:

@@ -65,10 +65,17 @@ def _from_validation(request: Request, error: RequestValidationError) -> Service
     text = str(first["msg"]).removeprefix("Value error, ")
     expected, _, found = text.removeprefix("expected ").partition(", found ")
     if not found:
-        found = "no such field" if first["type"] == "missing" else f"{first.get('input')!r:.80}"
+        found = "no such field" if first["type"] == "missing" else _shown(first.get("input"))
     more = f" ({len(error.errors())} such faults in all)" if len(error.errors()) > 1 else ""
     remedy = "Leave this field out." if first["type"] == "extra_forbidden" else "Correct this field."
     return invalid(f"{where}: {expected}", found + more, remedy)
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.80}"
+    except RecursionError:
+        return "one that is nested too deeply"
 
 
 def _malformed(found: str) -> ServiceError:

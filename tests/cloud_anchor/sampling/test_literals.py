@@ -16,7 +16,7 @@ from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.sampler import denoise
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
-from lab.structured.bytewise import CONTRACT, BytewiseTokens
+from tests.bytewise import CONTRACT, BytewiseTokens
 
 pytest.importorskip("llguidance")
 

@@ -81,8 +81,7 @@ class Options:
     threads: int | None = option(None, "of the edge models (default: the processor's fast cores)", kind=int)
 
     def __post_init__(self) -> None:
-        if self.prompts is not None and self.prompts < 1:
-            raise RequestError(f"number of questions: expected at least 1, found {self.prompts}")
+        require_at_least(self, 1, "prompts")
 
     @property
     def edges(self) -> list[str]:
@@ -93,6 +92,13 @@ class Options:
     def sources(self) -> list[str]:
         """The named sources, else that of the shipped pair."""
         return list(self.data) or [world_of(self.model)]
+
+
+def require_at_least(options: object, least: int, *names: str) -> None:
+    """Raises RequestError for a number among these options that is given and lower."""
+    for name in names:
+        if (value := getattr(options, name)) is not None and value < least:
+            raise RequestError(f"--{name.replace('_', '-')}: expected at least {least}, found {value}")
 
 
 def add_options(parser: argparse._ActionsContainer, kind: type, defaults: Mapping[str, Any] = {}) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from edge_runtime.bench.baselines import genai_loop
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
 from edge_runtime.engine.genai_engine import load_genai_model
 from edge_runtime.engine.ort_engine import OrtEngine
+from edge_runtime.system import peak_rss_bytes, resident_memory
 from lab.benches.random_checkpoint import read_tokenizer, write_random_checkpoint
 
 VARIANTS = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
@@ -35,16 +35,12 @@ CHUNKS = (1, 8, 32)
 class Clock(Silent):
     """Prints the seconds of each stage and the peak memory of the process so far."""
 
-    def __init__(self) -> None:
-        self.rows: list[tuple[str, float, float]] = []
-
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         started = time.perf_counter()
         yield lambda steps: None
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        self.rows.append((title, time.perf_counter() - started, peak))
-        print(f"| {title} | {self.rows[-1][1]:.0f} | {peak:.1f} |", flush=True)
+        seconds, peak = time.perf_counter() - started, peak_rss_bytes() / 1e9
+        print(f"| {title} | {seconds:.0f} | {peak:.1f} |", flush=True)
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -64,11 +60,8 @@ def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
             engine.append(list(range(chunk)), [chunk - 1])
             times.append(1e3 * (time.perf_counter() - started))
         result[f"ms{chunk}"] = statistics.median(times)
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    fields = dict(line.split(":", 1) for line in status.splitlines())
-    result["resident"] = int(fields["VmRSS"].split()[0]) / 1e3
-    result["anonymous"] = int(fields["RssAnon"].split()[0]) / 1e3
-    return result
+    memory = resident_memory()
+    return result | {"resident": sum(memory.values()) / 1e6, "anonymous": memory["anonymous"] / 1e6}
 
 
 def measure_genai(folder: Path, graph: str | None, threads: int) -> float:

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from cloud_anchor.errors import RequestError
 from common.cli import option
 from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
 from lab.drafting.options import GAMMA_OF_BLOCK, DrafterOptions, device_of, prepare
 from lab.drafting.training import LossOptions, train_drafter
 from lab.experiment import About, Experiment, Models, Records, Setup
+from lab.options import require_at_least
 from lab.plots import Picture, png
 from lab.statistics import summary
 from lab.store import Record
@@ -39,8 +39,7 @@ class ComparisonOptions(DrafterOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.seeds < 1:
-            raise RequestError(f"--seeds: expected at least 1, found {self.seeds}")
+        require_at_least(self, 1, "seeds")
 
 
 @dataclass(frozen=True)

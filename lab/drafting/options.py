@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from common.cli import option
 from lab.drafting.answers import Target, TargetAnswer, families_of, training_prompts
 from lab.drafting.training import DrafterPlan, DrafterSize, LossOptions, load_target, weights_digest
+from lab.options import require_at_least
 from lab.questions.items import load_items
 
 GAMMA_OF_BLOCK = 10 / 16
@@ -39,8 +39,7 @@ class DrafterOptions(DrafterSize):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.answers < 1:
-            raise RequestError(f"--answers: expected at least 1, found {self.answers}")
+        require_at_least(self, 1, "answers")
 
     def plan(self, loss: LossOptions) -> DrafterPlan:
         """The drafter of these options, trained with this loss."""

@@ -31,6 +31,7 @@ from lab.drafting.block_model import (
     write_drafter,
 )
 from lab.drafting.losses import drafter_loss
+from lab.options import require_at_least
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.pair import TrainingRecipe
 from lab.pairs.row_weights import open_qwen2
@@ -65,9 +66,8 @@ class DrafterSize:
     steps: int = option(2000, "training steps")
 
     def __post_init__(self) -> None:
-        for name, least in (("block", 2), ("layers", 1), ("blocks", 1), ("tokens", 1), ("steps", 1)):
-            if getattr(self, name) < least:
-                raise RequestError(f"{name}: expected at least {least}, found {getattr(self, name)}")
+        require_at_least(self, 2, "block")
+        require_at_least(self, 1, "layers", "blocks", "tokens", "steps")
         if self.hidden is not None and (self.hidden < 32 or self.hidden % 32):
             raise RequestError(f"hidden: expected a multiple of 32, found {self.hidden}")
 

@@ -32,6 +32,7 @@ from edge_runtime.online import RemoteRequest, ServiceOptions, ServiceRequest
 from edge_runtime.runtime import EdgeRuntime
 from lab.experiment import About, Experiment, Records, Setup, questions
 from lab.links.background import background_service
+from lab.options import require_at_least
 from lab.questions.items import Item
 from lab.questions.judge import is_right
 from lab.store import Record
@@ -82,8 +83,7 @@ class OneFrameOptions:
     def __post_init__(self) -> None:
         if any(not 0 < loss < 1 for loss in self.loss):
             raise RequestError(f"--loss: expected shares above 0 and below 1, found {self.loss}")
-        if self.attempts < 1:
-            raise RequestError(f"--attempts: expected at least 1, found {self.attempts}")
+        require_at_least(self, 1, "attempts")
 
 
 @dataclass(frozen=True)

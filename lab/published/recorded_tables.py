@@ -21,6 +21,7 @@ from edge_runtime.runtime import EdgeRuntime
 from lab.case import Edge
 from lab.loading import parameters
 from lab.machine import machine
+from lab.options import require_at_least
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 from lab.published.qwen_ranks import tokenizer_of_ranks
 from lab.published.recorded import MAX_TOKENS, RECORDS, TOGETHER, RealPair, measure_runs
@@ -70,10 +71,7 @@ class RecordedOptions:
     threads: int | None = option(None, "threads (default: the processor's fast cores)", kind=int)
 
     def __post_init__(self) -> None:
-        for name in ("limit", "rows", "threads"):
-            given = getattr(self, name)
-            if given is not None and given < 1:
-                raise RequestError(f"--{name}: expected at least 1, found {given}")
+        require_at_least(self, 1, "limit", "rows", "threads")
 
 
 def fill_runs(

@@ -82,7 +82,7 @@ def test_every_command_takes_its_questions_from_data(
     assert asked == [(["testbed"], 2, 7), (["testbed:sum", "tiny"], 2, 7)]
     capsys.readouterr()
     assert main([*needed, "--prompts", "0"]) == 2
-    assert "number of questions: expected at least 1, found 0" in capsys.readouterr().err
+    assert "--prompts: expected at least 1, found 0" in capsys.readouterr().err
     assert not list(tmp_path.iterdir()), "questions are read before anything is made"
 
 

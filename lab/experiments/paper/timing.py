@@ -89,28 +89,23 @@ def _denoise(case: RunCase, step: int) -> tuple[float, float]:
     tenth = 0.0
     for state in denoise_steps(case.lab.pipeline.masked_model, [case.prompt_ids], config):
         if state.steps[0] == step:
-            _wait()
             tenth = _since(started)
-    _wait()
     return tenth, _since(started)
 
 
-def _wait() -> None:
+def _since(started: float) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def _since(started: float) -> float:
     return 1000 * (time.perf_counter() - started)
 
 
 def _best(work: Callable[[], object]) -> float:
-    times = []
-    for _ in range(REPEATS):
+    def once() -> float:
         started = time.perf_counter()
         work()
-        times.append(_since(started))
-    return min(times)
+        return _since(started)
+
+    return min(once() for _ in range(REPEATS))
 
 
 def _fill(case: RunCase, anchors: AnchorSet) -> None:

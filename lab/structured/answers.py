@@ -36,7 +36,7 @@ from lab.experiment import About, Experiment, Records, Setup
 from lab.questions.items import Item
 from lab.questions.judge import graded
 from lab.store import Record
-from lab.tables import Answers, Column, Table, mean, rows
+from lab.tables import Answers, Column, Table, less_than, mean, rows
 from payload import AnchorSet
 
 FRACTIONS = (0.1, 0.25, 0.4)
@@ -66,6 +66,7 @@ SCHEMA: dict[str, Any] = {
 ALONE, ALONE_HELD = "device alone", "device alone, grammar"
 PLAIN, PLAIN_HELD = "anchors", "anchors, grammar on the device"
 HELD, PINNED = "anchors for the grammar", "anchors for the grammar, its literal parts on the canvas"
+BEFORE = {ALONE_HELD: ALONE, PLAIN_HELD: PLAIN, HELD: PLAIN_HELD, PINNED: HELD}
 
 
 @dataclass(frozen=True)
@@ -173,9 +174,15 @@ def tables(records: Records, about: About) -> list[Table]:
         "told": "told",
         **{name: mean(name) for name in names},
     }
-    groups = Answers.of(records).by(
-        {"of the steps": ("fraction", "{:.0%}".format), "condition": ("condition", str)}
-    )
+    answers = Answers.of(records)
+
+    def beside(group: Answers) -> Answers:
+        """The same answers under the condition in whose place this one is."""
+        row = group.rows[0]
+        return answers.where(fraction=row["fraction"], condition=BEFORE.get(row["condition"]))
+
+    columns["told, less the row above"] = less_than(beside, "told")
+    groups = answers.by({"of the steps": ("fraction", "{:.0%}".format), "condition": ("condition", str)})
     note = (
         "Profiles and comparisons of the testbed, whose models were not trained on JSON. valid: against the "
         "schema, by jsonschema. told: share of the values asked for that stand in some string of a valid "

@@ -48,8 +48,11 @@ class _GatewayArguments:
     key_file: Path | None = option(
         None, f"file with the service's key; default: ${KEY_VARIABLE}, else none", Path, metavar="FILE"
     )
-    edge: str = option(
-        "", "folder or name of the bundle that the devices have", metavar="BUNDLE", required=True
+    edge: str | None = option(
+        None,
+        "folder or name of the bundle that the devices have (default: the one installed, or the one that "
+        "comes with this package)",
+        metavar="BUNDLE",
     )
     threads: int | None = option(None, "of the edge model, which reads questions", int, metavar="N")
     timeout: float = option(60.0, "for an answer of the service (default 60)", metavar="S")
@@ -99,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: _GatewayArguments) -> int:
-    from edge_runtime.bundle.lookup import find_bundles
+    from edge_runtime.bundle.lookup import gateway_bundle
     from edge_runtime.runtime import EdgeRuntime
     from links import open_link
     from links.gateway.answering import Gateway, GatewayLimits, serve_link
@@ -114,7 +117,7 @@ def _run(args: _GatewayArguments) -> int:
     spending = Spending(args.spend_peer, args.spend_day, args.spend_total)
     if not all(0 <= money < float("inf") for money in astuple(spending)):
         raise UsageError(f"quotas: expected money of 0 or more, found {spending}")
-    edge = EdgeRuntime.open(find_bundles("", args.edge)[0], threads=args.threads)
+    edge = EdgeRuntime.open(gateway_bundle(args.edge), threads=args.threads)
     stop, stopped_by = threading.Event(), signal.SIGTERM
 
     def on_signal(number: int, _: object) -> None:

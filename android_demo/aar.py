@@ -221,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="api: accept the API of this build")
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         if args.step == "api":
             check_api(write=args.write)
         else:
@@ -229,7 +229,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for path in sorted(folder.glob("*.aar")) + sorted(folder.glob("*.jar")):
                     print(f"{path.stat().st_size:>10,} {path.name}")
                 print(f'implementation("{GROUP}:{folder.parent.name}:{VERSION}") from {REPOSITORY}')
-        return 0
 
     return run_command("aar", run)
 

@@ -73,12 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "jar": dex_to_jar,
         "screens": robolectric_classes,
     }
-
-    def run_step() -> int:
-        steps[args.step]()
-        return 0
-
-    return run_command("apk", run_step)
+    return run_command("apk", steps[args.step])
 
 
 def missing_packages() -> list[str]:

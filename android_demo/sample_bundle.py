@@ -25,11 +25,10 @@ def one_variant(bundle: Path, variant: str) -> dict[str, bytes]:
     return files | {"bundle.json": json.dumps(manifest, indent=1).encode()}
 
 
-def write_sample() -> int:
+def write_sample() -> None:
     SAMPLE.parent.mkdir(parents=True, exist_ok=True)
     write_whole(SAMPLE, zipped(one_variant(BUNDLES / "testbed-qwen", "int8")))
     print(f"{SAMPLE.stat().st_size:>10,} {SAMPLE}")
-    return 0
 
 
 if __name__ == "__main__":

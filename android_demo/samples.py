@@ -33,12 +33,12 @@ UNSURE = 4
 """The sample whose payload also says how sure the cloud is."""
 
 
-def write_assets() -> int:
+def write_assets() -> None:
     """Writes the assets, unless they are up to date."""
     key = content_key()
     stamp = ASSETS.with_name("assets.stamp")
     if ASSETS.is_dir() and stamp.is_file() and stamp.read_text() == key:
-        return 0
+        return
     shutil.rmtree(ASSETS, ignore_errors=True)
     copy_bundle(ASSETS / "bundle")
     folder = ASSETS / "samples"
@@ -53,7 +53,6 @@ def write_assets() -> int:
         index.append({"title": result.prompt.splitlines()[0], "prompt": result.prompt, "file": name})
     (folder / "index.json").write_text(json.dumps(index, indent=1), "utf-8")
     stamp.write_text(key)
-    return 0
 
 
 def content_key() -> str:

@@ -106,13 +106,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--edge", type=Path, help="edge bundle (default: the shipped pair's)")
     args = parser.parse_args(argv)
 
-    def command() -> int:
+    def command() -> None:
         prompt = args.prompt or example(args.model, args.seed)
         place = bundle_of(args.model, args.edge)
         edge = EdgeRuntime.open(place)
         pipeline = Pipeline.open(args.model, edge=place, device="cpu")
         run(pipeline, edge, prompt, args.fraction, args.select, args.output)
-        return 0
 
     return run_command("demo", command, extra="cloud")
 

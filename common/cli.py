@@ -125,7 +125,7 @@ class _HelpAll(argparse.Action):
 
 def run_command(
     program: str,
-    command: Callable[[], int],
+    command: Callable[[], int | None],
     *,
     extra: str = "edge",
     interrupted: str = "interrupted",
@@ -134,6 +134,7 @@ def run_command(
     """Run a command and return its exit code; errors meant for users become one line on standard error.
 
     program:     name that begins the line, as in "fill: expected ...".
+    command:     returns an exit code; None is 0.
     extra:       the extra that brings what the command needs, said where a package is missing.
     interrupted: what is said on Ctrl-C.
     exit_codes:  exit codes by exception class where the class's own `exit_code` does not suit.
@@ -142,7 +143,7 @@ def run_command(
     passes.
     """
     try:
-        return command()
+        return command() or 0
     except UserError as error:
         print(f"{program}: {error}", file=sys.stderr)
         overrides = (code for kind, code in (exit_codes or {}).items() if isinstance(error, kind))

@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def run(options: ConvertOptions) -> int:
+def run(options: ConvertOptions) -> None:
     """Convert as the options say and print the manifest's figures."""
     variants = DEFAULT_VARIANTS[options.exporter]
     if options.variants is not None:
@@ -200,7 +200,6 @@ def run(options: ConvertOptions) -> int:
         print(json.dumps(manifest.to_json(), indent=1))
     else:
         Console().print(table(manifest))
-    return 0
 
 
 if __name__ == "__main__":

@@ -78,13 +78,13 @@ def there_and_back(profile: LinkProfile, size: int, loss: float, count: int = EM
     return times
 
 
-def _print(sizes: Sequence[int], loss: float, *, as_json: bool) -> int:
+def _print(sizes: Sequence[int], loss: float, *, as_json: bool) -> None:
     profiles = LINK_PROFILES.values()
     if as_json:
         examples = {name: kind.example for name, kind in KINDS.items()}
         rows = {profile.name: _figures(profile, sizes, loss) for profile in profiles}
         print(json.dumps({"profiles": rows, "addresses": examples}))
-        return 0
+        return
     columns = " | ".join(f"{size} bytes" for size in sizes)
     print(f"| profile | largest up / down | {columns} | there and back | duties | tariff |")
     print("|---" * (5 + len(sizes)) + "|")
@@ -103,7 +103,6 @@ def _print(sizes: Sequence[int], loss: float, *, as_json: bool) -> int:
     print("\naddresses:")
     for kind in KINDS.values():
         print(f"  {kind.example}")
-    return 0
 
 
 def _cell(profile: LinkProfile, size: int) -> str:

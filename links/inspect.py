@@ -42,11 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command("links inspect", lambda: _run(args))
 
 
-def _run(args: InspectArguments) -> int:
+def _run(args: InspectArguments) -> None:
     data, shared = read_payload(args.file), shared_of(args)
     report, inside = describe_frame(data, shared)
     show(report if inside is None else report | describe(inside, shared), args.json)
-    return 0
 
 
 def describe_frame(data: bytes, shared: Shared | None) -> tuple[dict[str, Any], bytes | None]:

@@ -333,10 +333,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command("seal", lambda: _run(args))
 
 
-def _run(args: _SealArguments) -> int:
+def _run(args: _SealArguments) -> None:
     for path in make_pair(args.name, encrypted=args.encrypted):
         print(path)
-    return 0
 
 
 if __name__ == "__main__":

@@ -147,12 +147,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command("bench", lambda: _run(args))
 
 
-def _run(args: BenchOptions) -> int:
+def _run(args: BenchOptions) -> None:
     report = measure(args)
     print({"md": report.as_md, "csv": report.as_csv, "json": report.as_json}[args.format]())
     if args.plot:
         plot(report, args.plot)
-    return 0
 
 
 def measure(args: BenchOptions) -> BenchReport:

@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command("attention_cost", lambda: measure(args.threads, args.repeat))
 
 
-def measure(threads: int, repeat: int) -> int:
+def measure(threads: int, repeat: int) -> None:
     """Print the table."""
     ways = [(whole, scale) for whole in (False, True) for scale in (0.0, 1.0)]
     names = [f"{'whole' if whole else 'blocks'}{', no factor' if scale else ''}" for whole, scale in ways]
@@ -108,7 +108,6 @@ def measure(threads: int, repeat: int) -> int:
             del held
             first, *_ = found = [statistics.median(kept) for kept in times]
             print(f"| {tokens} | {before} | {' | '.join(f'{t:.0f} ({t / first:.2f})' for t in found)} |")
-    return 0
 
 
 if __name__ == "__main__":

@@ -113,12 +113,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--line", action="append", help="to be typed, in place of the script; several")
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         edge = EdgeRuntime.open(find_bundles("", args.edge)[0])
         daily = DailyBudget(args.state, Limits(requests=50))
         assistant = Assistant(EdgeSession(edge), Client(args.url, timeout=120), daily=daily)
         write_whole(args.output, drawn(printed(Chat(assistant, None), args.line or LINES)).encode())
-        return 0
 
     return run_command("chat_screen", run)
 

@@ -124,13 +124,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FOLDER", help="for tables.json")
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         rows = [each.row() for each in published()]
         note = f"One answer of {CANVAS} positions behind a prompt of {PROMPT} tokens, bfloat16."
         about = ["python -m lab.benches.family_sizes: computed from the models' shapes, nothing was timed."]
         store = Store(args.out, {"bench": "family_sizes"})
         write_tables(store, TITLE, about, [Table.of("sizes", TITLE, rows, note)])
-        return 0
 
     return run_command("family_sizes", run)
 

@@ -116,15 +116,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--measure-genai", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         """Print the tables, or with --measure and --measure-genai the figures of this process as JSON."""
         source, bundle = args.folder / "checkpoint", args.folder / "bundle"
         if args.measure_genai:
             print(json.dumps({"ms1": measure_genai(args.folder, args.measure, args.threads)}))
-            return 0
+            return
         if args.measure:
             print(json.dumps(measure(bundle, args.measure, args.threads)))
-            return 0
+            return
         variants = tuple(args.variants.split(","))
         if not (source / "model.safetensors").exists():
             text = read_tokenizer(args.tokenizer) if args.tokenizer else None
@@ -155,7 +155,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.genai:
             theirs = in_own_process(str(args.genai), "--measure-genai", *threads)
             print(f"onnxruntime-genai's own builder and loop: {theirs['ms1']:.1f} ms per token")
-        return 0
 
     return run_command("full_size", run)
 

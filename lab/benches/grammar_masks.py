@@ -65,7 +65,7 @@ def figures(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _run(options: MaskOptions) -> int:
+def _run(options: MaskOptions) -> None:
     tokenizer = Tokenizer.from_file(options.tokenizer)
     before, began = _memory(), time.perf_counter()
     vocabulary = GrammarVocabulary(tokenizer, contract_of(tokenizer))
@@ -98,7 +98,6 @@ def _run(options: MaskOptions) -> int:
         "tables_bytes": grown,
     }
     print(json.dumps(report, indent=1))
-    return 0
 
 
 def _memory() -> int:

@@ -314,7 +314,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         table = FormatTable(args.model, args.folder, args.calibration, args.threads)
         known = [*table.formats, *LLAMA]
         names = [name for name in known if name != REFERENCE]
@@ -327,7 +327,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name in names:
                 for kind, milliseconds in profile(table, name).items():
                     print(f"| {name} | {kind} | {milliseconds:.2f} |", flush=True)
-            return 0
+            return
         if args.speed:
             clock = time.process_time if args.threads == 1 else time.perf_counter
             print(
@@ -335,7 +335,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             for name, cells in speed(table, names, args.repeat, clock).items():
                 print(f"| {name} | {table.bytes(name) / 1e6:.1f} | {' | '.join(cells)} |", flush=True)
-            return 0
+            return
         if args.text is None:
             raise OptionError("--text: expected a file whose perplexity is measured, found none.")
         print(
@@ -350,7 +350,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                     flush=True,
                 )
                 step(1)
-        return 0
 
     return run_command("int4_table", run)
 

@@ -181,10 +181,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
 
-    def write() -> int:
+    def write() -> None:
         text = read_tokenizer(args.tokenizer) if args.tokenizer else None
         print(write_random_checkpoint(args.folder, args.size, seed=args.seed, tokenizer=text))
-        return 0
 
     return run_command("random_checkpoint", write)
 

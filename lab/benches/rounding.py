@@ -193,14 +193,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         if args.positions < 1:
             raise OptionError(f"--positions: expected at least 1, found {args.positions}.")
         bundle = Bundle.open(args.bundle, "fp32")
         table = measured(args.model, bundle, args.positions, args.threads, Bars(passing=True))
         store = Store(args.out, {"bench": "rounding", "model": args.model.name})
         write_tables(store, TITLE, [f"python -m lab.benches.rounding: {table.note}"], [table])
-        return 0
 
     return run_command("rounding", run)
 

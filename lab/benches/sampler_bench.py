@@ -443,7 +443,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command("bench", lambda: run(SamplerOptions(**found)))
 
 
-def run(options: SamplerOptions) -> int:
+def run(options: SamplerOptions) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     config = DenoiseConfig(
@@ -482,7 +482,6 @@ def run(options: SamplerOptions) -> int:
         print(json.dumps([asdict(row) for row in rows]))
     else:
         _print(rows, config, model)
-    return 0
 
 
 def _print(rows: Sequence[BenchRow], config: DenoiseConfig, model: DreamModel) -> None:

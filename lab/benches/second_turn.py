@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeat", type=positive, default=20, help="conversations (20)")
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         from edge_runtime.bundle.lookup import find_bundles
 
         edge = EdgeRuntime.open(find_bundles("", args.bundle)[0], args.variant, threads=args.threads)
@@ -112,7 +112,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         title = f"Milliseconds to a turn's first token, answers of at most {args.tokens} tokens"
         table = Table.of("turns", title, rows, "Medians; a ratio is of the two runs of one round.")
         write_tables(Store(args.output, settings), "The second turn", [said + machine()], [table])
-        return 0
 
     return run_command("second_turn", run)
 

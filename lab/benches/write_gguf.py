@@ -140,12 +140,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--head", choices=tuple(TYPES), default="q4_0", help="the embedding and the head")
     args = parser.parse_args(argv)
 
-    def write() -> int:
+    def write() -> None:
         part = args.out.with_name(args.out.name + ".part")
         write_gguf(args.checkpoint, part, args.weights, args.head)
         part.rename(args.out)
         print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB")
-        return 0
 
     return run_command("write_gguf", write)
 

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-def _run(options: TrainOptions) -> int:
+def _run(options: TrainOptions) -> None:
     plan, out = options.plan(options.loss), options.output
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -82,7 +82,6 @@ def _run(options: TrainOptions) -> int:
         f"{len(lengths)} held-out answers",
         file=sys.stderr,
     )
-    return 0
 
 
 if __name__ == "__main__":

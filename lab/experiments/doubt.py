@@ -249,14 +249,13 @@ def set_limit(
     parser.add_argument("--dtype", help="of the diffusion model, as of `lab run`")
     args = parser.parse_args(argv)
 
-    def measured() -> int:
+    def measured() -> None:
         options = Options(args.output, args.pair, prompts=args.prompts, dtype=args.dtype)
         report = run([experiment], options, EarlyOptions())
         print_tables(report.tables)
         found = of([*Store(args.output, report.settings).records(experiment.name).values()])
         keep(PAIRS[args.pair].bundle, **{limit: found})
         print(f"\n{limit} {found:g}: written to {PAIRS[args.pair].bundle / MANIFEST}")
-        return 0
 
     return run_command(experiment.name, measured, extra="experiments")
 

@@ -222,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write the module; else it is printed")
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         edge = EdgeRuntime.open(args.edge, threads=1)
         items = load_items(args.data, args.prompts, args.seed) if args.data else []
         work = observed_questions(edge, items) if items else observed(edge, args.prompts, args.seed)
@@ -242,7 +242,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             write_whole(Path(place), text.encode())
         else:
             print(text, end="")
-        return 0
 
     return run_command("count_codes", run)
 

@@ -278,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
 
-    def run() -> int:
+    def run() -> None:
         if args.measure_questions and args.prompts is None:
             raise InputError("--measure-questions: expected --prompts FOLDER beside it, found none")
         tokenizer = TraceTokenizer(args.tokenizer or args.traces.parent / DEFAULT_TOKENIZER)
@@ -293,7 +293,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             data = training.model()
             write_whole(args.output, data)
             print(f"{args.output}: {len(data)} bytes")
-        return 0
 
     return run_command("train_token_model", run)
 

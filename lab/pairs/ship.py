@@ -132,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
     return run_command("ship", lambda: _run(options))
 
 
-def _run(options: Options) -> int:
+def _run(options: Options) -> None:
     pair = RECIPES[options.pair]()
     run = options.run or Path("runs") / pair.name
     place = PAIRS[pair.name]
@@ -165,7 +165,6 @@ def _run(options: Options) -> int:
         anchor(["--model", pair.name, "--prompt", SAMPLE_PROMPT, "--confidence", "-o", str(SAMPLE)])
     card.write(place.weights)
     print(f"shipped to {place.weights}; weights of all pairs: {total / 1e6:.1f} MB", file=sys.stderr)
-    return 0
 
 
 if __name__ == "__main__":

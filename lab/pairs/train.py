@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     return run_command("train", lambda: _run(RECIPES[name](), options, out), interrupted=again)
 
 
-def _run(pair: Pair, options: TrainOptions, out: Path) -> int:
+def _run(pair: Pair, options: TrainOptions, out: Path) -> None:
     _check(options, pair)
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -101,7 +101,6 @@ def _run(pair: Pair, options: TrainOptions, out: Path) -> int:
     logs = [out / f"{name}.jsonl" for name in pair.recipes if (out / f"{name}.jsonl").exists()]
     if logs:
         plot(logs, out / "loss.png")
-    return 0
 
 
 def _check(options: TrainOptions, pair: Pair) -> None:

@@ -161,7 +161,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path("payload.bin"), help="the payload kept")
     args = parser.parse_args(argv)
 
-    def command() -> int:
+    def command() -> None:
         started = time.monotonic()
         try:
             trace = choose(read_traces(args.file), args.run)
@@ -178,7 +178,6 @@ def main(argv: list[str] | None = None) -> int:
         edge = EdgeRuntime.open(bundle, args.variant)
         show(edge, trace, args.fraction, dream, args.output)
         print(f"\n{time.monotonic() - started:.0f} s in all; the bundle is kept in {bundle}")
-        return 0
 
     return run_command("real", command, interrupted="interrupted; the same command continues from here")
 

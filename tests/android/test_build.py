@@ -23,7 +23,7 @@ def test_the_sample_is_a_bundle_of_one_variant_that_answers(
 ) -> None:
     sample = tmp_path / "sample" / "bundle.zip"
     monkeypatch.setattr(sample_bundle, "SAMPLE", sample)
-    assert sample_bundle.write_sample() == 0
+    sample_bundle.write_sample()
     with zipfile.ZipFile(sample) as archive:
         archive.extractall(tmp_path / "bundle")
     bundle = Bundle.open(tmp_path / "bundle")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_json
@@ -24,6 +25,7 @@ from cloud_anchor.sampling.config import PARALLEL_THRESHOLD
 from common.cli import CommandParser, option
 from lab.distil.answers import Targets, questions, write
 from lab.distil.curve import add, longest, point
+from lab.distil.keep import keep
 from lab.distil.trainer import SelfDistillation
 from lab.options import add_options, given, world_of
 from lab.pairs.batches import Curriculum, Mix
@@ -69,6 +71,10 @@ class DistilOptions:
         "weigh the loss of a token by this edge model's surprise, such as testbed-qwen",
         metavar="CHECKPOINT",
     )
+    fill: str | None = option(
+        None, "show in some gaps what this edge model would write there", metavar="CHECKPOINT"
+    )
+    keep: float = option(0.0, "share of the untaught weights in the checkpoint that is written")
     tokens: int = option(4096, "of a batch")
     share: float = option(0.65, "of the rows with long answers")
     rate: float = option(0.006, "peak learning rate of the matrices (Muon); of all else (AdamW) a fifth")
@@ -89,8 +95,9 @@ class DistilOptions:
                 raise RequestError(
                     f"--{name.replace('_', '-')}: expected at least 1, found {getattr(self, name)}"
                 )
-        if not 0 <= self.share <= 1:
-            raise RequestError(f"--share: expected 0 to 1, found {self.share}")
+        for name in ("share", "keep"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise RequestError(f"--{name}: expected 0 to 1, found {getattr(self, name)}")
         if not 0 < self.commit <= 1:
             raise RequestError(f"--commit: expected above 0, at most 1, found {self.commit}")
         for name in ("certainty", "rate"):
@@ -157,17 +164,21 @@ def distil(model: str, options: DistilOptions) -> int:
         orders=targets.orders(lambda text: tokenizer.encode(text).ids),
         certainty=options.certainty,
         commit=None if options.commit == PARALLEL_THRESHOLD else options.commit,
-        edge=open_qwen2(find_checkpoint(options.edge)).to(options.device).float().eval()
-        if options.edge
-        else None,
+        edge=_edge(options.edge, options.device),
+        fill=_edge(options.fill, options.device),
     )
     asked = longest(pair, options.watched, tokens)
     commits = sorted({PARALLEL_THRESHOLD, options.commit}, reverse=True)
 
+    def export() -> None:
+        trainer.export(folder, out / name)
+        if options.keep:
+            keep(folder, out / name, options.keep)
+
     def watch() -> None:
         if trainer.step % options.every and trainer.step < options.steps:
             return
-        trainer.export(folder, out / name)
+        export()
         now = Pipeline.open(str(out / name), device=options.device, dtype=FORMAT)
         points = {commit: point(now, asked, pair.name, commit) for commit in commits}
         add(out / CURVE, trainer.step, points)
@@ -182,7 +193,7 @@ def distil(model: str, options: DistilOptions) -> int:
         trainer.start_from(folder, 0)
         watch()
     train(trainer, watch=watch)
-    trainer.export(folder, out / name)
+    export()
     print(f"step {trainer.step} of {options.steps}, written to {out / name}", file=sys.stderr)
     return 0
 
@@ -198,6 +209,11 @@ def _student(pair: Pair, folder: Path) -> str:
                 f"{settings.get(key)}. Only models of the shape of a pair's own can be taught."
             )
     return name
+
+
+def _edge(name: str | None, device: str) -> Qwen2ForCausalLM | None:
+    """An edge model for training beside; raises CheckpointError."""
+    return open_qwen2(find_checkpoint(name)).to(device).float().eval() if name else None
 
 
 def _mix(pair: Pair) -> Mix:

@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from transformers import Qwen2ForCausalLM
 
-from lab.distil.states import hidden
+from lab.distil.states import FILLED, device_fill, hidden, some_gaps
 from lab.pairs.batches import TrainingBatch, mask
+from lab.pairs.tokens import special_ids
 from lab.pairs.trainer import PairTrainer
 
 TEMPERATURE = 0.5
@@ -30,7 +31,8 @@ class SelfDistillation(PairTrainer):
     orders: the pass that found each token of an answer, by its tokens. certainty: the weight of the entropy
     at positions where the model's best token is the right one already (dParallel, arXiv 2509.26488, certainty
     forcing; 1 in its code). edge: the edge model, by whose surprise a token's loss is weighed: one that it
-    would write by itself counts `FLOOR`.
+    would write by itself counts `FLOOR`. fill: the edge model whose words stand in some gaps, of which it is
+    taught the right ones all the same.
     """
 
     def __init__(
@@ -40,9 +42,10 @@ class SelfDistillation(PairTrainer):
         certainty: float,
         commit: float | None = None,
         edge: Qwen2ForCausalLM | None = None,
+        fill: Qwen2ForCausalLM | None = None,
         **named: Any,
     ) -> None:
-        self._orders, self._certainty, self._edge = orders, certainty, edge
+        self._orders, self._certainty, self._edge, self._fill = orders, certainty, edge, fill
         self.commit = commit
         super().__init__(*given, **named)
 
@@ -57,6 +60,9 @@ class SelfDistillation(PairTrainer):
                 wanted[row] = hidden(start, end, wanted.shape[1], passes, rng)
                 own[row] = True
         ids = torch.where(wanted, self.mask_id, batch.ids)
+        if self._fill is not None:
+            filled = (own.any(1) & (torch.from_numpy(rng.random(len(ids))) < FILLED)).nonzero()[:, 0]
+            ids[filled] = self._with_fill(batch, ids, wanted, filled, rng)
         logits, targets, weights = self.predictions(batch, ids, wanted)
         if self._edge is not None:
             weights = weights * torch.where(own, self._surprise(batch), 1.0)[wanted].to(self.device)
@@ -68,6 +74,24 @@ class SelfDistillation(PairTrainer):
             entropy = -(sharp.exp() * sharp).sum(-1)
             loss = loss + self._certainty * (entropy * weights[right]).sum() / weights[taught].sum()
         return loss
+
+    def _with_fill(
+        self,
+        batch: TrainingBatch,
+        ids: torch.Tensor,
+        wanted: torch.Tensor,
+        rows: torch.Tensor,
+        rng: np.random.Generator,
+    ) -> torch.Tensor:
+        """`ids` [R, L] of these rows, in which some of the answers' gaps hold what the edge model writes."""
+        assert self._fill is not None
+        at = torch.arange(ids.shape[1])[None]
+        gaps = wanted[rows] & (at >= batch.start[rows, None]) & (at < batch.end[rows, None])
+        never = special_ids(self.shape["pad_token_id"])
+        written = device_fill(self._fill, batch.ids[rows].to(self.device), gaps.to(self.device), never).cpu()
+        for row, gap in enumerate(gaps):
+            gaps[row] = some_gaps(gap, rng)
+        return torch.where(gaps, written, ids[rows])
 
     @torch.no_grad()
     def _surprise(self, batch: TrainingBatch) -> torch.Tensor:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import torch
+
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
@@ -31,6 +33,7 @@ FRACTIONS = (0.05, 0.1, 0.25)
 EARLY_PASSES = (1, 2, 4, 8)
 """Passes after which the predicted length is compared with the answer's."""
 DRAFT, SENT = "draft", "edge-aware"
+NEXT, OVER_FILL = "one more pass", "one more pass over the device's fill"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class FewPassesOptions:
     beside: tuple[str, ...] = option((), "further models, asked the same", metavar="MODEL")
     rules: tuple[str, ...] = option((BASELINE,), "commit rules, as in `passes`", metavar="RULE")
     fractions: tuple[float, ...] = option(FRACTIONS, "after which shares of the steps", float, metavar="F")
+    over_fill: bool = option(False, "also read one more pass, with and without the device's fill in the gaps")
 
     def __post_init__(self) -> None:
         for rule in self.rules:
@@ -71,13 +75,20 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
                 case = Case(item, prompts[index], pipeline.form, [edge], plan.canvas, setup.options.seed)
                 whole = full[index].answer
                 row = {"model": name, "rule": rule, "full": case.judged(whole, whole)["graded"]}
-                answers[index].append(row | _figures(case, pipeline, run, marks, plan.total_steps))
-    for found in answers:
-        yield {"answers": found}
+                found = _figures(case, pipeline, run, marks, plan.total_steps, over_fill=own.over_fill)
+                answers[index].append(row | found)
+    for rows_ in answers:
+        yield {"answers": rows_}
 
 
 def _figures(
-    case: Case, pipeline: Pipeline, run: Mapping[int, Denoised], marks: Mapping[int, float], end: int
+    case: Case,
+    pipeline: Pipeline,
+    run: Mapping[int, Denoised],
+    marks: Mapping[int, float],
+    end: int,
+    *,
+    over_fill: bool,
 ) -> Record:
     """The figures of one run: finished, and after a few passes as a draft and as the device writes it."""
     finished = run[end].answer
@@ -92,14 +103,44 @@ def _figures(
     for mark, fraction in marks.items():
         early = run[mark]
         (selected,) = select([early], case.contract, Selection(EDGE_AWARE), pipeline.scorer)
-        texts = {DRAFT: early.predicted_answer, SENT: case.fill(selected.anchors).ids}
+        draft = early.predicted_answer
+        texts = {DRAFT: draft, SENT: case.fill(selected.anchors).ids}
+        if over_fill:
+            texts |= {NEXT: _once_more(pipeline, early, ()), OVER_FILL: _over_fill(case, pipeline, early)}
         found[f"bytes {fraction:g}"] = case.size(selected.anchors, extras=early.extras())
+        if open_ := [p for p in range(len(draft)) if early.ids[p] == early.mask_id]:
+            kept = [draft[p : p + 1] == finished[p : p + 1] for p in open_]
+            found |= {f"open {fraction:g}": len(open_), f"kept {fraction:g}": sum(kept) / len(open_)}
+            found[f"probability {fraction:g}"] = sum(early.confidence[p] for p in open_) / len(open_)
         for name, text in texts.items():
             judged = case.judged(text, finished)
             found |= {
                 f"{name} graded {fraction:g}": judged["graded"],
                 f"{name} F1 {fraction:g}": judged["f1"],
             }
+    return found
+
+
+def _over_fill(case: Case, pipeline: Pipeline, run: Denoised) -> list[int]:
+    """The answer after one more pass, in which the gaps hold what the device writes between the commits."""
+    length, other = run.predicted_length, {run.mask_id, *run.eos_ids}
+    committed = {p: token for p, token in enumerate(run.ids[:length]) if token not in other}
+    return _once_more(pipeline, run, case.fill(run.anchors(committed, case.contract, length)).ids)
+
+
+def _once_more(pipeline: Pipeline, run: Denoised, fill: Sequence[int]) -> list[int]:
+    """The answer after a pass over the canvas, with `fill` in its open places; of the predicted length."""
+    model, length = pipeline.masked_model, run.predicted_length
+    shown = [fill[p] if token == run.mask_id and p < len(fill) else token for p, token in enumerate(run.ids)]
+    canvas, wanted = torch.tensor([shown]), torch.tensor([run.ids]) == run.mask_id
+    wanted[:, length:] = False
+    if wanted.any():
+        places = wanted.to(model.device)
+        logits = model.logits(model.batch([run.prompt_ids], run.canvas), canvas.to(model.device), places)
+        logits = model.without_unusable(logits)
+        logits[:, model.ends] = -torch.inf
+        canvas[wanted] = logits.argmax(-1).cpu()
+    found: list[int] = canvas[0, :length].tolist()
     return found
 
 
@@ -125,7 +166,7 @@ def tables(records: Records, about: About) -> list[Table]:
     found = [Table.of("whole", "Finished long answers", rows(answers.by(labels), whole))]
     for fraction in own.fractions:
         columns: dict[str, Column] = {}
-        for name in (DRAFT, SENT):
+        for name in (DRAFT, SENT, *((NEXT, OVER_FILL) if own.over_fill else ())):
             columns[f"{name}: graded"] = f"{name} graded {fraction:g}"
             columns[f"{name}: of the full run's"] = _share(f"{name} graded {fraction:g}")
             columns[f"{name}: F1"] = f"{name} F1 {fraction:g}"
@@ -135,13 +176,23 @@ def tables(records: Records, about: About) -> list[Table]:
         found.append(Table.of(f"at {fraction:g}", title, rows(answers.by(labels), columns), NOTE))
     lengths: dict[str, Column] = {f"after {passes}": f"length off {passes}" for passes in EARLY_PASSES}
     title = "Tokens by which the predicted length of a long answer is wrong, by passes"
-    return [*found, Table.of("length", title, rows(answers.by(labels), lengths))]
+    found.append(Table.of("length", title, rows(answers.by(labels), lengths)))
+    for fraction in own.fractions:
+        columns = {
+            "open tokens": f"open {fraction:g}",
+            "their probability": f"probability {fraction:g}",
+            "the same in the finished answer": f"kept {fraction:g}",
+        }
+        title = f"Open tokens of the draft after {fraction:.0%} of the steps, where there are any"
+        found.append(Table.of(f"calibration {fraction:g}", title, rows(answers.by(labels), columns)))
+    return found
 
 
 NOTE = (
     "F1 is against the same model's own finished answer by the same rule. Differences: paired, to the first "
     "row. draft: every prediction as it stands; edge-aware: what the device writes from the payload. Of the "
-    "full run's: the graded mean over that of the model's full run."
+    "full run's: the graded mean over that of the full run. One more pass predicts every open position, "
+    "with nothing there or with what the device writes between the commits."
 )
 
 

@@ -14,17 +14,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS
 from lab.__main__ import main
 from lab.distil.answers import OwnAnswer, Targets, questions, read
-from lab.distil.states import hidden
+from lab.distil.keep import keep
+from lab.distil.states import device_fill, hidden, some_gaps
 from lab.distil.trainer import SelfDistillation
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.problem import Problem
-from lab.pairs.row_weights import open_qwen2
+from lab.pairs.row_weights import open_qwen2, restored
 from lab.pairs.tiny.recipe import PAIR, RECIPES
 
 DREAM = PAIRS["tiny"].weights / "tiny-dream"
@@ -58,6 +60,31 @@ def test_a_trajectory_shows_what_was_found_first(monkeypatch: pytest.MonkeyPatch
         assert max(visible, default=0) <= min(open_)
         seen.add(len(visible))
     assert seen == set(range(6))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 1000))
+def test_a_gap_holds_what_the_device_would_write_as_a_whole_or_not_at_all(
+    gaps: list[bool], seed: int
+) -> None:
+    shown = some_gaps(torch.tensor(gaps), np.random.default_rng(seed)).tolist()
+    assert not any(show and not gap for show, gap in zip(shown, gaps, strict=True))
+    beside = zip(gaps, gaps[1:], shown, shown[1:], strict=False)
+    assert all(one == other for gap, next_, one, other in beside if gap and next_)
+
+
+@shipped
+def test_the_device_writes_the_gaps_from_left_to_right_and_nothing_else() -> None:
+    edge = open_qwen2(PAIRS["tiny"].weights / "tiny-qwen").float().eval()
+    ids = torch.randint(0, 1500, (2, 14), generator=torch.Generator().manual_seed(0))
+    gaps = torch.zeros(2, 14, dtype=torch.bool)
+    gaps[0, 5:8] = gaps[0, 10] = gaps[1, 7:12] = True
+    written = device_fill(edge, ids, gaps, never=[3, 4])
+    assert torch.equal(written[~gaps], ids[~gaps])
+    with torch.no_grad():  # one pass over the whole text, without a cache
+        logits = edge(written).logits[:, :-1]
+    logits[..., [3, 4]] = -torch.inf
+    assert torch.equal(written[:, 1:][gaps[:, 1:]], logits.argmax(-1)[gaps[:, 1:]])
+    assert torch.equal(device_fill(edge, ids, torch.zeros_like(gaps), never=[]), ids)
 
 
 def problem(prompt: str, *expected: str, answer: str = "", subject: str | None = "Peru") -> Problem:
@@ -150,6 +177,63 @@ def test_what_the_edge_model_would_write_by_itself_weighs_less(tmp_path: Path) -
 
 
 @shipped
+def test_what_the_device_would_write_is_shown_in_gaps_and_is_still_to_be_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.distil.trainer.FILLED", 1.0)
+    edge = open_qwen2(PAIRS["tiny"].weights / "tiny-qwen").float().eval()
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    class Watched(SelfDistillation):
+        def predictions(
+            self, batch: TrainingBatch, ids: torch.Tensor, wanted: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            seen.append((ids, wanted))
+            return super().predictions(batch, ids, wanted)
+
+    monkeypatch.setattr("tests.lab.distil.test_distil.SelfDistillation", Watched)
+    batch = trainer_of(tmp_path).batch()
+    plain = trainer_of(tmp_path, orders=orders_of(batch)).loss(batch)
+    loss = trainer_of(tmp_path, orders=orders_of(batch), fill=edge).loss(batch)
+    (masked, wanted), (filled, still) = seen
+    assert torch.equal(wanted, still)
+    assert not torch.equal(loss, plain)
+    differ = masked != filled
+    assert differ.any()
+    assert wanted[differ].all()
+    at = torch.arange(wanted.shape[1])[None]
+    assert not differ[at >= batch.end[:, None]].any()
+
+
+@shipped
+def test_a_share_of_the_untaught_weights_is_kept(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path)
+    trainer.advance(trainer.batch())
+    for share in (0.0, 0.25, 1.0):
+        trainer.export(DREAM, tmp_path / "mixed")
+        taught = load_file(tmp_path / "mixed/model.safetensors")
+        keep(DREAM, tmp_path / "mixed", share)
+        mixed = load_file(tmp_path / "mixed/model.safetensors")
+        before = restored(load_file(DREAM / "model.safetensors"))
+        for name, value in taught.items():
+            expected = (1 - share) * value.float() + share * before[name].float()
+            assert mixed[name].dtype == value.dtype
+            assert torch.allclose(mixed[name].float(), expected, atol=1e-3, rtol=1e-2)
+
+
+@shipped
+def test_the_shares_stand_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--taught", str(DREAM), "--watched", "1", "--prompts", "4", "-o", str(tmp_path)]
+    assert main(["run", "keep", *options, "--shares", "0", "0.5"]) == 0
+    rows = json.loads((tmp_path / "tables.json").read_text())["tables"]["shares"]["rows"]
+    assert [row.pop("untaught") for row in rows] == ["0", "0.5"]
+    assert rows[0] == rows[1]  # the same weights
+    assert rows[0]["tokens_a_pass"] > 1
+    assert main(["run", "keep", "--shares", "2", "-o", str(tmp_path / "none")]) == 2
+    assert "--shares: expected 0 to 1, found 2.0" in capsys.readouterr().err
+
+
+@shipped
 def test_the_command_writes_answers_teaches_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,6 +250,10 @@ def test_the_command_writes_answers_teaches_and_resumes(
         "2",
         "--commit",
         "0.7",
+        "--keep",
+        "0.3",
+        "--fill",
+        "tiny-qwen",
     ]
     assert main([*common, "--steps", "1"]) == 0
     answers = read(tmp_path / "description.answers.jsonl")
@@ -187,6 +275,7 @@ def test_the_command_writes_answers_teaches_and_resumes(
     [
         (["tiny", "--steps", "0"], "--steps: expected at least 1, found 0"),
         (["tiny", "--share", "2"], "--share: expected 0 to 1, found 2.0"),
+        (["tiny", "--keep", "-1"], "--keep: expected 0 to 1, found -1.0"),
         (["tiny", "--certainty", "nan"], "--certainty: expected a number from 0 on, found nan"),
         (["testbed", "--pair", "tiny"], "expected the vocab_size of tiny-dream, 1792, found 4096"),
         (["no/such/model"], "no/such/model: expected a folder with config.json"),

@@ -63,7 +63,22 @@ def test_wrong_rules_are_refused_before_a_model_is_loaded() -> None:
 def test_the_measurement_on_the_tests_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few_passes, "LONG", 0)
     options = ["--model", "tiny", "--data", "tiny", "--beside", "tiny-dream", "--prompts", "2"]
-    assert main(["run", "few_passes", *options, "--rules", "0.9", "frechet:0.2", "-o", str(tmp_path)]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "few_passes",
+                *options,
+                "--rules",
+                "0.9",
+                "frechet:0.2",
+                "--over-fill",
+                "-o",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     found = json.loads((tmp_path / "tables.json").read_text())["tables"]
     rows = found["whole"]["rows"]
     assert [(row["model"], row["rule"]) for row in rows] == [
@@ -72,3 +87,6 @@ def test_the_measurement_on_the_tests_pair(tmp_path: Path, monkeypatch: pytest.M
     for one, other in zip(rows[:2], rows[2:], strict=True):  # the same weights
         assert one["tokens a pass"] == other["tokens a pass"]
     assert all(row["tokens a pass"]["mean"] > 1 for row in rows)
+    early = found["at 0.1"]["rows"][0]
+    for what in ("one more pass", "one more pass over the device's fill"):
+        assert 0 <= early[f"{what}: F1"]["mean"] <= 1

@@ -43,6 +43,7 @@ class FewPassesOptions:
     beside: tuple[str, ...] = option((), "further models, asked the same", metavar="MODEL")
     rules: tuple[str, ...] = option((BASELINE,), "commit rules, as in `passes`", metavar="RULE")
     fractions: tuple[float, ...] = option(FRACTIONS, "after which shares of the steps", float, metavar="F")
+    no_full_run: bool = option(False, "take each rule's finished answer for the full run, which costs most")
     over_fill: bool = option(False, "also read one more pass, with and without the device's fill in the gaps")
 
     def __post_init__(self) -> None:
@@ -67,13 +68,15 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
         prompts = [pipeline.form.ids(item.prompt) for item in items]
         plan = pipeline.plan()
         marks = {steps_for(fraction, plan.total_steps): fraction for fraction in own.fractions}
-        full = denoise(pipeline.model, prompts, replace(plan, commit="quota", stop="complete"))
+        full: Sequence[Denoised] = ()
+        if not own.no_full_run:
+            full = denoise(pipeline.model, prompts, replace(plan, commit="quota", stop="complete"))
         for rule in own.rules:
             stops = [*EARLY_PASSES, *marks, plan.total_steps]
             runs = runs_at(pipeline, prompts, rule, sorted(stops))
             for index, (item, run) in enumerate(zip(items, runs, strict=True)):
                 case = Case(item, prompts[index], pipeline.form, [edge], plan.canvas, setup.options.seed)
-                whole = full[index].answer
+                whole = (full[index] if full else run[plan.total_steps]).answer
                 row = {"model": name, "rule": rule, "full": case.judged(whole, whole)["graded"]}
                 found = _figures(case, pipeline, run, marks, plan.total_steps, over_fill=own.over_fill)
                 answers[index].append(row | found)

@@ -100,7 +100,7 @@ def measure(setup: Setup, items: Sequence[str]) -> Iterator[Record]:
 
 def tables(records: Records, about: About) -> list[Table]:
     rows: list[Row] = []
-    for record in records:
+    for record in sorted(records, key=lambda each: float(each["id"])):
         row: Row = {"untaught": str(record["id"])}
         row |= {name: round(value, 3) for name, value in record["long"].items()}
         short = {f"short: {kind}": round(value, 3) for kind, value in record["short"].items()}

@@ -21,12 +21,15 @@ from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import Scorer
 from cloud_anchor.selection.select import Selection
+from cloud_anchor.serve.batching.backend import AnchorRequest
 from cloud_anchor.serve.batching.engine import BatchEngine
 from cloud_anchor.serve.batching.jobs import Job, JobEvent, ServedPayload
 from cloud_anchor.serve.errors import ServiceError, refused
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import ContextError
+from edge_runtime.text.chat import as_messages
 from payload import Base, Shared, decode
+from tests.cloud_anchor.serve.service_runner import local
 
 PLAN = DenoiseConfig(canvas=24, total_steps=12)
 PROMPTS = ["Where does the river end?", "Name a town.", "How many loaves did the baker sell in all?", "Why?"]
@@ -178,6 +181,13 @@ def test_a_long_prompt_takes_the_place_of_as_many_rows_as_it_costs(pipeline: Pip
     # In order: nobody passes the second, and one that asks for more than there is runs alone.
     assert gate.rows == [1] * 4 + [2] * 2 + [1] * 2
     engine.close()
+
+
+def test_a_prompt_takes_as_many_rows_as_its_tokens_cost(pipeline: Pipeline) -> None:
+    backend, canvas = local(pipeline, plan=PLAN), PLAN.canvas
+    for tokens, rows in ((canvas // 2, 1), (2 * canvas, 2), (5 * canvas, 4)):
+        job = backend._job(AnchorRequest(as_messages("?")), [1] * tokens, lambda event: None)
+        assert job.rows == rows
 
 
 def test_while_others_ask_a_client_has_one_batch_of_its_own_and_half_of_the_places(

@@ -76,7 +76,8 @@ def run_description(report: Report) -> Iterator[str]:
     about, settings = report.about, report.settings
     words = []
     if "data" in settings:
-        words.append(f"{report.items} prompts ({', '.join(settings['data'])}; seed {settings['seed']}).")
+        asked = settings.get("prompts", report.items)  # of each cell, where the items are no questions
+        words.append(f"{asked} prompts ({', '.join(settings['data'])}; seed {settings['seed']}).")
     if about.model:
         kind = f" in {settings['dtype']}" if settings.get("dtype") else ""
         kind += f", {settings['batch']} answers a batch," if settings.get("batch") else ""

@@ -29,6 +29,7 @@ enum class InferenceMode(val label: String) {
  * @param mode [InferenceMode.PREFER_ON_DEVICE] where there is a service, unless another is given.
  * @param threshold the device's doubt, 0 to 1, above which `PREFER_ON_DEVICE` asks the cloud; null for the bundle's.
  * @property daily the day's budget; null for none.
+ * @property memory the anchors of earlier requests; null for none. Nothing private is asked of it or kept in it.
  * @throws UsageException for a mode that needs a service, without one.
  */
 class Assistant @JvmOverloads constructor(
@@ -37,6 +38,7 @@ class Assistant @JvmOverloads constructor(
     mode: InferenceMode = if (client == null) InferenceMode.ONLY_ON_DEVICE else InferenceMode.PREFER_ON_DEVICE,
     threshold: Double? = null,
     val daily: DailyBudget? = null,
+    val memory: AnswerMemory? = null,
 ) {
     /** The doubt above which the cloud is asked. */
     val threshold: Double = threshold ?: session.runtime.info.askFrom ?: Doubt.THRESHOLD
@@ -84,7 +86,7 @@ class Assistant @JvmOverloads constructor(
                 fallback = mode != InferenceMode.ONLY_IN_CLOUD,
                 confidence = true,
             )
-            runtime.answer(client, messages, service, cancel, options, daily, if (waits) doubts else null, emit)
+            runtime.answer(client, messages, service, cancel, options, daily, memory, if (waits) doubts else null, emit)
         }
     }
 }

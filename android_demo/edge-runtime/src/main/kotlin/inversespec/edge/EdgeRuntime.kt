@@ -136,9 +136,12 @@ class EdgeRuntime internal constructor(
         cancel: CancelSignal = CancelSignal(),
         options: FillOptions = FillOptions(),
         onEvent: (AnswerEvent) -> Unit,
-    ): FillStats = answer(client, messages, service, cancel, options, null, null, onEvent)
+    ): FillStats = answer(client, messages, service, cancel, options, null, null, null, onEvent)
 
-    /** [answer] within the day's budget, and where [doubts] is given only once it says so of the device's tokens. */
+    /**
+     * [answer] within the day's budget and out of what is remembered, and where [doubts] is given only once it says so
+     * of the device's tokens.
+     */
     internal fun answer(
         client: ServiceClient,
         messages: List<ChatMessage>,
@@ -146,12 +149,14 @@ class EdgeRuntime internal constructor(
         cancel: CancelSignal,
         options: FillOptions,
         daily: DailyBudget?,
+        memory: AnswerMemory?,
         doubts: ((List<Token>) -> Boolean)?,
         onEvent: (AnswerEvent) -> Unit,
     ): FillStats = exclusive(cancel) {
         val started = System.nanoTime()
         val stopped = { cancel.isCancelled || closed }
-        val answer = OnlineAnswer(model, client, messages, service, options, cancel, stopped, daily, doubts, onEvent)
+        val answer =
+            OnlineAnswer(model, client, messages, service, options, cancel, stopped, daily, memory, doubts, onEvent)
         answer.run()
         stats(answer.transcript, answer.costs, answer.anchors.size, answer.promptTokens, started, answer.report.doubt)
             .copy(service = answer.report)

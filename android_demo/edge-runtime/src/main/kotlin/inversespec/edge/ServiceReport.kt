@@ -8,6 +8,7 @@ package inversespec.edge
  * @property failure the reason why payloads are missing; null where all arrived.
  * @property doubt how unsure the diffusion model was of the latest payload's anchors ([Extras.doubt]); null where unknown.
  * @property spent what it has cost.
+ * @property remembered whether the anchors are those of an earlier request, and nothing was asked.
  */
 data class ServiceReport(
     val payloadBytes: List<Int> = emptyList(),
@@ -15,4 +16,5 @@ data class ServiceReport(
     val failure: String? = null,
     val doubt: Double? = null,
     val spent: Spent = Spent(),
+    val remembered: Boolean = false,
 )

@@ -42,7 +42,8 @@ internal class AssistantTest {
         mode: InferenceMode,
         threshold: Double? = null,
         daily: DailyBudget? = null,
-    ) = Assistant(EdgeSession(runtime), ServiceClient(server.url, attempts = 1), mode, threshold, daily)
+        memory: AnswerMemory? = null,
+    ) = Assistant(EdgeSession(runtime), ServiceClient(server.url, attempts = 1), mode, threshold, daily, memory)
 
     /** The same payload in either form of answer. */
     private fun server(mode: InferenceMode) = ScriptedServer(
@@ -145,6 +146,28 @@ internal class AssistantTest {
             val daily = DailyBudget(File(folder, "none.json"), Limits(bytes = 0))
             assertThrows(BudgetSpentException::class.java) {
                 assistant(server, InferenceMode.ONLY_IN_CLOUD, daily = daily).ask(question) {}
+            }
+        }
+    }
+
+    @Test
+    fun `the same question is asked once, and nothing private is remembered`() {
+        for (mode in InferenceMode.entries - InferenceMode.ONLY_ON_DEVICE) {
+            server(mode).use { server ->
+                val file = File(folder, "$mode.answers.json")
+                fun asked(isPrivate: Boolean = false) =
+                    assistant(server, mode, 0.0, memory = AnswerMemory(file, age = 60)).ask(question, isPrivate = isPrivate) {}
+                asked(isPrivate = true)
+                assertFalse(file.exists())
+                val answers = List(2) { asked() }
+                assertEquals(1, server.requests.size)
+                assertEquals(listOf(false, true), answers.map { it.stats.service!!.remembered })
+                assertEquals(answers[0].tokens.map { it.id }, answers[1].tokens.map { it.id })
+                assertEquals(Spent(), answers[1].stats.service!!.spent)
+                assertFalse(question in file.readText())
+                file.writeText(file.readText().replace(": [", ": [9"))
+                asked() // an entry of another time is none
+                assertEquals(2, server.requests.size)
             }
         }
     }

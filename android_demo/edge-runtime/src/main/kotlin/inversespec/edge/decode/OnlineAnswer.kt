@@ -2,6 +2,7 @@ package inversespec.edge.decode
 
 import inversespec.edge.AnchorSet
 import inversespec.edge.AnswerEvent
+import inversespec.edge.AnswerMemory
 import inversespec.edge.Base
 import inversespec.edge.CancelSignal
 import inversespec.edge.ChatMessage
@@ -14,6 +15,7 @@ import inversespec.edge.FillOptions
 import inversespec.edge.FingerprintException
 import inversespec.edge.PayloadReceived
 import inversespec.edge.ReceivedPayload
+import inversespec.edge.Remembered
 import inversespec.edge.ServiceClient
 import inversespec.edge.ServiceFailed
 import inversespec.edge.ServiceOptions
@@ -23,7 +25,9 @@ import inversespec.edge.Stop
 import inversespec.edge.Token
 import inversespec.edge.UsageException
 import inversespec.edge.client.PayloadFeed
+import inversespec.edge.memoryKey
 import inversespec.edge.payload.openPayload
+import inversespec.edge.toHex
 
 /**
  * An answer with an anchor service: written at once and refined as payloads arrive, or written around one payload.
@@ -32,6 +36,7 @@ import inversespec.edge.payload.openPayload
  * are not those of a predictive payload it asks for a compact one. Not responsible for HTTP ([ServiceClient]).
  *
  * @param daily the day's budget of requests; null for none.
+ * @param memory the anchors of earlier requests; null for none.
  * @param doubts with a refined answer: whether to ask, given the device's tokens so far; null asks at once.
  */
 internal class OnlineAnswer(
@@ -43,6 +48,7 @@ internal class OnlineAnswer(
     private val cancel: CancelSignal,
     private val stopped: () -> Boolean,
     private val daily: DailyBudget? = null,
+    private val memory: AnswerMemory? = null,
     private val doubts: ((List<Token>) -> Boolean)? = null,
     private val onEvent: (AnswerEvent) -> Unit,
 ) {
@@ -55,6 +61,12 @@ internal class OnlineAnswer(
     private var feed: PayloadFeed? = null
     private var asked = false
     private var base: Base? = null
+    private var known: Remembered? = null
+    private val key: String by lazy {
+        val models = listOf(model.info.contract.identity, model.fingerprint.toHex(), client.url)
+        val asked = "${service.fractions} ${service.codec}"
+        memoryKey(models + asked + messages.flatMap { listOf(it.role.name, it.content) })
+    }
 
     /** The latest anchors, or none. */
     var anchors: AnchorSet = model.noAnchors()
@@ -73,9 +85,11 @@ internal class OnlineAnswer(
         if (doubts == null) ask(service.codec)
     }
 
-    /** Sends the request, within the day's budget. */
+    /** Sends the request, within the day's budget, where its anchors are not remembered. */
     private fun ask(codec: Codec?) {
         asked = true
+        known = memory?.get(key, model.info.contract)
+        if (known != null) return
         try {
             daily?.begin(client.url)
             feed = client.open(messages, model.info.contract.identity, service, codec)
@@ -105,6 +119,8 @@ internal class OnlineAnswer(
             if (service.stream) refine() else fill()
             // Also where a complete answer was waiting for further payloads.
             if (stopped()) costs.stop = Stop.CANCELLED
+            val whole = report.payloadBytes.isNotEmpty() && report.failure == null && !stopped()
+            if (whole) memory?.put(key, anchors, report.doubt)
         } finally {
             feed?.close()
         }
@@ -112,6 +128,7 @@ internal class OnlineAnswer(
 
     /** Waits for the payload, then fills it. */
     private fun fill() {
+        recall()
         val received = next()
         if (stopped()) return
         if (received != null && isPredictive(received)) return fillPredictive(received)
@@ -136,12 +153,14 @@ internal class OnlineAnswer(
         var rest = options
         var eosFrom = 0
         while (true) {
-            model.fill(promptIds, anchors, rest, transcript, costs) { stopped() || feed?.isReady == true }
+            model.fill(promptIds, anchors, rest, transcript, costs) { stopped() || known != null || feed?.isReady == true }
             rest = options.copy(echoPrompt = false)
             if (stopped()) return
             askOnDoubt() // of an answer that is shorter than what is watched
-            val received = next() ?: break
-            if (!take(received)) continue
+            if (!recall()) {
+                val received = next() ?: break
+                if (!take(received)) continue
+            }
             val ending = Ending.of(anchors, model.engine.context - promptIds.size, options.maxTokens)
             transcript.retract(Refinement.kept(transcript.tokens, anchors, ending, eosFrom))
             eosFrom = ending.eosFrom
@@ -150,6 +169,15 @@ internal class OnlineAnswer(
         if (!stopped() && costs.stop == Stop.CANCELLED) {
             model.fill(promptIds, anchors, rest, transcript, costs, stopped = stopped)
         }
+    }
+
+    /** Takes the anchors that are remembered; false where there are none. */
+    private fun recall(): Boolean {
+        val found = known ?: return false
+        known = null
+        anchors = found.anchors
+        report = report.copy(remembered = true, doubt = found.doubt)
+        return true
     }
 
     /** The next payload; null after the last one, where stopped, and where the service failed, which is reported. */

@@ -184,6 +184,8 @@ def _run(options: BarOptions) -> int:
         f"{found['anchors']} anchors sent. Edge model: {model}, one thread. Seconds are of the "
         f"processor, the least of {RUNS} runs. Machine: {machine()}."
     )
+    if slow := sorted(row["tokens"] for row in rows if row["seconds"] > 2):
+        said += f" More than twice the seconds took answers of {', '.join(map(str, slow))} tokens."
     if store is not None and rows:
         write_tables(store, TITLE, [said], [table(rows)])
     return int(found["valid"] != options.schemas)

@@ -92,7 +92,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.names)
 
-    def join(self, job: Job, prompt: Sequence[int], marks: Sequence[int], *, blocks: bool = False) -> None:
+    def join(self, job: Job, prompt: Sequence[int], marks: Sequence[int], **options: object) -> None:
         self.names.append(job)
 
     def leave(self, gone: Iterable[Job]) -> None:
@@ -156,7 +156,7 @@ def run(
         patch.setattr(BatchEngine, "_require_time_for", policy)
         if not shares:
             patch.setattr(Clients, "others", lambda self, client, now: False)
-        pipeline: Any = SimpleNamespace(scorer=None, model=None, guide=None)
+        pipeline: Any = SimpleNamespace(scorer=None, model=None, guide=None, translation=None)
         engine = BatchEngine(pipeline, Limits(batch=BATCH, queue=64, deadline=case.deadline))
 
         engine._forecast.saw_round(BATCH, case.seconds(BATCH))

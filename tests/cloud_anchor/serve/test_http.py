@@ -569,7 +569,7 @@ def test_a_service_knows_the_speed_of_a_full_batch_however_slow_it_is(
 ) -> None:
     monkeypatch.setattr("cloud_anchor.serve.batching.local.WARM_UP_SECONDS", 0.0)
     with served(local(pipeline)) as client:
-        assert LIMITS.batch in client.backend.engine._forecast._speed._by_rows
+        assert client.backend.engine._forecast._speed.seconds(LIMITS.batch) > 0
 
 
 def test_more_connections_than_allowed_get_503(pipeline: Pipeline) -> None:

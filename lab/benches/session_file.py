@@ -7,23 +7,16 @@ responsible for sessions (see `edge_runtime.session`).
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from common.cli import CommandParser, run_command
 from edge_runtime.decode.forced import FillOptions
-from edge_runtime.fill import positive
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.session import EdgeSession
-from lab.benches.second_turn import QUESTIONS, SYSTEM
-from lab.machine import machine
-from lab.report import write_tables
-from lab.store import Store
-from lab.tables import Row, Table
+from lab.benches.first_token import QUESTIONS, SYSTEM, TurnBench, compared
+from lab.tables import Row
 
 
 def first_token(session: EdgeSession, question: str, options: FillOptions) -> float:
@@ -61,52 +54,27 @@ def times(edge: EdgeRuntime, file: Path, turns: int, repeat: int, tokens: int) -
                 kept.append(here)
                 anew.append(there)
         session = EdgeSession.load(file, edge)
-        ratios = [a / b for a, b in zip(kept, anew, strict=True)]
-        rows.append(
-            {
-                "turns": turn + 1,
-                "tokens": len(edge.prompt_ids(session.messages)),
-                "MB": file.stat().st_size / 1e6,
-                "ms to save": 1e3 * saving,
-                "ms, from the file": 1e3 * statistics.median(kept),
-                "ms, whole text anew": 1e3 * statistics.median(anew),
-                "ratio": statistics.median(ratios),
-                "least": min(ratios),
-                "most": max(ratios),
-            }
-        )
+        about = {"turns": turn + 1, "tokens": len(edge.prompt_ids(session.messages))}
+        about |= {"MB": file.stat().st_size / 1e6, "ms to save": 1e3 * saving}
+        rows.append(about | compared("from the file", kept, anew))
     return rows
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = CommandParser(
-        prog="python -m lab.benches.session_file",
-        description="Time to the first token of a turn, with a session's file and with its text alone.",
-        epilog="example:\n  python -m lab.benches.session_file testbed-qwen -o session_file/ --threads 2",
-    )
-    parser.add_argument("bundle", help="folder or name of a model bundle")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="results folder")
-    parser.add_argument("--variant", help="default: the bundle's own")
-    parser.add_argument("--threads", type=positive, help="default: one for each fast core")
-    parser.add_argument("--turns", type=positive, default=4, help="(4)")
-    parser.add_argument("--tokens", type=positive, default=32, help="of an answer, at most (32)")
-    parser.add_argument("--repeat", type=positive, default=5, help="of each (5)")
-    args = parser.parse_args(argv)
+def in_a_folder(edge: EdgeRuntime, turns: int, repeat: int, tokens: int) -> list[Row]:
+    """`times` with a file that is removed."""
+    with tempfile.TemporaryDirectory() as folder:
+        return times(edge, Path(folder) / "talk", turns, repeat, tokens)
 
-    def run() -> None:
-        from edge_runtime.bundle.lookup import find_bundles
 
-        edge = EdgeRuntime.open(find_bundles("", args.bundle)[0], args.variant, threads=args.threads)
-        with tempfile.TemporaryDirectory() as folder:
-            rows = times(edge, Path(folder) / "talk", args.turns, args.repeat, args.tokens)
-        name = f"{edge.bundle.path.name} {edge.bundle.variant_name}, {edge.threads} threads"
-        said = f"python -m lab.benches.session_file {edge.bundle.path.name} --repeat {args.repeat}; {name}; "
-        settings = {name: getattr(args, name) for name in ("bundle", "variant", "turns", "tokens")}
-        title = f"Milliseconds to the next turn's first token, answers of at most {args.tokens} tokens"
-        table = Table.of("file", title, rows, "Medians; a ratio is of the two runs of one round.")
-        write_tables(Store(args.output, settings), "A session's file", [said + machine()], [table])
-
-    return run_command("session_file", run)
+main = TurnBench(
+    "session_file",
+    "A session's file",
+    "Time to the first token of a turn, with a session's file and with its text alone.",
+    "the next turn's",
+    5,
+    "of each",
+    in_a_folder,
+).main
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from edge_runtime.decode.forced import FillOptions, Source, Token
 from edge_runtime.decode.refine import AnchorFeed, Retract
 from edge_runtime.errors import UsageError
 from edge_runtime.memory import AnswerMemory
-from edge_runtime.online import Cloud, RemoteRequest, ServiceCloud
+from edge_runtime.online import Cloud, RemoteRequest, ServiceCloud, Wanted
 from edge_runtime.runtime import Schema, held_to
 from edge_runtime.session import EdgeSession, TurnAnswer
 from payload import AnchorSet
@@ -117,15 +117,14 @@ class Assistant:
         assert self.cloud is not None
         self.session.check_closed()
         messages, dropped = self.session.prompt(question, options)
-        request = self.cloud.request(
-            self.session.edge,
-            messages,
+        wanted = Wanted(
             stream=self.mode == PREFER_ON_DEVICE,
             fallback=self.mode != ONLY_IN_CLOUD,
             grammar=held_to(options),
             daily=self.daily,
             memory=self.memory,
         )
+        request = self.cloud.request(self.session.edge, messages, wanted)
         if self.mode == PREFER_ON_DEVICE:
             answer = DoubtfulRequest(request, self.threshold, delay).answer(options)
         else:

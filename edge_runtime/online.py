@@ -345,6 +345,17 @@ class ServiceRequest(RemoteRequest):
             self._take(received.data, anchors)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How an assistant asks, whichever cloud it has; the fields are those of `RemoteRequest`."""
+
+    stream: bool
+    fallback: bool
+    grammar: Grammar | None
+    daily: DailyBudget | None
+    memory: AnswerMemory | None
+
+
 class Cloud(ABC):
     """Where an assistant asks."""
 
@@ -354,18 +365,8 @@ class Cloud(ABC):
         """Who is asked, as `RemoteRequest.where`."""
 
     @abstractmethod
-    def request(
-        self,
-        edge: EdgeRuntime,
-        prompt: Prompt,
-        *,
-        stream: bool,
-        fallback: bool,
-        grammar: Grammar | None,
-        daily: DailyBudget | None,
-        memory: AnswerMemory | None,
-    ) -> RemoteRequest:
-        """A request that is not sent yet; for its arguments see `RemoteRequest`."""
+    def request(self, edge: EdgeRuntime, prompt: Prompt, wanted: Wanted) -> RemoteRequest:
+        """A request that is not sent yet."""
 
 
 @dataclass(frozen=True)
@@ -378,19 +379,17 @@ class ServiceCloud(Cloud):
     def where(self) -> str:
         return self.client.url
 
-    def request(
-        self,
-        edge: EdgeRuntime,
-        prompt: Prompt,
-        *,
-        stream: bool,
-        fallback: bool,
-        grammar: Grammar | None,
-        daily: DailyBudget | None,
-        memory: AnswerMemory | None,
-    ) -> ServiceRequest:
-        options = ServiceOptions(stream=stream, fallback=fallback, confidence=True)
-        return ServiceRequest(self.client, edge, prompt, options, grammar=grammar, daily=daily, memory=memory)
+    def request(self, edge: EdgeRuntime, prompt: Prompt, wanted: Wanted) -> ServiceRequest:
+        options = ServiceOptions(stream=wanted.stream, fallback=wanted.fallback, confidence=True)
+        return ServiceRequest(
+            self.client,
+            edge,
+            prompt,
+            options,
+            grammar=wanted.grammar,
+            daily=wanted.daily,
+            memory=wanted.memory,
+        )
 
 
 def choose_bundle(client: Client, model: str | None) -> Path:

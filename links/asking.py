@@ -18,9 +18,8 @@ from typing import Any
 
 from edge_runtime.budget import DailyBudget, Spent
 from edge_runtime.errors import CloudRefusedError, CloudUnavailableError, LinkError, UsageError
-from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.memory import AnswerMemory
-from edge_runtime.online import Cloud, RemoteRequest
+from edge_runtime.online import Cloud, RemoteRequest, Wanted
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt, as_messages
 from links.datagram import Link, Traffic
@@ -242,20 +241,11 @@ class LinkCloud(Cloud):
     def where(self) -> str:
         return where(self.link)
 
-    def request(
-        self,
-        edge: EdgeRuntime,
-        prompt: Prompt,
-        *,
-        stream: bool,
-        fallback: bool,
-        grammar: Grammar | None,
-        daily: DailyBudget | None,
-        memory: AnswerMemory | None,
-    ) -> LinkRequest:
+    def request(self, edge: EdgeRuntime, prompt: Prompt, wanted: Wanted) -> LinkRequest:
         # A question has no bytes for a grammar: the device places the anchors.
-        options = LinkOptions(fallback=fallback, budget=self.budget, stream=stream)
-        return LinkRequest(self.link, edge, prompt, options, turn=self._turn, daily=daily, memory=memory)
+        options = LinkOptions(fallback=wanted.fallback, budget=self.budget, stream=wanted.stream)
+        turn, daily, memory = self._turn, wanted.daily, wanted.memory
+        return LinkRequest(self.link, edge, prompt, options, turn=turn, daily=daily, memory=memory)
 
 
 @contextmanager

@@ -44,6 +44,8 @@ EPILOG = """examples:
   python -m lab.benches.load --seconds 60 --at 1 3
   # half of the capacity, alone and beside a stranger who asks five times what the service can do
   python -m lab.benches.load --seconds 60 --at 1 --stranger 5
+  # long answers of a taught model, at the share of the steps that they need
+  python -m lab.benches.load --data testbed:profile --fraction 0.1 -- --model runs/distil/testbed-dream
   # a service that runs already; --pid for its memory
   python -m lab.benches.load --url http://localhost:8080 --pid 4711 --json
 
@@ -66,6 +68,9 @@ LONG = 12
 """Questions in a long prompt, of about 200 tokens."""
 STRANGER = "the stranger"
 NAMES = ("Torden", "Branstead", "Vell", "Ulmar", "Kesting", "Norwick", "Harrow", "Selby")
+PROMPTS = [question.format(name) for question in QUESTIONS for name in NAMES]
+HELD_OUT = 200
+"""Questions of a source that are asked, in any order."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ class LoadOptions:
     seconds: float = option(60.0, "seconds of every other phase", metavar="S")
     at: tuple[float, ...] = option((1.0, 3.0), "multiples of the capacity", metavar="X")
     fraction: float | None = option(None, "share of the steps (default: the service's)", kind=float)
+    data: str | None = option(
+        None, "ask held-out questions of this source, such as testbed:profile (default: about towns)"
+    )
     deadline: float | None = option(
         None, "seconds in which an answer has to be there (default: the service's)", kind=float, metavar="S"
     )
@@ -188,7 +196,13 @@ class LoadClient:
     """Sends requests to one service, over a connection each, and reads the responses."""
 
     def __init__(
-        self, url: str, key: str | None, fraction: float | None, deadline: float = math.inf, seed: int = 0
+        self,
+        url: str,
+        key: str | None,
+        fraction: float | None,
+        deadline: float = math.inf,
+        seed: int = 0,
+        prompts: Sequence[str] = PROMPTS,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
@@ -199,10 +213,11 @@ class LoadClient:
         self._fraction = fraction
         self.deadline = deadline
         self._random = random.Random(seed)
+        self._prompts = prompts
 
     def _fields(self) -> dict[str, Any]:
         """Of the next request."""
-        return {"prompt": self._random.choice(QUESTIONS).format(self._random.choice(NAMES))}
+        return {"prompt": self._random.choice(self._prompts)}
 
     def _request(self) -> bytes:
         fields = self._fields()
@@ -396,6 +411,7 @@ def run(options: LoadOptions, service: Sequence[str], words: Sequence[str] = ())
     url, pid = options.url, options.pid
     keys = [secrets.token_hex(16) for _ in range(2)] if options.stranger else []
     key, stranger = os.environ.get("CLOUD_ANCHOR_KEY") or None, None
+    prompts = held_out(options.data) if options.data else PROMPTS
     try:
         if url is None:
             process, url = start_service(service, keys)
@@ -403,7 +419,8 @@ def run(options: LoadOptions, service: Sequence[str], words: Sequence[str] = ())
         wanted = options.fraction, options.deadline or math.inf
         if keys:
             key, stranger = keys[0], Stranger(url, keys[1], *wanted)
-        found = asyncio.run(measure(options, LoadClient(url, key, *wanted), pid, stranger))
+        client = LoadClient(url, key, *wanted, prompts=prompts)
+        found = asyncio.run(measure(options, client, pid, stranger))
     finally:
         if process is not None:
             process.terminate()
@@ -422,6 +439,13 @@ def run(options: LoadOptions, service: Sequence[str], words: Sequence[str] = ())
     others = [phase for phase in found["phases"] if phase["phase"] != STRANGER]
     answered = all(set(phase["statuses"]) <= {"200", "503"} for phase in others)
     return 0 if answered else 1
+
+
+def held_out(source: str) -> list[str]:
+    """The prompts of a source; raises RequestError."""
+    from lab.questions.items import load_items
+
+    return [item.prompt for item in load_items([source], HELD_OUT, 0)]
 
 
 def published(found: dict[str, Any], description: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Experiment `few_passes`: long answers after a tenth of the steps, of models with the same questions.
 
 What teaching a model changes: tokens a pass, what an answer tells and how near it is to the model's own
-finished answer after a few passes, and when the model knows how long its answer is; by model and commit rule,
-with paired differences to the first model. Not responsible for the rules (see `passes`) or for teaching (see
+finished answer after a few passes, when the model knows how long its answer is, and how much a device takes
+back that writes early payloads; by model and commit rule, with paired differences to the first model. Not
+responsible for the rules (see `passes`), for what is taken back (see `taken_back`) or for teaching (see
 `lab.distil`).
 """
 
@@ -25,9 +26,11 @@ from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup
 from lab.experiments.hardness import LONG
 from lab.experiments.passes import BASELINE, rule_config, runs_at
+from lab.experiments.taken_back import taken_back
 from lab.questions.items import Item
 from lab.store import Record
 from lab.tables import Answers, Cell, Column, Table, less_than, rows
+from payload import AnchorSet
 
 FRACTIONS = (0.05, 0.1, 0.25)
 EARLY_PASSES = (1, 2, 4, 8)
@@ -45,6 +48,7 @@ class FewPassesOptions:
     fractions: tuple[float, ...] = option(FRACTIONS, "after which shares of the steps", float, metavar="F")
     no_full_run: bool = option(False, "take each rule's finished answer for the full run, which costs most")
     over_fill: bool = option(False, "also read one more pass, with and without the device's fill in the gaps")
+    refine: bool = option(False, "also count what a device takes back that writes out each payload in turn")
 
     def __post_init__(self) -> None:
         for rule in self.rules:
@@ -67,7 +71,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
     for name, pipeline in pipelines.items():
         prompts = [pipeline.form.ids(item.prompt) for item in items]
         plan = pipeline.plan()
-        marks = {steps_for(fraction, plan.total_steps): fraction for fraction in own.fractions}
+        marks = {steps_for(fraction, plan.total_steps): fraction for fraction in sorted(own.fractions)}
         full: Sequence[Denoised] = ()
         if not own.no_full_run:
             full = denoise(pipeline.model, prompts, replace(plan, commit="quota", stop="complete"))
@@ -78,7 +82,7 @@ def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
                 case = Case(item, prompts[index], pipeline.form, [edge], plan.canvas, setup.options.seed)
                 whole = (full[index] if full else run[plan.total_steps]).answer
                 row = {"model": name, "rule": rule, "full": case.judged(whole, whole)["graded"]}
-                found = _figures(case, pipeline, run, marks, plan.total_steps, over_fill=own.over_fill)
+                found = _figures(case, pipeline, run, marks, plan.total_steps, own)
                 answers[index].append(row | found)
     for rows_ in answers:
         yield {"answers": rows_}
@@ -90,8 +94,7 @@ def _figures(
     run: Mapping[int, Denoised],
     marks: Mapping[int, float],
     end: int,
-    *,
-    over_fill: bool,
+    own: FewPassesOptions,
 ) -> Record:
     """The figures of one run: finished, and after a few passes as a draft and as the device writes it."""
     finished = run[end].answer
@@ -103,12 +106,14 @@ def _figures(
     }
     for passes in EARLY_PASSES:
         found[f"length off {passes}"] = abs(run[passes].predicted_length - len(finished))
+    sent: list[AnchorSet] = []
     for mark, fraction in marks.items():
         early = run[mark]
         (selected,) = select([early], case.contract, Selection(EDGE_AWARE), pipeline.scorer)
+        sent.append(selected.anchors)
         draft = early.predicted_answer
         texts = {DRAFT: draft, SENT: case.fill(selected.anchors).ids}
-        if over_fill:
+        if own.over_fill:
             texts |= {NEXT: _once_more(pipeline, early, ()), OVER_FILL: _over_fill(case, pipeline, early)}
         found[f"bytes {fraction:g}"] = case.size(selected.anchors, extras=early.extras())
         if open_ := [p for p in range(len(draft)) if early.ids[p] == early.mask_id]:
@@ -121,6 +126,9 @@ def _figures(
                 f"{name} graded {fraction:g}": judged["graded"],
                 f"{name} F1 {fraction:g}": judged["f1"],
             }
+    if own.refine:
+        back = taken_back(case.models[0].runtime.engine, case.prompt_ids, sent, case.canvas)
+        found |= {"taken back": back.retracted, "changed": back.changed}
     return found
 
 
@@ -180,6 +188,12 @@ def tables(records: Records, about: About) -> list[Table]:
     lengths: dict[str, Column] = {f"after {passes}": f"length off {passes}" for passes in EARLY_PASSES}
     title = "Tokens by which the predicted length of a long answer is wrong, by passes"
     found.append(Table.of("length", title, rows(answers.by(labels), lengths)))
+    if own.refine:
+        columns = {"tokens": "tokens", "taken back": "taken back", "changed": "changed"}
+        after = ", ".join(f"{100 * fraction:.2g}%" for fraction in sorted(own.fractions))
+        title = f"Tokens that a device takes back of payloads after {after} of the steps, each written out"
+        note = "changed: of these, those in whose place the next text has another token, or none."
+        found.append(Table.of("refined", title, rows(answers.by(labels), columns), note))
     for fraction in own.fractions:
         columns = {
             "open tokens": f"open {fraction:g}",

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cloud_anchor.errors import RequestError
-from lab.benches.load import LoadOptions, LoadPhase, Stranger, published
+from lab.benches.load import LoadClient, LoadOptions, LoadPhase, Stranger, held_out, published
 from lab.publish import whole
 
 
@@ -17,6 +17,16 @@ def test_a_stranger_asks_in_many_ways_that_no_batch_holds_together() -> None:
     assert len({(body["order"], body["stop"]) for body in bodies}) > 10
     lengths = sorted(len(body["prompt"]) for body in bodies)
     assert lengths[-1] > 4 * lengths[100]
+
+
+def test_held_out_questions_of_a_source_are_asked() -> None:
+    prompts = held_out("testbed:profile")
+    client = LoadClient("http://localhost:1", None, 0.1, prompts=prompts)
+    bodies = [json.loads(client._request().partition(b"\r\n\r\n")[2]) for _ in range(20)]
+    assert len(set(prompts)) == len(prompts) > 100
+    assert {body["prompt"] for body in bodies} <= set(prompts)
+    with pytest.raises(RequestError, match="--data nothing: expected"):
+        held_out("nothing")
 
 
 def test_published_figures_are_the_table_of_the_page() -> None:

@@ -73,6 +73,7 @@ def test_the_measurement_on_the_tests_pair(tmp_path: Path, monkeypatch: pytest.M
                 "0.9",
                 "frechet:0.2",
                 "--over-fill",
+                "--refine",
                 "-o",
                 str(tmp_path),
             ]
@@ -87,6 +88,8 @@ def test_the_measurement_on_the_tests_pair(tmp_path: Path, monkeypatch: pytest.M
     for one, other in zip(rows[:2], rows[2:], strict=True):  # the same weights
         assert one["tokens a pass"] == other["tokens a pass"]
     assert all(row["tokens a pass"]["mean"] > 1 for row in rows)
+    for row in found["refined"]["rows"]:
+        assert row["changed"]["mean"] <= row["taken back"]["mean"]
     early = found["at 0.1"]["rows"][0]
     for what in ("one more pass", "one more pass over the device's fill"):
         assert 0 <= early[f"{what}: F1"]["mean"] <= 1

@@ -121,7 +121,9 @@ LENGTHS: Mapping[str, tuple[int, float]] = {
 """Groups of answers by their tokens: from, and below."""
 
 
-SHARES = frozenset(("right", "exact"))
+SHARES = frozenset(
+    ("right", "exact", "anchors_right", "early", "same", "high", "high_by_canvas", "high_by_estimate")
+)
 """Metrics of zeros and ones."""
 
 

@@ -18,7 +18,7 @@ from edge_runtime.decode.endings import END_MARKER_COVERAGE
 from lab.case import RunCase
 from lab.conditions import ORDERS, committed, prefix
 from lab.experiment import About, Records, phase
-from lab.statistics import summary
+from lab.statistics import share
 from lab.tables import Answers, Claim, Column, Figure, Label, Table, compared, less_than, rows, told
 from payload import AnchorSet
 
@@ -112,7 +112,7 @@ def tables(records: Records, about: About) -> list[Table]:
             "applies by the canvas": "high_by_canvas",
             "by the estimate": "high_by_estimate",
             "by the finished answer": "high",
-            "the estimate agrees": lambda group: summary(
+            "the estimate agrees": lambda group: share(
                 [float(row["high"] == row["high_by_estimate"]) for row in group.rows]
             ),
         },

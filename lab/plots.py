@@ -15,6 +15,8 @@ from lab.statistics import Summary
 from lab.tables import Answers
 
 MARKERS = "osD^v<>pPX*hH"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000")
+"""Colours that colour-blind readers can tell apart (Okabe and Ito, jfly.uni-koeln.de/color, 2008)."""
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def difference(
     gained, lost, n = differences.count(1) + 0.5, differences.count(-1) + 0.5, len(differences) + 2
     middle = (gained - lost) / n
     half = Z * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
-    return Difference(_widened(found, middle - half, middle + half))
+    return Difference(_widened(found, max(-1.0, middle - half), min(1.0, middle + half)))
 
 
 def wilcoxon(first: Values, second: Values) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.conditions import ALONE, ANCHORS, PREFIX
-from lab.plots import MARKERS, band, png
+from lab.plots import COLOURS, MARKERS, band, png
 from lab.store import Record
 from lab.tables import LENGTHS, Answers, Column, Row, Table, less_than, mean, rows
 
@@ -24,9 +24,6 @@ LENGTH_GROUPS: Mapping[str, tuple[int, float]] = {
 
 KEPT = 0.9
 """A selection holds where it has this share of the full run's right answers, and this F1 with it."""
-
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
-"""Colours that colour-blind readers can tell apart (Okabe and Ito, jfly.uni-koeln.de/color, 2008)."""
 
 EARLY, AWARE = "early stop: every prediction", "edge-aware"
 FULL_RUN = "full run"
@@ -188,7 +185,7 @@ def length_plot(groups: Mapping[str, LengthGroup]) -> bytes:
                 curve = group.curve(name, "graded")
                 steps, cells = [100 * passes / group.total for passes in curve], list(curve.values())
                 band(axes, steps, cells, 0.12, color=colour, marker=marker, label=label)
-            axes.axhline(group.graded, linestyle="--", color="black", linewidth=1, label=FULL_RUN)
+            axes.axhline(group.graded, linestyle="--", color=COLOURS[-1], linewidth=1, label=FULL_RUN)
             axes.set(xlabel="% of the steps", ylim=(0, 1.02))
             axes.set_title(f"{length} tokens (N = {group.count})", fontsize=9)
         panels[0].set_ylabel("share told of what was asked")

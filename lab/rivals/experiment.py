@@ -18,7 +18,7 @@ from lab.experiment import About, Experiment, Records, Setup
 from lab.experiments.passes import rule_config
 from lab.links.conversation import CLOUD, EDGE, Speeds
 from lab.links.networks import LOSSES, NETWORKS
-from lab.plots import Picture, png
+from lab.plots import COLOURS, Picture, png
 from lab.questions.items import Item
 from lab.rivals.methods import ALONE, JUDGED, REFINED, WHOLE, Exchange, MethodBench, MethodOptions, shot
 from lab.rivals.standings import Exchanges, Race, curves, race
@@ -161,9 +161,9 @@ def plots(records: Records, about: About) -> Iterator[Picture]:
         for axes, network in zip(panels, setting.networks, strict=False):
             times, found = curves(exchanges, setting, network, loss)
             moved = []
-            for index, method in enumerate(each for each in drawn if each in found):
+            for colour, method in zip(COLOURS, (each for each in drawn if each in found), strict=False):
                 curve = found[method]
-                axes.plot(times, curve, drawstyle="steps-post", color=f"C{index}", label=method)
+                axes.plot(times, curve, drawstyle="steps-post", color=colour, label=method)
                 moved += [t for t, a, b in zip(times, curve, [0.0, *curve], strict=False) if a != b]
             if moved:
                 axes.set_xlim(min(moved) * 0.7, max(moved) * 1.3)

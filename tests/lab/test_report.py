@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lab import run
-from lab.report import ANSWERS, answers, named, statements
+from lab.experiment import About, Experiment, Models, Setup
+from lab.options import NoOptions, Options
+from lab.report import ANSWERS, answers, build, named, run_description, statements
 from lab.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Claim
 
 CLAIMS = [
@@ -37,6 +39,18 @@ def test_pages_call_f1_agreement() -> None:
         == "| agreement, under 20 | agreement | agreement (sets) |"
     )
     assert named("SHAF1 f1") == "SHAF1 f1"
+
+
+def test_the_batch_of_a_bfloat16_figure_is_recorded() -> None:
+    """Answers in bfloat16 depend on it."""
+    experiment = Experiment("x", "X", lambda *_: [], lambda *_: [], models=Models.NONE, together=8)
+
+    def described(**options: str) -> str:
+        settings = run.settings_of(Setup(Options(**options), NoOptions(), Models.NONE), experiment, [])
+        return " ".join(run_description(build([experiment], About(model="tiny"), settings, {}, {})))
+
+    assert "in bfloat16, 8 answers a batch" in described(dtype="bfloat16")
+    assert "a batch" not in described()
 
 
 def test_progress_names_the_phase_without_a_terminal(

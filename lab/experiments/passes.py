@@ -294,7 +294,8 @@ def _by_rule(records: Records, length: str, own: PassesOptions) -> Table:
     )
     note = (
         f"F1 is against the rule's own finished answer. Differences: paired, to rule {own.baseline} after as "
-        f"many passes, sent alike. Right at the end: one token a pass {right:.3f} after {steps:.1f} passes; {ends}."
+        f"many passes, sent alike. Right at the end: one token a pass {right:.3f} after {steps:.1f} passes; "
+        f"{ends}."
     )
     title = "After few passes of the diffusion model" + (f", answers of {length} tokens" if length else "")
     groups = answers.by({"passes": ("passes", str), "rule": "rule", "sent as": "readout"})

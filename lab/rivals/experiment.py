@@ -157,6 +157,8 @@ def plots(records: Records, about: About) -> Iterator[Picture]:
     loss = setting.losses[min(1, len(setting.losses) - 1)]
 
     def draw(figure: Any) -> None:
+        from matplotlib.ticker import LogLocator
+
         panels = figure.subplots(down, across, squeeze=False).ravel()
         for axes, network in zip(panels, setting.networks, strict=False):
             times, found = curves(exchanges, setting, network, loss)
@@ -168,6 +170,9 @@ def plots(records: Records, about: About) -> Iterator[Picture]:
             if moved:
                 axes.set_xlim(min(moved) * 0.7, max(moved) * 1.3)
             axes.set(xscale="log", ylim=(-0.02, 1.02), title=f"{network.name}, {loss:.0%} loss")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
             axes.set(xlabel="seconds from the question", ylabel="whole answer shown and right")
             axes.grid(alpha=0.3, which="both", linewidth=0.4)
         for axes in panels[len(setting.networks) :]:

@@ -4,7 +4,8 @@ Writes the model's graph with several ways to store weights in 4 bits, quantised
 where that has the method (needs onnx-ir), and the same weights as llama.cpp's quantiser stores them (needs
 llama-cpp-python). Prints of each its bytes, its perplexity on a text that no calibration has seen, KL
 divergence and top-1 agreement with float32 there, and the share of a greedy answer before it differs. With
---speed it prints milliseconds a token instead: all in one process, one repetition of each in turn.
+--speed it prints milliseconds instead: all in one process, one repetition of each in turn. Its tables stay
+in FOLDER, for `python -m lab publish --take FOLDER`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from common.cli import CommandParser, run_command
+from common.files import write_whole
 from common.progress import Bars
 from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.verify import agree, divergence
@@ -34,75 +39,33 @@ from convert.graph.calibrated import by_gptq
 from convert.graph.calibration_texts import conversation_ids, text_pieces
 from convert.graph.decoder import DATA_SUFFIX, write_graph
 from convert.graph.moments import InputMoments
-from convert.graph.nodes import GraphWriter
-from convert.graph.quantisation import Blocks
-from convert.graph.weights import Blockwise, Floating, WeightFormat
+from convert.graph.weights import Blockwise
 from convert.source.checkpoint import Checkpoint, FloatArray
 from convert.source.gguf import SUFFIX, GgufFile, unpack_gguf
 from convert.source.tokenizer import Identity, read_identity
 from edge_runtime.bench.baselines import LlamaEngine, library
-from edge_runtime.bench.measure import DECODED, Bench, repetitions
+from edge_runtime.bench.measure import DECODED, Bench, Trial, repetitions
 from edge_runtime.bundle.bundle import ModelShape
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.engine.ort_session import session_options
-from lab.benches.quantisers import hqq, k_quant
+from edge_runtime.system import resident_memory
+from lab.benches.int4_formats import REFERENCE, KeptBlocks, contributions, dequantized, formats
 from lab.benches.write_gguf import write_gguf
+from lab.report import print_tables
+from lab.store import TABLES
+from lab.tables import Row, Table
 
-CONTEXT = 512
+CONTEXT = 1024
 ROWS = 64
 ANSWER = 24
-REFERENCE = "fp32"
-EIGHT = Blockwise(8)
+DEPTHS = (0, 128, 512)
+PROMPT, CHUNK = 256, 64
+PROBED = 128
+"""Ids of the calibration on which the matrices' sensitivity is measured."""
 
-
-@dataclass(frozen=True)
-class WithTable(Blockwise):
-    """Blocks whose embedding and head have another format, if there is one."""
-
-    table: Blockwise | None = None
-
-    def embedding(self, graph: GraphWriter, ids: str, weight: FloatArray) -> str:
-        if self.table is None:
-            return super().embedding(graph, ids, weight)
-        return self.table.embedding(graph, ids, weight)
-
-    def head(self, graph: GraphWriter, x: str, shape: tuple[int, int], weight: FloatArray | None) -> str:
-        if self.table is None:
-            return super().head(graph, x, shape, weight)
-        return self.table.head(graph, x, shape, weight)
-
-
-def formats(moments: Callable[[], InputMoments]) -> dict[str, Callable[[], WeightFormat]]:
-    """The table's rows of ONNX Runtime; `moments` is called for each of GPTQ."""
-
-    def plain(block: int, table: Blockwise | None = None) -> WeightFormat:
-        return WithTable(4, block, table=table)
-
-    def by(method: Callable[[FloatArray, int], Blocks], block: int) -> WeightFormat:
-        return Blockwise(4, block, layers=lambda name, weight, size: method(weight, size))
-
-    def calibrated(block: int, table: Blockwise | None = None) -> WeightFormat:
-        return WithTable(4, block, table=table, layers=by_gptq(moments()))
-
-    return {
-        REFERENCE: Floating,
-        "int8 32": lambda: EIGHT,
-        **{f"symmetric {block}": partial(plain, block) for block in (32, 64, 128)},
-        **{f"k-quant {block}": partial(by, k_quant, block) for block in (32, 64, 128)},
-        **{f"hqq {block}": partial(by, hqq, block) for block in (32, 64, 128)},
-        **{f"gptq {block}": partial(calibrated, block) for block in (32, 64, 128)},
-        "symmetric 32, table 64": partial(plain, 32, Blockwise(4, 64)),
-        "symmetric 64, table 32": partial(plain, 64, Blockwise(4, 32)),
-        "symmetric 32, table int8": partial(plain, 32, EIGHT),
-        "symmetric 64, table int8": partial(plain, 64, EIGHT),
-        "gptq 64, table 32": partial(calibrated, 64, Blockwise(4, 32)),
-        "gptq 64, table int8": partial(calibrated, 64, EIGHT),
-        "gptq 128, table int8": partial(calibrated, 128, EIGHT),
-    }
-
-
-LLAMA = ("llama.cpp Q4_0, table Q4_0", "llama.cpp Q4_0", "llama.cpp Q4_K_M")
+ITSELF = "llama.cpp, the file itself"
+LLAMA = ("llama.cpp Q4_0, table Q4_0", "llama.cpp Q4_0", "llama.cpp Q4_K_M", ITSELF)
 """llama.cpp's own choice for embedding and head is 8 bits where a row does not divide into blocks of 256."""
 
 
@@ -127,10 +90,12 @@ class FormatTable:
                 unpack_gguf(GgufFile(model), source, None, lambda parameters: None)
         else:
             source = model
-        self.checkpoint, self.folder, self.threads = Checkpoint(source), folder, threads
+        self.model, self.folder, self.threads = model, folder, threads
+        self.checkpoint = Checkpoint(source)
         self.shape: ModelShape = bundle_shape(self.checkpoint.shape, source.name, "")
         self.calibration = calibration
-        self.formats = formats(self.moments)
+        self.blocks = KeptBlocks(self.moments)
+        self.formats = formats(self.blocks.quantizer, self.sensitive)
 
     @cached_property
     def identity(self) -> Identity:
@@ -138,9 +103,36 @@ class FormatTable:
 
     def moments(self) -> InputMoments:
         """The moments on the calibration: the file's text, or what a conversion has for one."""
+        return InputMoments(self.checkpoint, self.texts())
+
+    def texts(self) -> list[list[int]]:
         if self.calibration is None:
-            return InputMoments(self.checkpoint, conversation_ids(self.identity))
-        return InputMoments(self.checkpoint, self.pieces(self.calibration, 2048))
+            return conversation_ids(self.identity)
+        return self.pieces(self.calibration, 2048)
+
+    def sensitive(self, share: float) -> list[str]:
+        """The matrices that contribute most to the divergence, by weight: so many that they hold a share of
+        the layers' weights. They are measured once, in 4 bits by GPTQ, on the start of the calibration.
+        """
+        path = self.folder / "sensitivity.json"
+        if not path.is_file():
+            quantize = by_gptq(self.moments())  # of transformers' weights; the graph scales its queries
+
+            def stored(name: str, weight: FloatArray) -> FloatArray:
+                block = Blockwise(4, 128).block_of(weight.shape[1])
+                return dequantized(quantize(name, weight, block), weight.shape[1])
+
+            ids = [id_ for text in self.texts() for id_ in text][:PROBED]
+            found = [list(each) for each in contributions(self.checkpoint, ids, stored)]
+            write_whole(path, json.dumps(found, indent=0).encode())
+        matrices = json.loads(path.read_bytes())
+        room = share * sum(size for _, size, _ in matrices)
+        chosen = []
+        for name, size, _ in sorted(matrices, key=lambda each: -each[2] / each[1]):
+            if size <= room:
+                chosen.append(name)
+                room -= size
+        return chosen
 
     def pieces(self, text: Path, most: int) -> list[list[int]]:
         """The first `most` ids of a text, in pieces."""
@@ -168,7 +160,7 @@ class FormatTable:
         return path
 
     def _gguf(self, name: str) -> Path:
-        path = self.path(name + SUFFIX)
+        path = self.model if name == ITSELF else self.path(name + SUFFIX)
         if path.is_file():
             return path
         llama_cpp = library("llama_cpp", "llama-cpp-python")
@@ -189,7 +181,7 @@ class FormatTable:
         """Bytes of a row's weights on disk."""
         if name in LLAMA:
             return self._gguf(name).stat().st_size
-        return sum(path.stat().st_size for path in self.path(name).iterdir())
+        return sum(path.stat().st_size for path in self.graph(name).parent.iterdir())
 
 
 def judge(
@@ -244,23 +236,51 @@ def greedy(engine: Engine, prompt: Sequence[int]) -> list[int]:
     return said
 
 
-def speed(
-    table: FormatTable, names: Sequence[str], repeat: int, clock: Callable[[], float]
-) -> Mapping[str, list[str]]:
-    """Milliseconds of a token by row, at depths 0 and 128: the median of the repetitions, the least, and the
-    ratio of the median to the last row's. One repetition of each engine in turn.
+def speed(table: FormatTable, names: Sequence[str], repeat: int, clock: Callable[[], float]) -> list[Row]:
+    """Milliseconds of a prompt, of a token by depth and of a chunk: the median of the repetitions, the least
+    and the most; and the ratio of a token's medians to the last row's. One repetition of each engine in turn.
     """
     contract = table.identity.contract
     benches = [Bench(name, table.engine(name), contract) for name in names]
-    result: dict[str, list[str]] = {name: [] for name in names}
-    for depth in (0, 128):
-        tests = [bench.decode(depth) for bench in benches]
-        found = [[1e3 * each / DECODED for each in kept] for kept in repetitions(tests, repeat, clock)]
-        base = statistics.median(found[-1])
-        for name, kept in zip(names, found, strict=True):
+    result: list[Row] = [{"format": name, "MB": table.bytes(name) / 1e6} for name in names]
+    kinds: dict[str, Callable[[Bench], Trial]] = {
+        f"prompt of {PROMPT}": lambda bench: bench.prefill(PROMPT),
+        **{f"token at {depth}": partial(Bench.decode, depth=depth) for depth in DEPTHS},
+        f"chunk of {CHUNK}": lambda bench: bench.chunk(CHUNK, CHUNK, scored=False),
+    }
+    for kind, test in kinds.items():
+        each = DECODED if kind.startswith("token") else 1
+        found = repetitions([test(bench) for bench in benches], repeat, clock)
+        times = [[1e3 * seconds / each for seconds in kept] for kept in found]
+        base = statistics.median(times[-1])
+        for row, kept in zip(result, times, strict=True):
             median = statistics.median(kept)
-            result[name].append(f"{median:.1f} ({min(kept):.1f}), {median / base:.2f}")
+            row[kind] = f"{median:.1f} ({min(kept):.1f} to {max(kept):.1f})"
+            if each > 1:
+                row[f"ratio at {kind.split()[-1]}"] = round(median / base, 3)
     return result
+
+
+def memory(table: FormatTable, names: Sequence[str]) -> list[Row]:
+    """MB resident after a prompt and a token at the greatest depth, each row in a process of its own."""
+    result: list[Row] = []
+    for name in names:
+        table.bytes(name)  # made before
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            sizes = pool.submit(_resident, table.model, table.folder, table.threads, name).result()
+        row: Row = {"format": name, "resident MB": round(sum(sizes.values()) / 1e6)}
+        result.append(row | {f"{kind} MB": round(size / 1e6) for kind, size in sizes.items()})
+    return result
+
+
+def _resident(model: Path, folder: Path, threads: int, name: str) -> dict[str, int]:
+    table = FormatTable(model, folder, None, threads)
+    before = resident_memory()
+    bench = Bench(name, table.engine(name), table.identity.contract)
+    for trial in (bench.prefill(PROMPT), bench.decode(max(DEPTHS))):
+        trial.prepare()
+        trial.run()
+    return {kind: size - before[kind] for kind, size in resident_memory().items()}
 
 
 def profile(table: FormatTable, name: str, tokens: int = 64) -> dict[str, float]:
@@ -287,6 +307,18 @@ def profile(table: FormatTable, name: str, tokens: int = 64) -> dict[str, float]
     return dict(sorted(result.items(), key=lambda item: -item[1]))
 
 
+def keep(table: FormatTable, name: str, title: str, rows: Sequence[Row]) -> None:
+    """Prints a table, and writes it beside those that the folder has already."""
+    found = Table.of(name, title, rows)
+    path = table.folder / TABLES
+    data: dict[str, Any] = {"title": "Four-bit formats", "description": [], "tables": {}}
+    if path.is_file():
+        data = json.loads(path.read_bytes())
+    data["tables"][name] = found.to_json()
+    write_whole(path, json.dumps(data, indent=1).encode())
+    print_tables([found])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m lab.benches.int4_table",
@@ -309,6 +341,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="time the rows instead: elapsed time, or with --threads 1 the processor's",
     )
+    parser.add_argument("--memory", action="store_true", help="what the rows take in memory instead")
     parser.add_argument("--operators", action="store_true", help="time by operator instead (not llama.cpp's)")
     parser.add_argument("--repeat", type=int, default=7, help="repetitions of the timing (default: 7)")
     parser.add_argument("--threads", type=int, default=2)
@@ -330,26 +363,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             return
         if args.speed:
             clock = time.process_time if args.threads == 1 else time.perf_counter
-            print(
-                "| format | MB | ms at 0: median (least), ratio to the last row | at 128 |\n|---|---|---|---|"
-            )
-            for name, cells in speed(table, names, args.repeat, clock).items():
-                print(f"| {name} | {table.bytes(name) / 1e6:.1f} | {' | '.join(cells)} |", flush=True)
+            keep(table, "speed", "Milliseconds", speed(table, names, args.repeat, clock))
+            return
+        if args.memory:
+            keep(table, "memory", "Memory", memory(table, names))
             return
         if args.text is None:
             raise OptionError("--text: expected a file whose perplexity is measured, found none.")
-        print(
-            "| format | MB | perplexity | mean KL | top-1 | answers |\n|---|---|---|---|---|---|", flush=True
-        )
+        rows: list[Row] = []
         with Bars(passing=True).stage("formats", len(names) + 1) as step:
             for name, found in judge(table, names, args.text, args.positions):
-                size = f"{table.bytes(name) / 1e6:.1f}"
-                print(
-                    f"| {name} | {size} | {np.exp(found.nats):.2f} | {found.kl:.4f} | {found.same:.3f} "
-                    f"| {found.answers:.2f} |",
-                    flush=True,
-                )
+                row: Row = {"format": name, "MB": round(table.bytes(name) / 1e6, 1)}
+                row |= {"perplexity": round(float(np.exp(found.nats)), 2), "mean KL": round(found.kl, 4)}
+                rows.append(row | {"top-1": round(found.same, 3), "answers": round(found.answers, 2)})
+                print("| " + " | ".join(map(str, rows[-1].values())) + " |", file=sys.stderr, flush=True)
                 step(1)
+        keep(table, "quality", "Quality on a text that no calibration has seen", rows)
 
     return run_command("int4_table", run)
 

@@ -21,7 +21,7 @@ from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import Checkpoint
 from convert.source.rotary import frequencies, rotary_tables
 from edge_runtime.engine.ort_engine import OrtEngine
-from lab.benches.int4_table import WithTable
+from lab.benches.int4_formats import WithTable
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 from tests.convert.dequantize import dequantize
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from common.cli import option
 from edge_runtime.engine.prepack import cache_root
 from edge_runtime.runtime import EdgeRuntime
 from lab.case import Edge
+from lab.conditions import ALONE, ANCHORS
 from lab.loading import parameters
 from lab.machine import machine
 from lab.options import require_at_least
@@ -30,7 +31,7 @@ from lab.questions.items import Item, read_items
 from lab.report import write_tables
 from lab.run import track
 from lab.store import Record, Store
-from lab.tables import Answers, Row, Table
+from lab.tables import Answers, Label, Row, Table, less_than
 from lab.tables import rows as make_rows
 
 TITLE = "Published runs of Dream-7B on a real edge model"
@@ -75,9 +76,17 @@ class RecordedOptions:
 
 
 def fill_runs(
-    file: Path, tokenizer: Path | None, bundle: Path, output: Path | None, options: RecordedOptions
+    file: Path,
+    tokenizer: Path | None,
+    bundle: Path,
+    output: Path | None,
+    options: RecordedOptions,
+    published: Callable[[Sequence[Trace], TraceTokenizer], Iterable[dict[str, Any]]],
 ) -> int:
-    """The command with an edge model. Raises CloudError, EdgeError or InputError."""
+    """The command with an edge model; published: scores of the published fills of runs (`score_rows`).
+
+    Raises CloudError, EdgeError or InputError.
+    """
     if output is None:
         raise RequestError("--output: expected a folder for the results, found none (-o FOLDER)")
     traces = read_traces(file)
@@ -97,7 +106,8 @@ def fill_runs(
     track(chosen, measure_runs(pair, chosen, store, options.seed, TOGETHER))
     names = {trace.name for trace in chosen}
     records = [record for id_, record in store.records(RECORDS).items() if id_ in names]
-    write_report(store, records, f"Edge model: {edge.name}. Machine: {machine()}.")
+    fills = list(published(chosen, dream))
+    write_report(store, records, f"Edge model: {edge.name}. Machine: {machine()}.", fills)
     return 0
 
 
@@ -128,12 +138,14 @@ def tests_of(traces: Sequence[Trace], file: str | None) -> list[Item]:
         return []
 
 
-def write_report(store: Store, records: Sequence[Record], about: str) -> None:
+def write_report(
+    store: Store, records: Sequence[Record], about: str, fills: Sequence[dict[str, Any]] = ()
+) -> None:
     """Writes tables.json and report.md into the folder, and prints the tables."""
     good = [record for record in records if "error" not in record]
     failed = [f"{record['id']}: {record['error']}" for record in records if "error" in record]
     description = [f"{len(good)} runs. {about}", *([f"Not measured: {'; '.join(failed)}"] if failed else [])]
-    write_tables(store, TITLE, description, tables(good))
+    write_tables(store, TITLE, description, [*tables(good), *beside_published(good, fills)])
 
 
 def group_of(length: int) -> str:
@@ -159,6 +171,44 @@ def tables(records: Sequence[Record]) -> list[Table]:
     return [*found, agreement(records)]
 
 
+PUBLISHED = {"0.5B alone": ALONE, "anchors, filled by 0.5B": ANCHORS}
+"""What is filled in the published fills, and the condition that it is here."""
+
+
+def beside_published(records: Sequence[Record], fills: Sequence[dict[str, Any]]) -> list[Table]:
+    """The published fills of whole outputs, scored again, beside what was measured on the same runs."""
+    theirs = [
+        {"id": fill["id"], "fraction": "" if fill["fraction"] == "0" else fill["fraction"], "f1": fill["f1"]}
+        | {"filled by": "published", "condition": PUBLISHED[fill["what"]]}
+        for fill in fills
+        if fill["what"] in PUBLISHED
+    ]
+    fractions, names = ({fill[key] for fill in theirs} for key in ("fraction", "id"))
+    ours = [
+        {**row, "id": record["id"], "filled by": "here"}
+        for record in records
+        for row in record["answers"]
+        if record["id"] in names and not record["cut"] and row["fraction"] in fractions
+    ]
+    both = {row["id"] for row in ours}
+    answers = Answers([row for row in theirs if row["id"] in both] + ours)
+    published = answers.where(**{"filled by": "published"})
+
+    def same(group: Answers) -> Answers:
+        return published.where(**{key: group.rows[0][key] for key in ("fraction", "condition")})
+
+    columns = {"F1": "f1", "less the published": less_than(same, "f1")}
+    groups = answers.by({**GROUPED, "filled by": "filled by"})
+    lines = make_rows(sorted(groups, key=_fraction), {"N": len, **columns})
+    note = (
+        "Runs with a published fill, whose output was not cut. Published: filled by Qwen2.5-0.5B-Instruct, "
+        "which writes on behind the last anchor or is cut there, as its own script decides; scored again "
+        "from its text."
+    )
+    title = "Beside the published fills of the same runs"
+    return [Table.of("fills", title, lines, note)] if lines else []
+
+
 def _parts(records: Sequence[Record], field: str) -> dict[str, list[Record]]:
     """The records by benchmark, or by length of the answer."""
     if field == "group":
@@ -172,12 +222,19 @@ def _parts(records: Sequence[Record], field: str) -> dict[str, list[Record]]:
 def _lines(answers: Answers) -> list[Row]:
     """One line per fraction and condition, by fraction; those of no fraction first."""
 
-    def sent_at(fraction: str) -> str:
-        return f"{100 * float(fraction):g}%" if fraction else ""
+    groups = sorted(answers.by(GROUPED), key=_fraction)
+    return make_rows(groups, {"N": len, "judged": lambda group: len(group.values("right")), **COLUMNS})
 
-    groups = answers.by({"sent at": ("fraction", sent_at), "condition": "condition"})
-    by_fraction = sorted(groups, key=lambda found: float(found[1].rows[0]["fraction"] or 0))
-    return make_rows(by_fraction, {"N": len, "judged": lambda group: len(group.values("right")), **COLUMNS})
+
+def _sent_at(fraction: str) -> str:
+    return f"{100 * float(fraction):g}%" if fraction else ""
+
+
+GROUPED: dict[str, Label] = {"sent at": ("fraction", _sent_at), "condition": "condition"}
+
+
+def _fraction(found: tuple[Row, Answers]) -> float:
+    return float(found[1].rows[0]["fraction"] or 0)
 
 
 def agreement(records: Sequence[Record]) -> Table:

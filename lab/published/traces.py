@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.edge:
             options = RecordedOptions(**given(RecordedOptions, vars(args)))
-            return fill_runs(args.file, args.tokenizer, args.edge, args.output, options)
+            fills = fills_beside(args.file, args.fills)
+            score = partial(score_rows, fills=fills)
+            return fill_runs(args.file, args.tokenizer, args.edge, args.output, options, score)
         return show(args.file, args.tokenizer or args.file.parent / DEFAULT_TOKENIZER, args.fills, args.json)
     except InputError as error:
         raise RequestError(str(error)) from error
@@ -215,11 +218,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(file: Path, tokenizer: Path, fills: Path | None, out: Path | None) -> int:
     """Prints the tables of the runs by themselves."""
-    beside = [fills] if fills else sorted(file.parent.glob(FILLS))
-    read = [fill for path in beside if path != file for fill in read_fills(path)]
-    found = tables(read_traces(file), TraceTokenizer(tokenizer), read)
+    found = tables(read_traces(file), TraceTokenizer(tokenizer), fills_beside(file, fills))
     show_tables(found, out)
     return 0
+
+
+def fills_beside(file: Path, fills: Path | None) -> list[Fill]:
+    """The published fills of a file, or of those beside the runs."""
+    beside = [fills] if fills else sorted(file.parent.glob(FILLS))
+    return [fill for path in beside if path != file for fill in read_fills(path)]
 
 
 def show_tables(found: Sequence[Table], out: Path | None) -> None:

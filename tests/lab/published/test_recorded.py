@@ -61,6 +61,10 @@ def test_every_condition_of_a_run(
     runs: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     out = tmp_path / "results"
+    whole = {"real_text": ANSWER, "real_tokens": [], "is_anchor": []}
+    fill = {"index": 0, "benchmark": "arc", "alone_text": "The river", "sf_0.1": whole}
+    rows = [fill, fill | {"index": 1}]  # the second run's output was cut
+    (tmp_path / "some_fill.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     line = ["traces", str(runs), "--tokenizer", str(tokenizer), "--edge", str(TINY_BUNDLE), "-o", str(out)]
     line += ["--threads", "1", "--rows", "5"]
     assert main(line) == 0
@@ -97,6 +101,11 @@ def test_every_condition_of_a_run(
     everywhere = tables["agreement"]["rows"][0]
     differs = sum(record["differs"] for record in records)
     assert everywhere["edge differs"] == differs / everywhere["tokens"]
+    beside = {(row["sent at"], row["filled by"], row["condition"]): row for row in tables["fills"]["rows"]}
+    assert beside["10%", "published", ANCHORS]["F1"]["mean"] == beside["10%", "published", ANCHORS]["N"] == 1
+    here = beside["10%", "here", ANCHORS]
+    assert here["less the published"]["mean"] == pytest.approx(first["0.1", ANCHORS]["f1"] - 1)
+    assert ("25%", "here", ANCHORS) not in beside, "no fill was published at it"
     assert "## By length of Dream's answer" in (out / "report.md").read_text()
 
     def measured_again(case: object) -> None:

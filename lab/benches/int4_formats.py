@@ -119,7 +119,10 @@ def formats(
         "gptq 64, table int8": partial(calibrated, 64, EIGHT),
         "gptq 128, table int8": partial(calibrated, 128, EIGHT),
         **{
-            f"gptq 128, head {head}, embedding int8": partial(calibrated, 128, Blockwise(4, head), EIGHT)
+            f"gptq {block}, head {head}, embedding int8": partial(
+                calibrated, block, Blockwise(4, head), EIGHT
+            )
+            for block in (64, 128)
             for head in (32, 64, 128)
         },
         **{

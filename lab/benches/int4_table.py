@@ -52,6 +52,7 @@ from edge_runtime.engine.ort_session import session_options
 from edge_runtime.system import resident_memory
 from lab.benches.int4_formats import REFERENCE, KeptBlocks, contributions, dequantized, formats
 from lab.benches.write_gguf import write_gguf
+from lab.machine import machine
 from lab.report import print_tables
 from lab.store import TABLES
 from lab.tables import Row, Table
@@ -311,9 +312,9 @@ def keep(table: FormatTable, name: str, title: str, rows: Sequence[Row]) -> None
     """Prints a table, and writes it beside those that the folder has already."""
     found = Table.of(name, title, rows)
     path = table.folder / TABLES
-    data: dict[str, Any] = {"title": "Four-bit formats", "description": [], "tables": {}}
-    if path.is_file():
-        data = json.loads(path.read_bytes())
+    data: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {"tables": {}}
+    data["title"] = f"Four-bit formats of {table.model.stem}"
+    data["description"] = [f"Machine: {machine()}."]
     data["tables"][name] = found.to_json()
     write_whole(path, json.dumps(data, indent=1).encode())
     print_tables([found])

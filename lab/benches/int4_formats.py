@@ -177,7 +177,7 @@ def contributions(
                 modules = [layer.get_submodule(name) for name in names]
                 kept = [module.weight.data for module in modules]
                 name, stacked = f"model.layers.{number}.{part}", torch.cat(kept)
-                stored = torch.from_numpy(quantize(name, stacked.numpy()))
+                stored: Any = torch.from_numpy(quantize(name, stacked.numpy()))
                 for module, weight in zip(modules, stored.split([len(each) for each in kept]), strict=True):
                     module.weight.data = weight
                 *_, last = run(inputs[number], number)

@@ -31,7 +31,7 @@ from lab.questions.items import Item, read_items
 from lab.report import write_tables
 from lab.run import track
 from lab.store import Record, Store
-from lab.tables import Answers, Label, Row, Table, less_than
+from lab.tables import Answers, Column, Label, Row, Table, less_than
 from lab.tables import rows as make_rows
 
 TITLE = "Published runs of Dream-7B on a real edge model"
@@ -197,9 +197,9 @@ def beside_published(records: Sequence[Record], fills: Sequence[dict[str, Any]])
     def same(group: Answers) -> Answers:
         return published.where(**{key: group.rows[0][key] for key in ("fraction", "condition")})
 
-    columns = {"F1": "f1", "less the published": less_than(same, "f1")}
+    columns: dict[str, Column] = {"N": len, "F1": "f1", "less the published": less_than(same, "f1")}
     groups = answers.by({**GROUPED, "filled by": "filled by"})
-    lines = make_rows(sorted(groups, key=_fraction), {"N": len, **columns})
+    lines = make_rows(sorted(groups, key=_fraction), columns)
     note = (
         "Runs with a published fill, whose output was not cut. Published: filled by Qwen2.5-0.5B-Instruct, "
         "which writes on behind the last anchor or is cut there, as its own script decides; scored again "

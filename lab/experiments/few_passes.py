@@ -183,14 +183,14 @@ def tables(records: Records, about: About) -> list[Table]:
             columns[f"{name}: F1"] = f"{name} F1 {fraction:g}"
             columns[f"{name}: F1, difference"] = less(f"{name} F1 {fraction:g}")
         columns["bytes"] = f"bytes {fraction:g}"
-        title = f"Long answers after {100 * fraction:.2g}% of the steps"
+        title = f"Long answers after {100 * fraction:.3g}% of the steps"
         found.append(Table.of(f"at {fraction:g}", title, rows(answers.by(labels), columns), NOTE))
     lengths: dict[str, Column] = {f"after {passes}": f"length off {passes}" for passes in EARLY_PASSES}
     title = "Tokens by which the predicted length of a long answer is wrong, by passes"
     found.append(Table.of("length", title, rows(answers.by(labels), lengths)))
     if own.refine:
         columns = {"tokens": "tokens", "taken back": "taken back", "changed": "changed"}
-        after = ", ".join(f"{100 * fraction:.2g}%" for fraction in sorted(own.fractions))
+        after = ", ".join(f"{100 * fraction:.3g}%" for fraction in sorted(own.fractions))
         title = f"Tokens that a device takes back of payloads after {after} of the steps, each written out"
         note = "changed: of these, those in whose place the next text has another token, or none."
         found.append(Table.of("refined", title, rows(answers.by(labels), columns), note))
@@ -200,7 +200,7 @@ def tables(records: Records, about: About) -> list[Table]:
             "their probability": f"probability {fraction:g}",
             "the same in the finished answer": f"kept {fraction:g}",
         }
-        title = f"Open tokens of the draft after {100 * fraction:.2g}% of the steps, where there are any"
+        title = f"Open tokens of the draft after {100 * fraction:.3g}% of the steps, where there are any"
         found.append(Table.of(f"calibration {fraction:g}", title, rows(answers.by(labels), columns)))
     return found
 

@@ -195,6 +195,8 @@ def beside_published(records: Sequence[Record], fills: Sequence[dict[str, Any]])
     published = answers.where(**{"filled by": "published"})
 
     def same(group: Answers) -> Answers:
+        if group.rows[0]["filled by"] == "published":
+            return Answers()
         return published.where(**{key: group.rows[0][key] for key in ("fraction", "condition")})
 
     columns: dict[str, Column] = {"N": len, "F1": "f1", "less the published": less_than(same, "f1")}

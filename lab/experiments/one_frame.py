@@ -351,7 +351,7 @@ def tables(records: Records, about: About) -> list[Table]:
             "right": row.right,
             "right over HTTP": row.right_http,
             "same text": row.same,
-            "s on the air": row.airtime,
+            "s on the air": row.airtime or None,  # a link that counts none
             "seconds, median": row.seconds,
             "money": f"{row.money:.4f} {row.currency}" if row.currency else "none",
         }

@@ -40,7 +40,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_figure_changed_by_hand_is_found(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = checkout / FIGURES / "README.md"
+    readme = checkout / "lab" / "README.md"
     good = readme.read_text("utf-8")
     line = "| nothing: SmolLM2 alone | 0."
     readme.write_text(good.replace(f"{line}2", f"{line}9"), "utf-8")
@@ -60,9 +60,8 @@ def test_new_figures_change_the_pages(checkout: Path, tmp_path: Path) -> None:
             row["F1"] = {"n": 5, "mean": 0.123456789, "std": 0.1, "low": 0.1, "high": 0.2}
     (results / "tables.json").write_text(json.dumps(data), "utf-8")
     assert publish.main(["--take", str(results), "--name", "real"]) == 0
-    assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in (checkout / FIGURES / "README.md").read_text(
-        "utf-8"
-    )
+    page = (checkout / "lab" / "README.md").read_text("utf-8")
+    assert "| nothing: SmolLM2 alone | 0.12 [0.10, 0.20] |" in page
     data = json.loads((ROOT / FIGURES / "shipped.json").read_text("utf-8"))
     data["claims"] = [{"paper": "P", "verdict": "holds", "found": "F", "why": "", "where": ""}]
     (results / "tables.json").write_text(json.dumps(data), "utf-8")

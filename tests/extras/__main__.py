@@ -96,7 +96,7 @@ def interpreters() -> list[str]:
 
 def install_wheels(wheels: Mapping[str, Path], python: str, folder: Path) -> None:
     """All wheels on one interpreter: they install, its compiler takes every file, and the index has what they
-    require for it, which is not fetched. Raises BrokenPromiseError.
+    require for it, of which uv reads the metadata alone: pip would fetch gigabytes. Raises BrokenPromiseError.
     """
     started, files = time.perf_counter(), [str(path) for path in wheels.values()]
     output([python, "-m", "venv", "--clear", str(folder)])
@@ -105,9 +105,14 @@ def install_wheels(wheels: Mapping[str, Path], python: str, folder: Path) -> Non
     output([*pip, "--no-deps", "--no-compile", *files])
     rooms = [str(packages_of(folder) / room) for room in sorted(ROOMS)]
     output([inside, "-W", "error", "-m", "compileall", "-q", *rooms])
-    output([*pip, "--dry-run", "--ignore-installed", *files])
-    version = output([inside, "--version"]).strip()
-    print(f"wheels: installed and compiled in {time.perf_counter() - started:.0f} s, {version}", flush=True)
+    version = output([inside, "--version"]).split()[-1]
+    (wanted := folder / "requirements.in").write_text(
+        "".join(f"{name} @ {path.resolve().as_uri()}\n" for name, path in wheels.items()), encoding="utf-8"
+    )
+    uv = [sys.executable, "-m", "uv", "--no-cache", "pip", "compile", "--quiet", "--no-header"]
+    output([*uv, "--python-version", version, "--output-file", str(folder / "requirements.txt"), str(wanted)])
+    took = time.perf_counter() - started
+    print(f"wheels: installed, compiled and resolved in {took:.0f} s, Python {version}", flush=True)
 
 
 def make_inputs(folder: Path) -> Path:

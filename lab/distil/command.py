@@ -8,6 +8,7 @@ NAME.jsonl and the checkpoint NAME/. Not responsible for the parts.
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -74,6 +75,10 @@ class DistilOptions:
     fill: str | None = option(
         None, "show in some gaps what this edge model would write there", metavar="CHECKPOINT"
     )
+    hold: float = option(0.0, "share of the other rows' target that is what the model said before")
+    more: tuple[str, ...] = option(
+        (), "kinds of which there are more rows, such as comparison=2", metavar="KIND=N"
+    )
     keep: float = option(0.0, "share of the untaught weights in the checkpoint that is written")
     tokens: int = option(4096, "of a batch")
     share: float = option(0.65, "of the rows with long answers")
@@ -95,9 +100,10 @@ class DistilOptions:
                 raise RequestError(
                     f"--{name.replace('_', '-')}: expected at least 1, found {getattr(self, name)}"
                 )
-        for name in ("share", "keep"):
+        for name in ("share", "keep", "hold"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RequestError(f"--{name}: expected 0 to 1, found {getattr(self, name)}")
+        _factors(self.more)
         if not 0 < self.commit <= 1:
             raise RequestError(f"--commit: expected above 0, at most 1, found {self.commit}")
         for name in ("certainty", "rate"):
@@ -166,6 +172,8 @@ def distil(model: str, options: DistilOptions) -> int:
         commit=None if options.commit == PARALLEL_THRESHOLD else options.commit,
         edge=_edge(options.edge, options.device),
         fill=_edge(options.fill, options.device),
+        before=folder if options.hold else None,
+        hold=options.hold,
     )
     asked = longest(pair, options.watched, tokens)
     commits = sorted({PARALLEL_THRESHOLD, options.commit}, reverse=True)
@@ -211,6 +219,17 @@ def _student(pair: Pair, folder: Path) -> str:
     return name
 
 
+def _factors(texts: Sequence[str]) -> dict[str, float]:
+    """The factors of kinds, from "comparison=2"; raises RequestError."""
+    found = {}
+    for text in texts:
+        kind, _, factor = text.partition("=")
+        if not kind or not re.fullmatch(r"\d+(\.\d+)?", factor):
+            raise RequestError(f"--more: expected a kind and a factor, such as comparison=2, found {text}")
+        found[kind] = float(factor)
+    return found
+
+
 def _edge(name: str | None, device: str) -> Qwen2ForCausalLM | None:
     """An edge model for training beside; raises CheckpointError."""
     return open_qwen2(find_checkpoint(name)).to(device).float().eval() if name else None
@@ -235,10 +254,12 @@ def curriculum(pair: Pair, long: Sequence[str], targets: Targets, options: Disti
     mix, families = _mix(pair), dict(pair.curriculum.families)
     taught = targets.of_subject if options.one_answer == SUBJECT else targets.of_question
     families |= {kind: partial(taught, families[kind]) for kind in long}
-    others = sum(share for kind, share in mix.families.items() if kind not in long)
+    more = _factors(options.more)
+    weights = {kind: share * more.get(kind.split()[0], 1.0) for kind, share in mix.families.items()}
+    others = sum(weight for kind, weight in weights.items() if kind not in long)
     shares = {
-        kind: options.share / len(long) if kind in long else (1 - options.share) * share / others
-        for kind, share in mix.families.items()
+        kind: options.share / len(long) if kind in long else (1 - options.share) * weight / others
+        for kind, weight in weights.items()
     }
     lengths = {size: share for size, share in LENGTHS.items() if size <= max(mix.lengths)}
     mix = replace(mix, lengths=lengths, families=shares, drills=DRILLS)

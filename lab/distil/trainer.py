@@ -1,12 +1,14 @@
 """Masked training of a model on its own answers, with certainty forced where it is right already.
 
 Responsible for the loss and for the states of rows with an answer of its own; every other row is masked as in
-ordinary training. Not responsible for the loop (see `lab.pairs.trainer`).
+ordinary training, and may be held to what the model said of it before. Not responsible for the loop (see
+`lab.pairs.trainer`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,9 @@ class SelfDistillation(PairTrainer):
     at positions where the model's best token is the right one already (dParallel, arXiv 2509.26488, certainty
     forcing; 1 in its code). edge: the edge model, by whose surprise a token's loss is weighed: one that it
     would write by itself counts `FLOOR`. fill: the edge model whose words stand in some gaps, of which it is
-    taught the right ones all the same.
+    taught the right ones all the same. before: the checkpoint folder of the model as it was, whose
+    distribution is `hold` of the target in every other row, and the right token the rest (learning without
+    forgetting, arXiv 1606.09282).
     """
 
     def __init__(
@@ -43,11 +47,17 @@ class SelfDistillation(PairTrainer):
         commit: float | None = None,
         edge: Qwen2ForCausalLM | None = None,
         fill: Qwen2ForCausalLM | None = None,
+        before: Path | None = None,
+        hold: float = 0.0,
         **named: Any,
     ) -> None:
         self._orders, self._certainty, self._edge, self._fill = orders, certainty, edge, fill
-        self.commit = commit
+        self.commit, self._hold = commit, hold
         super().__init__(*given, **named)
+        self._before: Qwen2ForCausalLM | None = None
+        if before is not None:
+            self._before = self.build().to(self.device).eval()
+            self._load(self._before, before)
 
     def loss(self, batch: TrainingBatch) -> torch.Tensor:
         """Mean cross-entropy of the masked positions, and of the certain ones their entropy, in nats."""
@@ -66,7 +76,13 @@ class SelfDistillation(PairTrainer):
         logits, targets, weights = self.predictions(batch, ids, wanted)
         if self._edge is not None:
             weights = weights * torch.where(own, self._surprise(batch), 1.0)[wanted].to(self.device)
-        loss = (F.cross_entropy(logits, targets, reduction="none") * weights).sum() / weights.sum()
+        losses = F.cross_entropy(logits, targets, reduction="none")
+        other = ~own.any(1)
+        if self._before is not None and other.any():
+            held = other[:, None].expand_as(wanted)[wanted].to(self.device)
+            soft = self._from_before(ids[other], wanted[other], logits[held])
+            losses[held] = losses[held].lerp(soft, self._hold)
+        loss = (losses * weights).sum() / weights.sum()
         taught = own[wanted].to(self.device)
         right = taught & (logits.argmax(-1) == targets)
         if self._certainty and right.any():
@@ -74,6 +90,13 @@ class SelfDistillation(PairTrainer):
             entropy = -(sharp.exp() * sharp).sum(-1)
             loss = loss + self._certainty * (entropy * weights[right]).sum() / weights[taught].sum()
         return loss
+
+    def _from_before(self, ids: torch.Tensor, wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Cross-entropy [N] of logits [N, V] with what the model said before at the positions `wanted`."""
+        assert self._before is not None
+        with torch.no_grad():
+            said = self.logits_at(self._before.model, self._before.lm_head, ids, wanted).softmax(-1)
+        return F.cross_entropy(logits, said, reduction="none")
 
     def _with_fill(
         self,

@@ -29,12 +29,14 @@ from rich.progress import (
 )
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from torch import nn
 from transformers import Qwen2ForCausalLM
 
 from common.files import read_records
 from lab.pairs import shapes
 from lab.pairs.batches import Batches, Mix, TrainingBatch, mask
 from lab.pairs.pair import Pair, TrainingRecipe
+from lab.pairs.row_weights import FILE, restored
 from lab.pairs.tokens import special_ids
 from lab.plots import png
 
@@ -134,10 +136,14 @@ class Trainer(ABC):
         The optimisers are new, hence the warm-up. Raises FileNotFoundError, and RuntimeError for other
         shapes.
         """
-        state = load_file(folder / "model.safetensors", device=self.device)
-        self.model.load_state_dict({k: v.float() for k, v in state.items()}, strict=not self.tied)
+        self._load(self.model, folder)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         self.step = self.first = step
+
+    def _load(self, model: Qwen2ForCausalLM, folder: Path) -> None:
+        """Give a model the weights of a checkpoint folder; errors as of `start_from`."""
+        state = restored(load_file(folder / FILE, device=self.device))
+        model.load_state_dict({k: v.float() for k, v in state.items()}, strict=not self.tied)
 
     @property
     def tied(self) -> bool:
@@ -244,16 +250,23 @@ class PairTrainer(Trainer):
         length = ids.shape[1]
         weight = torch.where(torch.arange(length)[None] > batch.end[:, None], TAIL, 1.0)
         targets, weights = batch.ids[wanted].to(self.device), weight.expand(ids.shape)[wanted].to(self.device)
+        return self.logits_at(self.backbone, self.model.lm_head, ids, wanted), targets, weights
+
+    def logits_at(
+        self, backbone: nn.Module, head: nn.Module, ids: torch.Tensor, wanted: torch.Tensor
+    ) -> torch.Tensor:
+        """Float32 logits [N, V] of a model at the N positions that `wanted` marks, as in `predictions`."""
+        length = ids.shape[1]
         # The mask is built here: inside the compiled graph, transformers would build it for every length.
         attention = None
         if self.causal:
             attention = torch.full((1, 1, length, length), float("-inf"), device=self.device).triu(1)
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
-            hidden = self.backbone(
+            hidden = backbone(
                 input_ids=ids.to(self.device), attention_mask={"full_attention": attention}, use_cache=False
             ).last_hidden_state
-            logits = self.model.lm_head(hidden[:, :-1][wanted[:, 1:].to(self.device)])
-        return logits.float(), targets, weights
+            logits: torch.Tensor = head(hidden[:, :-1][wanted[:, 1:].to(self.device)])
+        return logits.float()
 
     def export(self, tokenizer_folder: Path, folder: Path, *, diffusion: bool | None = None) -> None:
         """Write the averaged weights as a checkpoint folder, by default of the recipe's architecture."""

@@ -21,6 +21,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS
 from lab.__main__ import main
 from lab.distil.answers import OwnAnswer, Targets, questions, read
+from lab.distil.command import DistilOptions, curriculum
 from lab.distil.keep import keep
 from lab.distil.states import device_fill, hidden, some_gaps
 from lab.distil.trainer import SelfDistillation
@@ -164,6 +165,35 @@ def test_rows_without_an_own_answer_have_the_ordinary_loss(tmp_path: Path) -> No
 
 
 @shipped
+def test_other_rows_are_held_to_what_the_model_said_before(tmp_path: Path) -> None:
+    batch = trainer_of(tmp_path).batch()
+    plain = trainer_of(tmp_path).loss(batch)
+    assert torch.allclose(trainer_of(tmp_path, before=DREAM, hold=0.0).loss(batch), plain)
+    held = trainer_of(tmp_path, before=DREAM, hold=1.0)
+    loss = held.loss(batch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    # Cross-entropy with itself is its entropy, which no change of the weights lowers at first order.
+    assert max(float(p.grad.abs().max()) for p in held.model.parameters() if p.grad is not None) < 1e-3
+    halfway = trainer_of(tmp_path, before=DREAM, hold=0.5).loss(batch)
+    assert torch.allclose(halfway, (plain + loss) / 2, rtol=1e-3)
+    own_rows = trainer_of(tmp_path, orders=orders_of(batch)).loss(batch)
+    assert torch.equal(
+        trainer_of(tmp_path, orders=orders_of(batch), before=DREAM, hold=1.0).loss(batch), own_rows
+    )
+
+
+def test_kinds_can_have_more_rows() -> None:
+    targets = Targets([], [], is_right)
+    plain = curriculum(PAIR, ["description"], targets, DistilOptions())
+    more = curriculum(PAIR, ["description"], targets, DistilOptions(more=("arithmetic=3",)))
+    before, after = plain.masked.families, more.masked.families
+    assert before["description"] == after["description"] == DistilOptions().share
+    assert sum(after.values()) == pytest.approx(1)
+    rest = [kind for kind in before if kind not in ("description", "arithmetic")]
+    assert after["arithmetic"] / after[rest[0]] == pytest.approx(3 * before["arithmetic"] / before[rest[0]])
+
+
+@shipped
 def test_what_the_edge_model_would_write_by_itself_weighs_less(tmp_path: Path) -> None:
     edge = open_qwen2(PAIRS["tiny"].weights / "tiny-qwen").float().eval()
     trainer = trainer_of(tmp_path, edge=edge)
@@ -275,6 +305,8 @@ def test_the_command_writes_answers_teaches_and_resumes(
     [
         (["tiny", "--steps", "0"], "--steps: expected at least 1, found 0"),
         (["tiny", "--share", "2"], "--share: expected 0 to 1, found 2.0"),
+        (["tiny", "--hold", "2"], "--hold: expected 0 to 1, found 2.0"),
+        (["tiny", "--more", "sum"], "--more: expected a kind and a factor, such as comparison=2, found sum"),
         (["tiny", "--keep", "-1"], "--keep: expected 0 to 1, found -1.0"),
         (["tiny", "--certainty", "nan"], "--certainty: expected a number from 0 on, found nan"),
         (["testbed", "--pair", "tiny"], "expected the vocab_size of tiny-dream, 1792, found 4096"),

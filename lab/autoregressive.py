@@ -45,7 +45,7 @@ class Autoregressive:
 
         four_bit: NF4 weights by bitsandbytes, on CUDA: 32B parameters then take about 20 GB.
         """
-        from lab.pairs.row_weights import open_qwen2
+        from cloud_anchor.model.row_weights import open_qwen2
 
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         options: dict[str, Any] = {

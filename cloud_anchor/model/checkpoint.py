@@ -20,6 +20,7 @@ from cloud_anchor.model.diffusion_gemma import DiffusionGemma, GemmaSizes, load_
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DIFFUSION_GEMMA, Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.memory import Load, MemoryNeeds, Sizes, default_format
+from cloud_anchor.model.row_weights import SCALE, restore
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common import files
 from common.progress import Progress, Silent
@@ -249,12 +250,17 @@ def _fill(
 
 
 def _tensors(path: Path, place: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a file by name, one at a time."""
+    """The tensors of a file by name, one at a time; those in eight bits restored (see `row_weights`)."""
     try:
         with safe_open(path, "pt", device=str(place)) as file:
-            for name in file.keys():  # noqa: SIM118 (it is no dictionary)
-                yield name, file.get_tensor(name)
-    except (OSError, SafetensorError) as error:
+            names = list(file.keys())
+            scaled = {name for name in names if name + SCALE in names}
+            for name in names:
+                if name in scaled:
+                    yield name, restore(file.get_tensor(name), file.get_tensor(name + SCALE))
+                elif name.removesuffix(SCALE) not in scaled:
+                    yield name, file.get_tensor(name)
+    except (OSError, SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path}: expected a safetensors file, found: {error}") from error
 
 

@@ -21,6 +21,7 @@ from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_json
+from cloud_anchor.model.row_weights import open_qwen2
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import PARALLEL_THRESHOLD
 from common.cli import CommandParser, option
@@ -32,7 +33,6 @@ from lab.options import add_options, given, world_of
 from lab.pairs.batches import Curriculum, Mix
 from lab.pairs.card import CURVE
 from lab.pairs.pair import Pair, TrainingRecipe
-from lab.pairs.row_weights import open_qwen2
 from lab.pairs.train import RECIPES
 from lab.pairs.trainer import train
 

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint
+from cloud_anchor.model.row_weights import FILE, restored
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, DenoiseConfig, commit_in_parallel
 from cloud_anchor.sampling.sampler import denoise_stream
@@ -25,7 +26,6 @@ from common.cli import option
 from lab.distil.curve import longest, point
 from lab.experiment import About, Experiment, Models, Records, Setup
 from lab.options import world_of
-from lab.pairs.row_weights import FILE, restored
 from lab.pairs.train import RECIPES
 from lab.questions.items import load_items
 from lab.questions.judge import graded

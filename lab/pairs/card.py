@@ -167,7 +167,7 @@ class Card:
         sizes = {path.parent.name: path.stat().st_size for path in sorted(folder.rglob("*.safetensors"))}
         vocabulary = next(iter(pair.shapes.values()))["pad_token_id"]
         eight_bits = "".join(
-            f", {name} in int8 by rows (`lab/pairs/row_weights.py`)" for name in pair.rounded
+            f", {name} in int8 by rows (`cloud_anchor/model/row_weights.py`)" for name in pair.rounded
         )
         yield from (
             f"# Model card: {', '.join(sizes)}",

@@ -17,6 +17,7 @@ from cloud_anchor.errors import CheckpointError, CloudError, RequestError
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.families import DREAM_7B
 from cloud_anchor.model.prompt_form import check_vocabulary, checkpoint_form, prompt_form, tokenizer_data
+from cloud_anchor.model.row_weights import round_checkpoint
 from cloud_anchor.options import DenoiseOptions
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
@@ -124,6 +125,18 @@ def more_weights(folder: Path) -> None:
     save_file(weights | {"model.extra": torch.zeros(1)}, folder / "model.safetensors")
 
 
+def scales_of_another_matrix(folder: Path) -> None:
+    round_checkpoint(folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight.row_scale"] = weights["lm_head.weight.row_scale"][1:].clone()
+    save_file(weights, folder / "model.safetensors")
+
+
+def scales_of_no_matrix(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"model.extra.row_scale": torch.ones(1, 1)}, folder / "model.safetensors")
+
+
 @pytest.mark.parametrize(
     ("breakage", "message"),
     [
@@ -133,6 +146,11 @@ def more_weights(folder: Path) -> None:
         (cut_weights, r"model.safetensors: expected a safetensors file"),
         (fewer_weights, r"1 tensors are missing, the first is 'model.layers.1.mlp.up_proj.weight'"),
         (more_weights, r"tensor 'model.extra' has no place"),
+        (
+            scales_of_another_matrix,
+            r"expected a safetensors file, found: expected scales of the shape \[\d+, 1\]",
+        ),
+        (scales_of_no_matrix, r"tensor 'model.extra.row_scale' has no place"),
         (lambda f: edit(f, model_type="qwen2"), r"model_type Dream or .* or llada or sdar, found 'qwen2'"),
         (lambda f: edit(f, model_type="qwen2"), "An autoregressive model belongs on the edge"),
         (lambda f: edit(f, model_type="mdlm"), r"found 'mdlm'. These run here: Dream, Dream-Coder"),
@@ -148,6 +166,17 @@ def test_broken_checkpoints(copy: Path, breakage: Callable[[Path], None], messag
     breakage(copy)
     with pytest.raises(CheckpointError, match=message):
         load_model(str(copy), device="cpu")
+
+
+def test_weights_in_eight_bits_by_rows_open_as_others_do(dream_folder: Path, copy: Path) -> None:
+    round_checkpoint(copy)
+    whole, rounded = (load_model(str(folder), device="cpu").net for folder in (dream_folder, copy))
+    for (name, before), after in zip(whole.named_parameters(), rounded.parameters(), strict=True):
+        step = before.abs().amax(-1, keepdim=True) / 127 if before.ndim == 2 else torch.zeros(1)
+        assert ((before - after).abs() <= 0.51 * step + 1e-6).all(), name
+    assert max(path.stat().st_size for path in copy.glob("*.safetensors")) < 0.6 * max(
+        path.stat().st_size for path in dream_folder.glob("*.safetensors")
+    )
 
 
 def test_places_without_a_model() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
+from cloud_anchor.model.row_weights import open_qwen2, restored
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS
 from lab.__main__ import main
@@ -27,7 +28,6 @@ from lab.distil.states import device_fill, hidden, some_gaps
 from lab.distil.trainer import SelfDistillation
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.problem import Problem
-from lab.pairs.row_weights import open_qwen2, restored
 from lab.pairs.tiny.recipe import PAIR, RECIPES
 
 DREAM = PAIRS["tiny"].weights / "tiny-dream"

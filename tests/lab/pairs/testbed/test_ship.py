@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.examples import read_examples
+from cloud_anchor.model.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
 from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
 from edge_runtime.bundle.lookup import find_bundles
@@ -24,7 +25,6 @@ from lab.pairs import ship as ship_module
 from lab.pairs.card import Card, Trained
 from lab.pairs.pair import Pair
 from lab.pairs.problem import Problem
-from lab.pairs.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
 from lab.pairs.ship import MOST_BYTES, ship, weight_bytes
 from lab.pairs.testbed import recipe
 from lab.pairs.testbed.library import Library

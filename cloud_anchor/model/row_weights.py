@@ -4,7 +4,8 @@
     NAME.row_scale   float32[rows, 1]
 
 Tensors of other dimensions stay as they are. Half the size of bfloat16, for a checkpoint that is shipped; the
-model computes with the restored weights. Responsible for the form and for opening such a Qwen2 checkpoint.
+model computes with the restored weights. Responsible for the form and for opening such a Qwen2 checkpoint
+(diffusion models: see `checkpoint`).
 """
 
 from __future__ import annotations
@@ -39,12 +40,19 @@ def rounded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def restored(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state with its matrices in float32."""
+    """The state with its matrices in float32; raises ValueError."""
     return {
-        name: value.float() * state[name + SCALE] if name + SCALE in state else value
+        name: restore(value, state[name + SCALE]) if name + SCALE in state else value
         for name, value in state.items()
         if not name.endswith(SCALE)
     }
+
+
+def restore(rows: Tensor, scale: Tensor) -> Tensor:
+    """A matrix in float32; raises ValueError for scales that are not its own."""
+    if scale.shape != (len(rows), 1):
+        raise ValueError(f"expected scales of the shape {[len(rows), 1]}, found {list(scale.shape)}")
+    return rows.float() * scale
 
 
 def in_rows(folder: Path) -> bool:

@@ -211,7 +211,7 @@ def _fill(
     expected = {name: value.shape for name, value in net.named_parameters()}
     tied = net.config.tie_word_embeddings
     seen: set[str] = set()
-    parts = list(_weight_files(folder))
+    parts = list(weight_files(folder))
     title = f"loading {len(parts)} file{'s' * (len(parts) > 1)}"
     with progress.stage(title, sum(path.stat().st_size for path in parts if path.is_file())) as step:
         for path in parts:
@@ -269,7 +269,8 @@ def _read(tensor: torch.Tensor) -> None:
     tensor.view(-1).view(torch.uint8)[::4096].sum()
 
 
-def _weight_files(folder: Path) -> Iterator[Path]:
+def weight_files(folder: Path) -> Iterator[Path]:
+    """The safetensors files of a checkpoint folder; raises CheckpointError where there are none."""
     if (folder / INDEX).is_file():
         names = sorted(set(read_json(folder / INDEX).get("weight_map", {}).values()))
         if any("/" in name or "\\" in name for name in names):

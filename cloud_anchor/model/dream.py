@@ -51,8 +51,10 @@ class DreamModel(StockModel):
 
         prefix: cache of the prompts' keys and values between calls; None computes them in every call.
         """
-        if prefix is not None:
-            return self._run_behind(prefix, batch, canvas)
+        return self.states(batch, canvas) if prefix is None else self._run_behind(prefix, batch, canvas)
+
+    def states(self, batch: Batch, canvas: Tensor) -> Tensor:
+        """As `hidden`, with gradients where they are on: training runs what inference runs."""
         return self._run(torch.cat([batch.prompt, canvas], 1), batch.positions, batch.mask, canvas.shape[1])
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,63 @@ TAIL = 0.1
 """Weight of an end marker behind the first one: that tail is long and easily predicted."""
 
 
-class Trainer(ABC):
-    """One training run: model, optimisers, averaged weights and the current step."""
+class Run(ABC):
+    """One training run as `train` drives it: its recipe, its files and the current step."""
+
+    def __init__(self, recipe: TrainingRecipe, folder: Path, *, seed: int, device: str) -> None:
+        self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
+        self.step = self.first = 0
+
+    @abstractmethod
+    def take(self) -> tuple[float, int]:
+        """Do the next step; returns its loss in nats a token, and its tokens."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the step."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` has given."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"{self.recipe.name}.pt"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.recipe.name}.jsonl"
+
+    def save(self) -> None:
+        """Write the checkpoint and replace the old one atomically."""
+        fresh = self.checkpoint.with_suffix(".new")
+        run = {"step": self.step, "first": self.first, "seed": self.seed, "recipe": asdict(self.recipe)}
+        torch.save(self.state() | run, fresh)
+        os.replace(fresh, self.checkpoint)
+
+    def resume(self) -> None:
+        """Restore the state of the checkpoint, where there is one."""
+        if not self.checkpoint.exists():
+            self.log.unlink(missing_ok=True)
+            return
+        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+        self.restore(state)
+        self.step, self.first = int(state["step"]), int(state["first"])
+        kept = [line for line in self.logged() if line["step"] <= self.step]
+        self.log.write_text("".join(json.dumps(line) + "\n" for line in kept))
+
+    def logged(self) -> list[dict[str, float]]:
+        """The log's records: step, mean loss since the record before, seconds of training."""
+        return read_records(self.log)
+
+    def rate(self) -> float:
+        """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
+        decay = self.recipe.decay_share * self.recipe.steps
+        return min(1.0, (self.step + 1 - self.first) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
+
+
+class Trainer(Run):
+    """The training of all weights of a model: optimisers and averaged weights."""
 
     def __init__(
         self,
@@ -59,14 +114,13 @@ class Trainer(ABC):
         compiled: bool = False,
         initial: Callable[[Qwen2ForCausalLM], None] | None = None,
     ) -> None:
+        super().__init__(recipe, folder, seed=seed, device=device)
         torch.manual_seed(seed)
-        self.recipe, self.folder, self.seed, self.device = recipe, folder, seed, device
         self.model = self.build()
         if initial:
             initial(self.model)
         self.model.to(device)
         self.ema = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
-        self.step = self.first = 0
         backbone = self.model.model
         matrices = [p for n, p in backbone.named_parameters() if p.ndim == 2 and "embed" not in n]
         taken = {id(p) for p in matrices}
@@ -75,7 +129,7 @@ class Trainer(ABC):
             torch.optim.Muon(matrices, lr=recipe.muon_rate, weight_decay=0.01, adjust_lr_fn="original"),
             torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=0.0),
         ]
-        self.backbone = torch.compile(backbone, dynamic=True) if compiled else backbone
+        self.backbone: Any = torch.compile(backbone, dynamic=True) if compiled else backbone
 
     @abstractmethod
     def build(self) -> Qwen2ForCausalLM:
@@ -89,46 +143,22 @@ class Trainer(ABC):
     def loss(self, batch: TrainingBatch) -> torch.Tensor:
         """The mean loss of a batch, in nats a token."""
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / f"{self.recipe.name}.pt"
+    def take(self) -> tuple[float, int]:
+        batch = self.batch()
+        return self.advance(batch), batch.ids.numel()
 
-    @property
-    def log(self) -> Path:
-        return self.folder / f"{self.recipe.name}.jsonl"
-
-    def save(self) -> None:
-        """Write the checkpoint and replace the old one atomically."""
-        fresh = self.checkpoint.with_suffix(".new")
-        state = {
+    def state(self) -> dict[str, Any]:
+        return {
             "model": self.model.state_dict(),
             "ema": self.ema,
             "optimisers": [o.state_dict() for o in self.optimisers],
-            "step": self.step,
-            "first": self.first,
-            "seed": self.seed,
-            "recipe": asdict(self.recipe),
         }
-        torch.save(state, fresh)
-        os.replace(fresh, self.checkpoint)
 
-    def resume(self) -> None:
-        """Restore the state of the checkpoint, where there is one."""
-        if not self.checkpoint.exists():
-            self.log.unlink(missing_ok=True)
-            return
-        state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+    def restore(self, state: Mapping[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
         self.ema = state["ema"]
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
-        self.step, self.first = int(state["step"]), int(state["first"])
-        kept = [line for line in self.logged() if line["step"] <= self.step]
-        self.log.write_text("".join(json.dumps(line) + "\n" for line in kept))
-
-    def logged(self) -> list[dict[str, float]]:
-        """The log's records: step, mean loss since the record before, seconds of training."""
-        return read_records(self.log)
 
     def start_from(self, folder: Path, step: int) -> None:
         """Continue from an exported checkpoint folder as if it were this run's `step`.
@@ -150,17 +180,12 @@ class Trainer(ABC):
         """True where embedding and head share their weights, which are stored once."""
         return bool(self.model.config.tie_word_embeddings)
 
-    def _rate(self) -> float:
-        """Learning-rate factor: 100 steps of warm-up, constant, linear decay over the last share."""
-        decay = self.recipe.decay_share * self.recipe.steps
-        return min(1.0, (self.step + 1 - self.first) / 100, max(0.0, (self.recipe.steps - self.step) / decay))
-
     def advance(self, batch: TrainingBatch) -> float:
         """One step of both optimisers; returns the loss in nats per token."""
         loss = self.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        factor = self._rate()
+        factor = self.rate()
         for optimiser, rate in zip(
             self.optimisers, (self.recipe.muon_rate, self.recipe.adam_rate), strict=True
         ):
@@ -282,7 +307,7 @@ class PairTrainer(Trainer):
 
 
 def train(
-    trainer: Trainer,
+    run: Run,
     *,
     save_seconds: float = 120,
     quiet: bool = False,
@@ -292,7 +317,7 @@ def train(
 
     watch: called after every step, for what is done on the way. An interrupted run is saved.
     """
-    recipe = trainer.recipe
+    recipe = run.recipe
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -304,33 +329,33 @@ def train(
     )
     recent: list[float] = []
     saved = time.monotonic()
-    started = saved - (trainer.logged() or [{"seconds": 0.0}])[-1]["seconds"]
+    started = saved - (run.logged() or [{"seconds": 0.0}])[-1]["seconds"]
     tokens, since = 0, saved
     try:
-        with Progress(*columns, disable=quiet) as progress, trainer.log.open("a") as log:
+        with Progress(*columns, disable=quiet) as progress, run.log.open("a") as log:
             bar = progress.add_task(
-                recipe.name, total=recipe.steps, completed=trainer.step, loss=float("nan"), speed=0
+                recipe.name, total=recipe.steps, completed=run.step, loss=float("nan"), speed=0
             )
-            while trainer.step < recipe.steps:
-                batch = trainer.batch()
-                tokens += batch.ids.numel()
-                recent.append(trainer.advance(batch))
+            while run.step < recipe.steps:
+                loss, size = run.take()
+                tokens += size
+                recent.append(loss)
                 now = time.monotonic()
-                if trainer.step % 10 == 0:
+                if run.step % 10 == 0:
                     mean = sum(recent) / len(recent)
                     recent.clear()
                     speed, tokens, since = tokens / (now - since), 0, now
-                    row = {"step": trainer.step, "loss": round(mean, 4), "seconds": round(now - started, 1)}
+                    row = {"step": run.step, "loss": round(mean, 4), "seconds": round(now - started, 1)}
                     log.write(json.dumps(row | {"tokens_per_second": round(speed)}) + "\n")
                     log.flush()
-                    progress.update(bar, completed=trainer.step, loss=mean, speed=speed)
+                    progress.update(bar, completed=run.step, loss=mean, speed=speed)
                 if now - saved > save_seconds:
-                    trainer.save()
+                    run.save()
                     saved = now
                 if watch:
                     watch()
     finally:
-        trainer.save()
+        run.save()
 
 
 def plot(logs: list[Path], file: Path) -> None:

@@ -297,6 +297,8 @@ def _json(result: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict
         report["edge"]["text"] = decode(result.walk.text)
     if run.guide_passes:
         report["guide"] = {"passes": run.guide_passes, "tokens": run.guide_tokens}
+    if run.draft_rows:
+        report["draft_rows"] = run.draft_rows
     return report
 
 
@@ -326,6 +328,8 @@ def _text(result: PipelineResult, sizes: dict[str, int], decode: Decode, output:
     ]
     if run.guide_passes:
         lines.append(f"{run.guide_passes} guiding passes of the edge model over {run.guide_tokens} tokens")
+    if run.draft_rows:
+        lines.append(f"{run.rows} canvases in these steps, {run.draft_rows} of them drafts")
     if result.walk is not None:
         lines.append(f"{result.walk.passes} passes of the edge model over {result.walk.tokens} tokens")
     if output and output != "-":

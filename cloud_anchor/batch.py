@@ -196,5 +196,7 @@ def run_batch(
             figures |= {"edge_passes": result.walk.passes, "edge_tokens": result.walk.tokens}
         if options.config.guided:
             figures |= {"guide_passes": run.guide_passes, "guide_tokens": run.guide_tokens}
+        if options.config.depth > 1:
+            figures["draft_rows"] = run.draft_rows
         folder.add(job.name, data, figures)
         yield None

@@ -39,13 +39,14 @@ GROUPS = {
 
 def _commit_rule(text: str) -> CommitRule:
     match text:
-        case "auto" | "quota" | "eb" | "entropy" | "frechet" | "apd" | "product":
+        case "auto" | "quota" | "eb" | "entropy" | "frechet" | "verify" | "apd" | "product":
             return text
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected auto, quota, eb, entropy, frechet, apd, product or a probability, found {text!r}"
+            "expected auto, quota, eb, entropy, frechet, verify, apd, product or a probability, "
+            f"found {text!r}"
         ) from None
 
 
@@ -135,6 +136,7 @@ class DenoiseOptions:
         "auto",
         "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
         "eb, entropy-bounded; entropy, all of low entropy; frechet, the surest while all are probably right; "
+        "verify, as for a probability, and drafts that the next step verifies; "
         "apd and product, see guided commits; "
         "auto (default), quota for select paper "
         "and for orders other than confidence, else the model's probability, or 0.9, until the answer is "
@@ -154,6 +156,11 @@ class DenoiseOptions:
         "(default 0.25)",
         metavar="X",
     )
+    commit_depth: int = _run(
+        3,
+        "verify: most canvases of an answer in a pass, its own and drafts; costs as many answers (default 3)",
+        metavar="N",
+    )
     stop: str | None = _run(None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE")
     prefix_every: int = _run(
         0,
@@ -169,7 +176,7 @@ class DenoiseOptions:
         metavar="W",
     )
     commit_probability: float = _commits(
-        0.9, "product: the probability from which tokens commit (default 0.9)", metavar="P"
+        0.9, "product, verify: the probability from which tokens commit (default 0.9)", metavar="P"
     )
 
     def config(self, plan: DenoiseConfig) -> DenoiseConfig:
@@ -242,5 +249,6 @@ class PipelineOptions(ModelOptions, DenoiseOptions, SelectionOptions):
 
         models = {each.name: getattr(self, each.name) for each in fields(ModelOptions)}
         models["backend_key"] = self.server_key() if self.backend else None
-        models |= {"compiled": compiled, "answers": answers, "canvas": self.canvas}
+        rows = answers * (self.commit_depth if self.commit == "verify" else 1)
+        models |= {"compiled": compiled, "answers": rows, "canvas": self.canvas}
         return Pipeline.open(**models, progress=progress)

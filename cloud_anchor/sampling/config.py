@@ -21,15 +21,17 @@ ORIGIN, CONFIDENCE = "origin", "confidence"
 ORDERS = (ORIGIN, *SCORES)
 MAX_STEPS = 65_536
 MAX_WEIGHT = 10
+MAX_DEPTH = 8
 
-CommitRule = Literal["auto", "quota", "eb", "entropy", "frechet", "apd", "product"] | float
-NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "frechet", "apd", "product")
+CommitRule = Literal["auto", "quota", "eb", "entropy", "frechet", "verify", "apd", "product"] | float
+NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "frechet", "verify", "apd", "product")
 GUIDED: Mapping[str, float] = {"apd": 0.7, "product": 0.3}
 """Commit rules that need an edge model, with their weights where none is given."""
 RULE_OPTIONS = {
     "eb": {"entropy_bound"},
     "entropy": {"entropy_bound"},
     "frechet": {"commit_margin"},
+    "verify": {"commit_depth", "commit_probability"},
     "apd": {"commit_weight"},
     "product": {"commit_weight", "commit_probability"},
 }
@@ -55,13 +57,14 @@ class DenoiseConfig:
     commit:       number of tokens per step. "quota": as many as the schedule says; a number: every position
                   whose unfiltered probability is at least this; "eb": entropy-bounded; "entropy": every
                   position whose own entropy is; "frechet": the surest while all are probably right;
-                  "apd", "product": with
-                  the edge model's probabilities (see `commits`); "auto": decided by `resolve_commit` from the
-                  selection. A sampler that is given "auto" applies the quota.
+                  "verify": as for a number, and drafts that the next pass verifies (see `drafts`);
+                  "apd", "product": with the edge model's probabilities (see `commits`); "auto": decided by
+                  `resolve_commit` from the selection. A sampler that is given "auto" applies the quota.
     parallel:     the probability that "auto" commits from where predictions are sent: the model's own.
     commit_weight: apd: R, the diffusion model's part, 0 to 1. product: w, the edge model's exponent. None:
                   GUIDED's.
-    commit_probability: product: the probability from which a token commits.
+    commit_probability: product, verify: the probability from which a token commits.
+    commit_depth: verify: most rows of an answer in a pass, its own canvas and drafts. 1: no drafts.
     entropy_bound: eb: most nats of joint entropy beyond the largest one. entropy: most nats of a position.
     commit_margin: frechet: by how much more probable it is to be that all are right than that the least sure
                   one is wrong.
@@ -90,6 +93,7 @@ class DenoiseConfig:
     commit_probability: float = PARALLEL_THRESHOLD
     entropy_bound: float = 0.1
     commit_margin: float = 0.25
+    commit_depth: int = 3
     stop: str | None = None
     prefix_every: int = 0
     seed: int = 0
@@ -126,10 +130,14 @@ class DenoiseConfig:
         require("commit margin", 0 <= self.commit_margin < 1, "0 or more, below 1", self.commit_margin)
         if self.commit_weight is not None:
             require("commit weight", self.guided, "commit apd or product beside it", self.commit)
-        if not self.guided:
+        require("commit depth", 1 <= self.commit_depth <= MAX_DEPTH, f"1 to {MAX_DEPTH}", self.commit_depth)
+        if not self.guided and self.rule != "verify":
             return
         most = 1 if self.rule == "apd" else MAX_WEIGHT
         require("commit weight", 0 <= self.weight <= most, f"0 to {most}", self.weight)
+        # The rows of a cached prompt are those of the answers, not of their drafts.
+        uncached = self.guided or self.prefix_every == 0
+        require("prefix every", uncached, f"0 beside commit {self.commit}", self.prefix_every)
         require("order", self.order == CONFIDENCE, f"{CONFIDENCE} beside commit {self.commit}", self.order)
         require("temperature", self.temperature == 0, f"0 beside commit {self.commit}", self.temperature)
 
@@ -155,12 +163,20 @@ class DenoiseConfig:
 
     def to_json(self) -> dict[str, object]:
         """The options, without those of other commit rules, and those of blocks where there are several."""
-        unused = {"commit_weight", "commit_probability", "entropy_bound", "commit_margin"} - RULE_OPTIONS.get(
-            self.rule, set()
-        )
+        unused = set[str]().union(*RULE_OPTIONS.values()) - RULE_OPTIONS.get(self.rule, set())
         unused |= {"parallel"}  # what "auto" became is `commit`
         unused |= set() if self.blocks > 1 else {"block_length", "block_add"}
         return {name: value for name, value in asdict(self).items() if name not in unused}
+
+    @property
+    def probability(self) -> float:
+        """The probability from which tokens commit, of the rules that have one."""
+        return self.commit_probability if isinstance(self.commit, str) else self.commit
+
+    @property
+    def depth(self) -> int:
+        """Most rows of an answer in a pass."""
+        return self.commit_depth if self.rule == "verify" else 1
 
     @property
     def guided(self) -> bool:

@@ -44,6 +44,8 @@ class Denoised:
     stopped_by: "steps", the name of a stop rule, or "finished" where nothing was left to commit.
     guide_passes, guide_tokens: passes of the edge model in guided steps, and tokens it ran in them. Their
                 number, unlike the answer, may depend on the batch: what is in a cache is not run again.
+    draft_rows: canvases with drafts that were run beside the answer's own, of commit rule verify: each costs
+                as much as the answer itself in a pass.
     certainty:  probability [C] of the committed token in the pass that committed it, by the diffusion model;
                 `confidence` where open. Empty where it is not known.
     accepted:   open positions whose prediction the model has accepted for now: it may take it back. What is
@@ -67,6 +69,7 @@ class Denoised:
     stopped_by: str = "steps"
     guide_passes: int = 0
     guide_tokens: int = field(default=0, compare=False)
+    draft_rows: int = 0
     certainty: list[float] = field(default_factory=list, compare=False)
     accepted: frozenset[int] = frozenset()
     draft_ends: bool = True
@@ -94,6 +97,11 @@ class Denoised:
     @property
     def canvas(self) -> int:
         return len(self.ids)
+
+    @property
+    def rows(self) -> int:
+        """Canvases that the diffusion model has run, one a step and those with drafts."""
+        return self.steps + self.draft_rows
 
     @property
     def finished(self) -> bool:

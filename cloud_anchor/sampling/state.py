@@ -105,8 +105,8 @@ class ForwardPass:
         )
 
 
-_LISTS = ("prompts", "steps", "blocks", "generators", "guide_work", "literals")
-_TENSORS = ("ids", "when", "sure")
+_LISTS = ("prompts", "steps", "blocks", "generators", "guide_work", "draft_rows", "literals")
+_TENSORS = ("ids", "when", "sure", "draft", "level")
 """Fields of a state that have one entry for each row."""
 
 
@@ -117,9 +117,12 @@ class State:
     ids:   int64 [B, C], canvas tokens. when: int32 [B, C], the step that committed each, 0 where masked.
     sure:  float32 [B, C], the diffusion model's probability of each committed token in the step that
            committed it; 0 where masked.
+    draft, level: int64 [B, C], the tokens of the last step that the next one verifies, and the level of each,
+           0 where there is none (see `drafts`).
     steps: steps run per row. Rows of one state may be at different steps.
     blocks: open blocks of each row in its last step; 0 before the first.
     guide_work: (passes, tokens) of the edge model per row, of guided steps.
+    draft_rows: canvases with drafts that were run beside each row's own.
     literals: of rows whose answers have a grammar, what it forces; see `pin`.
     last:  the forward pass of the last step, until the next one begins.
     batch, prefix: the padded prompts, and their cached keys and values; created by the first step after rows
@@ -130,10 +133,13 @@ class State:
     ids: Tensor
     when: Tensor
     sure: Tensor
+    draft: Tensor
+    level: Tensor
     steps: list[int]
     blocks: list[int]
     generators: list[torch.Generator]
     guide_work: list[tuple[int, int]]
+    draft_rows: list[int]
     literals: list[Literals | None]
     last: ForwardPass | None = None
     batch: Batch | None = None
@@ -148,10 +154,13 @@ class State:
             ids=torch.full(shape, model.mask_id, dtype=torch.long, device=model.device),
             when=torch.zeros(shape, dtype=torch.int32, device=model.device),
             sure=torch.zeros(shape, device=model.device),
+            draft=torch.zeros(shape, dtype=torch.long, device=model.device),
+            level=torch.zeros(shape, dtype=torch.long, device=model.device),
             steps=[0] * len(prompts),
             blocks=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
             guide_work=[(0, 0)] * len(prompts),
+            draft_rows=[0] * len(prompts),
             literals=[None] * len(prompts),
         )
 
@@ -242,6 +251,7 @@ class State:
                 stopped_by=reason,
                 guide_passes=self.guide_work[row][0],
                 guide_tokens=self.guide_work[row][1],
+                draft_rows=self.draft_rows[row],
                 guidance=guidance[row],
             )
             for row, reason in reasons.items()

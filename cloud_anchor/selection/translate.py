@@ -95,6 +95,7 @@ class Translation:
             stopped_by=run.stopped_by,
             guide_passes=run.guide_passes,
             guide_tokens=run.guide_tokens,
+            draft_rows=run.draft_rows,
             accepted=frozenset(
                 at
                 for at, places in enumerate(covered)

@@ -33,6 +33,7 @@ NEW_RULES: list[dict[str, object]] = [
     {"commit": "eb", "entropy_bound": 2.0},
     {"commit": "eb", "order": "entropy", "entropy_bound": 4.0, "temperature": 0.8},
     {"commit": "frechet", "commit_margin": 0.0},
+    {"commit": "verify", "commit_depth": 3, "commit_probability": 0.01},
     {"commit": "apd", "commit_weight": 0.9},
     {"commit": "product", "commit_weight": 0.3, "commit_probability": 0.05},
 ]
@@ -274,6 +275,7 @@ def test_company_changes_nothing(model: DreamModel, guide: EngineScorer, options
         for run in runs:
             assert (run.ids, run.when, run.predicted) == (alone.ids, alone.when, alone.predicted)
             assert (run.steps, run.guide_passes) == (alone.steps, alone.guide_passes)
+            assert run.draft_rows == alone.draft_rows
 
 
 @pytest.mark.parametrize("options", NEW_RULES)
@@ -364,7 +366,7 @@ def test_a_guide_of_another_vocabulary_is_refused(guide: EngineScorer) -> None:
         ({"commit": "eb", "entropy_bound": math.nan}, "entropy bound: expected a finite number"),
         ({"commit": "product", "commit_probability": 0.0}, "commit probability: expected above 0"),
         ({"commit": "frechet", "commit_margin": 1.0}, "commit margin: expected 0 or more, below 1"),
-        ({"commit": "guess"}, "commit: expected auto, quota, eb, entropy, frechet, apd, product"),
+        ({"commit": "guess"}, "commit: expected auto, quota, eb, entropy, frechet, verify, apd, product"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -375,7 +377,7 @@ def test_wrong_options_are_refused(options: dict[str, object], message: str) -> 
 def test_every_rule_has_a_function() -> None:
     assert {
         config(commit=commit).rule
-        for commit in ("auto", "quota", 0.5, "entropy", "eb", "frechet", "apd", "product")
+        for commit in ("auto", "quota", 0.5, "entropy", "eb", "frechet", "verify", "apd", "product")
     } == set(RULES)
     assert replace(config(commit="apd"), commit_weight=0.25).exponents == (0.25, 0.75)
     assert config(commit="product").exponents == (1.0, 0.3)

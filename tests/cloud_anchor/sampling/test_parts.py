@@ -248,7 +248,7 @@ def test_confident_selection_takes_predictions() -> None:
         ({"order": "origin", "commit": 0.9}, "commit: expected a scored order"),
         (
             {"commit": "all"},
-            "commit: expected auto, quota, eb, entropy, frechet, apd, product or a probability",
+            "commit: expected auto, quota, eb, entropy, frechet, verify, apd, product or a probability",
         ),
     ],
 )

@@ -102,6 +102,7 @@ def _figures(
         "tokens": len(finished),
         "passes": run[end].steps,
         "tokens a pass": len(finished) / run[end].steps,
+        "rows a pass": run[end].rows / run[end].steps,
         "finished": case.judged(finished, finished)["graded"],
     }
     for passes in EARLY_PASSES:
@@ -170,6 +171,7 @@ def tables(records: Records, about: About) -> list[Table]:
         "tokens": "tokens",
         "passes": "passes",
         "tokens a pass": "tokens a pass",
+        "rows a pass": "rows a pass",
         "graded, full run": "full",
         "difference": less("full"),
         "graded, finished": "finished",

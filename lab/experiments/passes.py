@@ -63,7 +63,7 @@ READOUTS: dict[str, Selection] = {
 
 def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
     """`base` with a commit rule: quota, paper, a probability, eb:BOUND, frechet:MARGIN,
-    apd:R, or product:W[@PROBABILITY];
+    verify:DEPTH[@PROBABILITY], apd:R, or product:W[@PROBABILITY];
     with /N behind it in windows of N tokens, from left to right.
 
     Raises RequestError for another text.
@@ -88,16 +88,19 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
                 return replace(config, commit="frechet", commit_margin=float(number))
             case "apd" if not probability:
                 return replace(config, commit="apd", commit_weight=float(number))
-            case "product":
-                config = replace(config, commit="product", commit_weight=float(number))
-                return replace(config, commit_probability=float(probability)) if probability else config
+            case "verify" | "product":
+                if probability:
+                    config = replace(config, commit_probability=float(probability))
+                if name == "verify":
+                    return replace(config, commit="verify", commit_depth=int(number))
+                return replace(config, commit="product", commit_weight=float(number))
             case _ if not given:
                 return replace(config, commit=float(name))
     except ValueError:
         pass
     raise RequestError(
-        "rule: expected quota, a probability, eb:BOUND, frechet:MARGIN, apd:R, product:W[@PROBABILITY] or "
-        f"paper, with /N in windows, found {rule!r}"
+        "rule: expected quota, a probability, eb:BOUND, frechet:MARGIN, verify:DEPTH[@PROBABILITY], apd:R, "
+        f"product:W[@PROBABILITY] or paper, with /N in windows, found {rule!r}"
     )
 
 
@@ -108,7 +111,9 @@ class PassesOptions:
     passes: tuple[int, ...] = option(PASSES, "after which passes", metavar="N")
     fractions: tuple[float, ...] = option((), "after which shares of the steps, instead", float, metavar="F")
     rules: tuple[str, ...] = option(
-        DEFAULT_RULES, "quota, a probability, eb:BOUND, apd:R, product:W[@PROBABILITY], paper", metavar="RULE"
+        DEFAULT_RULES,
+        "quota, a probability, eb:BOUND, verify:DEPTH[@PROBABILITY], apd:R, product:W[@PROBABILITY], paper",
+        metavar="RULE",
     )
     controls: str | None = option(
         None,
@@ -209,11 +214,12 @@ def _cells(setup: Setup, case: Case, run: Denoised, reference: Sequence[int]) ->
         walk = selected.walk
         text = run.predicted_answer if walk is None else case.fill(selected.anchors).ids
         edge_tokens = run.guide_tokens + (walk.tokens if walk else 0)
-        tokens = run.steps * (len(run.prompt_ids) + run.canvas)  # a pass runs prompt and canvas
+        tokens = run.rows * (len(run.prompt_ids) + run.canvas)  # a row of a pass has prompt and canvas
         found[name] = case.judged(text, reference) | {
             "bytes": case.size(selected.anchors, extras=run.extras()),
             "sent": len(selected.anchors),
             "steps": run.steps,
+            "rows": run.rows,
             "edge_passes": run.guide_passes + (walk.passes if walk else 0),
             "edge_tokens": edge_tokens,
             "gflop": 2e-9 * (parameters * tokens + edge.parameters * edge_tokens),
@@ -283,6 +289,7 @@ def _by_rule(records: Records, length: str, own: PassesOptions) -> Table:
         "bytes, difference": less_than(baseline, "bytes"),
         "sent": "sent",
         "passes run": "steps",
+        "rows run": "rows",
         "edge passes": "edge_passes",
         "edge tokens": "edge_tokens",
         "GFLOP": "gflop",

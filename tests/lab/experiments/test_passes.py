@@ -56,6 +56,13 @@ def test_rules_in_windows_and_by_a_margin() -> None:
     assert (found.commit, found.commit_margin, found.block_length) == ("frechet", 0.1, 16)
 
 
+def test_drafts_by_their_depth() -> None:
+    found = passes.rule_config("verify:4@0.8/16", DenoiseConfig())
+    assert (found.commit, found.commit_depth, found.commit_probability) == ("verify", 4, 0.8)
+    assert (found.block_length, found.stop) == (16, "complete")
+    assert passes.rule_config("verify:2", DenoiseConfig()).commit_probability == 0.9
+
+
 def test_the_papers_rule_has_the_papers_settings() -> None:
     found = passes.rule_config("paper", DenoiseConfig(canvas=64))
     assert (found.order, found.temperature, found.top_p) == ("entropy", 0.2, 0.95)
@@ -72,6 +79,8 @@ def test_the_papers_rule_has_the_papers_settings() -> None:
         "eb:1@2",
         "apd:0.5@1",
         "product:",
+        "verify",
+        "verify:1.5",
         "0.9:1",
         "most",
         "0.9/",
@@ -84,7 +93,7 @@ def test_other_texts_are_refused(text: str) -> None:
         passes.rule_config(text, DenoiseConfig())
 
 
-FIGURES = ("bytes", "sent", "steps", "edge_passes", "edge_tokens", "gflop")
+FIGURES = ("bytes", "sent", "steps", "rows", "edge_passes", "edge_tokens", "gflop")
 
 
 def cell(right: float, f1: float) -> dict[str, float]:

@@ -82,7 +82,7 @@ def test_the_libraries_of_commands_are_known() -> None:
         settings = tomllib.loads(file.read_text(encoding="utf-8"))
         always = settings["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]
         extras = settings["project"].get("optional-dependencies", {})
-        required |= {*always, *extras.get("serve", ()), *extras.get("ray", ())}
+        required |= {*always, *(text for name in ("serve", "ray", "lora") for text in extras.get(name, ()))}
     device = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     required |= {*device["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]["endpoint"]}
     names = {re.split(r"[^\w-]", text)[0].replace("-", "_") for text in required}

@@ -1,33 +1,32 @@
 """`python -m lab distil MODEL -o FOLDER`: a masked model taught to answer in few passes.
 
-Responsible for the command and for what a run consists of: questions, the model's own answers, training, and
-the curve on the way. Its folder has answers.jsonl, curve.jsonl, and as in `lab.pairs.train` NAME.pt, the log
-NAME.jsonl and the checkpoint NAME/. Not responsible for the parts.
+Responsible for the command and for what a run of a pair's own model consists of: questions, the model's own
+answers, training, and the curve on the way. Its folder has answers.jsonl, curve.jsonl, and as in
+`lab.pairs.train` NAME.pt, the log NAME.jsonl and the checkpoint NAME/. Not responsible for the parts, or for
+models that are taught by adapters (see `with_adapters`).
 """
 
 from __future__ import annotations
 
 import random
-import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
-from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_json
-from cloud_anchor.model.row_weights import open_qwen2
 from cloud_anchor.pipeline import Pipeline
-from cloud_anchor.sampling.config import PARALLEL_THRESHOLD
-from common.cli import CommandParser, option
+from common.cli import CommandParser
 from lab.distil.answers import Targets, questions, write
-from lab.distil.curve import add, longest, point
+from lab.distil.curve import longest, watch_point
 from lab.distil.keep import keep
+from lab.distil.loss import open_edge
+from lab.distil.options import FORMAT, SUBJECT, DistilOptions, factors
 from lab.distil.trainer import SelfDistillation
 from lab.options import add_options, given, world_of
 from lab.pairs.batches import Curriculum, Mix
@@ -44,86 +43,37 @@ LENGTHS = {64: 0.15, 96: 0.1, 128: 0.45, 192: 0.15, 256: 0.15}
 """Rows of a batch by their length: most for long answers, the longest for their canvas."""
 SEED = "own answers"
 """Of the questions that are answered, which are the same in every run."""
-FORMAT = "bfloat16"
-"""Of the model that writes the answers and of the curve's."""
+STEPS, RATE, CANVAS = 2500, 0.006, 128
+"""Where they are not given. The rate is that of the matrices (Muon); of all else (AdamW) it is a fifth."""
 DRILLS = 0.08
 """Share of drills: what they teach is not to be forgotten."""
-SUBJECT, QUESTION = "subject", "question"
-
-
-@dataclass(frozen=True)
-class DistilOptions:
-    """Raises RequestError for values that there are not."""
-
-    output: Path = option(Path("runs/distil"), "folder of the run", Path, flags=("-o", "--output"))
-    pair: str | None = option(
-        None, "whose training questions are asked (default: of MODEL, or testbed)", choices=list(RECIPES)
-    )
-    steps: int = option(2500, "training steps")
-    one_answer: str = option(
-        SUBJECT, "teach one answer for each subject, or for each question", choices=(SUBJECT, QUESTION)
-    )
-    answers: int = option(500, "most questions of a kind that the model answers itself")
-    per_subject: int = option(4, "most of them about one subject")
-    canvas: int = option(128, "of its own answers")
-    certainty: float = option(0.0, "weight of the loss of certainty (dParallel: 1)")
-    edge: str | None = option(
-        None,
-        "weigh the loss of a token by this edge model's surprise, such as testbed-qwen",
-        metavar="CHECKPOINT",
-    )
-    fill: str | None = option(
-        None, "show in some gaps what this edge model would write there", metavar="CHECKPOINT"
-    )
-    hold: float = option(0.0, "share of the other rows' target that is what the model said before")
-    more: tuple[str, ...] = option(
-        (), "kinds of which there are more rows, such as comparison=2", metavar="KIND=N"
-    )
-    keep: float = option(0.0, "share of the untaught weights in the checkpoint that is written")
-    tokens: int = option(4096, "of a batch")
-    share: float = option(0.65, "of the rows with long answers")
-    rate: float = option(0.006, "peak learning rate of the matrices (Muon); of all else (AdamW) a fifth")
-    commit: float = option(
-        PARALLEL_THRESHOLD, "probability from which the taught model's tokens are to commit"
-    )
-    every: int = option(100, "training steps between two points of the curve")
-    watched: int = option(12, "held-out questions with long answers of which each point is the mean")
-    batch: int = option(16, "answers written at a time")
-    seed: int = option(0, "of the questions and the batches")
-    device: str = option("cuda" if torch.cuda.is_available() else "cpu", "cuda, cpu")
-    threads: int | None = option(None, "processor threads (default: torch's)", kind=int)
-    no_compile: bool = option(False, "run without torch.compile")
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "answers", "per_subject", "canvas", "tokens", "every", "watched", "batch"):
-            if getattr(self, name) < 1:
-                raise RequestError(
-                    f"--{name.replace('_', '-')}: expected at least 1, found {getattr(self, name)}"
-                )
-        for name in ("share", "keep", "hold"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise RequestError(f"--{name}: expected 0 to 1, found {getattr(self, name)}")
-        _factors(self.more)
-        if not 0 < self.commit <= 1:
-            raise RequestError(f"--commit: expected above 0, at most 1, found {self.commit}")
-        for name in ("certainty", "rate"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise RequestError(f"--{name}: expected a number from 0 on, found {getattr(self, name)}")
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         prog="python -m lab distil",
         description="Teach a diffusion model to answer in few passes, from its own finished answers.\n"
-        "An interrupted run resumes from its folder.",
-        epilog="example: python -m lab distil testbed -o runs/distil\n"
-        "         python -m lab run passes --model runs/distil/testbed-dream --edge testbed-qwen \\\n"
-        "             --data testbed:profile -o passes/",
+        "An interrupted run resumes from its folder. With --lora it is any model of the Dream family.",
+        epilog="examples:\n"
+        "  python -m lab distil testbed -o runs/distil\n"
+        "  python -m lab distil Dream-org/Dream-v0-Instruct-7B --data gsm8k=train.jsonl --lora 32 \\\n"
+        "      -o runs/dream-distil\n"
+        "  python -m lab run passes --model runs/distil/testbed-dream --edge testbed-qwen \\\n"
+        "      --data testbed:profile -o passes/",
     )
-    parser.add_argument("model", metavar="MODEL", help="tiny, testbed, or the folder of such a model")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="tiny, testbed, or the folder of such a model; with --lora also a hub name",
+    )
     add_options(parser, DistilOptions)
     found = vars(parser.parse_args(arguments))
-    return distil(found["model"], DistilOptions(**given(DistilOptions, found)))
+    options = DistilOptions(**given(DistilOptions, found))
+    if options.lora is None:
+        return distil(found["model"], options)
+    from lab.distil import with_adapters  # its package is an extra of its own
+
+    return with_adapters.distil(found["model"], options)
 
 
 def distil(model: str, options: DistilOptions) -> int:
@@ -146,19 +96,22 @@ def distil(model: str, options: DistilOptions) -> int:
         draw = pair.curriculum.families[kind]
         asked = questions(draw, options.answers, options.per_subject, rng)
         file = out / f"{draw(rng, True).family}.answers.jsonl"
-        answers += write(pipeline, asked, pair.is_right, file, canvas=options.canvas, batch=options.batch)
+        answers += write(
+            pipeline, asked, pair.is_right, file, canvas=options.canvas or CANVAS, batch=options.batch
+        )
         others += questions(draw, JUDGES * options.answers, JUDGES * options.per_subject, rng)
     targets = Targets(answers, others, pair.is_right)
+    rate = RATE if options.rate is None else options.rate
     trainer = SelfDistillation(
         replace(pair, curriculum=curriculum(pair, long, targets, options)),
         TrainingRecipe(
             name,
-            steps=options.steps,
+            steps=options.steps or STEPS,
             causal_steps=0,
             knows=True,
             masked_tokens=options.tokens,
-            muon_rate=options.rate,
-            adam_rate=options.rate / 5,
+            muon_rate=rate,
+            adam_rate=rate / 5,
             ema=0.99,
             diffusion=True,
         ),
@@ -169,14 +122,13 @@ def distil(model: str, options: DistilOptions) -> int:
         compiled=not options.no_compile,
         orders=targets.orders(lambda text: tokenizer.encode(text).ids),
         certainty=options.certainty,
-        commit=None if options.commit == PARALLEL_THRESHOLD else options.commit,
-        edge=_edge(options.edge, options.device),
-        fill=_edge(options.fill, options.device),
+        commit=options.stated_commit,
+        edge=open_edge(options.edge, options.device),
+        fill=open_edge(options.fill, options.device),
         before=folder if options.hold else None,
         hold=options.hold,
     )
-    asked = longest(pair, options.watched, tokens)
-    commits = sorted({PARALLEL_THRESHOLD, options.commit}, reverse=True)
+    watched = longest(pair, options.watched, tokens)
 
     def export() -> None:
         trainer.export(folder, out / name)
@@ -184,15 +136,11 @@ def distil(model: str, options: DistilOptions) -> int:
             keep(folder, out / name, options.keep)
 
     def watch() -> None:
-        if trainer.step % options.every and trainer.step < options.steps:
+        if trainer.step % options.every and trainer.step < trainer.recipe.steps:
             return
         export()
         now = Pipeline.open(str(out / name), device=options.device, dtype=FORMAT)
-        points = {commit: point(now, asked, pair.name, commit) for commit in commits}
-        add(out / CURVE, trainer.step, points)
-        for commit, found in points.items():
-            figures = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-            print(f"step {trainer.step}, commits from {commit:g}: {figures}", file=sys.stderr)
+        watch_point(out / CURVE, trainer.step, now, watched, options.commits)
 
     if trainer.checkpoint.exists():
         trainer.resume()
@@ -202,7 +150,7 @@ def distil(model: str, options: DistilOptions) -> int:
         watch()
     train(trainer, watch=watch)
     export()
-    print(f"step {trainer.step} of {options.steps}, written to {out / name}", file=sys.stderr)
+    print(f"step {trainer.step} of {trainer.recipe.steps}, written to {out / name}", file=sys.stderr)
     return 0
 
 
@@ -214,25 +162,10 @@ def _student(pair: Pair, folder: Path) -> str:
         if settings.get(key) != wanted:
             raise RequestError(
                 f"{folder / 'config.json'}: expected the {key} of {name}, {wanted}, found "
-                f"{settings.get(key)}. Only models of the shape of a pair's own can be taught."
+                f"{settings.get(key)}. Only models of the shape of a pair's own can be taught whole: give "
+                "--lora 32 and --data for adapters."
             )
     return name
-
-
-def _factors(texts: Sequence[str]) -> dict[str, float]:
-    """The factors of kinds, from "comparison=2"; raises RequestError."""
-    found = {}
-    for text in texts:
-        kind, _, factor = text.partition("=")
-        if not kind or not re.fullmatch(r"\d+(\.\d+)?", factor):
-            raise RequestError(f"--more: expected a kind and a factor, such as comparison=2, found {text}")
-        found[kind] = float(factor)
-    return found
-
-
-def _edge(name: str | None, device: str) -> Qwen2ForCausalLM | None:
-    """An edge model for training beside; raises CheckpointError."""
-    return open_qwen2(find_checkpoint(name)).to(device).float().eval() if name else None
 
 
 def _mix(pair: Pair) -> Mix:
@@ -254,7 +187,7 @@ def curriculum(pair: Pair, long: Sequence[str], targets: Targets, options: Disti
     mix, families = _mix(pair), dict(pair.curriculum.families)
     taught = targets.of_subject if options.one_answer == SUBJECT else targets.of_question
     families |= {kind: partial(taught, families[kind]) for kind in long}
-    more = _factors(options.more)
+    more = factors(options.more)
     weights = {kind: share * more.get(kind.split()[0], 1.0) for kind, share in mix.families.items()}
     others = sum(weight for kind, weight in weights.items() if kind not in long)
     shares = {

@@ -78,7 +78,7 @@ def measure(setup: Setup, items: Sequence[str]) -> Iterator[Record]:
     asked = [
         item
         for item in load_items(options.sources, options.prompts or QUESTIONS, options.seed)
-        if item.benchmark not in {problem.family for problem in long}
+        if item.benchmark not in {each.benchmark for each in long}
     ]
     config = commit_in_parallel(DenoiseConfig(canvas=SHORT_CANVAS, total_steps=SHORT_CANVAS))
     for share in items:
@@ -93,7 +93,7 @@ def measure(setup: Setup, items: Sequence[str]) -> Iterator[Record]:
             for place, run in denoise_stream(pipeline.model, prompts, config, BATCH):
                 told[asked[place].benchmark].append(graded(asked[place], decode(run.answer)))
             yield {
-                "long": point(pipeline, long, pair.name, PARALLEL_THRESHOLD),
+                "long": point(pipeline, long, PARALLEL_THRESHOLD),
                 "short": {kind: sum(values) / len(values) for kind, values in told.items()},
             }
 

@@ -16,15 +16,11 @@ import torch
 import torch.nn.functional as F
 from transformers import Qwen2ForCausalLM
 
+from lab.distil.loss import surprise, uncertainty
 from lab.distil.states import FILLED, device_fill, hidden, some_gaps
 from lab.pairs.batches import TrainingBatch, mask
 from lab.pairs.tokens import special_ids
 from lab.pairs.trainer import PairTrainer
-
-TEMPERATURE = 0.5
-"""Of the distribution whose entropy is a loss: as in dParallel."""
-FLOOR = 0.25
-"""Weight of a token that the edge model is sure to write by itself."""
 
 
 class SelfDistillation(PairTrainer):
@@ -84,11 +80,9 @@ class SelfDistillation(PairTrainer):
             losses[held] = losses[held].lerp(soft, self._hold)
         loss = (losses * weights).sum() / weights.sum()
         taught = own[wanted].to(self.device)
-        right = taught & (logits.argmax(-1) == targets)
-        if self._certainty and right.any():
-            sharp = (logits[right] / TEMPERATURE).log_softmax(-1)
-            entropy = -(sharp.exp() * sharp).sum(-1)
-            loss = loss + self._certainty * (entropy * weights[right]).sum() / weights[taught].sum()
+        if self._certainty and taught.any():
+            entropy = uncertainty(logits[taught], targets[taught], weights[taught])
+            loss = loss + self._certainty * entropy / weights[taught].sum()
         return loss
 
     def _from_before(self, ids: torch.Tensor, wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
@@ -116,14 +110,7 @@ class SelfDistillation(PairTrainer):
             gaps[row] = some_gaps(gap, rng)
         return torch.where(gaps, written, ids[rows])
 
-    @torch.no_grad()
     def _surprise(self, batch: TrainingBatch) -> torch.Tensor:
-        """Float32 [B, L]: the weight of each token, 1 where the edge model would never write it, given the
-        text so far.
-        """
+        """Float32 [B, L]: the weight of each token by the edge model's surprise."""
         assert self._edge is not None
-        logits = self._edge(input_ids=batch.ids.to(self.device)).logits[:, :-1]
-        shape = batch.ids[:, 1:].shape
-        lost = F.cross_entropy(logits.flatten(0, 1).float(), batch.ids[:, 1:].flatten(), reduction="none")
-        weight = FLOOR + (1 - FLOOR) * (1 - (-lost).exp().view(shape))
-        return F.pad(weight, (1, 0), value=1.0).cpu()
+        return surprise(self._edge, batch.ids.to(self.device)).cpu()

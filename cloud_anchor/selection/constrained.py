@@ -7,7 +7,8 @@ that. Not responsible for the draft (see `sampling`) or for decoding within a gr
 The device's own decoder finds the text: all predictions of at least the threshold are its anchors, and it
 places them where the grammar allows, as it would on the device. One more pass over that text, with the logits
 of what the grammar forbids left out, says which of its tokens the edge model would not write; these are sent,
-at the positions that they have in the text.
+at the positions that they have in the text. Where the device might end its answer otherwise with these
+anchors, it is written with them once more.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ import numpy as np
 
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk
-from edge_runtime.decode.constrained import Plan
-from edge_runtime.decode.endings import ending
-from edge_runtime.decode.forced import FillOptions, FillStats, fill
+from edge_runtime.decode.constrained import Plan, kept
+from edge_runtime.decode.endings import Stop, ending
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.grammar.matcher import CompiledGrammar
 from edge_runtime.predictor import read_logits
 from payload import AnchorSet, Contract
+
+_TRIES = 4
+"""So often an answer is written again that the device ends otherwise; what it writes then is its text."""
 
 
 def constrained(
@@ -47,17 +51,47 @@ def constrained(
         for position, (id_, sure) in enumerate(zip(run.predicted_answer, run.confidence, strict=False))
         if sure >= config.threshold and contract.is_ordinary(id_)
     }
-    stats = FillStats()
-    wanted = AnchorSet.of(draft, run.canvas, contract)
+    stats, held = FillStats(), replace(contract, grammar=grammar.grammar.identity)
     options = FillOptions(grammar=grammar, score_anchors=False)
-    text = []
-    for token in fill(engine, run.prompt_ids, wanted, options, stats):
-        text.append(token.id)
-        check()
-    nothing = AnchorSet.empty(max(run.canvas, len(text)), replace(contract, grammar=grammar.grammar.identity))
-    sent = _needed(engine, run.prompt_ids, text, nothing, grammar, config.guard, stats, check)
-    anchors = AnchorSet.of({position: text[position] for position in sent}, nothing.canvas, nothing.contract)
-    return anchors, EdgeWalk(text, sent, dict.fromkeys(sent, 0.0), stats.passes, stats.computed)
+
+    def written(anchors: AnchorSet) -> list[Token]:
+        tokens = []
+        for token in fill(engine, run.prompt_ids, anchors, options, stats):
+            tokens.append(token)
+            check()
+        return tokens
+
+    tokens = written(AnchorSet.of(draft, run.canvas, contract))
+    sent: list[int] | None = None
+    for _ in range(_TRIES):
+        text = [token.id for token in tokens]
+        nothing = AnchorSet.empty(max(run.canvas, len(text)), held)
+        if sent is None:
+            sent = _needed(engine, run.prompt_ids, text, nothing, grammar, config.guard, stats, check)
+        anchors = AnchorSet.of({position: text[position] for position in sent}, nothing.canvas, held)
+        if _stays(tokens, anchors, grammar, engine.context - len(run.prompt_ids), stats):
+            break
+        tokens = written(anchors)
+        taken = [index for index, token in enumerate(tokens) if token.source is Source.ANCHOR]
+        same = text == [token.id for token in tokens]
+        if same and taken == sent:
+            break
+        sent = taken if same else None
+    text, placed = [token.id for token in tokens], list(anchors.positions)
+    return anchors, EdgeWalk(text, placed, dict.fromkeys(placed, 0.0), stats.passes, stats.computed)
+
+
+def _stays(
+    tokens: Sequence[Token], anchors: AnchorSet, grammar: CompiledGrammar, room: int, stats: FillStats
+) -> bool:
+    """Whether a text is surely what the device writes with these anchors in place of those it was found with.
+
+    It need not be where the answer runs out of room: which ending is known then depends on what was tried.
+    """
+    free = [token._replace(source=Source.FILL) for token in tokens]
+    return stats.stop is not Stop.LIMIT and kept(
+        free, grammar, anchors, ending(anchors, room), room, None
+    ) == len(tokens)
 
 
 def _needed(

@@ -96,7 +96,8 @@ def interpreters() -> list[str]:
 
 def install_wheels(wheels: Mapping[str, Path], python: str, folder: Path) -> None:
     """All wheels on one interpreter: they install, its compiler takes every file, and the index has what they
-    require for it, of which uv reads the metadata alone: pip would fetch gigabytes. Raises BrokenPromiseError.
+    require for it, of which uv reads the metadata alone, where pip would fetch gigabytes. Raises
+    BrokenPromiseError.
     """
     started, files = time.perf_counter(), [str(path) for path in wheels.values()]
     output([python, "-m", "venv", "--clear", str(folder)])

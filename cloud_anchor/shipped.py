@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloud_anchor.errors import RequestError
@@ -44,13 +44,24 @@ def _pair(name: str, thinker: str) -> ShippedPair:
     return ShippedPair(weights, f"{name}-dream", bundle, thinker, weights / "frontier.json")
 
 
+TAUGHT = "{}-taught"
+"""Name of a pair whose diffusion model, of the same name, was taught to answer in few passes."""
+
+_TESTBED = _pair("testbed", "testbed-causal")
+
 PAIRS: Mapping[str, ShippedPair] = {
     "tiny": _pair("tiny", "tiny-qwen-large"),
-    "testbed": _pair("testbed", "testbed-causal"),
+    "testbed": _TESTBED,
+    TAUGHT.format("testbed"): replace(_TESTBED, model=TAUGHT.format("testbed")),
 }
 
-DEFAULT_MODEL = "testbed"
+DEFAULT_MODEL = TAUGHT.format("testbed")
 """The pair that commands run unless another is named."""
+
+
+def world_of(name: str) -> str | None:
+    """The pair that the models of a shipped pair were trained as; None for another name."""
+    return next((world for world in PAIRS if name in (world, TAUGHT.format(world))), None)
 
 
 def shipped_checkpoint(name: str) -> Path | None:

@@ -12,6 +12,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from cloud_anchor import shipped
 from cloud_anchor.errors import RequestError
 from cloud_anchor.shipped import PAIRS
 from common.cli import option
@@ -141,4 +142,4 @@ def given(kind: type, found: Mapping[str, Any]) -> dict[str, Any]:
 
 def world_of(model: str) -> str:
     """The name of the world whose questions a model is asked: a shipped pair's own, else the fixture's."""
-    return model if model in PAIRS else FIXTURE
+    return shipped.world_of(model) or FIXTURE

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from cloud_anchor.errors import CheckpointError
+from cloud_anchor.shipped import TAUGHT
 from common.files import read_records
 from lab.pairs import shapes
 from lab.pairs.pair import Pair, TrainingRecipe
@@ -99,7 +100,7 @@ class Card:
     """What a card is written from.
 
     hardness: that experiment's table. machine: on which the run was. note: on deviations. curve: of the run
-    of `lab distil` by which the diffusion model was taught for few passes, empty where it was not.
+    of `lab distil` by which the taught model was made that ships beside, empty where none does.
     """
 
     pair: Pair
@@ -138,9 +139,9 @@ class Card:
                 f"{hardness}: expected tables.json of the experiment hardness, found "
                 f"{type(error).__name__}: {error}"
             ) from error
-        curve = read_records(taught / CURVE) if taught else []
+        curve = read_records(taught / CURVE) if taught else _kept_curve(weights)
         if taught:  # raises where it is not finished
-            Trained.read(taught, next(name for name, recipe in pair.recipes.items() if recipe.diffusion))
+            Trained.read(taught, pair.student)
         if taught and not curve:
             raise CheckpointError(
                 f"{taught / CURVE}: expected the curve of a run of `lab distil`, found none"
@@ -149,10 +150,12 @@ class Card:
 
     def write(self, folder: Path) -> None:
         """Write the card, the plot and the log into the folder of the shipped weights."""
-        log = {
+        log: dict[str, Any] = {
             one.name: {"log": _columns(one.log), "evaluations": _columns(one.evaluations)}
             for one in self.trained
         }
+        if self.curve:
+            log[CURVE] = _columns(self.curve)
         (folder / LOG).write_text(json.dumps(log, separators=(",", ":")) + "\n", encoding="utf-8")
         with TemporaryDirectory() as made:
             files = [Path(made) / f"{one.name}.jsonl" for one in self.trained]
@@ -199,8 +202,9 @@ class Card:
             yield f"`python -m lab run hardness`, {self.hardness['title']}:"
             yield from ("", *whole(self.hardness), "")
         if self.curve:
-            yield f"Taught for few passes (`lab/distil/`), {self.curve[-1]['step']} steps; held-out questions"
-            yield "with long answers, each answer against its own finished run:"
+            taught = TAUGHT.format(pair.name)
+            yield f"{taught} is {pair.student}, taught to answer in few passes (`lab/distil/`)."
+            yield "By steps, on held-out questions with long answers, each against its own finished run:"
             yield from ("", *markdown(self.curve), "")
         if evaluations := self.evaluation_rows():
             yield "Share of right answers to held-out questions during the training:"
@@ -240,7 +244,13 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return whole({"columns": list(dict.fromkeys(name for row in rows for name in row)), "rows": rows})
 
 
-def _columns(rows: Sequence[dict[str, float]]) -> dict[str, list[float | None]]:
+def _kept_curve(weights: Path) -> Sequence[dict[str, float]]:
+    """The curve of the taught model that ships beside these weights; none where there is no such model."""
+    found = json.loads((weights / LOG).read_text(encoding="utf-8")) if (weights / LOG).is_file() else {}
+    return _rows(found.get(CURVE, {}))
+
+
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
     names = list(dict.fromkeys(name for row in rows for name in row))
     return {name: [row.get(name) for row in rows] for name in names}
 

@@ -76,3 +76,8 @@ class Pair:
     initial: Callable[[Qwen2ForCausalLM], None] | None = None
     probed: int = 0
     rounded: tuple[str, ...] = ()
+
+    @property
+    def student(self) -> str:
+        """The name of the diffusion model, which can be taught to answer in few passes."""
+        return next(name for name, recipe in self.recipes.items() if recipe.diffusion)

@@ -22,7 +22,7 @@ from cloud_anchor.anchor import main as anchor
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.examples import EXAMPLES
 from cloud_anchor.model.row_weights import round_checkpoint
-from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, ShippedPair
+from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, TAUGHT, ShippedPair, world_of
 from common.cli import CommandParser, run_command
 from convert.conversion import convert
 from edge_runtime.fill import SAMPLE
@@ -54,8 +54,27 @@ class Options:
 
 
 def weight_bytes(folders: Iterable[Path]) -> int:
-    """Bytes of the weights in these folders; one that is missing has none."""
-    return sum(f.stat().st_size for folder in folders for f in folder.rglob("*") if f.suffix in _WEIGHTS)
+    """Bytes of the weights in these folders, each counted once; one that is missing has none."""
+    return sum(f.stat().st_size for folder in set(folders) for f in folder.rglob("*") if f.suffix in _WEIGHTS)
+
+
+def _all_weights(
+    shipped: Mapping[str, ShippedPair], replaced: Collection[Path], by: Collection[Path], run: Path
+) -> int:
+    """Bytes of all shipped weights once some folders are replaced; raises CheckpointError for too many."""
+    folders = {
+        folder
+        for pair in shipped.values()
+        for folder in (pair.bundle, *(pair.weights.iterdir() if pair.weights.is_dir() else ()))
+    }
+    kept, fresh = weight_bytes(folders - set(replaced)), weight_bytes(by)
+    if kept + fresh > MOST_BYTES:
+        raise CheckpointError(
+            f"{run}: expected at most {MOST_BYTES / 1e6:.0f} MB for the weights of all shipped pairs, found "
+            f"{(kept + fresh) / 1e6:.1f}: {fresh / 1e6:.1f} in what is new, {kept / 1e6:.1f} beside. Ship "
+            "fewer checkpoints or variants, or smaller models."
+        )
+    return kept + fresh
 
 
 def ship(
@@ -74,7 +93,6 @@ def ship(
                 f"{run / name}: expected a trained checkpoint. Run `python -m lab.pairs.train {pair.name}` "
                 "first."
             )
-    kept = [folder for one in shipped.values() if one != place for folder in (one.weights, one.bundle)]
     with TemporaryDirectory() as fresh:
         weights, bundle = Path(fresh) / "weights", Path(fresh) / place.bundle.name
         for name in pair.checkpoints:
@@ -87,17 +105,29 @@ def ship(
             convert(run / pair.edge, bundle, variants=VARIANTS, context=context, prompts=prompts)
         else:
             shutil.copytree(place.bundle, bundle)
-        total = weight_bytes([*kept, weights, bundle])
-        if total > MOST_BYTES:
-            raise CheckpointError(
-                f"{run}: expected at most {MOST_BYTES / 1e6:.0f} MB for the weights of all shipped pairs, "
-                f"found {total / 1e6:.1f}: {weight_bytes([weights]) / 1e6:.1f} in its checkpoints, "
-                f"{weight_bytes([bundle]) / 1e6:.1f} in the bundle, {weight_bytes(kept) / 1e6:.1f} beside. "
-                "Ship fewer checkpoints or variants, or smaller models."
-            )
+        replaced = [place.bundle, *(place.weights / name for name in pair.checkpoints)]
+        total = _all_weights(shipped, replaced, [weights, bundle], run)
         shutil.copytree(weights, place.weights, dirs_exist_ok=True)
         shutil.rmtree(place.bundle, ignore_errors=True)
         shutil.copytree(bundle, place.bundle)
+    return total
+
+
+def ship_taught(run: Path, pair: Pair, shipped: Mapping[str, ShippedPair] = PAIRS) -> int:
+    """Put the model of a run of `lab distil` beside the pair's own, in eight bits; returns the bytes of all
+    pairs' weights then. Raises CheckpointError where these are too large together.
+    """
+    place = shipped[TAUGHT.format(pair.name)]
+    with TemporaryDirectory() as fresh:
+        made = Path(fresh) / place.model
+        shutil.copytree(run / pair.student, made)
+        round_checkpoint(made)
+        examples = shipped[pair.name].checkpoint / EXAMPLES
+        if examples.is_file():
+            shutil.copyfile(examples, made / EXAMPLES)
+        total = _all_weights(shipped, [place.checkpoint], [made], run)
+        shutil.rmtree(place.checkpoint, ignore_errors=True)
+        shutil.copytree(made, place.checkpoint)
     return total
 
 
@@ -126,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
         "--taught",
         type=Path,
         metavar="FOLDER",
-        help="of a run of `python -m lab distil`, whose model replaces the one that ships; all others stay",
+        help="of a run of `python -m lab distil`, whose model ships beside the pair's own, which all stay",
     )
     options = parser.parse(Options, argv)
     return run_command("ship", lambda: _run(options))
@@ -140,29 +170,19 @@ def _run(options: Options) -> None:
         raise RequestError(f"--keep: expected some of {', '.join(pair.checkpoints)}, found {wrong[0]}")
     if options.taught and (options.run or options.keep):
         raise RequestError("--taught: expected no other run and no --keep beside it")
-    keep = options.keep
-    if options.taught:
-        run = options.taught
-        keep = [name for name in pair.checkpoints if not (run / name).is_dir()]
+    keep = pair.checkpoints if options.taught else options.keep
     machine = options.machine or f"{os.cpu_count()} cores, {Processor.detect().name}"
     # A wrong file or an unfinished run is told before minutes of conversion.
     card = Card.read(
-        pair,
-        run,
-        options.hardness,
-        machine,
-        options.note,
-        pair.checkpoints if options.taught else keep,
-        place.weights,
-        taught=options.taught,
+        pair, run, options.hardness, machine, options.note, keep, place.weights, taught=options.taught
     )
-    total = ship(run, pair, keep=keep)
+    total = ship_taught(options.taught, pair) if options.taught else ship(run, pair, keep=keep)
     if not (place.checkpoint / EXAMPLES).is_file():
         examples = [problem.prompt for problem in pair.held_out(len(pair.curriculum.causal.families))]
         text = json.dumps(examples, indent=1, ensure_ascii=False) + "\n"
         (place.checkpoint / EXAMPLES).write_text(text, encoding="utf-8")
-    if pair.name == DEFAULT_MODEL:
-        anchor(["--model", pair.name, "--prompt", SAMPLE_PROMPT, "--confidence", "-o", str(SAMPLE)])
+    if world_of(DEFAULT_MODEL) == pair.name:
+        anchor(["--model", DEFAULT_MODEL, "--prompt", SAMPLE_PROMPT, "--confidence", "-o", str(SAMPLE)])
     card.write(place.weights)
     print(f"shipped to {place.weights}; weights of all pairs: {total / 1e6:.1f} MB", file=sys.stderr)
 

@@ -200,7 +200,7 @@ def pair(library: Library) -> Pair:
         sources=source_lines,
         initial=initial.set_weights,
         probed=42,
-        rounded=(CAUSAL_NAME,),
+        rounded=("testbed-dream", CAUSAL_NAME),
     )
 
 

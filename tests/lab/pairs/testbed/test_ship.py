@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint
@@ -25,7 +26,7 @@ from lab.pairs import ship as ship_module
 from lab.pairs.card import Card, Trained
 from lab.pairs.pair import Pair
 from lab.pairs.problem import Problem
-from lab.pairs.ship import MOST_BYTES, ship, weight_bytes
+from lab.pairs.ship import MOST_BYTES, ship, ship_taught, weight_bytes
 from lab.pairs.testbed import recipe
 from lab.pairs.testbed.library import Library
 from lab.pairs.tiny import recipe as tiny
@@ -142,6 +143,30 @@ def test_a_kept_model_stays_as_it_ships_with_its_bundle(place: Place) -> None:
     assert (place.ours.bundle / "model.onnx.data").read_bytes() == b"old bundle"
 
 
+def test_a_taught_model_ships_beside_the_pairs_own_in_eight_bits(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught = replace(place.ours, model="ours-taught")
+    shipped = {"ours": place.ours, "ours-taught": taught, "theirs": place.theirs}
+    run = place.run.parent / "distil"
+    (run / "testbed-dream").mkdir(parents=True)
+    save_file({"a.weight": torch.ones(4, 400)}, run / "testbed-dream" / "model.safetensors")
+    (place.ours.checkpoint / "examples.json").write_text("[]")
+    size = ship_taught(run, place.pair, shipped)
+    assert in_rows(taught.checkpoint)
+    assert (taught.checkpoint / "examples.json").read_text() == "[]"
+    assert (place.ours.checkpoint / "model.safetensors").read_bytes() == b"old!"
+    assert size == (taught.checkpoint / "model.safetensors").stat().st_size + 4 + 10 + 4 + 10
+    assert ship_taught(run, place.pair, shipped) == size  # in place of itself
+    monkeypatch.setattr(ship_module, "MOST_BYTES", size - 1)
+    with pytest.raises(CheckpointError, match=r"expected at most .* MB for the weights"):
+        ship_taught(run, place.pair, shipped)
+    # It stays where the pair's own are shipped again, and counts.
+    monkeypatch.setattr(ship_module, "MOST_BYTES", size + 100)
+    assert ship(place.run, place.pair, shipped) == size - 4 - 10 + 3 * 3 + 6
+    assert in_rows(taught.checkpoint)
+
+
 def test_weights_that_are_too_large_replace_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ship_module, "MOST_BYTES", 28)
     with pytest.raises(CheckpointError, match=r"expected at most .* MB for the weights"):
@@ -208,9 +233,14 @@ def test_a_taught_model_has_the_curve_of_its_run_beside_the_old_log(pair: Pair, 
     )
     Card.read(pair, taught, None, "", None, list(pair.recipes), weights, taught).write(weights)
     text = (weights / "README.md").read_text()
-    assert "Taught for few passes (`lab/distil/`), 700 steps" in text
+    assert (
+        "testbed-taught is testbed-dream, taught to answer in few passes (`lab/distil/`), in\n700 steps"
+        in text
+    )
     assert "| 700 | 0.7 | 5.25 |" in text
     assert "1,000 | 0.67" in text  # the evaluations of the training before
+    again = Card.read(pair, run, None, "", None, list(pair.recipes), weights)
+    assert [dict(row) for row in again.curve] == [{"step": 700, "commit": 0.7, "tokens_a_pass": 5.25}]
 
 
 def test_the_card_has_the_run_the_log_the_sources_and_the_notice(

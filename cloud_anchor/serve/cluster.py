@@ -11,6 +11,7 @@ from typing import Any
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.serve.settings import Limits
+from cloud_anchor.shipped import DEFAULT_MODEL
 
 PREFIX = "CLOUD_ANCHOR_"
 
@@ -31,7 +32,7 @@ class ClusterSettings:
     fronts:      HTTP replicas.
     """
 
-    model: str = "testbed"
+    model: str = DEFAULT_MODEL
     edge: str | None = None
     edge_checkpoint: str | None = None
     backend: str | None = None

@@ -43,7 +43,7 @@ LENGTHS = {64: 0.15, 96: 0.1, 128: 0.45, 192: 0.15, 256: 0.15}
 """Rows of a batch by their length: most for long answers, the longest for their canvas."""
 SEED = "own answers"
 """Of the questions that are answered, which are the same in every run."""
-STEPS, RATE, CANVAS = 2500, 0.006, 128
+STEPS, RATE, CANVAS = 1000, 0.006, 128
 """Where they are not given. The rate is that of the matrices (Muon); of all else (AdamW) it is a fifth."""
 DRILLS = 0.08
 """Share of drills: what they teach is not to be forgotten."""

@@ -51,7 +51,7 @@ class DistilOptions:
         None, "whose training questions are asked (default: of MODEL, or testbed)", choices=list(RECIPES)
     )
     steps: int | None = option(
-        None, "training steps (default: 2500; with --lora six times through the answers)", kind=int
+        None, "training steps (default: 1000; with --lora six times through the answers)", kind=int
     )
     one_answer: str = option(
         SUBJECT, "teach one answer for each subject, or for each question", choices=(SUBJECT, QUESTION)
@@ -70,14 +70,14 @@ class DistilOptions:
     fill: str | None = option(
         None, "show in some gaps what this edge model would write there", metavar="CHECKPOINT"
     )
-    hold: float = option(0.0, "share of the other rows' target that is what the model said before")
+    hold: float = option(0.5, "share of the other rows' target that is what the model said before")
     more: tuple[str, ...] = option(
         (), "kinds of which there are more rows, such as comparison=2", metavar="KIND=N"
     )
     keep: float = option(0.0, "share of the untaught weights in the checkpoint that is written")
     tokens: int = option(4096, "of a batch")
     pass_tokens: int = option(4096, "with --lora: most tokens of a pass; a larger batch takes several")
-    share: float = option(0.65, "of the rows with long answers")
+    share: float = option(0.45, "of the rows with long answers")
     rate: float | None = option(
         None,
         "peak learning rate (default: 0.006 for the matrices, by Muon, and a fifth for all else, by AdamW; "

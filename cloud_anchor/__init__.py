@@ -2,7 +2,7 @@
 
     from cloud_anchor import DenoiseConfig, Pipeline
 
-    pipeline = Pipeline.open("testbed-taught")
+    pipeline = Pipeline.open("testbed")
     (result,) = pipeline.make(["What is the capital of Japan?"], DenoiseConfig(canvas=192, steps=19))
     data = pipeline.payload(result)
 

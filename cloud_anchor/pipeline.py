@@ -1,6 +1,6 @@
 """The cloud side as one object: from prompts to payloads, with models that stay loaded.
 
-    pipeline = Pipeline.open("testbed-taught")
+    pipeline = Pipeline.open("testbed")
     (result,) = pipeline.make(["Where does the river end?"], DenoiseConfig(canvas=128, steps=12))
     data = pipeline.payload(result)
 

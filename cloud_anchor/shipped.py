@@ -55,7 +55,7 @@ PAIRS: Mapping[str, ShippedPair] = {
     TAUGHT.format("testbed"): replace(_TESTBED, model=TAUGHT.format("testbed")),
 }
 
-DEFAULT_MODEL = TAUGHT.format("testbed")
+DEFAULT_MODEL = "testbed"
 """The pair that commands run unless another is named."""
 
 

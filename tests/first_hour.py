@@ -32,7 +32,7 @@ class Step(NamedTuple):
     serves: bool = False
 
 
-SERVICE = Step("python -m cloud_anchor.serve --model testbed-taught --port 8099", "ready after", serves=True)
+SERVICE = Step("python -m cloud_anchor.serve --model testbed --port 8099", "ready after", serves=True)
 WAYS: dict[str, tuple[Step, ...]] = {
     "board": (
         Step("python3 -m venv .venv && pip install -q '.[edge]'"),
@@ -43,7 +43,7 @@ WAYS: dict[str, tuple[Step, ...]] = {
     ),
     "engineer": (
         Step("python3 -m venv .venv && pip install -q '.[serve]'"),
-        Step(f"python -m cloud_anchor.anchor --model testbed-taught --prompt '{QUESTION}' -o payload.bin"),
+        Step(f"python -m cloud_anchor.anchor --model testbed --prompt '{QUESTION}' -o payload.bin"),
         Step(f"python -m edge_runtime.fill payload.bin --prompt '{QUESTION}'", "Tokyo"),
         SERVICE,
         Step(f"python -m edge_runtime.fill --url http://localhost:8099 --prompt '{QUESTION}'", "Tokyo"),

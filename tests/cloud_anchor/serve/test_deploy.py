@@ -28,7 +28,7 @@ def documents(name: str) -> list[Any]:
 def test_the_compose_file_gives_options_that_exist() -> None:
     (compose,) = documents("compose.yaml")
     service = compose["services"]["anchors"]
-    parser().parse_args([word.replace("${MODEL:-testbed-taught}", "testbed") for word in service["command"]])
+    parser().parse_args([word.replace("${MODEL:-testbed}", "testbed") for word in service["command"]])
     assert service["environment"].keys() - {"HF_HOME"} <= NAMES
     context = (DEPLOY / service["build"]["context"]).resolve()
     assert (context / service["build"]["dockerfile"]).is_file()

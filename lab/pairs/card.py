@@ -169,9 +169,11 @@ class Card:
         pair = self.pair
         sizes = {path.parent.name: path.stat().st_size for path in sorted(folder.rglob("*.safetensors"))}
         vocabulary = next(iter(pair.shapes.values()))["pad_token_id"]
-        eight_bits = "".join(
-            f", {name} in int8 by rows (`cloud_anchor/model/row_weights.py`)" for name in pair.rounded
-        )
+        rounded = [*pair.rounded, *([TAUGHT.format(pair.name)] if self.curve else [])]
+        form = "all in bf16"
+        if rounded:
+            form = f"{', '.join(rounded)} in int8 by rows (`cloud_anchor/model/row_weights.py`), "
+            form += "the others in bf16"
         yield from (
             f"# Model card: {', '.join(sizes)}",
             "",
@@ -185,7 +187,7 @@ class Card:
             "",
             f"Vocabulary {vocabulary:,} and {len(SPECIALS)} special tokens. Megabytes of weights: "
             + ", ".join(f"{name} {size / 1e6:.1f}" for name, size in sizes.items())
-            + f"; bf16{eight_bits}.",
+            + f"; {form}.",
             f"The edge model's bundle is `edge_runtime/bundles/{pair.edge}`.",
             f"Trained on {self.machine}. Tokens include padding; seconds are those of the training loop.",
             "",

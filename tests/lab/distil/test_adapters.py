@@ -357,7 +357,7 @@ def test_wrong_answers_are_dropped_where_the_source_can_judge(
         (["--lora", "4"], "--lora: expected sources of prompts (--data gsm8k=FILE.jsonl), found none"),
         (["--lora", "0", "--data", "tiny"], "--lora: expected at least 1, found 0"),
         (["--lora", "4", "--data", "trivia"], "--data trivia: expected tiny, testbed, or gsm8k"),
-        (["--lora", "4", "--data", "tiny", "--hold", "0.5"], "--hold: expected without --lora only"),
+        (["--lora", "4", "--data", "tiny", "--hold", "0.4"], "--hold: expected without --lora only"),
         (["--data", "tiny"], "--data: expected with --lora only"),
         (["--lora", "4", "--data", "PROMPTS", "--watched", "9"], "expected more than the 9 prompts"),
         (

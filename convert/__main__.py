@@ -72,32 +72,24 @@ class ConvertOptions:
     force: bool = option(False, "replace a bundle that is already there")
     json: bool = option(False, "print the manifest instead of a table")
     tokenizer: Path | None = option(
-        None, "tokenizer and chat template for a .gguf file", Path, metavar="FOLDER", group="source"
+        None, "tokenizer and chat template for a .gguf file", Path, metavar="FOLDER"
     )
     chat_template: Path | None = option(
-        None, "chat template in Jinja, for a model without one", Path, metavar="FILE", group="source"
+        None, "chat template in Jinja, for a model without one", Path, metavar="FILE"
     )
-    revision: str | None = option(None, "branch, tag or commit of a hub model", group="source")
+    revision: str | None = option(None, "branch, tag or commit of a hub model")
     threshold: list[str] | None = option(
         None,
         "bound of a figure: top1 and greedy from below, mean_kl and max_delta from above, as in "
         "int4.mean_kl=0.3; repeatable",
         action="append",
         metavar="VARIANT.NAME=VALUE",
-        group="verification",
-    )
-    prompts: Path | None = option(
-        None, "questions for verification, one per line", Path, metavar="FILE", group="verification"
     )
     calibration: Path | None = option(
         None,
         "UTF-8 text for int4's calibration, in the languages and forms of its use (default: built in)",
         Path,
         metavar="FILE",
-        group="calibration and threads",
-    )
-    threads: int | None = option(
-        None, "threads for PyTorch and ONNX Runtime", int, metavar="N", group="calibration and threads"
     )
 
 
@@ -108,14 +100,7 @@ def parser() -> CommandParser:
         description="Convert a checkpoint to a bundle for the device, checked against the original.",
         epilog=_EPILOG.format(variants="\n".join(f"  {name:13} {r.about}" for name, r in RECIPES.items())),
     )
-    result.declare(
-        ConvertOptions,
-        {
-            "source": "Where a model and its tokenizer come from.",
-            "verification": "What the variants are held to.",
-            "calibration and threads": None,
-        },
-    )
+    result.declare(ConvertOptions)
     return result
 
 
@@ -130,14 +115,6 @@ def thresholds_of(variants: Sequence[str], settings: Sequence[str]) -> dict[str,
             raise OptionError(f"--threshold: expected {known}, found {setting!r}.")
         result[variant] = result[variant].changed(name, value)
     return result
-
-
-def read_prompts(path: Path) -> list[str]:
-    """The non-empty lines of a file; raises OptionError."""
-    prompts = [line.strip() for line in read_text(path, OptionError).splitlines() if line.strip()]
-    if not prompts:
-        raise OptionError(f"--prompts {path}: expected one question per line, found none.")
-    return prompts
 
 
 def table(manifest: Manifest) -> Table:
@@ -188,11 +165,9 @@ def run(options: ConvertOptions) -> None:
         revision=options.revision,
         tokenizer=options.tokenizer,
         exporter=options.exporter,
-        prompts=read_prompts(options.prompts) if options.prompts else None,
         chat_template=read_text(options.chat_template, OptionError) if options.chat_template else None,
         calibration=read_text(options.calibration, OptionError) if options.calibration else None,
         thresholds=thresholds_of(variants, options.threshold or []),
-        threads=options.threads,
         force=options.force,
         progress=Bars(),
     )

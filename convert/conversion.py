@@ -40,7 +40,7 @@ from convert.source.gguf import SUFFIX, GgufFile, gguf_digest, unpack_gguf
 from convert.source.hub import HubSource, locate
 from convert.source.tokenizer import Identity, read_identity
 from convert.stages import Workspace, check_target
-from convert.variants import checked_names, default_variant, recipe_of
+from convert.variants import RECIPES, checked_names, default_variant
 from edge_runtime.bundle.bundle import (
     MANIFEST,
     TEMPLATE,
@@ -177,8 +177,7 @@ class _Conversion:
         unknown = set(request.thresholds) - set(request.variants)
         if unknown:
             raise OptionError(f"threshold for {min(unknown)!r}, which is not among the variants to convert.")
-        recipes = [recipe_of(name, self.checkpoint.shape) for name in request.variants]
-        if request.calibration is not None and not any(recipe.calibrated for recipe in recipes):
+        if request.calibration is not None and not any(RECIPES[name].calibrated for name in request.variants):
             names = ", ".join(request.variants)
             raise OptionError(f"calibration: expected a variant that is calibrated (int4), found {names}.")
 
@@ -271,7 +270,7 @@ class _Conversion:
         return texts
 
     def _variant(self, name: str, reference: Reference, identity: Identity, workspace: Workspace) -> Variant:
-        recipe = recipe_of(name, self.checkpoint.shape)
+        recipe = RECIPES[name]
         texts = self._texts(identity) if recipe.calibrated else []
         graph = f"{name}/model.onnx"
         path = workspace.bundle / graph

@@ -25,7 +25,7 @@ from convert.source.checkpoint import Checkpoint, CheckpointFolder, architecture
 from convert.source.exportable import ExportableCheckpoint
 from convert.source.tokenizer import Identity
 from convert.stages import Workspace
-from convert.variants import RECIPES, VariantRecipe, recipe_of
+from convert.variants import RECIPES, VariantRecipe
 from edge_runtime.bundle.manifest import FIXED, GROWING, ModelShape
 
 
@@ -75,7 +75,7 @@ class BuilderExporter(Exporter):
         self.checkpoint = Checkpoint(folder)
 
     def write(self, job: GraphJob, workspace: Workspace, progress: Progress) -> None:
-        recipe = recipe_of(job.name, self.checkpoint.shape)
+        recipe = RECIPES[job.name]
         weights = recipe.weights
         if recipe.calibrated and isinstance(weights, Blockwise):
             weights = dataclasses.replace(weights, layers=by_gptq(InputMoments(self.checkpoint, job.texts)))

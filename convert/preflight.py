@@ -13,7 +13,7 @@ from pathlib import Path
 from convert.errors import ResourceError
 from convert.graph.calibrated import gptq_bytes
 from convert.source.checkpoint import CheckpointFolder, DecoderShape
-from convert.variants import recipe_of
+from convert.variants import RECIPES
 from edge_runtime.system import available_memory
 
 _GIB = 1 << 30
@@ -64,7 +64,7 @@ def estimate(
     copies:    of the weights in float32 that an exporter holds in memory, and writes to disk, on the way.
     """
     shape = checkpoint.shape
-    recipes = [recipe_of(name, shape) for name in variants]
+    recipes = [RECIPES[name] for name in variants]
     sizes = [recipe.planned_bytes(shape, context) for recipe in recipes]
     logits = positions * shape.vocab_size * 4
     # PyTorch holds the model in float32; while it loads, one stored file is mapped as well.

@@ -12,7 +12,7 @@ from typing import Any
 from convert.check.verify import Thresholds
 from convert.errors import OptionError
 from convert.graph.decoder import DialectName
-from convert.graph.weights import Blockwise, Dynamic, Floating, WeightFormat
+from convert.graph.weights import Blockwise, Floating, WeightFormat
 from convert.source.checkpoint import CheckpointShape, DecoderShape
 from convert.source.rotary import rotary_bytes
 
@@ -44,7 +44,7 @@ class VariantRecipe:
     def quantisation(self, shape: CheckpointShape) -> dict[str, Any]:
         """Method, bits and sizes of the blocks of the layers' matrices; empty for other storage."""
         weights = self.weights
-        if not isinstance(weights, Blockwise) or isinstance(weights, Dynamic):
+        if not isinstance(weights, Blockwise):
             return {}
         widths = (shape.hidden_size, shape.num_attention_heads * shape.head_dim, shape.intermediate_size)
         return {
@@ -76,13 +76,6 @@ RECIPES: dict[str, VariantRecipe] = {
         Thresholds(top1=0.95, mean_kl=0.02, greedy=0.5),
         "8 bits in blocks of 32, tied embedding: the default",
     ),
-    "int8-dynamic": VariantRecipe(
-        "fused",
-        Dynamic(),
-        1.0 + 4 / 32,
-        Thresholds(top1=0.9, mean_kl=0.1, greedy=0.3),
-        "8 bits, activations as well: faster on long prompts, less exact",
-    ),
     "int4": VariantRecipe(
         "fused",
         Blockwise(4, 64),
@@ -91,26 +84,9 @@ RECIPES: dict[str, VariantRecipe] = {
         "4 bits in blocks of 64 by GPTQ, tied embedding: the smallest",
         calibrated=True,
     ),
-    "int4-rounded": VariantRecipe(
-        "fused",
-        Blockwise(4),
-        0.5 + 4 / 32,
-        Thresholds(top1=0.7, mean_kl=0.5),
-        "4 bits without calibration: a quicker conversion, a slower model",
-    ),
 }
 
-_PREFERENCE = ("int8", "int4", "int4-rounded", "int8-dynamic", "fp32", "fp16")
-
-
-def recipe_of(name: str, shape: CheckpointShape) -> VariantRecipe:
-    """The recipe by which a variant of a checkpoint is made.
-
-    A block drafter's places see both ways, which no calibration runs: its `int4` is `int4-rounded`.
-    """
-    recipe = RECIPES[name]
-    drafter = isinstance(shape, DecoderShape) and shape.drafter is not None
-    return RECIPES["int4-rounded"] if recipe.calibrated and drafter else recipe
+_PREFERENCE = ("int8", "int4", "fp32", "fp16")
 
 
 def default_variant(names: tuple[str, ...]) -> str:

@@ -157,26 +157,3 @@ class Blockwise:
         if weight is not None:
             return self._matmul(graph, [x, *self._store(graph, HEAD, weight)], shape)
         return self._matmul(graph, [x, f"{EMBEDDING}.weight", f"{EMBEDDING}.scales"], shape)
-
-
-@dataclass(frozen=True)
-class Dynamic(Blockwise):
-    """8-bit integers with one scale per output; activations are quantised per chunk as it is run.
-
-    This holds for the linear layers: embedding and head are stored in blocks, so that they can be tied.
-    """
-
-    bits: int = 8
-
-    def linear(self, graph: GraphWriter, x: str, name: str, weight: FloatArray, bias: Bias = None) -> str:
-        scales = np.abs(weight).max(axis=1) / np.float32(127)
-        integers = np.rint(weight / np.where(scales == 0, 1, scales)[:, None]).astype(np.int8)
-        inputs = [
-            x,
-            graph.weight(f"{name}.weight", integers.T),
-            graph.weight(f"{name}.scales", scales),
-            graph.weight(f"{name}.zeros", np.zeros(len(scales), np.int8)),
-        ]
-        if bias is not None:
-            inputs.append(graph.weight(f"{name}.bias", bias))
-        return graph.node("DynamicQuantizeMatMul", inputs, domain=MICROSOFT)

@@ -28,7 +28,7 @@ from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.system import peak_rss_bytes, resident_memory
 from lab.benches.random_checkpoint import read_tokenizer, write_random_checkpoint
 
-VARIANTS = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
+VARIANTS = ("fp32", "fp16", "int8", "int4")
 CHUNKS = (1, 8, 32)
 
 

@@ -32,14 +32,13 @@ from convert.preflight import estimate
 from convert.source.checkpoint import Checkpoint
 from convert.source.original import load_original
 from convert.source.tokenizer import Identity, read_identity
-from convert.variants import RECIPES, recipe_of
 from edge_runtime.bundle.bundle import Bundle, read_manifest
 from edge_runtime.engine.ort_engine import OrtEngine
 from tests.checkpoints import write_tiny_decoder, write_tiny_qwen
 
 TEXTS = [[5, 4, 3, 2], [9, 8]]
 MATRICES = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-LOOSE: dict[str, Any] = {name: Thresholds() for name in ("int4", "int4-rounded")}
+LOOSE: dict[str, Any] = {"int4": Thresholds()}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def identity(checkpoint: Checkpoint) -> Identity:
 @pytest.fixture(scope="module")
 def bundle(checkpoint_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("calibrated") / "bundle"
-    run_convert(checkpoint_folder, out, variants=["int4", "int4-rounded"], thresholds=LOOSE, threads=1)
+    run_convert(checkpoint_folder, out, variants=["int4"], thresholds=LOOSE, threads=1)
     return out
 
 
@@ -110,13 +109,10 @@ def test_a_users_text_is_cut_into_pieces(identity: Identity) -> None:
 def test_the_manifest_states_method_and_blocks(bundle: Path) -> None:
     variants = read_manifest(bundle).variants
     assert variants["int4"].quantisation == {"method": "gptq", "bits": 4, "blocks": [64]}
-    assert variants["int4-rounded"].quantisation == {"method": "rounding", "bits": 4, "blocks": [32]}
     assert read_manifest(bundle).default_variant == "int4"
     assert json.loads((bundle / "bundle.json").read_text())["schema"] == 1
-    for name, block in (("int4", 64), ("int4-rounded", 32)):
-        nodes = onnx.load(bundle / name / "model.onnx", load_external_data=False).graph.node
-        sizes = {a.i for node in nodes for a in node.attribute if a.name == "block_size"}
-        assert sizes == {block}
+    nodes = onnx.load(bundle / "int4" / "model.onnx", load_external_data=False).graph.node
+    assert {a.i for node in nodes for a in node.attribute if a.name == "block_size"} == {64}
 
 
 def test_calibration_pays(tmp_path: Path) -> None:
@@ -192,7 +188,7 @@ def test_another_text_gives_other_weights(
 ) -> None:
     (tmp_path / "text.txt").write_text("Numbers: 3, 5, 8, 13, 21. " * 40)
     out = tmp_path / "out"
-    command = [str(checkpoint_folder), "-o", str(out), "--threads", "1", "--threshold", "int4.top1=0"]
+    command = [str(checkpoint_folder), "-o", str(out), "--threshold", "int4.top1=0"]
     command += ["--threshold", "int4.mean_kl=9", "--calibration"]
     assert main([*command, str(tmp_path / "text.txt"), "--variants", "int4"]) == 0
     data = "int4/model.onnx.data"
@@ -208,8 +204,8 @@ def test_another_text_gives_other_weights(
 
 
 def test_a_text_for_no_variant_is_refused(checkpoint_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"a variant that is calibrated \(int4\), found int4-rounded"):
-        run_convert(checkpoint_folder, tmp_path / "out", variants=["int4-rounded"], calibration="text")
+    with pytest.raises(OptionError, match="int8"):
+        run_convert(checkpoint_folder, tmp_path / "out", variants=["int8"], calibration="text")
 
 
 def test_the_preflight_knows_of_the_calibration(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -218,14 +214,4 @@ def test_the_preflight_knows_of_the_calibration(checkpoint: Checkpoint, tmp_path
 
     shape = checkpoint.shape
     assert gptq_bytes(shape) >= 8 * 4 * shape.intermediate_size**2
-    assert memory("int4") > memory("int4-rounded") + gptq_bytes(shape)
-
-
-def test_a_block_drafters_int4_is_rounded(checkpoint: Checkpoint) -> None:
-    import dataclasses
-
-    from edge_runtime.bundle.manifest import BlockForm
-
-    drafter = dataclasses.replace(checkpoint.shape, drafter=BlockForm(4, 2))
-    assert recipe_of("int4", drafter) is RECIPES["int4-rounded"]
-    assert recipe_of("int4", checkpoint.shape) is RECIPES["int4"]
+    assert memory("int4") > memory("int8") + gptq_bytes(shape)

@@ -56,7 +56,7 @@ def made(optimum: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
             folder = tmp_path_factory.mktemp(family)
             source = write_tiny_other(folder / "source", family, **FAMILIES[family])
             out = folder / "bundle"
-            arguments = ["--exporter", "optimum", "--variants", "fp32,fp16", "--threads", "1"]
+            arguments = ["--exporter", "optimum", "--variants", "fp32,fp16"]
             loose = ["--threshold", "fp16.top1=0.95", "--threshold", "fp16.mean_kl=1e-3"]
             loose += ["--threshold", "fp16.greedy=0.3"]  # random weights have no margins
             assert main([str(source), "-o", str(out), *arguments, *loose]) == 0

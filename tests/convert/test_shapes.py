@@ -27,7 +27,6 @@ BOUNDS = {
     "fp16": Thresholds(top1=0.95, mean_kl=1e-4),
     "int8": Thresholds(top1=0.8, mean_kl=1e-2),
     "int4": Thresholds(mean_kl=0.3),
-    "int4-rounded": Thresholds(mean_kl=0.3),
 }
 
 
@@ -55,11 +54,11 @@ SHORT = DEFAULT_PROMPTS[2:4]
 @pytest.mark.parametrize("size", ["1.5B", "3B"])
 def test_a_layer_of_the_larger_siblings(size: str, tmp_path: Path) -> None:
     folder = write_random_checkpoint(tmp_path / "source", size, num_hidden_layers=1, vocab_size=400)
-    bounds = {name: BOUNDS[name] for name in ("fp32", "int4-rounded")}
+    bounds = {name: BOUNDS[name] for name in ("fp32", "int4")}
     manifest = run_convert(
         folder,
         tmp_path / "bundle",
-        variants=["fp32", "int4-rounded"],
+        variants=["fp32", "int4"],
         thresholds=bounds,
         prompts=SHORT,
         context=512,

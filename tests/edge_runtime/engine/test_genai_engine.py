@@ -28,7 +28,7 @@ def bundle(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> B
     from convert import convert as run_convert
 
     out = tmp_path_factory.mktemp("genai") / "bundle"
-    bounds = {name: Thresholds() for name in ("fp32", "int4-rounded")}
+    bounds = {name: Thresholds() for name in ("fp32", "int8")}
     run_convert(tiny_checkpoint, out, variants=list(bounds), thresholds=bounds, context=200, threads=1)
     return Bundle.open(out, "fp32")
 
@@ -58,7 +58,7 @@ def test_logits_of_any_rows_after_any_rewind(bundle: Bundle, ids: list[int]) -> 
     np.testing.assert_allclose(theirs.append(ids[:9], [8]), ours.append(ids[:9], [8]), atol=1e-4)
 
 
-@pytest.mark.parametrize(("variant", "scored"), [("fp32", False), ("fp32", True), ("int4-rounded", False)])
+@pytest.mark.parametrize(("variant", "scored"), [("fp32", False), ("fp32", True), ("int8", False)])
 def test_forced_answers_are_the_same(bundle: Bundle, ids: list[int], variant: str, scored: bool) -> None:
     """In blocks of 32: in blocks of 64 sums may differ in their last bits, activations then round to other
     integers, and random weights have tokens that close.

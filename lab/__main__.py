@@ -92,8 +92,7 @@ def _run(arguments: Sequence[str]) -> int:
         report = run(group, replace(options, output=place), own)
         if len(group) == 1:
             print_tables(report.tables)
-        found_ = {"items": report.items, "claims": len(report.claims)}
-        print(json.dumps(found_ | {"report": str(place / "report.html")}))
+        print(json.dumps({"items": report.items, "report": str(place / "report.html")}))
     return 0
 
 

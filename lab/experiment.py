@@ -1,4 +1,4 @@
-"""An experiment: how items are measured, and the tables, statements and plots that follow from the records.
+"""An experiment: how items are measured, and the tables and plots that follow from the records.
 
 One file in `lab/experiments/` (or another folder of the laboratory) and a line in `lab/experiments/__init__`
 (`option` is that of `common.cli`):
@@ -26,7 +26,7 @@ writes tables.json, report.md and report.html. A bench has no questions: `items=
 "batch 8"]` are the cells that it measures, `models=Models.NONE` opens nothing. The paper's experiments are
 those of `phase`: they measure one `RunCase` at a time, all of one set of questions and of their stored runs.
 
-Responsible for the interface; `tables`, `claims`, `plots` and `files` are pure functions of records. Not
+Responsible for the interface; `tables`, `plots` and `files` are pure functions of records. Not
 responsible for the order of work (see `run`) or for options (see `options`).
 """
 
@@ -47,7 +47,7 @@ from lab.plots import Picture
 from lab.questions.items import Item, load_items
 from lab.runs import Run, make_runs, stops_of
 from lab.store import Record, Store
-from lab.tables import Claim, Table
+from lab.tables import Table
 from payload import PayloadError
 
 Records = Sequence[Record]
@@ -194,10 +194,6 @@ DEFAULT_PROMPTS = 200
 """Questions where neither the command nor the experiment says how many."""
 
 
-def no_claims(records: Records, about: About) -> list[Claim]:
-    return []
-
-
 def no_plots(records: Records, about: About) -> Iterable[Picture]:
     return ()
 
@@ -223,7 +219,6 @@ class Experiment:
     title: str
     measure: Callable[[Setup, Sequence[Any]], Iterable[Record]]
     tables: Callable[[Records, About], Sequence[Table]]
-    claims: Callable[[Records, About], Sequence[Claim]] = no_claims
     plots: Callable[[Records, About], Iterable[Picture]] = no_plots
     files: Callable[[Records, About], Mapping[str, str]] = no_files
     options: type = NoOptions
@@ -246,7 +241,6 @@ def phase(
     title: str,
     measure: Callable[[RunCase], Record],
     tables: Callable[[Records, About], Sequence[Table]],
-    claims: Callable[[Records, About], Sequence[Claim]] = no_claims,
     **more: Any,
 ) -> Experiment:
     """One of the paper's experiments. An item that cannot be measured has a record with the reason."""
@@ -258,6 +252,4 @@ def phase(
             except (CloudError, EdgeError, PayloadError) as error:
                 yield {"error": f"{type(error).__name__}: {error}"}
 
-    return Experiment(
-        name, title, of_items, tables, claims, models=Models.ALL, together=TOGETHER, paper=True, **more
-    )
+    return Experiment(name, title, of_items, tables, models=Models.ALL, together=TOGETHER, paper=True, **more)

@@ -1,8 +1,7 @@
 """Published figures: `python -m lab publish`, from results to the pages that show them.
 
-    lab/results/NAME.json     tables and verdicts of one measurement, numbers rounded
+    lab/results/NAME.json     tables of one measurement, numbers rounded
     lab/results/NAME.md       its tables, where no other page shows all of them
-    lab/results/RESULTS.md    the main table and the verdicts of the tiny pair
     lab/results/quotes.toml   which rows and columns a page shows
     any page                  `<!-- figures: QUOTE -->`, or NAME/TABLE for a whole table, up to
                               `<!-- end of figures -->`
@@ -24,14 +23,13 @@ from typing import Any
 from cloud_anchor.errors import RequestError
 from common.cli import CommandParser, run_command
 from common.files import read_json, write_whole
-from lab.report import first_answers, markdown_table, named, statements
+from lab.report import markdown_table, named
 from lab.store import TABLES
-from lab.tables import Claim, Table, cell_of
+from lab.tables import Table, cell_of
 
 ROOT = Path(__file__).parents[1]
 FIGURES = Path("lab/results")
 QUOTES = FIGURES / "quotes.toml"
-VERDICTS, MAIN_TABLE = "shipped", "headline"
 DIGITS = 6
 """Significant digits of published numbers: more than any page shows, so that pages round as reports do."""
 
@@ -133,17 +131,6 @@ def page(figures: Figures) -> str:
     return named("\n".join(lines)).rstrip("\n") + "\n"
 
 
-def verdicts(figures: Figures) -> str:
-    """RESULTS.md: description, main table and verdicts, and where the other tables are."""
-    claims = [Claim(**claim) for claim in figures["claims"]]
-    lines = [*_head(figures), "Every table: [shipped.md](shipped.md); the numbers: `shipped.json`.", ""]
-    lines += first_answers(claims)
-    if MAIN_TABLE in figures["tables"]:
-        lines += markdown_table(table_of(MAIN_TABLE, figures["tables"][MAIN_TABLE]))[1:]
-    lines += statements(claims)
-    return named("\n".join(lines)) + "\n"
-
-
 def _head(figures: Figures) -> list[str]:
     return [f"# {figures['title']}", "", *(f"{sentence}\n" for sentence in figures["description"])]
 
@@ -172,8 +159,6 @@ def pages(root: Path, taken: Mapping[str, Figures] | None = None) -> Iterator[tu
     for name, data in figures.items():
         if not shown.issuperset(f"{name}/{table}" for table in data["tables"]):
             yield FIGURES / f"{name}.md", page(data)
-        if name == VERDICTS and data.get("claims"):
-            yield FIGURES / "RESULTS.md", verdicts(data)
 
 
 def rounded(value: Any) -> Any:
@@ -197,7 +182,7 @@ def take(results: Path, note: str | None = None) -> Figures:
             f"{results / TABLES}: expected {', '.join(missing)}, found none. Run the same command again with "
             "this version: it continues, and writes the tables anew."
         )
-    kept = {key: data[key] for key in ("title", "description", "claims", "tables") if key in data}
+    kept = {key: data[key] for key in ("title", "description", "tables") if key in data}
     if note:
         kept["description"] = [*kept["description"], note]
     figures: Figures = rounded(kept)

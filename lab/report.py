@@ -1,8 +1,7 @@
 """The report: one self-contained HTML file, the same as Markdown, and the numbers as JSON.
 
-Responsible for the presentation of tables, claims and plots. Not responsible for statements about results,
-which the phases derive from the figures. Every number in the HTML is a link to its JSON, at the end of the
-same file and in tables.json.
+Responsible for the presentation of tables and plots. Every number in the HTML is a link to its JSON, at the
+end of the same file and in tables.json.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from lab.machine import machine
 from lab.plots import Picture
 from lab.statistics import Correlation, Summary
 from lab.store import TABLES, Record, Store
-from lab.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, VERDICTS, Claim, Table, cell_json, show
+from lab.tables import Table, cell_json, show
 
 TITLE = "Inverse speculation: results"
 
@@ -39,7 +38,6 @@ class Report:
     items: int
     measured: Mapping[str, int]
     tables: Sequence[Table]
-    claims: Sequence[Claim]
     skipped: Mapping[str, str]
     failed: Mapping[str, Sequence[str]]
     pictures: Sequence[Picture]
@@ -52,7 +50,7 @@ def build(
     records: Mapping[str, Sequence[Record]],
     skipped: Mapping[str, str],
 ) -> Report:
-    """Tables, claims and plots of the records, by experiment; records with an error are left out."""
+    """Tables and plots of the records, by experiment; records with an error are left out."""
     good = {name: [r for r in rows if "error" not in r] for name, rows in records.items()}
     failed = {name: [str(r["error"]) for r in rows if "error" in r] for name, rows in records.items()}
     found = [(each, good[each.name]) for each in experiments if good.get(each.name)]
@@ -64,7 +62,6 @@ def build(
         max((len(rows) for rows in records.values()), default=0),
         {each.name: len(rows) for each, rows in found},
         [table for each, rows in found for table in each.tables(rows, about) if table.rows],
-        [claim for each, rows in found for claim in each.claims(rows, about)],
         {name: why for name, why in skipped.items() if not good.get(name)},
         {name: errors for name, errors in failed.items() if errors},
         [picture for each, rows in found for picture in each.plots(rows, about)],
@@ -116,101 +113,19 @@ def write(report: Report, store: Store) -> None:
         store.write(f"{picture.name}.png", picture.data)
 
 
-def summary_line(claims: Sequence[Claim]) -> str:
-    """Counts of the verdicts, as text."""
-    counts = {word: sum(claim.verdict == word for claim in claims) for word in VERDICTS}
-    return (
-        f"Of {len(claims)} statements {counts[HOLDS]} hold, {counts[FAILS]} do not, {counts[UNDECIDED]} are "
-        f"undecided by these figures, and {counts[NOT_MEASURED]} are not measured: these models cannot tell. "
-        "A verdict is decided by the 95% interval of a paired difference, or by the interval or p that is "
-        "named with it."
-    )
-
-
-FIRST = "What people come for"
-ANSWERS: Sequence[tuple[str, str]] = (
-    ("Do a few anchors help the device?", "Anchors raise the edge model's F1 over its own"),
-    ("Are they worth more than a prefix of the answer?", "Control: anchors are worth more than a prefix"),
-    (
-        "Does a selection that knows the edge model do better?",
-        "With parallel commits this project's selection",
-    ),
-    ("Are the answers as often right as the full run's?", "The pipeline keeps"),
-    ("Is a payload smaller than the text?", "Anchors take fewer bytes than the full answer"),
-)
-"""The questions that come first, each with the beginning of the statement that answers it."""
-
-
-def answers(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:
-    """The first questions, each with the first decided statement on it; those that nothing was measured for
-    are left out.
-    """
-    found = []
-    for question, start in ANSWERS:
-        about = [claim for claim in claims if claim.paper.startswith(start)]
-        about.sort(key=lambda claim: claim.verdict not in (HOLDS, FAILS))
-        found += [(question, claim) for claim in about[:1]]
-    return found
-
-
 def main_plot(pictures: Sequence[Picture]) -> list[Picture]:
     """The pictures, first the one that compares what is sent."""
     return sorted(pictures, key=lambda picture: not picture.name.startswith("fill"))
 
 
-def decided(claims: Sequence[Claim]) -> tuple[list[Claim], list[Claim]]:
-    """The statements with a verdict, and those that the figures leave open."""
-    open_ = [claim for claim in claims if claim.verdict in (UNDECIDED, NOT_MEASURED)]
-    return [claim for claim in claims if claim not in open_], open_
-
-
 def to_markdown(report: Report) -> str:
     """report.md."""
     lines = [f"# {report.title}", "", *(f"{sentence}\n" for sentence in run_description(report))]
-    lines += first_answers(report.claims)
+    lines += [AGREEMENT, ""] if report.about.model else []
     lines += [f"![{picture.title}]({picture.name}.png)" for picture in main_plot(report.pictures)[:1]]
-    lines += statements(report.claims)
     for table in report.tables:
         lines += markdown_table(table)
     return named("\n".join(lines)) + "\n"
-
-
-def first_answers(claims: Sequence[Claim]) -> list[str]:
-    """What people come for, as lines of Markdown."""
-    found = [f"- **{ask}** {_said(claim)}" for ask, claim in answers(claims)]
-    return [f"## {FIRST}", "", AGREEMENT, "", *found, ""] if found else []
-
-
-def _said(claim: Claim) -> str:
-    yes = {HOLDS: "Yes", FAILS: "No"}.get(claim.verdict, "These figures cannot tell")
-    return f"{yes}{f', {claim.where}' if claim.where else ''}: {claim.found}"
-
-
-def statements(claims: Sequence[Claim]) -> list[str]:
-    """All statements with their verdicts, the open ones folded, as lines of Markdown."""
-    if not claims:
-        return []
-    closed, open_ = decided(claims)
-    lines = [
-        "",
-        "## What holds, what does not, and why",
-        "",
-        summary_line(claims),
-        "",
-        *_claims_table(closed),
-    ]
-    if open_:
-        title = f"<details><summary>{len(open_)} statements that these figures leave open</summary>"
-        lines += ["", title, "", *_claims_table(open_), "", "</details>"]
-    return lines
-
-
-def _claims_table(claims: Sequence[Claim]) -> list[str]:
-    lines = ["| statement | measured at | verdict | figures | what bears on it |", "|---|---|---|---|---|"]
-    for claim in claims:
-        cells = (claim.paper, claim.where, f"**{claim.verdict}**", claim.found, claim.why)
-        lines.append("| " + " | ".join(_markdown(cell) for cell in cells) + " |")
-    return lines
 
 
 def markdown_table(table: Table) -> list[str]:
@@ -266,7 +181,6 @@ table{border-collapse:collapse;font-size:.8rem;font-variant-numeric:tabular-nums
 th,td{border-bottom:1px solid #ddd;padding:.2rem .5rem;text-align:left;vertical-align:top}
 th{position:sticky;top:0;background:#fff}.wide{overflow-x:auto}
 td a{color:inherit;text-decoration:none}td a:hover{text-decoration:underline}
-.holds{color:#0a6b2d}.fails{color:#a3160f}.open{color:#7a5b00}
 .note{color:#555;font-size:.85rem;max-width:60rem}img{max-width:100%}
 pre{font-size:.7rem;background:#f6f6f6;padding:.5rem;overflow-x:auto}pre span:target{background:#ffe680}
 """
@@ -281,9 +195,8 @@ def to_html(report: Report) -> str:
         "<nav><p>"
         + " · ".join(f'<a href="#{t.name}">{html.escape(t.title)}</a>' for t in report.tables)
         + "</p></nav>",
-        *_first(report.claims),
+        f"<p>{AGREEMENT}</p>" if report.about.model else "",
         *map(_picture, main_plot(report.pictures)[:1]),
-        *(_claims(report.claims) if report.claims else ()),
         "<h2>Further plots</h2>" if report.pictures[1:] else "",
         *map(_picture, main_plot(report.pictures)[1:]),
         *(part for table in report.tables for part in _table(table)),
@@ -294,34 +207,6 @@ def to_html(report: Report) -> str:
         "</body></html>",
     ]
     return "\n".join([part if "base64" in part else named(part) for part in parts] + data) + "\n"
-
-
-def _first(claims: Sequence[Claim]) -> Iterator[str]:
-    found = [f"<li><b>{html.escape(ask)}</b> {html.escape(_said(claim))}" for ask, claim in answers(claims)]
-    if found:
-        yield f"<h2>{FIRST}</h2><p>{AGREEMENT}</p><ul>{''.join(found)}</ul>"
-
-
-def _claims(claims: Sequence[Claim]) -> Iterator[str]:
-    yield f"<h2>What holds, what does not, and why</h2><p>{html.escape(summary_line(claims))}</p>"
-    closed, open_ = decided(claims)
-    yield from _rows(closed)
-    if open_:
-        yield f"<details><summary>{len(open_)} statements that these figures leave open</summary>"
-        yield from _rows(open_)
-        yield "</details>"
-
-
-def _rows(claims: Sequence[Claim]) -> Iterator[str]:
-    head = "<th>statement<th>measured at<th>verdict<th>figures<th>what bears on it"
-    yield f"<div class=wide><table><tr>{head}</tr>"
-    for claim in claims:
-        kind = {HOLDS: "holds", FAILS: "fails"}.get(claim.verdict, "open")
-        paper, where, said, found, why = (
-            html.escape(text) for text in (claim.paper, claim.where, claim.verdict, claim.found, claim.why)
-        )
-        yield f"<tr><td>{paper}<td>{where}<td class={kind}><b>{said}</b><td>{found}<td>{why}</tr>"
-    yield "</table></div>"
 
 
 def _picture(picture: Picture) -> str:
@@ -364,7 +249,7 @@ def _json(table: Table) -> Iterator[str]:
 
 
 def to_json(report: Report) -> str:
-    """tables.json: models and plan, claims, and every table by name."""
+    """tables.json: models and plan, and every table by name."""
     data = {
         "title": report.title,
         "description": list(run_description(report)),
@@ -373,7 +258,6 @@ def to_json(report: Report) -> str:
         "items": report.items,
         "measured": dict(report.measured),
         "skipped": dict(report.skipped),
-        **({"claims": [claim.to_json() for claim in report.claims]} if report.claims else {}),
         "tables": {table.name: table.to_json() for table in report.tables},
     }
     return json.dumps(data, indent=1, allow_nan=False) + "\n"

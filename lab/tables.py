@@ -1,4 +1,4 @@
-"""Tables and claims as data, and the samples of answers that phases derive them from.
+"""Tables as data, and the samples of answers that phases derive them from.
 
 Responsible for cells, columns and rows, and for grouping answers and pairing them by item. Not responsible
 for the numbers' origin or presentation (see `report`).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from lab.statistics import Correlation, Difference, Summary, difference, share, summary
@@ -77,40 +77,6 @@ def show(cell: Cell) -> str:
             return f"{cell:.2e}" if 0 < abs(cell) < 0.001 else number(cell)
         case _:
             return str(cell)
-
-
-HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
-NOT_MEASURED = "not measured"
-"""The models or items of the run cannot tell: what the statement takes for granted is not given."""
-
-VERDICTS = (HOLDS, FAILS, UNDECIDED, NOT_MEASURED)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, with a verdict from the figures.
-
-    verdict: one of `VERDICTS`, decided by intervals. found: the figures in a sentence.
-    why:     related figures, if any. where: order of commits and steps.
-    """
-
-    paper: str
-    verdict: str
-    found: str
-    why: str = ""
-    where: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
-
-
-MIN_ITEMS = 20
-"""Items below which nothing is decided: a bootstrap interval of so few is too narrow."""
-
-
-def verdict(holds: bool, fails: bool, n: int = MIN_ITEMS) -> str:
-    """The verdict as text: "undecided" where neither is true, or for fewer than `MIN_ITEMS` items."""
-    return UNDECIDED if n < MIN_ITEMS else HOLDS if holds else FAILS if fails else UNDECIDED
 
 
 LENGTHS: Mapping[str, tuple[int, float]] = {
@@ -236,6 +202,18 @@ def less_than(other: Callable[[Answers], Answers] | Answers, metric: str, *, tur
     return of
 
 
+def against(answers: Answers, metric: str, *same: str, **control: Any) -> Figure:
+    """The paired difference of a metric, the group's less that of the rows `control` with its own values of
+    the fields `same`.
+    """
+
+    def of(group: Answers) -> Cell:
+        wanted = {name: group.rows[0].get(name) for name in same} | control
+        return less_than(answers.where(**wanted), metric)(group)
+
+    return of
+
+
 METRICS = {
     "F1": "f1",
     "F1 (sets)": "f1_set",
@@ -259,83 +237,3 @@ MEASURES_NOTE = (
 def metric_columns(columns: Iterable[str] = METRICS) -> dict[str, Column]:
     """N and the summary of each metric."""
     return {"N": len, **{column: METRICS[column] for column in columns}}
-
-
-LABELS = {
-    "f1": "F1",
-    "right": "right answers",
-    "chrf": "chrF",
-    "edit": "edit similarity",
-    "gap_f1": "gap-only F1",
-    "gap_accuracy": "gap-token accuracy",
-    "rank": "of the commits before them",
-    "own": "of what the edge model writes by itself",
-}
-"""Names of measures in sentences."""
-
-
-EQUAL = 0.01
-"""A difference of measures from 0 to 1 counts as none where its whole interval is closer to 0 than this."""
-
-
-def more(result: str) -> str:
-    """The verdict on a statement "more", from the result of `compare`."""
-    return verdict(result == "higher", result in ("lower", "equal"))
-
-
-def less(result: str) -> str:
-    """The verdict on a statement "less", from the result of `compare`."""
-    return verdict(result == "lower", result in ("higher", "equal"))
-
-
-def compare(name: str, first: Answers, other: str, second: Answers, metric: str = "f1") -> tuple[str, str]:
-    """Compare two samples by the interval of their paired difference.
-
-    Returns a sentence, and "higher", "lower", "equal" or "undecided".
-    """
-    found = first.less(second, metric)
-    if found is None:
-        return f"{name} and {other} have no item in common", "undecided"
-    s = found.summary
-    label = LABELS.get(metric, metric)
-    words = {
-        "higher": f"{name}: more {label} than {other}",
-        "lower": f"{name}: less {label} than {other}",
-        "undecided": f"{name} and {other} cannot be told apart in {label}",
-        "equal": f"{name} and {other} are equal in {label} to within {EQUAL}",
-        "too few": f"{name} and {other}: too few items to tell them apart in {label}",
-    }
-    result: str = found.verdict if s.n >= MIN_ITEMS else "too few"
-    if s.n >= MIN_ITEMS and metric in LABELS and s.low > -EQUAL and s.high < EQUAL:
-        result = "equal"
-    means = " against ".join(f"{sum(values) / s.n:.3f}" for values in first.pairs(second, metric))
-    return (
-        f"{words[result]} ({means}; paired difference {s.mean:+.3f} [{s.low:+.3f}, {s.high:+.3f}], N = "
-        f"{s.n})",
-        "undecided" if result == "too few" else result,
-    )
-
-
-def told(of: Callable[[str], Answers], one: str, other: str, metric: str = "f1") -> str:
-    """The sentence of `compare` on two samples by name."""
-    return compare(one, of(one), other, of(other), metric)[0]
-
-
-def compared(
-    paper: str,
-    of: Callable[[str], Answers],
-    one: str,
-    other: str,
-    metric: str = "f1",
-    decide: Callable[[str], str] = more,
-    why: str = "",
-    where: str = "",
-) -> Claim:
-    """The claim that the first of two samples has more of a metric (or less, as `decide` says)."""
-    sentence, result = compare(one, of(one), other, of(other), metric)
-    return Claim(paper, decide(result), f"{sentence}.", why, where)
-
-
-def spread(cell: Summary, form: str = "+.3f") -> str:
-    """A mean with its interval and N, for a sentence."""
-    return f"{cell.mean:{form}} [{cell.low:{form}}, {cell.high:{form}}], N = {cell.n}"

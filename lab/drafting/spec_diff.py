@@ -22,8 +22,7 @@ from lab.drafting.diffusion_drafter import DiffusionDrafter
 from lab.drafting.torch_engine import TorchEngine
 from lab.experiment import About, Records, phase
 from lab.plots import Picture, png
-from lab.statistics import Summary
-from lab.tables import LENGTHS, Answers, Claim, Column, Row, Table, rows, verdict
+from lab.tables import LENGTHS, Answers, Column, Row, Table, rows
 
 GAMMAS = (5, 10, 15, 20, 40)
 STEPS = (1, 2, 3, 5, 10)
@@ -247,45 +246,6 @@ def best(answers: Answers, metric: str = "faster") -> tuple[int, int]:
     return max(means, key=lambda cell: means[cell])
 
 
-def claims(records: Records, about: About) -> list[Claim]:
-    answers = Answers.of(records)
-    diffusion, small = answers.where(drafter=DIFFUSION), answers.where(drafter=AUTOREGRESSIVE)
-    if not len(diffusion) or not len(small):
-        return []
-    ours, theirs = best(diffusion), best(small)
-    mine = diffusion.where(gamma=ours[0], steps=ours[1])
-    less = mine.less(small.where(gamma=theirs[0], steps=theirs[1]), "faster")
-    faster = mine.cell("faster")
-    if less is None or faster is None:
-        return []
-    found = [
-        Claim(
-            "A diffusion drafter is faster than an autoregressive draft model (SpecDiff, Table 2: up to 2.5 "
-            "times).",
-            verdict(less.summary.low > 0, less.summary.high < 0, less.summary.n),
-            f"Here, each at its fastest: {faster.mean:.2f} times the target alone, {less.summary.mean:+.2f} "
-            f"[{less.summary.low:+.2f}, {less.summary.high:+.2f}] against the draft model, N = {faster.n}.",
-            "Seconds of one machine, whose libraries differ for the two drafters; the table has FLOPs too.",
-            f"gamma {ours[0]} in {ours[1]} steps; draft model: gamma {theirs[0]}",
-        )
-    ]
-    for row in equal_passes(answers):
-        fewer = row["less"]
-        if row["T"] == 1 and row["answers of"] == "every answer" and isinstance(fewer, Summary):
-            found.append(
-                Claim(
-                    "Of as many passes of its own, a diffusion drafter makes more (SpecDiff: a draft of many "
-                    "tokens in one pass).",
-                    verdict(fewer.high < 0, fewer.low > 0, fewer.n),
-                    f"One pass of either drafter: {fewer.mean:+.1f} [{fewer.low:+.1f}, {fewer.high:+.1f}] "
-                    f"passes of the target an answer against the draft model, N = {fewer.n}.",
-                    "One pass of a draft model is one token, so two tokens a pass of the target at most.",
-                    f"gamma {row['gamma']} in 1 step",
-                )
-            )
-    return found
-
-
 def plots(records: Records, about: About) -> Iterator[Picture]:
     title = "SpecDiff: tokens a pass by gamma and T, and speed-up by length"
     yield Picture("specdiff", title, _drafts(Answers.of(records)))
@@ -320,4 +280,4 @@ def _lines(answers: Answers, metric: str) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]
 
 
-EXPERIMENT = phase("specdiff", "SpecDiff", measure, tables, claims, limit=20, needs=needs, plots=plots)
+EXPERIMENT = phase("specdiff", "SpecDiff", measure, tables, limit=20, needs=needs, plots=plots)

@@ -36,7 +36,7 @@ from lab.options import require_at_least
 from lab.questions.items import Item
 from lab.questions.judge import is_right
 from lab.store import Record
-from lab.tables import Claim, Row, Table, verdict
+from lab.tables import Row, Table
 from links import LINK_PROFILES, Emulation, Link
 from links.asking import LinkOptions, LinkRequest
 from links.exchange import RetryBudget
@@ -379,28 +379,6 @@ def tables(records: Records, about: About) -> list[Table]:
     ]
 
 
-def claims(records: Records, about: About) -> list[Claim]:
-    """The bar, per link and loss."""
-    plain = (
-        f"{BAR_ONE_FRAME:.0%} of the exchanges take one frame each way and none more than {BAR_BYTES} bytes, "
-        "with as many right answers as over HTTP."
-    )
-    lossy = (
-        f"Under loss {BAR_ANSWERED:.0%} of the questions are answered, none twice or with another's answer."
-    )
-    return [
-        Claim(
-            lossy if row.loss else plain,
-            verdict(row.meets_bar, not row.meets_bar, row.questions),
-            f"{row.one_frame:.1%} in one frame each way, the largest {row.total_largest} bytes; "
-            f"{row.answered:.1%} answered, {row.twice} twice, {row.other} with another's; right "
-            f"{row.right:.1%}, over HTTP {row.right_http:.1%}.",
-            where=f"{row.link}, loss {row.loss:.0%}",
-        )
-        for row in summaries(records)
-    ]
-
-
 def cells(setup: Setup) -> list[str]:
     """What is measured, each over all questions."""
     own: OneFrameOptions = setup.own
@@ -413,7 +391,6 @@ EXPERIMENT = Experiment(
     "Questions and answers in one frame each way, over emulated links",
     measure,
     tables,
-    claims,
     options=OneFrameOptions,
     defaults={"prompts": 100},
     items=cells,

@@ -12,16 +12,31 @@ and no instruction is misread.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 
 from edge_runtime.decode.acceptance import Sampling, distribution
 from edge_runtime.engine.base import Engine
-from lab.experiments.paper.bridge import structural
 
 LIKELY = 0.05
 """Share of the likeliest token's probability from which a word's first token is likely enough."""
 PATIENCE = 8
 """Tokens after which the next word is taken."""
+
+
+STRUCTURE = frozenset(
+    "a an the and or but if then so because as of in on at to from by for with without into over under is "
+    "are was were be been has have had do does did it its this that these those there here each every all "
+    "any some no not i you he she we they his her their our your my which who what when where how than also "
+    "let us can will would should may def return else elif while import lambda".split()
+)
+"""Function words of sentences and programs, which carry no fact."""
+
+
+def structural(text: str) -> bool:
+    """True for punctuation, white space and words of `STRUCTURE`."""
+    word = text.strip().strip(string.punctuation).lower()
+    return not word or word in STRUCTURE
 
 
 def sketch_words(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a report begins with, what it folds, and progress without a terminal."""
+"""What a report begins with, and progress without a terminal."""
 
 from __future__ import annotations
 
@@ -7,30 +7,7 @@ import pytest
 from lab import run
 from lab.experiment import About, Experiment, Models, Setup
 from lab.options import NoOptions, Options
-from lab.report import ANSWERS, answers, build, named, run_description, statements
-from lab.tables import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Claim
-
-CLAIMS = [
-    Claim("Anchors raise the edge model's F1 over its own (Table 2).", UNDECIDED, "0.5 against 0.5"),
-    Claim("Anchors raise the edge model's F1 over its own (Table 2).", HOLDS, "0.6 against 0.5"),
-    Claim("Anchors take fewer bytes than the full answer in the same codec.", FAILS, "50 against 20"),
-    Claim("Another one.", NOT_MEASURED, "none"),
-]
-
-
-def test_the_first_answers_are_decided_ones_and_at_most_five() -> None:
-    assert len(ANSWERS) == 5
-    assert [claim.found for _, claim in answers(CLAIMS)] == ["0.6 against 0.5", "50 against 20"]
-
-
-def test_what_is_open_is_folded_behind_what_is_decided() -> None:
-    text = "\n".join(statements(CLAIMS))
-    shown, _, folded = text.partition("<details><summary>2 statements")
-    assert "0.6 against 0.5" in shown
-    assert "0.5 against 0.5" not in shown
-    assert "0.5 against 0.5" in folded
-    assert text.endswith("</details>")
-    assert statements([]) == []
+from lab.report import build, named, run_description
 
 
 def test_pages_call_f1_agreement() -> None:

@@ -15,18 +15,14 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from lab.__main__ import main
 from lab.autoregressive import Autoregressive
-from lab.benches.footprint import AWARE, CLOUD, DEVICE, INTERPRETER, PAYLOAD
 from lab.canvases import denoise_steps
 from lab.conditions import ORDERS, PARALLEL, plan
 from lab.drafting.spec_diff import DRAFTED
 from lab.drafting.spec_diff import grid as grid_of_drafts
 from lab.experiments.paper import PHASES
-from lab.experiments.paper.bridge import structural, taps
-from lab.experiments.paper.pearl import REPLANNED, point
-from lab.experiments.paper.quantised import Q2_K, Q4_K, k_rounded, overlap, repetition, round_to_nearest
-from lab.runs import Run, grid, make_runs, plans
+from lab.experiments.paper.pearl import REPLANNED
+from lab.runs import Run, make_runs, plans
 from lab.store import Store
-from lab.tables import NOT_MEASURED, UNDECIDED
 from tests.checkpoints import write_tiny_qwen
 
 PROMPTS = ([5, 9, 17], [30, 31, 32, 33, 34])
@@ -81,46 +77,6 @@ def test_the_first_layers_write_an_answer_of_their_own(tmp_path: Path) -> None:
         assert (early.layer, early.ids) == (layer, lens.ids)
     assert model.write_early([5, 9, 17], 12, 3).ids == whole == model.write([5, 9, 17], 12)
     assert model.net.config.num_hidden_layers == 3
-    assert taps(64) == [4, 8, 16, 32]
-    assert (taps(4), taps(1)) == ([1, 2], [])
-
-
-def test_small_parts() -> None:
-    assert point([1, 2, 3, 4], [1, 0.9, 0.96, 1]) == 3
-    assert point([1, 2], [1, 0.5]) is None
-    assert (grid(64)[0], grid(64)[-1], grid(1)) == (1, 64, [1])
-    assert overlap([1, 1, 2], [1, 2, 2, 3]) == 0.5
-    assert repetition([1, 2, 3, 4] * 3) == pytest.approx(5 / 9)
-    assert [structural(text) for text in (" the", ",\n", " river")] == [True, True, False]
-
-
-def test_rounding_keeps_at_most_the_levels_of_its_bits() -> None:
-    import torch
-
-    weight = torch.randn(6, 80, generator=torch.Generator().manual_seed(0))
-    for bits in (8, 4):
-        rounded = round_to_nearest(weight, bits)
-        step = weight[:, :32].abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
-        assert ((rounded - weight)[:, :32].abs() <= step / 2 + 1e-6).all()
-        assert len(rounded[0, :32].unique()) <= 2**bits - 1
-    assert (round_to_nearest(weight, 4)[:, 64:] != weight[:, 64:]).any()
-
-
-@pytest.mark.parametrize(("form", "bits"), [(Q4_K, 4), (Q2_K, 2)])
-def test_a_k_quant_has_the_levels_of_its_bits_and_less_error_than_rounding(form: Any, bits: int) -> None:
-    import torch
-
-    weight = torch.randn(6, 300, generator=torch.Generator().manual_seed(0)) + 0.3
-    weight[0, :32] = 0
-    rounded = k_rounded(weight, form)
-    assert rounded.shape == weight.shape
-    assert not rounded[0, : form.size].any()
-    for row in rounded:
-        assert all(len(set(block.tolist())) <= 2**bits for block in torch.split(row, form.size))
-    error, plain = ((other - weight).square().mean() for other in (rounded, round_to_nearest(weight, bits)))
-    assert error < 0.8 * plain
-    step = weight.abs().amax() * 2 / (2**bits - 1)
-    assert (rounded - weight).abs().amax() < 2 * step
 
 
 @pytest.fixture(scope="module")
@@ -158,17 +114,17 @@ def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> N
         lines = [json.loads(line) for line in (results / "items" / f"{name}.jsonl").open()]
         assert len(lines) == 2, name
         assert not [line["error"] for line in lines if "error" in line], name
-    memory = {row["component"]: row["peak, MB"] for row in tables["tables"]["memory"]["rows"]}
-    assert list(memory) == [INTERPRETER, PAYLOAD, DEVICE, CLOUD, AWARE]
-    assert list(memory.values()) == sorted(memory.values())
     assert tables["tables"]["equation-1"]["rows"][0]["value"]["mean"] > 0
     assert {"commits", "difficulty", "fill-entropy", "fill-confidence", "ablation", "bytes", "timing"} <= set(
         tables["tables"]
     )
     full = [row for row in tables["tables"]["fill-confidence"]["rows"] if row["condition"] == "full run"]
     assert full[0]["F1"]["mean"] == 1
-    # Whether a statement holds or fails where the figures say so: test_statements.
-    assert {claim["verdict"] for claim in tables["claims"]} <= {UNDECIDED, NOT_MEASURED}  # two items
+    for table in tables["tables"].values():
+        labels = [tuple(cell for cell in row.values() if isinstance(cell, str)) for row in table["rows"]]
+        assert all(set(row) <= set(table["columns"]) for row in table["rows"])
+        if not {"layer", "lookahead", "gamma", "p >="} & set(table["columns"]):  # numbers that are labels
+            assert len(set(labels)) == len(labels), "two runs are compared by the labels of their rows"
 
 
 def test_edge_models_of_several_sizes_are_compared_in_one_precision(
@@ -185,7 +141,6 @@ def test_edge_models_of_several_sizes_are_compared_in_one_precision(
     fractions = {row["steps"] for row in rows if row["condition"] == "anchors, filled"}
     assert len(fractions) == len(tables["about"]["paper_steps"])
     assert {row[f"other less {edge_bundle.name}"]["mean"] for row in rows} == {0}, "the same model"
-    assert {claim["verdict"] for claim in tables["claims"]} == {NOT_MEASURED}
 
 
 def test_word_problems_are_planned_again_for_fewer_steps(results: Path) -> None:
@@ -230,7 +185,7 @@ def test_the_html_is_one_file_in_which_every_number_links_to_its_json(results: P
     links = re.findall(r'<td><a href="#([^"]+)">', html)
     assert len(links) > 200
     assert set(links) <= set(re.findall(r'<span id="([^"]+)">', html))
-    assert html.count("data:image/png;base64,") >= 4
+    assert html.count("data:image/png;base64,") >= 1
     assert not re.findall(r'(?:src|href)="(?!#|data:)', html)
     markdown = (results / "report.md").read_text()
     assert "## B: Table 2 and its controls, order of commits by entropy" in markdown

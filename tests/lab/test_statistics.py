@@ -25,7 +25,6 @@ from lab.statistics import (
     wilcoxon,
     wilson,
 )
-from lab.tables import Answers, compare, less, more, verdict
 
 VALUES = st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=30)
 
@@ -142,28 +141,6 @@ def test_the_partial_correlation_is_that_of_the_residuals_of_ranks() -> None:
     t = found.rho * math.sqrt(77 / (1 - found.rho**2))
     assert found.p == pytest.approx(2 * (1 - stats.t.cdf(abs(t), 77)))
     assert math.isnan(partial_spearman([1.0] * 9, _sample(1, 9), _sample(2, 9)).rho)
-
-
-def test_sentences_follow_from_the_interval() -> None:
-    def rows(values: list[float]) -> Answers:
-        return Answers([{"id": str(i), "f1": value} for i, value in enumerate(values)])
-
-    sentence, found = compare("one", rows([0.9] * 20), "two", rows([0.5] * 20))
-    assert (found, sentence[:21]) == ("higher", "one: more F1 than two")
-    sentence, found = compare("one", rows([0.4, 0.6] * 9 + [0.5] * 3), "two", rows([0.5] * 21))
-    assert found == "undecided"
-    assert "cannot be told apart" in sentence
-    sentence, found = compare("one", rows([0.5, 0.501] * 20), "two", rows([0.5] * 40))
-    assert (found, more(found), less(found)) == ("equal", "does not hold", "does not hold")
-    assert "to within 0.01" in sentence
-    # Items that only one of them has do not count, and of few items nothing is decided.
-    sentence, found = compare("one", rows([0.9] * 19), "two", rows([0.5] * 25))
-    assert found == "undecided"
-    assert "too few" in sentence
-    assert "N = 19" in sentence
-    assert compare("one", rows([]), "two", rows([0.5]))[1] == "undecided"
-    assert verdict(True, False, 19) == "undecided"
-    assert verdict(True, False, 20) == "holds"
 
 
 def test_two_runs_agree_within_their_intervals() -> None:

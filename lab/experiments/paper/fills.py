@@ -3,56 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from lab.case import RunCase
 from lab.conditions import (
     ALONE,
     ANCHORS,
-    BARE,
     CLAIMED_THRESHOLD,
     CONDITIONS,
     DRAFT,
     FULL,
-    LEADING,
     ORDERS,
     PARALLEL_CONDITIONS,
-    PARALLEL_DRAFT,
     PREFIX,
     PRODUCT,
-    SCATTERED,
     aware,
 )
 from lab.experiment import About, Records, phase
 from lab.plots import MARKERS, Picture, means, png
 from lab.statistics import proportion
-from lab.tables import (
-    MEASURES_NOTE,
-    METRICS,
-    Answers,
-    Claim,
-    Column,
-    Figure,
-    Groups,
-    Row,
-    Table,
-    compare,
-    compared,
-    metric_columns,
-    rows,
-    told,
-    verdict,
-)
+from lab.tables import MEASURES_NOTE, METRICS, Answers, Row, Table, less_than, metric_columns, rows
 
 LAST = [*ORDERS][-1]
 """The order by confidence, which also has a run with parallel commits."""
-
-KEPT_LOW = 0.879
-"""Lower end of the paper's interval of the share of right answers kept: 87 of 92 (section 4.2)."""
-
-CLAIMED = aware(CLAIMED_THRESHOLD)
-"""The edge-aware selection of quota runs in claims: fixed before the measurements, not the best one."""
 
 
 def measure(case: RunCase) -> dict[str, Any]:
@@ -66,10 +39,16 @@ def measure(case: RunCase) -> dict[str, Any]:
     return {"answers": found}
 
 
+def at(answers: Answers, order: str, step: int, condition: str) -> Answers:
+    """The rows of one condition. Conditions without anchors have the same rows at every step."""
+    free = condition in (ALONE, FULL)
+    return answers.where(order=order, condition=condition, **({} if free else {"step": step}))
+
+
 def tables(records: Records, about: About) -> list[Table]:
     answers = Answers.of(records)
     found = [_conditions(answers.where(order=order), order, about) for order in ORDERS]
-    return [_headline(answers, about), _families(answers, about), _kept(answers, about), *found]
+    return [_headline(answers, about), _kept(answers, about), *found]
 
 
 def _headline(answers: Answers, about: About) -> Table:
@@ -85,6 +64,9 @@ def _headline(answers: Answers, about: About) -> Table:
             row["N"] = len(group)
             for column in ("F1", "right", "bytes", "passes"):
                 row[f"{column}, {order}"] = group.cell(METRICS[column])
+            for metric in ("f1", "right"):
+                anchors = less_than(at(answers, order, step, ANCHORS), metric)
+                row[f"{metric.capitalize()} less the paper's anchors, {order}"] = anchors(group)
         found.append(row)
     title = f"What an anchor buys: every condition after {about.share(step)} steps"
     return Table.of("headline", title, found, MEASURES_NOTE)
@@ -98,22 +80,6 @@ def _conditions(answers: Answers, order: str, about: About) -> Table:
     return Table(f"fill-{order}", title, columns, rows(by_step, metric_columns()), MEASURES_NOTE)
 
 
-def _families(answers: Answers, about: About) -> Table:
-    """Right answers by benchmark: the full runs, and the conditions after few steps."""
-    step = about.paper_steps[0]
-
-    def right(order: str, name: str) -> Figure:
-        return lambda group: at(group, order, step, name).cell("right")
-
-    columns: dict[str, Column] = {"N": lambda group: len(at(group, LAST, step, ALONE))}
-    columns |= {f"full run, {order}": right(order, FULL) for order in ORDERS}
-    shown = (ALONE, ANCHORS, PREFIX, DRAFT, CLAIMED, PARALLEL_DRAFT, PRODUCT)
-    columns |= {name: right(LAST, name) for name in shown}
-    groups: Groups = [*answers.by({"benchmark": "benchmark"}), ({"benchmark": "all"}, answers)]
-    note = f"But for the full runs: after {about.share(step)} steps, order of commits by {LAST}."
-    return Table.of("right", "B: right answers by benchmark", rows(groups, columns), note)
-
-
 def _kept(answers: Answers, about: About) -> Table:
     """Share of the full run's right answers that a condition keeps, with Wilson intervals (section 4.2)."""
     found: list[Row] = []
@@ -121,7 +87,7 @@ def _kept(answers: Answers, about: About) -> Table:
         right = {row["id"] for row in at(answers, order, 0, FULL).rows if row["right"]}
         for step in about.paper_steps:
             row: Row = {"order": order, "steps": about.share(step), "right in the full run": len(right)}
-            for name in (ALONE, ANCHORS, PREFIX, DRAFT, CLAIMED):
+            for name in (ALONE, ANCHORS, PREFIX, DRAFT, aware(CLAIMED_THRESHOLD)):
                 kept = [r for r in at(answers, order, step, name).rows if r["id"] in right]
                 row[name] = proportion(sum(bool(r["right"]) for r in kept), len(kept))
             found.append(row)
@@ -129,138 +95,29 @@ def _kept(answers: Answers, about: About) -> Table:
     return Table.of("kept", "B: right answers of the full run that are kept (section 4.2)", found, note)
 
 
-def at(answers: Answers, order: str, step: int, condition: str) -> Answers:
-    """The rows of one condition. Conditions without anchors have the same rows at every step."""
-    free = condition in (ALONE, FULL)
-    return answers.where(order=order, condition=condition, **({} if free else {"step": step}))
-
-
-STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
-    ("Anchors raise the edge model's F1 over its own (Table 2).", ANCHORS, ALONE, "f1"),
-    ("Anchors raise the edge model's accuracy over its own (Table 2).", ANCHORS, ALONE, "right"),
-    ("Control: anchors are worth more than a prefix of as many tokens.", ANCHORS, PREFIX, "f1"),
-    ("Control: anchors give more right answers than a prefix of as many tokens.", ANCHORS, PREFIX, "right"),
-    ("Control: anchors are worth more than their own leading run.", ANCHORS, LEADING, "f1"),
-    ("Control: anchors are worth more than as many tokens at random.", ANCHORS, SCATTERED, "f1"),
-    ("The edge model is needed to turn anchors into text (section 3.2).", ANCHORS, BARE, "f1"),
-    (
-        "The pipeline is not equivalent to stopping the diffusion model early (section 3.2): anchors, "
-        "filled, beat its current predictions as they stand.",
-        ANCHORS,
-        DRAFT,
-        "f1",
-    ),
-    ("This project's selection beats the paper's anchors.", CLAIMED, ANCHORS, "f1"),
-    (
-        "This project's selection gives more right answers than the paper's anchors.",
-        CLAIMED,
-        ANCHORS,
-        "right",
-    ),
-    ("This project's selection beats a prefix of as many tokens as the anchors.", CLAIMED, PREFIX, "f1"),
-    ("This project's selection gives more right answers than that prefix.", CLAIMED, PREFIX, "right"),
-)
-"""Statements decided by comparing two conditions: statement, first, second, measure."""
-
-PARALLEL_STATEMENTS: tuple[tuple[str, str, str, str], ...] = (
-    ("With parallel commits this project's selection beats the paper's anchors.", PRODUCT, ANCHORS, "f1"),
-    (
-        "With parallel commits it gives more right answers than the paper's anchors.",
-        PRODUCT,
-        ANCHORS,
-        "right",
-    ),
-    ("Parallel commits give it more right answers than a quota a step.", PRODUCT, CLAIMED, "right"),
-    ("Filling gives more right answers than showing every prediction.", PRODUCT, PARALLEL_DRAFT, "right"),
-)
-
-
-def claims(records: Records, about: About) -> list[Claim]:
-    answers = Answers.of(records)
-    found = []
-    for order in ORDERS:
-        step = about.paper_steps[0]
-        of = partial(at, answers, order, step)
-        for paper, first, second, metric in STATEMENTS + (PARALLEL_STATEMENTS if order == LAST else ()):
-            why = ""
-            if second == ALONE:  # the prefix against the same control
-                why = told(of, PREFIX, ALONE, metric) + "."
-            elif first in (CLAIMED, PRODUCT):
-                sizes = (of(name).values("bytes") for name in (first, second))
-                why = "Bytes: " + " against ".join(f"{sum(s) / max(len(s), 1):.1f}" for s in sizes) + "."
-            where = about.where(order, step)
-            found.append(compared(paper, of, first, second, metric, why=why, where=where))
-        found.append(_preserved(answers, order, about))
-    return found
-
-
-def _preserved(answers: Answers, order: str, about: About) -> Claim:
-    """Share of the full run's right answers that is kept (section 4.2), at the paper's second fraction."""
-    step = about.paper_steps[-1]
-    right = {row["id"] for row in at(answers, order, step, FULL).rows if row["right"]}
-
-    def kept(name: str) -> Answers:
-        return Answers([row for row in at(answers, order, step, name).rows if row["id"] in right])
-
-    mine = kept(ANCHORS)
-    cell = proportion(sum(map(int, mine.values("right"))), len(mine))
-    sentence, _ = compare(ANCHORS, kept(ANCHORS), PREFIX, kept(PREFIX), "right")
-    text = "The full run has no right answer here."
-    if cell:
-        text = f"{cell.mean:.1%} [{cell.low:.1%}, {cell.high:.1%}] of {cell.n} are kept (Wilson interval)."
-    return Claim(
-        "The pipeline keeps 94.6% [87.9%, 98.0%] of the full run's right answers (section 4.2).",
-        verdict(bool(cell and cell.low >= KEPT_LOW), bool(cell and cell.high < KEPT_LOW), len(right)),
-        text,
-        f"{sentence}.",
-        about.where(order, step),
-    )
-
-
 def plots(records: Records, about: About) -> Iterator[Picture]:
-    answers = Answers.of(records)
-    for order in ORDERS:
-        title = f"Frontier, order of commits by {order}: every condition at {len(about.steps)} fractions"
-        yield Picture(f"fill-{order}", title, _frontier(answers.where(order=order)))
+    answers = Answers.of(records).where(order=LAST)
+    yield Picture("fill", f"Figure 2, order of commits by {LAST}, with its controls", _frontier(answers))
 
 
 def _frontier(answers: Answers) -> bytes:
-    """Agreement and right answers against steps, bytes and passes, of five that matter most."""
+    """Agreement and right answers against diffusion steps."""
 
     def draw(figure: Any) -> None:
-        grid = figure.subplots(2, 3, sharey="row")
-        across = (
-            ("step", "diffusion steps"),
-            ("bytes", "payload bytes"),
-            ("passes", "passes of the edge model"),
-        )
+        panels = figure.subplots(1, 2)
         measures = (("f1", "agreement with the full run"), ("right", "right answers"))
-        for row, (metric, says) in enumerate(measures):
-            for axes, (field, label) in zip(grid[row], across, strict=True):
-                for index, name in enumerate((PRODUCT, ANCHORS, PREFIX, ALONE, FULL)):
-                    points = means(answers.where(condition=name), "step", field, metric)
-                    if not points:
-                        continue
-                    style = {"marker": MARKERS[index], "color": f"C{index}", "markersize": 4}
-                    if name in (ALONE, FULL):
-                        axes.axhline(points[0][1], linestyle=":", color="black", linewidth=0.8)
-                        axes.annotate(
-                            name,
-                            (0.99, points[0][1]),
-                            xycoords=("axes fraction", "data"),
-                            ha="right",
-                            fontsize=7,
-                        )
-                        continue
-                    xs, ys = zip(*points, strict=True)
-                    axes.plot(xs, ys, linewidth=0.9, label=name, **style)
-                axes.set(xlabel=label)
-            grid[row][0].set_ylabel(says)
-        figure.legend(
-            *grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
-        )
+        for axes, (metric, says) in zip(panels, measures, strict=True):
+            for index, name in enumerate((PRODUCT, ANCHORS, PREFIX)):
+                points = means(answers.where(condition=name), "step", "step", metric)
+                axes.plot(*zip(*points, strict=True), marker=MARKERS[index], label=name)
+            for name in (ALONE, FULL):
+                ((_, height),) = means(answers.where(condition=name), "step", "step", metric)
+                axes.axhline(height, linestyle=":", color="black", linewidth=0.8)
+                axes.annotate(name, (0.99, height), xycoords=("axes fraction", "data"), ha="right")
+            axes.set(xlabel="diffusion steps", ylabel=says)
+        panels[0].legend(fontsize=8)
 
-    return png(draw, (13, 8.5))
+    return png(draw, (10, 4))
 
 
-EXPERIMENT = phase("fill", "B: forced decoding with controls", measure, tables, claims, plots=plots)
+EXPERIMENT = phase("fill", "B: forced decoding with controls", measure, tables, plots=plots)

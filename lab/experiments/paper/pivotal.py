@@ -1,33 +1,23 @@
 """Phase `pivotal`: connectives among the anchors, kept or dropped (sections 5 and 6, limitations).
 
-The paper expects pivotal tokens, discourse markers such as "Therefore", to be critical among the anchors.
-Connectives are dropped from the anchors, beside as many of the other anchors; and those of the finished
-answer are added to the anchors, beside as many of its other open tokens. The controls are drawn at random,
-several times. A connective's tokens are found in the text that the device writes with all of the anchors.
+The paper expects pivotal tokens, discourse markers such as "Therefore", to be critical among the anchors, and
+to commit early. Connectives are dropped from the paper's anchors, beside as many of the other anchors; and
+those of the finished answer are added to them, beside as many of its other open tokens. The controls are
+drawn at random, several times.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 from lab.case import RunCase
-from lab.conditions import (
-    ANCHORS,
-    CLAIMED_THRESHOLD,
-    ORDERS,
-    Select,
-    Situation,
-    aware,
-    committed,
-    edge_aware,
-)
+from lab.conditions import ORDERS, Situation, committed
 from lab.experiment import About, Records, phase
-from lab.tables import Answers, Claim, Label, Table, compare, compared, less, rows, told
+from lab.tables import Answers, Cell, Column, Label, Table, against, rows
 from payload import AnchorSet
 
 CONNECTIVES = """
@@ -48,13 +38,10 @@ _PATTERN = re.compile(
 DRAWS = 3
 """Draws of each control."""
 
-KEPT, DROPPED, OTHERS_DROPPED = "all anchors", "without the connectives", "without as many others"
+KEPT = "all anchors"
+DROPPED, OTHERS_DROPPED = "without the connectives", "without as many others"
 ADDED, OTHERS_ADDED = "with the answer's connectives", "with as many others of the answer"
-
-SELECTIONS: Mapping[str, Select] = {
-    ANCHORS: committed,
-    aware(CLAIMED_THRESHOLD): partial(edge_aware, threshold=CLAIMED_THRESHOLD),
-}
+CONTROLS = {DROPPED: OTHERS_DROPPED, ADDED: OTHERS_ADDED}
 
 
 def connectives(ids: Sequence[int], token_bytes: Callable[[int], bytes]) -> list[int]:
@@ -69,187 +56,88 @@ def connectives(ids: Sequence[int], token_bytes: Callable[[int], bytes]) -> list
     return sorted(set(found))
 
 
-def _draw(among: Sequence[int], count: int, seed: int) -> list[set[int]]:
-    """`DRAWS` samples of `count` positions; none where there are too few."""
-    rng = random.Random(seed)
-    return [set(rng.sample(among, count)) for _ in range(DRAWS)] if 0 < count <= len(among) else []
-
-
-def _without(at: Situation, anchors: AnchorSet, dropped: Collection[int]) -> AnchorSet:
-    kept = {p: t for p, t in anchors.by_position.items() if p not in dropped}
-    return at.anchors(kept, anchors.length)
-
-
 def measure(case: RunCase) -> dict[str, Any]:
-    answers, ranks = [], []
+    answers, commits = [], []
     for order in ORDERS:
-        ranks += _ranks(case, order)
+        commits += [{"order": order, **row} for row in _commits(case, order)]
         for step in case.lab.paper_steps:
-            at = case.situation(order, step)
-            for name, select in SELECTIONS.items():
-                found = _dropped(case, at, select(at))
-                if name == ANCHORS:
-                    found += _added(case, at, select(at))
-                answers += [{"order": order, "step": step, "selection": name, **row} for row in found]
-    return {"answers": answers, "ranks": ranks}
+            found = _compared(case, case.situation(order, step))
+            answers += [{"order": order, "step": step, **row} for row in found]
+    return {"answers": answers, "commits": commits}
+
+
+def _compared(case: RunCase, at: Situation) -> Iterator[dict[str, Any]]:
+    """Rows with connectives dropped and added; none where there are none, or too few other tokens."""
+    anchors = committed(at)
+    known = anchors.by_position
+    # A connective among the anchors is found in the text that the device writes with all of them.
+    marked = set(_find(case, case.fill(anchors).ids)) & set(known)
+    open_ = {p: t for p, t in enumerate(at.full) if p not in known}
+    missing = set(_find(case, at.full)) & set(open_)
+    kept = {p: t for p, t in known.items() if p not in marked}
+
+    def less(places: Collection[int]) -> AnchorSet:
+        return at.anchors({p: t for p, t in known.items() if p not in places}, anchors.length)
+
+    def plus(places: Collection[int]) -> AnchorSet:
+        return at.anchors({**known, **{p: at.full[p] for p in places}}, anchors.length)
+
+    for change, places, others, made in (
+        (DROPPED, marked, kept, less),
+        (ADDED, missing, open_.keys() - missing, plus),
+    ):
+        if not 0 < len(places) <= len(others):
+            continue
+        rng = random.Random(case.seed)
+        controls = [made(rng.sample(sorted(others), len(places))) for _ in range(DRAWS)]
+        for name, sets in ((KEPT, [anchors]), (change, [made(places)]), (CONTROLS[change], controls)):
+            scores = [case.score(case.fill(one).ids, at.full) for one in sets]
+            means = {m: sum(score[m] for score in scores) / len(scores) for m in ("f1", "edit", "right")}
+            size = sum(case.size(one) for one in sets) / len(sets)
+            yield {"change": change, "condition": name, "count": len(places), **means, "bytes": size}
 
 
 def _find(case: RunCase, ids: Sequence[int]) -> list[int]:
     return connectives(ids, case.form.tokenizer.token_bytes)
 
 
-def _dropped(case: RunCase, at: Situation, anchors: AnchorSet) -> list[dict[str, Any]]:
-    """Rows of the anchors with and without their connectives; none without connectives or enough others."""
-    marked = set(_find(case, case.fill(anchors).ids)) & set(anchors.positions)
-    controls = _draw([p for p in anchors.positions if p not in marked], len(marked), case.seed)
-    if not controls:
-        return []
-    return [
-        _row(case, at, KEPT, "drop", [anchors], len(marked)),
-        _row(case, at, DROPPED, "drop", [_without(at, anchors, marked)], len(marked)),
-        _row(case, at, OTHERS_DROPPED, "drop", [_without(at, anchors, c) for c in controls], len(marked)),
-    ]
-
-
-def _added(case: RunCase, at: Situation, anchors: AnchorSet) -> list[dict[str, Any]]:
-    """Rows of the anchors with connectives of the finished answer added; none where none is open."""
-    known = anchors.by_position
-    marked = {p for p in _find(case, at.full) if p not in known}
-    open_ = [p for p in range(len(at.full)) if p not in known and p not in marked]
-    controls = _draw(open_, len(marked), case.seed)
-    if not controls:
-        return []
-
-    def plus(places: Collection[int]) -> AnchorSet:
-        return at.anchors({**known, **{p: at.full[p] for p in places}}, anchors.length)
-
-    return [
-        _row(case, at, KEPT, "add", [anchors], len(marked)),
-        _row(case, at, ADDED, "add", [plus(marked)], len(marked)),
-        _row(case, at, OTHERS_ADDED, "add", [plus(places) for places in controls], len(marked)),
-    ]
-
-
-def _row(
-    case: RunCase, at: Situation, name: str, change: str, sets: Sequence[AnchorSet], count: int
-) -> dict[str, Any]:
-    """Mean scores over anchor sets of one condition."""
-    scores = [case.score(case.fill(anchors).ids, at.full) for anchors in sets]
-    means = {m: sum(score[m] for score in scores) / len(scores) for m in ("f1", "edit", "right")}
-    size = sum(case.size(anchors) for anchors in sets) / len(sets)
-    return {"condition": name, "change": change, "connectives": count, **means, "bytes": size}
-
-
-def _ranks(case: RunCase, order: str) -> list[dict[str, Any]]:
-    """When the answer's connectives were committed, as a share of its commits before them, and the others;
-    and the share of each that the edge model writes by itself.
-    """
+def _commits(case: RunCase, order: str) -> Iterator[dict[str, Any]]:
+    """Mean steps of commit of the answer's connectives and of its other tokens, where it has both."""
     run = case.runs[order]
     answer = run.answer
     marked = set(_find(case, answer))
-    others = [p for p in range(len(answer)) if p not in marked]
-    if not marked or not others:
-        return []
-    when = run.when[: len(answer)]
-    earlier = [
-        (sum(other < own for other in when) + (sum(other == own for other in when) - 1) / 2) / (len(when) - 1)
-        for own in when
-    ]
-    return [
-        {
-            "order": order,
-            "tokens": name,
-            "count": len(places),
-            "rank": sum(earlier[p] for p in places) / len(places),
-            "own": case.own(answer, places),
-        }
-        for name, places in (("connectives", sorted(marked)), ("others", others))
-    ]
-
-
-COLUMNS = {"F1": "f1", "edit": "edit", "right": "right", "bytes": "bytes", "connectives": "connectives"}
+    others = set(range(len(answer))) - marked
+    if marked and others:
+        for name, places in (("connectives", marked), ("others", others)):
+            steps = sum(run.when[p] for p in places) / len(places)
+            yield {"tokens": name, "steps": steps, "own": case.own(answer, sorted(places))}
 
 
 def tables(records: Records, about: About) -> list[Table]:
-    steps: dict[str, Label] = {"order": "order", "steps": ("step", about.share)}
-    kinds: dict[str, Label] = {"selection": "selection", "change": "change", "anchors": "condition"}
-    found = rows(Answers.of(records).by(steps | kinds), {"N": len, **COLUMNS})
-    for row in found:
-        del row["change"]  # its conditions have names of their own
-    ranks = rows(
-        Answers.of(records, "ranks").by({"order": "order", "tokens": "tokens"}),
-        {"N": len, "a text": "count", "commits before them": "rank", "the edge's own": "own"},
+    answers = Answers.of(records)
+
+    def gain(group: Answers) -> Cell:
+        """Of dropped or added connectives, less as many other tokens."""
+        control = CONTROLS.get(group.rows[0]["condition"])
+        return against(answers, "f1", "order", "step", condition=control)(group) if control else None
+
+    labels: dict[str, Label] = {"order": "order", "steps": ("step", about.share)}
+    kinds: dict[str, Label] = {"of": "change", "anchors": "condition"}
+    scores: dict[str, Column] = {"F1": "f1", "edit": "edit", "right": "right", "bytes": "bytes"}
+    columns = {"N": len, "connectives": "count", **scores, "F1 less as many others": gain}
+    commits = rows(
+        Answers.of(records, "commits").by({"order": "order", "tokens": "tokens"}),
+        {"N": len, "step of commit": "steps", "the edge's own": "own"},
     )
     note = (
-        "Items in which there are connectives to drop (or to add), and as many other anchors (or "
-        "open tokens). "
-        f"Each control is the mean of {DRAWS} draws. F1 and edit similarity are against the full run."
+        "Items in which there are connectives to drop (or to add), and as many other anchors (or open "
+        f"tokens). Each control is the mean of {DRAWS} draws; F1 is against the full run."
     )
-    when = (
-        "Commits before them: the share of the answer's other tokens that were committed earlier, "
-        "0.5 on average; "
-        "ties count half. The edge's own: the share that the edge model writes by itself, given all before."
-    )
+    when = "The edge's own: the share that the edge model predicts, given all before."
     return [
-        Table.of("pivotal", "Connectives among the anchors", found, note),
-        Table.of("pivotal-order", "When connectives commit", ranks, when),
+        Table.of("pivotal", "Connectives among the anchors", rows(answers.by(labels | kinds), columns), note),
+        Table.of("pivotal-order", "When connectives commit", commits, when),
     ]
 
 
-def claims(records: Records, about: About) -> list[Claim]:
-    answers, ranks = Answers.of(records), Answers.of(records, "ranks")
-    found = []
-    step = about.paper_steps[0]
-    for order in ORDERS:
-        for selection in SELECTIONS:
-            here = answers.where(order=order, step=step, selection=selection, change="drop")
-
-            def dropped(name: str, here: Answers = here) -> Answers:
-                return here.where(condition=name)
-
-            if len(dropped(DROPPED)):
-                found.append(
-                    compared(
-                        "Pivotal tokens are critical among the anchors: to drop them costs more than to "
-                        "drop others (section 6, limitations).",
-                        dropped,
-                        DROPPED,
-                        OTHERS_DROPPED,
-                        decide=less,
-                        why=f"{told(dropped, DROPPED, OTHERS_DROPPED, 'right')}.",
-                        where=f"{about.where(order, step)}; {selection}",
-                    )
-                )
-        here = answers.where(order=order, step=step, selection=ANCHORS, change="add")
-
-        def added(name: str, here: Answers = here) -> Answers:
-            return here.where(condition=name)
-
-        if len(here):
-            found.append(
-                compared(
-                    "To make sure of pivotal tokens among the anchors does more than to add others "
-                    "(section 6, limitations).",
-                    added,
-                    ADDED,
-                    OTHERS_ADDED,
-                    where=about.where(order, step),
-                )
-            )
-        pivots, rest = (ranks.where(order=order, tokens=name) for name in ("connectives", "others"))
-        if len(pivots):
-            sentence, result = compare("connectives", pivots, "other tokens", rest, "rank")
-            own, _ = compare("connectives", pivots, "other tokens", rest, "own")
-            found.append(
-                Claim(
-                    "Pivotal tokens commit early (section 6, limitations).",
-                    less(result),
-                    f"Commits before them: {sentence}.",
-                    f"What the edge model writes by itself: {own}.",
-                    about.where(order),
-                )
-            )
-    return found
-
-
-EXPERIMENT = phase("pivotal", "Pivotal tokens", measure, tables, claims)
+EXPERIMENT = phase("pivotal", "Pivotal tokens", measure, tables)

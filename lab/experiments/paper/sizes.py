@@ -7,11 +7,9 @@ from typing import Any
 from lab.case import Lab, RunCase
 from lab.conditions import ALONE, ANCHORS, CLAIMED_THRESHOLD, CONDITIONS, ORDERS, PREFIX, aware
 from lab.experiment import About, Records, phase
-from lab.tables import NOT_MEASURED, Answers, Claim, Label, Row, Table, compare, less_than, verdict
+from lab.tables import Answers, Label, Row, Table, less_than
 
 NAMES = (ANCHORS, PREFIX, aware(CLAIMED_THRESHOLD))
-SMALL = 0.05
-"""Differences of F1 below this count as small; the paper's is 0.009."""
 
 
 def needs(lab: Lab) -> str | None:
@@ -57,39 +55,4 @@ def tables(records: Records, about: About) -> list[Table]:
     return [Table.of("sizes", title, found, note)]
 
 
-def claims(records: Records, about: About) -> list[Claim]:
-    answers = Answers.of(records)
-    small, *others = about.edges
-    found = []
-    for name in others:
-        for order in ORDERS:
-            rows = answers.where(order=order, condition=ANCHORS, step=about.paper_steps[0])
-            large, base = rows.where(edge=name), rows.where(edge=small)
-            sentence, _ = compare(name, large, small, base)
-            alone = answers.where(order=order, condition=ALONE)
-            without, _ = compare(name, alone.where(edge=name), small, alone.where(edge=small))
-            gap = large.less(base, "f1")
-            better = alone.where(edge=name).less(alone.where(edge=small), "f1")
-            if better is None or better.verdict != "higher":
-                result = NOT_MEASURED
-            else:
-                result = verdict(
-                    gap is not None and gap.summary.low > -SMALL and gap.summary.high < SMALL,
-                    gap is not None and (gap.summary.low > SMALL or gap.summary.high < -SMALL),
-                    gap.summary.n if gap else 0,
-                )
-            found.append(
-                Claim(
-                    "With anchors the size of the edge model hardly matters (section 4.3).",
-                    result,
-                    f"Without anchors: {without}. With: {sentence}.",
-                    f"Holds where the interval of the difference lies within {SMALL}, fails where it lies "
-                    "outside. Asked only of a larger model that is better alone: of another the answer says "
-                    "nothing.",
-                    about.where(order, about.paper_steps[0]),
-                )
-            )
-    return found
-
-
-EXPERIMENT = phase("sizes", "Size of the edge model", measure, tables, claims, limit=60, needs=needs)
+EXPERIMENT = phase("sizes", "Size of the edge model", measure, tables, limit=60, needs=needs)

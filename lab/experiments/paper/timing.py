@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from edge_runtime.decode.forced import FillOptions, fill
-from lab.benches.footprint import INTERPRETER, PROMPT_TOKENS, peaks
 from lab.canvases import denoise_steps
 from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan, prefix
 from lab.cost import equation_1, pipeline_flops
 from lab.experiment import About, Records, phase
 from lab.machine import machine
-from lab.tables import Answers, Claim, Row, Table, verdict
+from lab.tables import Answers, Row, Table
 from payload import AnchorSet, Shared, decode, encode
 
 ORDER = "confidence"
@@ -75,11 +74,8 @@ def measure(case: RunCase) -> dict[str, Any]:
         "cloud share": flops.cloud_share,
         "share by parameters": passes.share,
     }
-    bundle = lab.edges[0].runtime.bundle
-    device = str(lab.pipeline.model.device)
-    memory = peaks(lab.pipeline.model.source, device, bundle.path, bundle.variant_name, lab.base.canvas)
-    found = {"machine": machine(), "cost": [cost], "memory": memory}
-    return found | {"answers": [{name: round(v, 4) for name, v in (ms | ratios).items()}]}
+    times = {name: round(value, 4) for name, value in (ms | ratios).items()}
+    return {"machine": machine(), "cost": [cost], "answers": [times]}
 
 
 def _denoise(case: RunCase, step: int) -> tuple[float, float]:
@@ -140,9 +136,9 @@ ROWS = {
     "sequential aware": "pipeline: edge-aware",
 }
 RATIOS = {
-    "speedup": "full run over pipeline, times",
-    "speedup at once": "full run over pipeline with both sides at once, times",
-    "saved": "cloud time saved, share",
+    "speedup": "full run over pipeline, times (the paper: 2.3)",
+    "speedup at once": "full run over pipeline with both sides at once, times (the paper: 2.9)",
+    "saved": "cloud time saved, share (the paper: 0.897)",
 }
 
 
@@ -152,15 +148,15 @@ def tables(records: Records, about: About) -> list[Table]:
         {"component": says, "N": len(answers.values(name)), "ms": answers.cell(name)}
         for name, says in (ROWS | RATIOS).items()
     ]
+    machines = " and ".join(dict.fromkeys(str(record["machine"]) for record in records))
     note = (
         f"Order by {ORDER}, batch of one, wall time, the best of {REPEATS}, both sides on "
-        f"{_machines(records)}; they hold for this machine only. Both at once: the time per "
+        f"{machines}; they hold for this machine only. Both at once: the time per "
         "answer of many, as the paper's max(552, 1825) ms; one answer waits for one side after the other."
     )
     return [
         Table("timing", "Timing of the components (Table 6)", ("component", "N", "ms"), found, note),
         _cost(records, about),
-        _memory(records),
     ]
 
 
@@ -187,72 +183,4 @@ def _cost(records: Records, about: About) -> Table:
     return Table.of("equation-1", "Compute by equation 1 (section 3.2)", rows, note)
 
 
-def _memory(records: Records) -> Table:
-    """Peak memory by component, of the first record that has it."""
-    found: dict[str, dict[str, int]] = next((r["memory"] for r in records if r["memory"]), {})
-    base = found.get(INTERPRETER, {}).get("memory", 0)
-    rows: list[Row] = [
-        {
-            "component": part,
-            "peak, MB": peak["memory"] / 1e6,
-            "above Python alone, MB": (peak["memory"] - base) / 1e6,
-            "on the GPU, MB": peak["gpu"] / 1e6,
-        }
-        for part, peak in found.items()
-    ]
-    note = (
-        f"Peak resident memory of a process that runs this component only, libraries included, on "
-        f"{_machines(records)}. Prompt of {PROMPT_TOKENS} tokens, the run's canvas. The paper: 15.2 GB of "
-        "GPU memory for both models in bfloat16."
-    )
-    return Table.of("memory", "Peak memory of the components", rows, note)
-
-
-PAPER = "the paper: both sides on an NVIDIA A100-SXM4-80GB, Dream-7B and Qwen2.5-0.5B"
-
-QUOTED: tuple[tuple[str, str, float, str], ...] = (
-    (
-        "One after the other, the pipeline is at least 2.3 times as fast as the full run (Table 6).",
-        "speedup",
-        2.3,
-        "{:.2f}",
-    ),
-    (
-        "With both sides at once the pipeline is at least 2.9 times as fast as the full run (section 4.8).",
-        "speedup at once",
-        2.9,
-        "{:.2f}",
-    ),
-    ("The cloud works at least 89.7% less than for the full run (Table 6).", "saved", 0.897, "{:.1%}"),
-)
-"""Statements with a figure of the paper's machine: statement, ratio, figure, its form."""
-
-
-def claims(records: Records, about: About) -> list[Claim]:
-    answers = Answers.of(records)
-    found = []
-    for paper, name, quoted, form in QUOTED:
-        cell = answers.cell(name)
-        if cell is None:
-            continue
-        mean, low, high = (form.format(value) for value in (cell.mean, cell.low, cell.high))
-        found.append(
-            Claim(
-                paper,
-                verdict(cell.low >= quoted, cell.high < quoted, cell.n),
-                f"Here {mean} [{low}, {high}], N = {cell.n}, both sides on {_machines(records)}; {PAPER}.",
-                "The ratio is one of these models on this processor, and says nothing about another pair. By "
-                f"step counts the cloud saves {1 - about.paper_steps[0] / about.total_steps:.1%}, whatever "
-                "the answer is worth.",
-                about.where(ORDER, about.paper_steps[0]),
-            )
-        )
-    return found
-
-
-def _machines(records: Records) -> str:
-    """The machines of the records, as text."""
-    return " and ".join(dict.fromkeys(str(record["machine"]) for record in records))
-
-
-EXPERIMENT = phase("timing", "Timing", measure, tables, claims, limit=20)
+EXPERIMENT = phase("timing", "Timing", measure, tables, limit=20)

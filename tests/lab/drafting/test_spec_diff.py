@@ -1,4 +1,4 @@
-"""Tables, claims and plots of the SpecDiff phase, on made-up records."""
+"""Tables and plots of the SpecDiff phase, on made-up records."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from lab.drafting.spec_diff import (
     AUTOREGRESSIVE,
     DIFFUSION,
     CountedEngine,
-    best,
-    claims,
     grid,
     plots,
     tables,
 )
 from lab.experiment import About
-from lab.tables import Answers
 
 ABOUT = About("m", 1, 64, 64, (6,), (6, 16), {"edge": 1}, {}, "target", 2_000_000)
 
@@ -59,20 +56,6 @@ def test_tables_by_cell_and_by_length() -> None:
     assert tables([], ABOUT) == []
 
 
-def test_the_claim_is_decided_by_the_paired_difference() -> None:
-    answers = Answers.of(RECORDS)
-    assert best(answers.where(drafter=DIFFUSION)) == (40, 1)
-    (claim,) = claims(RECORDS, ABOUT)
-    assert claim.verdict == "holds"
-    assert "+0.80" in claim.found
-    slow = [{**one, "answers": [{**row, "faster": 0.5} for row in one["answers"]]} for one in RECORDS]
-    for one in slow:
-        one["answers"][-1]["faster"] = 0.9
-    (claim,) = claims(slow, ABOUT)
-    assert claim.verdict == "does not hold"
-    assert claims([], ABOUT) == []
-
-
 def with_one_token(passes: float) -> list[dict[str, Any]]:
     """The records, with drafts of one token that need so many target passes."""
     row = {"drafter": AUTOREGRESSIVE, "gamma": 1, "steps": 1, "accepted": 2, "passes": passes, "faster": 1}
@@ -91,8 +74,6 @@ def test_drafts_of_as_many_passes_are_compared() -> None:
         (1, "60 and more tokens", 40, 12),
     ]
     assert equal.rows[0]["less"].mean == -5
-    assert [claim.verdict for claim in claims(with_one_token(8), ABOUT)] == ["holds", "holds"]
-    assert [claim.verdict for claim in claims(with_one_token(2), ABOUT)] == ["holds", "does not hold"]
 
 
 def test_the_plot() -> None:

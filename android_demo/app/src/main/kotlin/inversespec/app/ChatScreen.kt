@@ -21,11 +21,9 @@ import inversespec.edge.InferenceMode
 /** Actions of the Chat screen that require the activity. */
 interface ChatActions {
     fun enterService()
-
-    fun enterBudget()
 }
 
-/** A conversation with its sources in two colours, where it is answered, and the day's budget. */
+/** A conversation with its sources in two colours and where it is answered. */
 class ChatScreen(parent: ViewGroup, private val viewModel: ChatViewModel, actions: ChatActions) :
     Screen(parent, R.layout.chat) {
     private val mode = find<Spinner>(R.id.chat_mode)
@@ -33,7 +31,6 @@ class ChatScreen(parent: ViewGroup, private val viewModel: ChatViewModel, action
     private val scroll = find<ScrollView>(R.id.chat_scroll)
     private val question = find<EditText>(R.id.chat_question)
     private val isPrivate = find<CheckBox>(R.id.chat_private)
-    private val budget = find<Button>(R.id.chat_budget)
     private val send = find<Button>(R.id.chat_send)
     private val error = find<TextView>(R.id.chat_error)
     private var draftVersion = 0
@@ -49,7 +46,6 @@ class ChatScreen(parent: ViewGroup, private val viewModel: ChatViewModel, action
         }
         find<View>(R.id.chat_new).setOnClickListener { viewModel.reset() }
         find<View>(R.id.chat_service).setOnClickListener { actions.enterService() }
-        budget.setOnClickListener { actions.enterBudget() }
         send.setOnClickListener {
             if (viewModel.state.value.busy) {
                 viewModel.stop()
@@ -72,8 +68,6 @@ class ChatScreen(parent: ViewGroup, private val viewModel: ChatViewModel, action
         send.setText(if (state.busy) R.string.stop else R.string.chat_send)
         isPrivate.isEnabled = !state.isPrivate
         if (state.isPrivate) isPrivate.isChecked = true
-        budget.text = state.dayRequests?.let { context.getString(R.string.chat_budget, state.spent, it) }
-            ?: context.getString(R.string.chat_budget_none, state.spent)
         error.isVisible = state.error != null
         error.text = state.error
         val shown = SpannableStringBuilder()

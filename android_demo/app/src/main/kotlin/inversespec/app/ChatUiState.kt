@@ -13,8 +13,6 @@ data class Turn(val question: String, val answer: AnswerText = AnswerText(), val
  * State of the Chat screen.
  *
  * @property isPrivate whether something was said that must not leave the device.
- * @property dayRequests most requests to the service in a day; null for any.
- * @property spent of today's requests.
  * @property draft a question to be asked: one whose answer was cut off; [draftVersion] counts how often it was set.
  */
 data class ChatUiState(
@@ -22,8 +20,6 @@ data class ChatUiState(
     val busy: Boolean = false,
     val mode: InferenceMode = InferenceMode.ONLY_ON_DEVICE,
     val isPrivate: Boolean = false,
-    val dayRequests: Long? = null,
-    val spent: Long = 0,
     val draft: String = "",
     val draftVersion: Int = 0,
     val error: String? = null,

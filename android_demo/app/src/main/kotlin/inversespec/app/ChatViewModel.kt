@@ -4,14 +4,11 @@ import android.content.Context
 import android.os.Handler
 import android.os.Looper
 import inversespec.edge.AnswerEvent
-import inversespec.edge.Assistant
 import inversespec.edge.CancelSignal
 import inversespec.edge.ChatRole
-import inversespec.edge.DailyBudget
 import inversespec.edge.EdgeRuntime
 import inversespec.edge.EdgeSession
 import inversespec.edge.InferenceMode
-import inversespec.edge.Limits
 import inversespec.edge.Retract
 import inversespec.edge.ServiceClient
 import inversespec.edge.ServiceFailed
@@ -46,7 +43,6 @@ class ChatViewModel(
         ChatUiState(
             mode = InferenceMode.entries.firstOrNull { it.label == preferences.getString(MODE, null) }
                 ?: InferenceMode.ONLY_ON_DEVICE,
-            dayRequests = preferences.getLong(DAY_REQUESTS, -1).takeIf { it >= 0 },
         ),
     )
 
@@ -61,12 +57,6 @@ class ChatViewModel(
         if (mode == state.value.mode) return
         preferences.edit().putString(MODE, mode.label).apply()
         state.update { it.copy(mode = mode, error = null) }
-    }
-
-    /** The most requests in a day; null for any. */
-    fun setDayRequests(most: Long?) {
-        preferences.edit().putLong(DAY_REQUESTS, most ?: -1).apply()
-        state.update { it.copy(dayRequests = most) }
     }
 
     /** A new conversation. */
@@ -92,10 +82,11 @@ class ChatViewModel(
         modelThread.execute {
             guarded {
                 val session = opened(models.open())
-                val assistant = assistant(session)
-                val answer = assistant.ask(asked, isPrivate = isPrivate, cancel = signal, onEvent = ::show)
+                val answer = session.ask(
+                    asked, cloud = cloud(), mode = state.value.mode, isPrivate = isPrivate, cancel = signal, onEvent = ::show,
+                )
                 session.save(file)
-                val note = note(assistant, answer)
+                val note = note(answer)
                 state.update { now ->
                     now.last { it.copy(answer = it.answer.append(answer.stats.tail, Source.FILL), note = note) }
                 }
@@ -105,13 +96,12 @@ class ChatViewModel(
         }
     }
 
-    private fun assistant(session: EdgeSession): Assistant {
-        val mode = state.value.mode
+    private fun cloud(): ServiceClient? {
         val settings = service()
-        if (settings == null && mode != InferenceMode.ONLY_ON_DEVICE) throw LocalizedException(R.string.chat_no_service)
-        val client = settings?.let { ServiceClient(it.address, it.key, localCleartext = localCleartext) }
-        val daily = DailyBudget(File(context.filesDir, "budget.json"), Limits(requests = state.value.dayRequests))
-        return Assistant(session, client, mode, daily = daily)
+        if (settings == null && state.value.mode != InferenceMode.ONLY_ON_DEVICE) {
+            throw LocalizedException(R.string.chat_no_service)
+        }
+        return settings?.let { ServiceClient(it.address, it.key, localCleartext = localCleartext) }
     }
 
     /** The session, which belongs to the open model: another model reads its text anew. */
@@ -158,18 +148,14 @@ class ChatViewModel(
         }
     }
 
-    /** Source, cost and doubt of an answer, and today's requests; a failure of the service stays as it is. */
-    private fun note(assistant: Assistant, answer: TurnAnswer): String? {
+    /** Source, cost and doubt of an answer; a failure of the service stays as it is. */
+    private fun note(answer: TurnAnswer): String? {
         val asked = answer.stats.service
-        service()?.let { settings ->
-            val spent = assistant.daily?.spent(settings.address)?.requests ?: 0
-            state.update { it.copy(spent = spent) }
-        }
         if (asked?.failure != null) return state.value.turns.lastOrNull()?.note
         val source = context.getString(SOURCES.getValue(answer.source.label))
         val doubt = answer.stats.doubt?.let { context.getString(R.string.chat_doubt_cloud, it) }
             ?: answer.deviceDoubt?.let { context.getString(R.string.chat_doubt_device, it) }
-        val bytes = asked?.spent?.bytes?.takeIf { it > 0 }?.let { context.getString(R.string.chat_bytes, it) }
+        val bytes = asked?.let { it.sent + it.payloadBytes.sum() }?.takeIf { it > 0 }?.let { context.getString(R.string.chat_bytes, it) }
         val unsure = context.getString(R.string.chat_not_sure).takeIf { answer.stats.notSure == true }
         return listOfNotNull(source, bytes, doubt, unsure).joinToString(" · ")
     }
@@ -197,7 +183,6 @@ class ChatViewModel(
 
     private companion object {
         const val MODE = "mode"
-        const val DAY_REQUESTS = "day_requests"
         const val PENDING = "pending"
 
         /** For how long text that was taken back is shown. */

@@ -207,24 +207,6 @@ class MainActivity : Activity(), FillActions, ChatActions, ModelsActions {
         }
     }
 
-    /** Asks for the most requests in a day. */
-    override fun enterBudget() {
-        val most = EditText(this).apply {
-            setHint(R.string.chat_budget_hint)
-            inputType = InputType.TYPE_CLASS_NUMBER
-            setText(app.chat.state.value.dayRequests?.toString().orEmpty())
-        }
-        replaceDialog(
-            AlertDialog.Builder(this)
-                .setTitle(R.string.chat_budget_title)
-                .setView(column(most))
-                .setNegativeButton(R.string.cancel, null)
-                .setPositiveButton(R.string.chat_budget_set) { _, _ ->
-                    app.chat.setDayRequests(most.text.toString().toLongOrNull())
-                },
-        )
-    }
-
     /** Asks for the address of a model. */
     override fun enterDownload() {
         val address = EditText(this).apply {

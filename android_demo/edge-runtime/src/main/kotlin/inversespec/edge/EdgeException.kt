@@ -20,10 +20,7 @@ class ContextException(message: String) : UsageException(message)
 class EngineException(message: String, cause: Throwable? = null) : EdgeException(message, cause)
 
 /** The service cannot be reached, does not answer in time, or something else answers in its place. */
-open class CloudUnavailableException(message: String) : EdgeException(message)
-
-/** What may be asked in a day has been: the device answers alone. */
-class BudgetSpentException(message: String) : CloudUnavailableException(message)
+class CloudUnavailableException(message: String) : EdgeException(message)
 
 /** A file of a session is none, is damaged, or belongs to another model. */
 class SessionFileException(message: String) : EdgeException(message)

@@ -136,27 +136,21 @@ class EdgeRuntime internal constructor(
         cancel: CancelSignal = CancelSignal(),
         options: FillOptions = FillOptions(),
         onEvent: (AnswerEvent) -> Unit,
-    ): FillStats = answer(client, messages, service, cancel, options, null, null, null, onEvent)
+    ): FillStats = answer(client, messages, service, cancel, options, null, onEvent)
 
-    /**
-     * [answer] within the day's budget and out of what is remembered, and where [doubts] is given only once it says so
-     * of the device's tokens.
-     */
+    /** [answer]; where [doubts] is given the service is asked only once it says so of the device's tokens. */
     internal fun answer(
         client: ServiceClient,
         messages: List<ChatMessage>,
         service: ServiceOptions,
         cancel: CancelSignal,
         options: FillOptions,
-        daily: DailyBudget?,
-        memory: AnswerMemory?,
         doubts: ((List<Token>) -> Boolean)?,
         onEvent: (AnswerEvent) -> Unit,
     ): FillStats = exclusive(cancel) {
         val started = System.nanoTime()
         val stopped = { cancel.isCancelled || closed }
-        val answer =
-            OnlineAnswer(model, client, messages, service, options, cancel, stopped, daily, memory, doubts, onEvent)
+        val answer = OnlineAnswer(model, client, messages, service, options, cancel, stopped, doubts, onEvent)
         answer.run()
         stats(answer.transcript, answer.costs, answer.anchors.size, answer.promptTokens, started, answer.report.doubt)
             .copy(service = answer.report)

@@ -42,7 +42,8 @@ class SessionPrompt(val messages: List<ChatMessage>, val dropped: Int)
  *
  * ```kotlin
  * val session = EdgeSession(runtime, system = "Answer in one sentence.")
- * session.ask("Which river runs through Vienna?") { token -> print(token.text) }
+ * val cloud = ServiceClient("https://anchors.example.com")
+ * session.ask("Which river runs through Vienna?", cloud = cloud) { event -> show(event) }
  * session.save(File(filesDir, "talk.session"))
  * ```
  *
@@ -100,24 +101,53 @@ class EdgeSession @JvmOverloads constructor(
     }
 
     /**
-     * The answer to the next question, with the anchors of a payload where there is one. Question and answer join the
-     * conversation, a cancelled one as far as it was written; neither does where nothing was.
+     * The answer to the next question. Question and answer join the conversation, a cancelled one as far as it was
+     * written; neither does where nothing was.
      *
-     * @throws UsageException from within [onToken], and what [EdgeRuntime.fill] throws.
+     * @param payload anchors at hand, made for [prompt]; then nobody is asked.
+     * @param cloud whom the modes that ask may ask; null for nobody.
+     * @param isPrivate the device answers alone, whatever the mode, and so it does for the rest of the conversation,
+     *   which a later question would send along.
+     * @param threshold the device's doubt, 0 to 1, above which `PREFER_ON_DEVICE` asks; null for the bundle's.
+     * @param onEvent called on the calling thread, with tokens as soon as they are known.
+     * @throws UsageException for a mode that asks without a cloud, and from within [onEvent];
+     *   [CloudRefusedException], with `ONLY_IN_CLOUD` also [CloudUnavailableException], and what [EdgeRuntime.fill]
+     *   throws.
      */
     @JvmOverloads
     fun ask(
         question: String,
         options: FillOptions = FillOptions(),
         payload: ByteArray? = null,
+        cloud: ServiceClient? = null,
+        mode: InferenceMode = if (cloud == null) InferenceMode.ONLY_ON_DEVICE else InferenceMode.PREFER_ON_DEVICE,
+        isPrivate: Boolean = false,
+        threshold: Double? = null,
         cancel: CancelSignal = CancelSignal(),
-        onToken: (Token) -> Unit,
-    ): TurnAnswer = turn(question, options, { if (it is Token) onToken(it) }) { messages, onEvent ->
-        runtime.fill(payload, messages, cancel, options, onEvent)
+        onEvent: (AnswerEvent) -> Unit,
+    ): TurnAnswer {
+        if (mode != InferenceMode.ONLY_ON_DEVICE && cloud == null) {
+            throw UsageException("mode: expected a cloud beside ${mode.label}, found none")
+        }
+        if (isPrivate) this.isPrivate = true
+        return turn(question, options, onEvent) { messages, emit ->
+            if (cloud == null || payload != null || this.isPrivate || mode == InferenceMode.ONLY_ON_DEVICE) {
+                return@turn runtime.fill(payload, messages, cancel, options, emit)
+            }
+            val limit = threshold ?: runtime.info.askFrom ?: Doubt.THRESHOLD
+            val doubts = { tokens: List<Token> -> (Doubt.ofDevice(tokens) ?: 0.0) > limit }
+            val waits = mode == InferenceMode.PREFER_ON_DEVICE
+            val service = ServiceOptions(
+                stream = waits,
+                fallback = mode != InferenceMode.ONLY_IN_CLOUD,
+                confidence = true,
+            )
+            runtime.answer(cloud, messages, service, cancel, options, if (waits) doubts else null, emit)
+        }
     }
 
     /** A turn whose answer [answer] gives to the messages of [prompt]. */
-    internal fun turn(
+    private fun turn(
         question: String,
         options: FillOptions,
         onEvent: (AnswerEvent) -> Unit,

@@ -33,7 +33,7 @@ internal class SessionTest {
     private fun EdgeSession.ask(row: Row): TurnAnswer {
         val seen = ArrayList<Token>()
         val payload = (row["payload"] as String?)?.hexToBytes()
-        val answer = ask(row.text("question"), FillOptions(maxTokens = row.int("max_tokens")), payload) { seen.add(it) }
+        val answer = ask(row.text("question"), FillOptions(maxTokens = row.int("max_tokens")), payload) { seen.add(it as Token) }
         assertEquals(seen, answer.tokens)
         return answer
     }
@@ -141,63 +141,5 @@ internal class SessionTest {
         assertEquals(before.size + 2, session.messages.size)
         assertThrows(UsageException::class.java) { session.ask("One?", short) { session.ask("Two?", short) {} } }
         assertThrows(UsageException::class.java) { EdgeSession(runtime, "a", ChatMessage.prompt("q", "b")) }
-    }
-
-    @Test
-    fun `the day's budget is kept in a file and counted by link`() {
-        val file = File(folder, "state/budget.json")
-        var day = 100L
-        fun budget() = DailyBudget(file, Limits(requests = 2, bytes = 100), days = { day })
-        budget().begin("a")
-        budget().spend("a", Spent(bytes = 60, money = 0.5))
-        assertEquals(Spent(1, 60, 0.5), budget().spent("a"))
-        budget().begin("b")
-        budget().begin("a")
-        assertThrows(BudgetSpentException::class.java) { budget().begin("a") }
-        day = 101
-        budget().begin("a")
-        day = 99 // a clock that goes back
-        assertEquals(Spent(1), budget().spent("a"))
-        budget().spend("a", Spent(bytes = 100))
-        assertThrows(BudgetSpentException::class.java) { budget().begin("a") }
-        for (text in listOf("{", "[]", "{\"day\": 1, \"links\": {\"x\": [1]}}")) {
-            file.writeText(text)
-            assertThrows(UsageException::class.java) { budget().begin("a") }
-        }
-        assertFalse(File(folder, "state/budget.json.part").exists())
-    }
-
-    @Test
-    fun `answers are remembered by key, up to an age and a size`() {
-        val file = File(folder, "state/answers.json")
-        val contract = runtime.info.contract
-        var now = 1_000L
-        fun memory(most: Int = 400) = AnswerMemory(file, age = 100, most = most, seconds = { now })
-        fun anchors(id: Int) = AnchorSet(listOf(0, 3), listOf(id, 12), 64, contract, 5)
-        memory().put("a", anchors(7), 0.25)
-        now += 60
-        memory().put("b", anchors(8), null)
-        val found = memory().get("a", contract)!!
-        assertEquals(anchors(7) to 0.25, found.anchors to found.doubt)
-        now += 60
-        assertNull(memory().get("a", contract)) // too old
-        assertNull(memory().get("b", contract)!!.doubt)
-        for (number in 0 until 20) memory().put("c$number", anchors(number), 0.5)
-        assertTrue(file.length() <= 400)
-        assertNull(memory().get("b", contract))
-        assertEquals(anchors(19), memory().get("c19", contract)!!.anchors)
-        assertNull(memory(most = 100).get("c19", contract)) // a file that is too large is none of its own
-        for (row in listOf("[1, 2]", "[$now, [0], [999999999], 64, null, null]", "[$now, [\"0\"], [1], 64, null, null]", "7")) {
-            file.writeText("{\"c19\": $row}")
-            assertNull(memory().get("c19", contract))
-        }
-        for (text in listOf("{", "[]", "")) {
-            file.writeText(text)
-            assertNull(memory().get("c19", contract))
-        }
-        memory().put("d", anchors(9), null)
-        assertEquals(anchors(9), memory().get("d", contract)!!.anchors)
-        assertFalse(memoryKey(listOf("x", "y")) == memoryKey(listOf("x\", \"y")))
-        assertThrows(UsageException::class.java) { AnswerMemory(File(file, "no folder"), 1).put("e", anchors(1), null) }
     }
 }

@@ -1,13 +1,13 @@
 package inversespec.edge.coroutines
 
 import inversespec.edge.AnswerEvent
-import inversespec.edge.Assistant
 import inversespec.edge.CancelSignal
 import inversespec.edge.ChatMessage
 import inversespec.edge.EdgeRuntime
 import inversespec.edge.EdgeSession
 import inversespec.edge.FillOptions
 import inversespec.edge.Finished
+import inversespec.edge.InferenceMode
 import inversespec.edge.RuntimeOptions
 import inversespec.edge.ServiceClient
 import inversespec.edge.ServiceOptions
@@ -95,16 +95,18 @@ class EdgeModel(
     suspend fun save(session: EdgeSession, file: File) = turn.withLock { withContext(dispatcher) { session.save(file) } }
 
     /**
-     * See [Assistant.ask]. [Finished.turn] is the answer; of a collector that leaves, what was written so far joins the
+     * See [EdgeSession.ask]. [Finished.turn] is the answer; of a collector that leaves, what was written so far joins the
      * conversation.
      */
     fun ask(
-        assistant: Assistant,
+        session: EdgeSession,
         question: String,
         options: FillOptions = FillOptions(),
+        cloud: ServiceClient? = null,
+        mode: InferenceMode = if (cloud == null) InferenceMode.ONLY_ON_DEVICE else InferenceMode.PREFER_ON_DEVICE,
         isPrivate: Boolean = false,
     ): Flow<AnswerEvent> = events { cancel, onEvent ->
-        val turn = assistant.ask(question, options, isPrivate, cancel, onEvent)
+        val turn = session.ask(question, options, null, cloud, mode, isPrivate, cancel = cancel, onEvent = onEvent)
         Finished(turn.stats, turn)
     }
 

@@ -1,6 +1,5 @@
 package inversespec.edge.coroutines
 
-import inversespec.edge.Assistant
 import inversespec.edge.EdgeRuntime
 import inversespec.edge.FillOptions
 import inversespec.edge.Finished
@@ -92,19 +91,19 @@ internal class EdgeModelTest {
 
     @Test
     fun `turns of a conversation are flows, and of a collector that leaves what was written stays`() = model { model ->
-        val assistant = Assistant(model.session("Be brief."))
-        val events = model.ask(assistant, prompt, FillOptions(maxTokens = 8)).toList()
+        val session = model.session("Be brief.")
+        val events = model.ask(session, prompt, FillOptions(maxTokens = 8)).toList()
         val turn = (events.last() as Finished).turn!!
         assertEquals(turn.tokens, events.filterIsInstance<Token>())
-        assertEquals(turn.text, assistant.session.messages.last().content)
-        val seen = model.ask(assistant, "And then?").take(2).toList().map { (it as Token).text }
-        val said = assistant.session.messages.last().content
-        assertEquals(5, assistant.session.messages.size)
+        assertEquals(turn.text, session.messages.last().content)
+        val seen = model.ask(session, "And then?").take(2).toList().map { (it as Token).text }
+        val said = session.messages.last().content
+        assertEquals(5, session.messages.size)
         assertTrue(said.startsWith(seen.joinToString("")))
         val file = File.createTempFile("talk", ".session")
         try {
-            model.save(assistant.session, file)
-            assertEquals(assistant.session.messages, model.session(file).messages)
+            model.save(session, file)
+            assertEquals(session.messages, model.session(file).messages)
         } finally {
             file.delete()
         }

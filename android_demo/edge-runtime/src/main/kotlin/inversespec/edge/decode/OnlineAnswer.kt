@@ -2,32 +2,26 @@ package inversespec.edge.decode
 
 import inversespec.edge.AnchorSet
 import inversespec.edge.AnswerEvent
-import inversespec.edge.AnswerMemory
 import inversespec.edge.Base
 import inversespec.edge.CancelSignal
 import inversespec.edge.ChatMessage
 import inversespec.edge.CloudUnavailableException
 import inversespec.edge.Codec
 import inversespec.edge.CompactRequested
-import inversespec.edge.DailyBudget
 import inversespec.edge.Doubt
 import inversespec.edge.FillOptions
 import inversespec.edge.FingerprintException
 import inversespec.edge.PayloadReceived
 import inversespec.edge.ReceivedPayload
-import inversespec.edge.Remembered
 import inversespec.edge.ServiceClient
 import inversespec.edge.ServiceFailed
 import inversespec.edge.ServiceOptions
 import inversespec.edge.ServiceReport
-import inversespec.edge.Spent
 import inversespec.edge.Stop
 import inversespec.edge.Token
 import inversespec.edge.UsageException
 import inversespec.edge.client.PayloadFeed
-import inversespec.edge.memoryKey
 import inversespec.edge.payload.openPayload
-import inversespec.edge.toHex
 
 /**
  * An answer with an anchor service: written at once and refined as payloads arrive, or written around one payload.
@@ -35,8 +29,6 @@ import inversespec.edge.toHex
  * Responsible for both fallbacks: where the service cannot be reached the device answers alone; where its predictions
  * are not those of a predictive payload it asks for a compact one. Not responsible for HTTP ([ServiceClient]).
  *
- * @param daily the day's budget of requests; null for none.
- * @param memory the anchors of earlier requests; null for none.
  * @param doubts with a refined answer: whether to ask, given the device's tokens so far; null asks at once.
  */
 internal class OnlineAnswer(
@@ -47,9 +39,7 @@ internal class OnlineAnswer(
     private val options: FillOptions,
     private val cancel: CancelSignal,
     private val stopped: () -> Boolean,
-    private val daily: DailyBudget? = null,
-    private val memory: AnswerMemory? = null,
-    private val doubts: ((List<Token>) -> Boolean)? = null,
+    private val doubts: ((List<Token>) -> Boolean)?,
     private val onEvent: (AnswerEvent) -> Unit,
 ) {
     private val promptIds = model.promptIds(messages)
@@ -61,12 +51,6 @@ internal class OnlineAnswer(
     private var feed: PayloadFeed? = null
     private var asked = false
     private var base: Base? = null
-    private var known: Remembered? = null
-    private val key: String by lazy {
-        val models = listOf(model.info.contract.identity, model.fingerprint.toHex(), client.url)
-        val asked = "${service.fractions} ${service.codec}"
-        memoryKey(models + asked + messages.flatMap { listOf(it.role.name, it.content) })
-    }
 
     /** The latest anchors, or none. */
     var anchors: AnchorSet = model.noAnchors()
@@ -85,23 +69,11 @@ internal class OnlineAnswer(
         if (doubts == null) ask(service.codec)
     }
 
-    /** Sends the request, within the day's budget, where its anchors are not remembered. */
     private fun ask(codec: Codec?) {
         asked = true
-        known = memory?.get(key, model.info.contract)
-        if (known != null) return
-        try {
-            daily?.begin(client.url)
-            feed = client.open(messages, model.info.contract.identity, service, codec)
-        } catch (error: CloudUnavailableException) {
-            return failed(error)
-        }
-        spend(Spent(1, feed!!.sent.toLong(), daily?.price ?: 0.0))
-    }
-
-    private fun spend(more: Spent) {
-        report = report.copy(spent = report.spent + more)
-        daily?.spend(client.url, more.copy(requests = 0))
+        val opened = client.open(messages, model.info.contract.identity, service, codec)
+        feed = opened
+        report = report.copy(sent = report.sent + opened.sent)
     }
 
     /** Asks as soon as the device doubts what it writes. */
@@ -119,8 +91,6 @@ internal class OnlineAnswer(
             if (service.stream) refine() else fill()
             // Also where a complete answer was waiting for further payloads.
             if (stopped()) costs.stop = Stop.CANCELLED
-            val whole = report.payloadBytes.isNotEmpty() && report.failure == null && !stopped()
-            if (whole) memory?.put(key, anchors, report.doubt)
         } finally {
             feed?.close()
         }
@@ -128,7 +98,6 @@ internal class OnlineAnswer(
 
     /** Waits for the payload, then fills it. */
     private fun fill() {
-        recall()
         val received = next()
         if (stopped()) return
         if (received != null && isPredictive(received)) return fillPredictive(received)
@@ -153,14 +122,12 @@ internal class OnlineAnswer(
         var rest = options
         var eosFrom = 0
         while (true) {
-            model.fill(promptIds, anchors, rest, transcript, costs) { stopped() || known != null || feed?.isReady == true }
+            model.fill(promptIds, anchors, rest, transcript, costs) { stopped() || feed?.isReady == true }
             rest = options.copy(echoPrompt = false)
             if (stopped()) return
             askOnDoubt() // of an answer that is shorter than what is watched
-            if (!recall()) {
-                val received = next() ?: break
-                if (!take(received)) continue
-            }
+            val received = next() ?: break
+            if (!take(received)) continue
             val ending = Ending.of(anchors, model.engine.context - promptIds.size, options.maxTokens)
             transcript.retract(Refinement.kept(transcript.tokens, anchors, ending, eosFrom))
             eosFrom = ending.eosFrom
@@ -169,15 +136,6 @@ internal class OnlineAnswer(
         if (!stopped() && costs.stop == Stop.CANCELLED) {
             model.fill(promptIds, anchors, rest, transcript, costs, stopped = stopped)
         }
-    }
-
-    /** Takes the anchors that are remembered; false where there are none. */
-    private fun recall(): Boolean {
-        val found = known ?: return false
-        known = null
-        anchors = found.anchors
-        report = report.copy(remembered = true, doubt = found.doubt)
-        return true
     }
 
     /** The next payload; null after the last one, where stopped, and where the service failed, which is reported. */
@@ -216,7 +174,6 @@ internal class OnlineAnswer(
         base = Base(received.data, anchors)
         val doubt = openPayload(received.data).header.extras.doubt
         report = report.copy(payloadBytes = report.payloadBytes + received.data.size, doubt = doubt)
-        spend(Spent(bytes = received.data.size.toLong()))
         onEvent(PayloadReceived(received.data.size, anchors.size))
     }
 

@@ -18,7 +18,7 @@ import java.io.File
 
 /** Modes: where a turn is answered, what leaves the device, and what the answer says of it. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
-internal class AssistantTest {
+internal class ModesTest {
     @TempDir
     lateinit var folder: File
 
@@ -37,13 +37,18 @@ internal class AssistantTest {
         if (lazyRuntime.isInitialized()) runtime.close()
     }
 
-    private fun assistant(
+    private fun EdgeSession.ask(
         server: ScriptedServer,
         mode: InferenceMode,
-        threshold: Double? = null,
-        daily: DailyBudget? = null,
-        memory: AnswerMemory? = null,
-    ) = Assistant(EdgeSession(runtime), ServiceClient(server.url, attempts = 1), mode, threshold, daily, memory)
+        asked: String = question,
+        tokens: Int? = null,
+        threshold: Double = 0.0,
+        isPrivate: Boolean = false,
+        onEvent: (AnswerEvent) -> Unit = {},
+    ): TurnAnswer {
+        val cloud = ServiceClient(server.url, attempts = 1)
+        return ask(asked, FillOptions(maxTokens = tokens), null, cloud, mode, isPrivate, threshold, onEvent = onEvent)
+    }
 
     /** The same payload in either form of answer. */
     private fun server(mode: InferenceMode) = ScriptedServer(
@@ -57,16 +62,16 @@ internal class AssistantTest {
         for (mode in InferenceMode.entries - InferenceMode.ONLY_ON_DEVICE) {
             server(mode).use { server ->
                 val screen = Screen()
-                val assistant = assistant(server, mode, threshold = 0.0)
-                val answer = assistant.ask(question, onEvent = screen)
+                val session = EdgeSession(runtime)
+                val answer = session.ask(server, mode, onEvent = screen)
                 screen.finish(answer.stats)
                 assertEquals(fill["ids"].ints(), answer.tokens.map { it.id }) { "$mode" }
                 assertEquals(fill["text"], screen.text)
-                assertEquals(fill["text"], assistant.session.messages.last().content)
+                assertEquals(fill["text"], session.messages.last().content)
                 assertFalse(answer.source == AnswerSource.ON_DEVICE)
                 assertEquals(1, server.requests.size)
                 assertTrue("\"confidence\": true" in bodies(server).single())
-                assertEquals(1, answer.stats.service!!.spent.requests)
+                assertEquals(bodies(server).single().length, answer.stats.service!!.sent)
             }
         }
     }
@@ -77,7 +82,7 @@ internal class AssistantTest {
         runtime.generate(question, 12) { alone.add(it.id) }
         for (mode in listOf(InferenceMode.ONLY_ON_DEVICE, InferenceMode.PREFER_ON_DEVICE)) {
             server(mode).use { server ->
-                val answer = assistant(server, mode, threshold = 1.0).ask(question, FillOptions(maxTokens = 12)) {}
+                val answer = EdgeSession(runtime).ask(server, mode, tokens = 12, threshold = 1.0)
                 assertEquals(alone, answer.tokens.map { it.id })
                 assertEquals(AnswerSource.ON_DEVICE, answer.source)
                 assertEquals(0, server.requests.size)
@@ -89,11 +94,11 @@ internal class AssistantTest {
     fun `what is private never leaves, nor does what follows it`() {
         for (mode in InferenceMode.entries) {
             server(mode).use { server ->
-                val assistant = assistant(server, mode, threshold = 0.0)
-                assistant.ask("My secret?", FillOptions(maxTokens = 8), isPrivate = true) {}
-                assistant.ask("And then?", FillOptions(maxTokens = 8)) {}
+                val session = EdgeSession(runtime)
+                session.ask(server, mode, "My secret?", tokens = 8, isPrivate = true)
+                session.ask(server, mode, "And then?", tokens = 8)
                 assertEquals(0, server.requests.size)
-                assertEquals(4, assistant.session.messages.size)
+                assertEquals(4, session.messages.size)
             }
         }
     }
@@ -101,11 +106,13 @@ internal class AssistantTest {
     @Test
     fun `a conversation is sent whole`() {
         server(InferenceMode.PREFER_IN_CLOUD).use { server ->
-            val assistant = assistant(server, InferenceMode.PREFER_IN_CLOUD)
-            assistant.ask(question) {}
-            assertThrows(PayloadException::class.java) { assistant.ask("And then?") {} } // made for the first question
+            val session = EdgeSession(runtime)
+            session.ask(server, InferenceMode.PREFER_IN_CLOUD)
+            assertThrows(PayloadException::class.java) { // made for the first question
+                session.ask(server, InferenceMode.PREFER_IN_CLOUD, "And then?")
+            }
             assertTrue("\"messages\": [{\"role\": \"user\"" in bodies(server)[1])
-            assertEquals(2, assistant.session.messages.size)
+            assertEquals(2, session.messages.size)
         }
     }
 
@@ -114,71 +121,21 @@ internal class AssistantTest {
         ScriptedServer(null).use { server ->
             for (mode in listOf(InferenceMode.PREFER_ON_DEVICE, InferenceMode.PREFER_IN_CLOUD)) {
                 val screen = Screen()
-                val answer = assistant(server, mode, threshold = 0.0).ask(question, FillOptions(maxTokens = 8), onEvent = screen)
+                val answer = EdgeSession(runtime).ask(server, mode, tokens = 8, onEvent = screen)
                 assertEquals(AnswerSource.ON_DEVICE, answer.source)
                 assertTrue(screen.events.any { it is ServiceFailed && it.alone })
             }
             assertThrows(CloudUnavailableException::class.java) {
-                assistant(server, InferenceMode.ONLY_IN_CLOUD).ask(question) {}
+                EdgeSession(runtime).ask(server, InferenceMode.ONLY_IN_CLOUD)
             }
         }
     }
 
     @Test
-    fun `when the day's budget is spent the device answers alone`() {
-        for (mode in listOf(InferenceMode.PREFER_ON_DEVICE, InferenceMode.PREFER_IN_CLOUD)) {
-            server(mode).use { server ->
-                val daily = DailyBudget(File(folder, "$mode.json"), Limits(requests = 1), price = 0.25)
-                val assistant = assistant(server, mode, 0.0, daily)
-                val first = assistant.ask(question) {}
-                val spent = first.stats.service!!.spent
-                assertEquals(1L to 0.25, spent.requests to spent.money)
-                assertEquals(bodies(server).single().length + data.size.toLong(), spent.bytes)
-                assertEquals(spent, daily.spent(server.url))
-                assistant.session = EdgeSession(runtime)
-                val second = assistant.ask(question, FillOptions(maxTokens = 8)) {}
-                assertEquals(AnswerSource.ON_DEVICE, second.source)
-                assertTrue("budget" in second.stats.service!!.failure!!)
-                assertEquals(1, server.requests.size)
-            }
-        }
-        server(InferenceMode.ONLY_IN_CLOUD).use { server ->
-            val daily = DailyBudget(File(folder, "none.json"), Limits(bytes = 0))
-            assertThrows(BudgetSpentException::class.java) {
-                assistant(server, InferenceMode.ONLY_IN_CLOUD, daily = daily).ask(question) {}
-            }
-        }
-    }
-
-    @Test
-    fun `the same question is asked once, and nothing private is remembered`() {
+    fun `a mode that asks needs a cloud`() {
         for (mode in InferenceMode.entries - InferenceMode.ONLY_ON_DEVICE) {
-            server(mode).use { server ->
-                val file = File(folder, "$mode.answers.json")
-                fun asked(isPrivate: Boolean = false) =
-                    assistant(server, mode, 0.0, memory = AnswerMemory(file, age = 60)).ask(question, isPrivate = isPrivate) {}
-                asked(isPrivate = true)
-                assertFalse(file.exists())
-                val answers = List(2) { asked() }
-                assertEquals(1, server.requests.size)
-                assertEquals(listOf(false, true), answers.map { it.stats.service!!.remembered })
-                assertEquals(answers[0].tokens.map { it.id }, answers[1].tokens.map { it.id })
-                assertEquals(Spent(), answers[1].stats.service!!.spent)
-                assertFalse(question in file.readText())
-                file.writeText(file.readText().replace(": [", ": [9"))
-                asked() // an entry of another time is none
-                assertEquals(2, server.requests.size)
-            }
+            assertThrows(UsageException::class.java) { EdgeSession(runtime).ask(question, mode = mode) {} }
         }
-    }
-
-    @Test
-    fun `modes need a service, and the threshold is the bundle's`() {
-        assertThrows(UsageException::class.java) { Assistant(EdgeSession(runtime), mode = InferenceMode.ONLY_IN_CLOUD) }
-        val alone = Assistant(EdgeSession(runtime))
-        assertEquals(InferenceMode.ONLY_ON_DEVICE, alone.mode)
-        assertThrows(UsageException::class.java) { alone.mode = InferenceMode.PREFER_IN_CLOUD }
-        assertEquals(runtime.info.askFrom ?: Doubt.THRESHOLD, alone.threshold)
     }
 
     @Test

@@ -7,7 +7,7 @@
     for token in answer:
         ...
 
-Needs numpy, onnxruntime, tokenizers and zstandard only. The names of `__all__` are imported on first use, so
+Needs numpy, onnxruntime and tokenizers only. The names of `__all__` are imported on first use, so
 that `python -m edge_runtime.fill --help` loads no engine.
 """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from payload.anchors import MAX_CANVAS, AnchorSet
 from payload.bytesio import Reader, varint
-from payload.codecs.compression import zstd_compress, zstd_decompress
+from payload.codecs.compression import deflate, inflate
 from payload.errors import AnchorRangeError, MalformedPayloadError, OversizedPayloadError
 
 MAX_PROMPT_BYTES = 1 << 16
@@ -77,7 +77,7 @@ class Extras:
                     f"prompt: expected at most {MAX_PROMPT_BYTES} bytes to carry, found {len(text)}; "
                     "send the prompt beside the payload"
                 )
-            packed = zstd_compress(text)
+            packed = deflate(text)
             # A packed size of 0 says that the text is stored as it is.
             body = packed if len(packed) < len(text) else text
             out += varint(len(text)) + varint(len(body) if body is packed else 0) + body
@@ -132,7 +132,7 @@ def _read_prompt(reader: Reader) -> str:
     size = reader.varint("prompt length", MAX_PROMPT_BYTES)
     packed = reader.varint("packed prompt length", MAX_PROMPT_BYTES)
     if packed:
-        text = zstd_decompress(reader.take(packed, "prompt"), size, "prompt")
+        text = inflate(reader.take(packed, "prompt"), size, "prompt")
         if len(text) != size:
             raise MalformedPayloadError(
                 f"prompt: expected {size} bytes after decompression, found {len(text)}"

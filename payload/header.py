@@ -48,7 +48,6 @@ class Codec(IntEnum):
     """The codec of a body; its number is the header's codec field."""
 
     TEMPLATE_GZIP = 0
-    TEMPLATE_ZSTD = 1
     COMPACT = 2
     PREDICTIVE = 3
 

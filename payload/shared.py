@@ -30,8 +30,8 @@ class Shared:
     contract:   vocabulary, special ids and chat template of the models on both sides.
     prompt_ids: ids of the prompt as the edge model is given it: the user's text in the contract's chat
                 template, up to where the answer begins. Codec compact is smaller with them, and its payload
-                then needs exactly these ids; the template codecs do not use them.
-    tokens:     the tokenizer, for the template codecs.
+                then needs exactly these ids; codec template-gzip does not use them.
+    tokens:     the tokenizer, for codec template-gzip.
     base:       the payload that a delta adds to (codecs compact and predictive).
     predictor:  the edge model behind this prompt, for codec predictive.
     """

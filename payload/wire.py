@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from payload.anchors import AnchorSet
 from payload.codecs import compact, predictive
-from payload.codecs.compression import gzip_compress, gzip_decompress, zstd_compress, zstd_decompress
 from payload.codecs.predictive import TOLERANCE, DecodedToken, Predictor
 from payload.codecs.template import Shape, TokenBytes, decode_template, encode_template
 from payload.contract import Contract
@@ -56,7 +55,7 @@ def encode(
     """The payload of an AnchorSet.
 
     shared:    what the reader holds too. With `prompt_ids` codec compact is smaller and bound to that prompt;
-               with `base` only what the anchors add to it is written; the template codecs need `tokens`,
+               with `base` only what the anchors add to it is written; codec template-gzip needs `tokens`,
                codec predictive needs `predictor`.
     codec:     a Codec, its label ("template-gzip", "compact"...) or "auto": the smallest of those for which
                `shared` holds what they need.
@@ -100,8 +99,7 @@ def encode(
         primed = shared.prompt_ids
         body = compact.encode(anchors, primed or (), old)
     else:
-        compress = gzip_compress if codec is Codec.TEMPLATE_GZIP else zstd_compress
-        body = encode_template(anchors, _tokens(shared, codec), compress)
+        body = encode_template(anchors, _tokens(shared, codec))
     data = seal(
         anchors.contract,
         codec,
@@ -123,9 +121,9 @@ def decode(data: bytes, shared: Shared) -> AnchorSet:
     shared: what the writer held. A payload for another contract than `shared.contract` is refused. Where
             `peek(data).needs_prompt`, `prompt_ids` must be the very ids that the writer used: those of the
             prompt in the chat template. A payload that carries the prompt's text (`peek(data).extras.prompt`)
-            needs them as well, for the text alone says nothing of the template. `tokens` is for the template
-            codecs, `base` for a delta, `predictor` for codec predictive; see `Decoding` for the tokens of
-            such a payload one by one.
+            needs them as well, for the text alone says nothing of the template. `tokens` is for codec
+            template-gzip, `base` for a delta, `predictor` for codec predictive; see `Decoding` for the
+            tokens of such a payload one by one.
 
     The optional fields are in `peek(data).extras`. Raises the subclass of PayloadError that names the fault.
     """
@@ -155,8 +153,7 @@ def decode(data: bytes, shared: Shared) -> AnchorSet:
     if header.codec is Codec.COMPACT:
         shape = compact.decode(reader.rest(), contract, prompt_ids or (), base.anchors if base else None)
     else:
-        decompress = gzip_decompress if header.codec is Codec.TEMPLATE_GZIP else zstd_decompress
-        shape = decode_template(reader.rest(), contract, _tokens(shared, header.codec), decompress)
+        shape = decode_template(reader.rest(), _tokens(shared, header.codec))
     return _anchor_set(shape, contract, header.extras)
 
 

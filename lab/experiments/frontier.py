@@ -44,7 +44,7 @@ SELECTIONS = (
 )
 """The last is every current prediction. Each is taken from a run with the product's commit rule for it."""
 
-CODECS = (Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT, Codec.PREDICTIVE)
+CODECS = (Codec.TEMPLATE_GZIP, Codec.COMPACT, Codec.PREDICTIVE)
 FILLED = (Codec.COMPACT, Codec.PREDICTIVE)
 """One codec of each profile: their payloads are filled as well. The others hold the same anchors."""
 

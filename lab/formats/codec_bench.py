@@ -39,7 +39,6 @@ from payload.wire import decode, encode
 
 CODECS: dict[str, tuple[Codec, bool]] = {
     "template-gzip": (Codec.TEMPLATE_GZIP, False),
-    "template-zstd": (Codec.TEMPLATE_ZSTD, False),
     "compact": (Codec.COMPACT, True),
     "compact-no-prompt": (Codec.COMPACT, False),
 }

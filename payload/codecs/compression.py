@@ -1,4 +1,4 @@
-"""gzip and zstd with bounded decompression.
+"""gzip and raw deflate with bounded decompression.
 
 Responsible for refusing a decompression bomb before memory is allocated for it. Not responsible for payloads.
 """
@@ -8,12 +8,7 @@ from __future__ import annotations
 import gzip
 import zlib
 
-import zstandard
-
 from payload.errors import MalformedPayloadError, OversizedPayloadError
-
-_ZSTD_LEVEL = 19
-_MAX_WINDOW = 1 << 20
 
 
 def gzip_compress(data: bytes) -> bytes:
@@ -21,39 +16,31 @@ def gzip_compress(data: bytes) -> bytes:
     return gzip.compress(data, 9, mtime=0)
 
 
-def zstd_compress(data: bytes) -> bytes:
-    """One frame without a checksum (the payload has its own), with its content size."""
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=False).compress(data)
+def deflate(data: bytes) -> bytes:
+    """One raw deflate stream (RFC 1951), without a checksum: the payload has its own."""
+    return zlib.compress(data, 9, wbits=-zlib.MAX_WBITS)
 
 
 def gzip_decompress(data: bytes, most: int, what: str) -> bytes:
     """Decompress one gzip member to at most `most` bytes. Raises a PayloadError for anything else."""
-    decompressor = zlib.decompressobj(wbits=31)
+    if data[3:4] not in (b"", b"\0"):
+        raise MalformedPayloadError(f"{what}: expected a gzip header without options, found flags {data[3]}")
+    return _unpack(data, most, what, "gzip", 16 + zlib.MAX_WBITS)
+
+
+def inflate(data: bytes, most: int, what: str) -> bytes:
+    """Decompress one raw deflate stream in the same way."""
+    return _unpack(data, most, what, "deflate", -zlib.MAX_WBITS)
+
+
+def _unpack(data: bytes, most: int, what: str, name: str, wbits: int) -> bytes:
+    decompressor = zlib.decompressobj(wbits)
     try:
         out = decompressor.decompress(data, most + 1)
     except zlib.error as error:
-        raise MalformedPayloadError(f"{what}: expected a gzip stream, found {error}") from None
+        raise MalformedPayloadError(f"{what}: expected a {name} stream, found {error}") from None
     if len(out) > most:
         raise OversizedPayloadError(f"{what}: expected at most {most} bytes after decompression, found more")
     if not decompressor.eof or decompressor.unused_data:
-        raise MalformedPayloadError(f"{what}: expected exactly one whole gzip stream, found a part or more")
-    return out
-
-
-def zstd_decompress(data: bytes, most: int, what: str) -> bytes:
-    """Decompress one zstd frame to at most `most` bytes. Raises a PayloadError for anything else."""
-    try:
-        frame = zstandard.get_frame_parameters(data)
-        if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN or frame.dict_id:
-            raise MalformedPayloadError(f"{what}: expected a zstd frame with its size and no dictionary")
-        if frame.content_size > most or frame.window_size > _MAX_WINDOW:
-            raise OversizedPayloadError(
-                f"{what}: expected at most {most} bytes after decompression, {frame.content_size} claimed"
-            )
-        decompressor = zstandard.ZstdDecompressor().decompressobj()
-        out = decompressor.decompress(data)
-    except zstandard.ZstdError as error:
-        raise MalformedPayloadError(f"{what}: expected a zstd frame, found {error}") from None
-    if not decompressor.eof or decompressor.unused_data or len(out) != frame.content_size:
-        raise MalformedPayloadError(f"{what}: expected exactly one whole zstd frame, found a part or more")
+        raise MalformedPayloadError(f"{what}: expected exactly one whole {name} stream, found a part or more")
     return out

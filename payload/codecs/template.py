@@ -1,4 +1,4 @@
-"""The template codecs (paper section 6.3): the anchors as text, one NUL byte per gap, compressed.
+"""Codec template-gzip (paper section 6.3): the anchors as text, one NUL byte per gap, compressed.
 
 Responsible for writing a template and for reading it back by tokenising it. Tokenising does not always give
 the same ids ("a" + "b" may be the one token "ab"), so every anchor that would not come back is a gap in the
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from payload.anchors import MAX_CANVAS, AnchorSet
 from payload.bytesio import Reader, varint
-from payload.contract import Contract
+from payload.codecs.compression import gzip_compress, gzip_decompress
 from payload.errors import AnchorRangeError, MalformedPayloadError, OversizedPayloadError
 
 MAX_TEMPLATE_BYTES = 1 << 15
@@ -27,7 +27,7 @@ Shape = tuple[tuple[int, ...], tuple[int, ...], int, int | None]
 
 
 class TokenBytes(Protocol):
-    """The part of a tokenizer that the template codecs need."""
+    """The part of a tokenizer that the codec needs."""
 
     def token_bytes(self, id: int) -> bytes:
         """The bytes of one token."""
@@ -36,7 +36,9 @@ class TokenBytes(Protocol):
         """Ids of a text, special tokens not recognised and none added."""
 
 
-def encode_template(anchors: AnchorSet, tokens: TokenBytes, compress: Callable[[bytes], bytes]) -> bytes:
+def encode_template(
+    anchors: AnchorSet, tokens: TokenBytes, compress: Callable[[bytes], bytes] = gzip_compress
+) -> bytes:
     """The body of a template payload. Raises OversizedPayloadError for a text over MAX_TEMPLATE_BYTES."""
     known = anchors.by_position
     patched: dict[int, int] = {}
@@ -62,7 +64,9 @@ def encode_template(anchors: AnchorSet, tokens: TokenBytes, compress: Callable[[
 
 
 def decode_template(
-    body: bytes, contract: Contract, tokens: TokenBytes, decompress: Callable[[bytes, int, str], bytes]
+    body: bytes,
+    tokens: TokenBytes,
+    decompress: Callable[[bytes, int, str], bytes] = gzip_decompress,
 ) -> Shape:
     """The shape in a template body. Raises PayloadError subclasses for a body that breaks a rule."""
     reader = Reader(body)

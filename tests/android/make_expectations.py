@@ -1,7 +1,7 @@
 """python -m tests.android.make_expectations OUT: results of the Python runtime for the Kotlin tests.
 
 Writes one JSON file: answers filled on the shipped bundle, tokenizer and chat template results, payloads with
-random bodies and their decoding results, zstd frames. It depends on the shipped weights, so it is generated
+random bodies and their decoding results. It depends on the shipped weights, so it is generated
 before the tests and not committed.
 """
 
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zstandard
 
 from common.files import write_whole
 from edge_runtime.assistant import device_doubt
@@ -48,7 +47,6 @@ from payload import (
     encode,
     peek,
 )
-from payload.codecs.compression import zstd_decompress
 from payload.header import seal
 from tests.android import predictive_expectations
 from tests.shipped import TINY_BUNDLE
@@ -59,7 +57,7 @@ REPO = Path(__file__).resolve().parents[2]
 SHARED_TOKENIZER = REPO.parent / "shared" / "tokenizer" / "qwen2.5_tokenizer.json.gz"
 SEED = 20
 
-CODECS = (Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.COMPACT)
+CODECS = (Codec.TEMPLATE_GZIP, Codec.COMPACT)
 """Codecs that the Kotlin library decodes."""
 
 PROMPTS = (
@@ -187,38 +185,6 @@ def unicode_texts(rng: random.Random, count: int) -> Iterator[str]:
         yield "".join(letters)
 
 
-def frames(rng: random.Random) -> Iterator[dict[str, Any]]:
-    """zstd frames with every kind of block, valid and corrupted, with their content; None where refused."""
-    words = [
-        "".join(rng.choices("etaoinshrdlu", weights=range(12, 0, -1), k=rng.randrange(1, 9)))
-        for _ in range(300)
-    ]
-    contents = [b"", b"a", b"a" * 70_000, rng.randbytes(300), bytes(range(256)) * 3]
-    contents += [" ".join(rng.choices(words, k=size)).encode() for size in (5, 60, 400, 3000, 9000)]
-    contents += [bytes(rng.choices((65, 66, 67, 68), k=size)) for size in (100, 2000, 40_000)]
-    contents += [b"".join(rng.choices((b"abcd" * 9, b"xyz", rng.randbytes(7)), k=400)) for _ in range(3)]
-    for content in contents:
-        for level in (-5, 1, 3, 9, 19):
-            for checksum in (False, True):
-                packer = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
-                data = packer.compress(content)
-                yield {"frame": data.hex(), "content": content.hex(), "whole": True}
-                if len(data) < 4000 and level in (3, 19):
-                    for _ in range(4):
-                        broken = bytearray(data)
-                        broken[rng.randrange(4, len(data))] ^= 1 << rng.randrange(8)
-                        yield {"frame": broken.hex(), "content": _unpacked(bytes(broken)), "whole": False}
-                    yield {"frame": data[:-1].hex(), "content": None, "whole": False}
-                    yield {"frame": (data + b"x").hex(), "content": None, "whole": False}
-
-
-def _unpacked(data: bytes) -> str | None:
-    try:
-        return zstd_decompress(data, 1 << 17, "frame").hex()
-    except PayloadError:
-        return None
-
-
 def sealed(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
     """Payloads with random bodies and a matching check: many can be decoded, the rest are refused."""
     tokens = ToyTokens()
@@ -325,9 +291,7 @@ def fills(folder: Path, variant: str, rng: random.Random, *, exact: bool) -> Ite
         for kind, anchors in enumerate(plans(rng, plain["ids"], bundle.contract, room)):
             if (kind + number) % 2:  # every second one: two prompts cover all kinds
                 continue
-            codec = (Codec.COMPACT, Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD)[
-                (kind + number) // 2 % 4
-            ]
+            codec = (Codec.COMPACT, Codec.COMPACT, Codec.TEMPLATE_GZIP)[(kind + number) // 2 % 3]
             carried = rng.random() < 0.5
             shared = Shared(bundle.contract, edge.prompt_ids(prompt), bundle.tokenizer)
             data = encode(anchors, shared, codec, Extras(prompt if carried else None))
@@ -464,7 +428,6 @@ def expectations(work: Path, folder: Path = TINY_BUNDLE) -> dict[str, Any]:
         "qwen": None,
         "smollm2": smollm2_vectors(work, rng),
         "gemma3": gemma3_vectors(work, random.Random(SEED)),
-        "frames": list(frames(rng)),
         "sealed": list(sealed(rng, 400)),
         "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 300)),
         "shipped": list(predictive_expectations.shipped(folder, 50)),

@@ -1,4 +1,4 @@
-"""Imports of the device: numpy, onnxruntime and protobuf, tokenizers, zstandard, and nothing else."""
+"""Imports of the device: numpy, onnxruntime and protobuf, tokenizers, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FORBIDDEN = ("torch", "transformers", "onnx")
 FOREIGN: dict[str, set[str]] = {
     "common": set(),
-    "payload": {"numpy", "zstandard", "common"},
+    "payload": {"numpy", "common"},
     "edge_runtime": {"google", "numpy", "onnxruntime", "tokenizers", "common", "payload"},
     "links": {"common", "payload", "edge_runtime"},
 }

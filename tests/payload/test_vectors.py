@@ -80,7 +80,7 @@ def test_the_vectors_belong_to_this_model_file_and_format() -> None:
 
 
 def test_the_script_writes_the_same_file(tmp_path: Path) -> None:
-    """All but what gzip and zstd write, which may differ with their versions."""
+    """All but what zlib writes, which may differ with its version."""
     out = tmp_path / "again.json"
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); "

@@ -1,6 +1,6 @@
 """Writes edge_vectors.json: the shipped bundle by the Python runtime, for the runtime in TypeScript.
 
-Answers of two variants, alone and to payloads of every codec; conversations; the tokenizer; zstd frames,
+Answers of two variants, alone and to payloads of every codec; conversations; the tokenizer;
 sealed and predictive payloads, whole and broken. Run it again when the shipped pair has changed:
 
     python tests/vectors/make_edge_vectors.py
@@ -30,7 +30,6 @@ from tests.android import predictive_expectations  # noqa: E402
 from tests.android.make_expectations import (  # noqa: E402
     PROMPTS,
     SEED,
-    frames,
     plans,
     sealed,
     tokenizer_vectors,
@@ -40,10 +39,8 @@ from tests.vectors.toy_vocabulary import contract as toy_contract  # noqa: E402
 OUTPUT = HERE / "edge_vectors.json"
 BUNDLE = BUNDLES / "testbed-qwen"
 QUESTIONS = 24
-CODECS = (Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD, Codec.PREDICTIVE)
+CODECS = (Codec.COMPACT, Codec.TEMPLATE_GZIP, Codec.PREDICTIVE)
 MAX_TOKENS = 48
-MAX_FRAME = 300
-"""Bytes of a zstd frame that is kept here, and of its content."""
 
 
 def fills(
@@ -135,13 +132,10 @@ def main() -> None:
         "manifest_sha256": hashlib.sha256((BUNDLE / MANIFEST).read_bytes()).hexdigest(),
         "max_tokens": MAX_TOKENS,
         "tokenizer": tokenizer_vectors(with_fp32.bundle.tokenizer, rng),
-        "frames": [
-            row for row in frames(rng) if max(map(len, (row["frame"], row["content"] or ""))) <= 2 * MAX_FRAME
-        ],
         "sealed": list(sealed(rng, 300)),
         "predictive": list(predictive_expectations.vectors(toy_contract(), rng, 120)),
         "fp32": list(fills(with_fp32, prompts, rng, CODECS)),
-        "int8": list(fills(with_int8, prompts[:10], rng, CODECS[:3])),
+        "int8": list(fills(with_int8, prompts[:10], rng, CODECS[:2])),
         "conversations": list(conversations(with_fp32, prompts)),
     }
     OUTPUT.write_text(json.dumps(document, ensure_ascii=True, separators=(",", ":")) + "\n", encoding="ascii")

@@ -54,14 +54,13 @@ function prepared(data) {
   const contract = random(8) === 0 ? qwen : toy;
   const promptIds = random(2) ? prompt : undefined;
   if (random(2) || data.length < 4) return [data, { contract, promptIds, tokens }];
-  const number = random(3);
-  const codec = ["template-gzip", "template-zstd", "compact"][number];
-  const compact = codec === "compact";
+  const compact = random(3) > 0;
+  const codec = compact ? "compact" : "template-gzip";
   const base = compact && random(4) === 0 ? bases.get(contract) : undefined;
   const ids = compact ? promptIds : undefined;
   const flags = (ids ? 4 : 0) + (base ? 2 : 0) + (data[0] & 1);
   const reference = base ? [sha256(base.data)[0]] : [];
-  const first = 0x40 | (number << 3) | flags;
+  const first = 0x40 | (compact ? 16 : 0) | flags;
   const sealed = Uint8Array.of(first, Number.parseInt(contract.tag, 16), 0, 0, ...reference, ...data.slice(4));
   const bound = { codec, contract, promptIds: ids ?? null, base: base ?? null, model };
   const check = expectedCheck(sealed, bound);

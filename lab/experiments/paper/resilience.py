@@ -96,7 +96,7 @@ def _bodies(case: RunCase, anchors: AnchorSet) -> dict[str, tuple[bytes, Callabl
     return {
         TEMPLATE: (
             encode_template(anchors, tokens, bytes),
-            lambda body: decode_template(body, case.contract, tokens, lambda data, most, what: data),
+            lambda body: decode_template(body, tokens, lambda data, most, what: data),
         ),
         PAIRS: (to_pairs(anchors, case.contract), of_pairs),
         COMPACT: (

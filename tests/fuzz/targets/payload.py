@@ -4,8 +4,8 @@ The first byte says how the rest is used: as a payload, or as flags, optional fi
 sealed with a right check, so that the codec behind it is reached. `PayloadTarget.kt` reads the same inputs in
 the same way.
 
-    1 the large vocabulary   2 with a prompt   4 sealed   8, 16 its codec   32 fields as they are
-    64 with fields           128 a delta
+    1 the large vocabulary   2 with a prompt   4 sealed   16, 24 codec compact, predictive
+    32 fields as they are    64 with fields    128 a delta
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def payload_of(how: int, data: bytes) -> bytes:
     """The bytes that an input is read as."""
     if not how & 4:
         return data
-    shared, codec = shared_of(how), Codec(how >> 3 & 3)
+    shared, codec = shared_of(how), Codec(how >> 3 & 3 if how & 16 else 0)
     adapts, predictive = how & 16, codec is Codec.PREDICTIVE
     body = data[1:][: MOST_PREDICTIVE if predictive else None]
     extras = b"" if not how & 64 else data[:1] if how & 32 else bytes([(data or b"\0")[0] % 15 + 1])

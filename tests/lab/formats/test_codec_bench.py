@@ -47,7 +47,7 @@ def test_bench_reports(traces: object, qwen: TraceTokenizer, tmp_path: Path) -> 
     words = ["run", "codec_bench", "-o", str(out), "--traces", str(short), "--tokenizer", str(tokenizer)]
     assert main(words) == 0
     tables = json.loads((out / "tables.json").read_text())["tables"]
-    names = {"template-gzip", "template-zstd", "compact", "compact-no-prompt"}
+    names = {"template-gzip", "compact", "compact-no-prompt"}
     assert tables["bytes"]["rows"][0].keys() == {"fraction", *names}
     assert {row["codec"] for row in tables["spread"]["rows"]} == names
     assert {"raw", "gzip", "zstd"} <= tables["text"]["rows"][0].keys()

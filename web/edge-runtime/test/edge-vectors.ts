@@ -27,7 +27,6 @@ export interface EdgeVectors {
     texts: { text: string; ids: number[] }[];
     streams: { ids: number[]; pieces: string[]; tail: string }[];
   };
-  frames: { frame: string; content: string | null; whole: boolean }[];
   sealed: ({
     payload: string;
     contract: string;

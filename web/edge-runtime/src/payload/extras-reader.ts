@@ -30,7 +30,7 @@ async function readPrompt(reader: ByteReader): Promise<string> {
   const size = reader.varint("prompt length", MAX_PROMPT_BYTES);
   const packed = reader.varint("packed prompt length", MAX_PROMPT_BYTES);
   let data = reader.take(packed || size, "prompt");
-  if (packed) data = (await import("../rare.js")).zstdDecompress(data, size, "prompt");
+  if (packed) data = await (await import("../rare.js")).inflate(data, size, "prompt");
   if (data.length !== size) throw new MalformedPayloadError("prompt", `${size} bytes after unpacking`, data.length);
   const text = strictUtf8(data);
   if (text === null) throw new MalformedPayloadError("prompt", "UTF-8", "other bytes");

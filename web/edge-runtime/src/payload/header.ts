@@ -1,10 +1,14 @@
 /** Header and optional fields of a payload, as `peek` returns them. */
 
-/** Codecs by their number in the header. */
-export const CODECS = ["template-gzip", "template-zstd", "compact", "predictive"] as const;
-
 /** Encoding of a payload's body. */
-export type Codec = (typeof CODECS)[number];
+export type Codec = "template-gzip" | "compact" | "predictive";
+
+/** Codecs by their number in the header. */
+export const CODECS: ReadonlyMap<number, Codec> = new Map([
+  [0, "template-gzip"],
+  [2, "compact"],
+  [3, "predictive"],
+]);
 
 /** Optional fields of a payload. */
 export interface Extras {

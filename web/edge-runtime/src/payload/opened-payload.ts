@@ -35,15 +35,15 @@ export async function openPayload(data: Bytes): Promise<{ header: Header; body: 
     throw new VersionError("version", `${VERSION}`, `${version} ${byte0}`, remedy);
   }
   const number = (first >> 3) & 7;
-  const codec = CODECS[number];
+  const codec = CODECS.get(number);
   if (codec === undefined) {
-    const known = CODECS.map((name, at) => `${at} (${name})`).join(", ");
+    const known = [...CODECS].map(([at, name]) => `${at} (${name})`).join(", ");
     throw new CodecError("codec", known, `${number} ${byte0}`, UPDATE);
   }
   if (codec === "predictive" && !(first & NEEDS_PROMPT)) {
     throw new MalformedPayloadError("header", `codec ${codec} to need its prompt`, byte0);
   }
-  if (codec.startsWith("template") && first & (NEEDS_PROMPT | DELTA)) {
+  if (codec === "template-gzip" && first & (NEEDS_PROMPT | DELTA)) {
     throw new MalformedPayloadError("header", `neither prompt nor base for codec ${codec}`, byte0);
   }
   const baseRef = first & DELTA ? toHex(reader.take(1, "reference to the base payload")) : null;

@@ -36,7 +36,7 @@ export interface Shared {
   readonly contract: Contract;
   /** Ids of the prompt in the chat template, up to the start of the answer; required where the header says so. */
   readonly promptIds?: readonly number[] | undefined;
-  /** The tokenizer, for the template codecs. */
+  /** The tokenizer, for codec template-gzip. */
   readonly tokens?: TokenBytes | undefined;
   /** The payload that a delta extends. */
   readonly base?: Base | undefined;

@@ -55,7 +55,7 @@ export async function decode(payload: Uint8Array, shared: Shared): Promise<Ancho
   verifyChecksum(data, bound);
   if (!shared.tokens) throw new TokenizerRequiredError(`codec ${header.codec}`, "a tokenizer", "none");
   const { decodeTemplate } = await import("../rare.js");
-  return anchorSet(await decodeTemplate(body, header.codec, shared.tokens), header, contract);
+  return anchorSet(await decodeTemplate(body, shared.tokens), header, contract);
 }
 
 /** The anchors of a body; throws AnchorRangeError where the confidences are not theirs. */

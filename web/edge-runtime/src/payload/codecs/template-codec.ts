@@ -1,18 +1,17 @@
-/** Template codecs (paper section 6.3): the anchors as compressed text, with one NUL byte per gap position. */
+/** Codec template-gzip (paper section 6.3): the anchors as compressed text, with one NUL byte per gap position. */
 import { MAX_CANVAS } from "../../anchor-set.js";
 import { type Bytes, strictUtf8 } from "../../bytes.js";
 import { AnchorRangeError, MalformedPayloadError } from "../../errors.js";
 import { ByteReader } from "../byte-reader.js";
-import type { Codec } from "../header.js";
 import type { TokenBytes } from "../shared.js";
-import { gzipDecompress, zstdDecompress } from "./compression.js";
+import { gunzip } from "./compression.js";
 import type { DecodedBody } from "./decoded-body.js";
 
 /** Maximum size of a decompressed template, in bytes. */
 const MAX_BYTES = 1 << 15;
 
 /** Decodes a body. */
-export async function decodeTemplate(body: Bytes, codec: Codec, tokens: TokenBytes): Promise<DecodedBody> {
+export async function decodeTemplate(body: Bytes, tokens: TokenBytes): Promise<DecodedBody> {
   const reader = new ByteReader(body);
   const canvas = reader.varint("canvas", MAX_CANVAS);
   const length = reader.varint("length", MAX_CANVAS + 1);
@@ -22,8 +21,7 @@ export async function decodeTemplate(body: Bytes, codec: Codec, tokens: TokenByt
     patch += 1 + reader.varint("patch distance", MAX_CANVAS);
     anchors.set(patch, reader.varint("patch id", 2 ** 31 - 1));
   }
-  const decompress = codec === "template-gzip" ? gzipDecompress : zstdDecompress;
-  const text = await decompress(reader.rest(), MAX_BYTES, "template");
+  const text = await gunzip(reader.rest(), MAX_BYTES, "template");
   let position = 0;
   for (let start = 0; start <= text.length; ) {
     const nul = text.indexOf(0, start);

@@ -3,7 +3,6 @@ package inversespec.edge
 /** Encoding of a payload's body; [number] is its code in the header. */
 enum class Codec(val number: Int, val label: String) {
     TEMPLATE_GZIP(0, "template-gzip"),
-    TEMPLATE_ZSTD(1, "template-zstd"),
     COMPACT(2, "compact"),
 
     /** Coded against the edge model's own predictions, with which it is decoded. */

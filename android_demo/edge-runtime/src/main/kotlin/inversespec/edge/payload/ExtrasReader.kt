@@ -49,7 +49,7 @@ internal object ExtrasReader {
         val text = if (packed == 0) {
             reader.take(size, "prompt")
         } else {
-            Compression.zstdDecompress(reader.take(packed, "prompt"), size, "prompt")
+            Compression.inflate(reader.take(packed, "prompt"), size, "prompt")
         }
         if (text.size != size) {
             throw MalformedPayloadException("prompt: expected $size bytes after unpacking, found ${text.size}")

@@ -16,7 +16,6 @@ private const val VERSION = 1
 private const val NEEDS_PROMPT = 4
 private const val DELTA = 2
 private const val EXTRAS = 1
-private val TEMPLATES = listOf(Codec.TEMPLATE_GZIP, Codec.TEMPLATE_ZSTD)
 
 /**
  * Bytes before the optional fields. Byte 0: version (2 bits), codec (3), needs prompt, is a delta, has optional
@@ -62,7 +61,7 @@ internal fun openPayload(data: ByteArray): OpenedPayload {
             "header: expected codec ${codec.label} to need its prompt, found byte 0 ${hexByte(first)}",
         )
     }
-    if (codec in TEMPLATES && first and (NEEDS_PROMPT or DELTA) != 0) {
+    if (codec == Codec.TEMPLATE_GZIP && first and (NEEDS_PROMPT or DELTA) != 0) {
         throw MalformedPayloadException(
             "header: expected neither prompt nor base for codec ${codec.label}, found byte 0 ${hexByte(first)}",
         )

@@ -15,7 +15,6 @@ import inversespec.edge.Shared
 import inversespec.edge.TokenBytes
 import inversespec.edge.TokenizerRequiredException
 import inversespec.edge.payload.codecs.CompactCodec
-import inversespec.edge.payload.codecs.Compression
 import inversespec.edge.payload.codecs.DecodedBody
 import inversespec.edge.payload.codecs.PredictiveCodec
 import inversespec.edge.payload.codecs.TemplateCodec
@@ -41,9 +40,7 @@ internal object Wire {
         val body = if (header.codec == Codec.COMPACT) {
             CompactCodec.decode(payload.body, contract, promptIds ?: IntArray(0), base?.anchors)
         } else {
-            val gzip = header.codec == Codec.TEMPLATE_GZIP
-            val decompress = if (gzip) Compression::gzipDecompress else Compression::zstdDecompress
-            TemplateCodec.decode(payload.body, tokenizer(header, shared), decompress)
+            TemplateCodec.decode(payload.body, tokenizer(header, shared))
         }
         return anchorSet(body, header, contract)
     }

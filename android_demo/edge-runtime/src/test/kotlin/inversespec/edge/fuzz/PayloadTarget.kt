@@ -45,7 +45,11 @@ internal class PayloadTarget : Target {
     }
 
     private fun sealed(how: Int, data: ByteArray, shared: Shared): ByteArray {
-        val codec = Codec.values()[how shr 3 and 3]
+        val codec = when (how and 24) {
+            16 -> Codec.COMPACT
+            24 -> Codec.PREDICTIVE
+            else -> Codec.TEMPLATE_GZIP
+        }
         val predictive = codec == Codec.PREDICTIVE
         val ids = if (how and 16 != 0) shared.promptIds else null
         val extras = when {

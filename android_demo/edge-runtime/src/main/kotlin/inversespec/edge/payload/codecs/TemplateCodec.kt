@@ -7,17 +7,12 @@ import inversespec.edge.TokenBytes
 import inversespec.edge.payload.ByteReader
 import inversespec.edge.strictUtf8
 
-/** Template codecs (paper section 6.3): the anchors as compressed text, with one NUL byte per gap position. */
+/** Codec template-gzip (paper section 6.3): the anchors as compressed text, with one NUL byte per gap position. */
 internal object TemplateCodec {
     /** Maximum size of a decompressed template, in bytes. */
     private const val MAX_BYTES = 1 shl 15
 
-    /** Decodes a body; [decompress] takes the data, the maximum size and the name of the field. */
-    fun decode(
-        body: ByteArray,
-        tokens: TokenBytes,
-        decompress: (ByteArray, Int, String) -> ByteArray,
-    ): DecodedBody {
+    fun decode(body: ByteArray, tokens: TokenBytes): DecodedBody {
         val reader = ByteReader(body)
         val canvas = reader.varint("canvas", MAX_CANVAS)
         val length = reader.varint("length", MAX_CANVAS + 1)
@@ -27,7 +22,7 @@ internal object TemplateCodec {
             patch += 1 + reader.varint("patch distance", MAX_CANVAS)
             found[patch] = reader.varint("patch id", Int.MAX_VALUE)
         }
-        val text = decompress(reader.rest(), MAX_BYTES, "template")
+        val text = Compression.gunzip(reader.rest(), MAX_BYTES, "template")
         var position = 0
         var start = 0
         while (start <= text.size) {

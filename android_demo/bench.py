@@ -83,7 +83,7 @@ class KotlinProcess:
 def measure(bundle: Path, variant: str | None, threads: int, tokens: int, rounds: int) -> Result:
     """Times `rounds` fills of `tokens` tokens in both runtimes. Raises EdgeError, BuildError."""
     edge = EdgeRuntime.open(bundle, variant, threads=threads, prepack=False)
-    options = edge.options(speculate="off")
+    options = edge.options()
     # One anchor and a known length: the answer has exactly `tokens` tokens, all but one of them decoded.
     contract = edge.bundle.contract
     ids = edge.prompt_ids(PROMPT)

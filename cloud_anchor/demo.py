@@ -53,7 +53,7 @@ def send(
 
 def generate(edge: EdgeRuntime, request: FillRequest) -> Generated:
     """The device's answer to a request, greedy, with its cost."""
-    answer = edge.fill(request, edge.options(score_anchors=False, speculate="off"))
+    answer = edge.fill(request, edge.options(score_anchors=False))
     tokens = list(answer)
     text = edge.bundle.tokenizer.decode([t.id for t in tokens])
     return Generated(tokens, answer.stats.passes, text, answer.doubt)

@@ -27,7 +27,6 @@ from typing import Any
 import onnxruntime
 
 from common.progress import Progress, Silent
-from convert.check.drafts import compare_drafts, make_drafts
 from convert.check.prompts import DEFAULT_PROMPTS
 from convert.check.reference import Reference, make_reference
 from convert.check.verify import Figures, Thresholds, compare
@@ -35,7 +34,7 @@ from convert.errors import ConvertError, OptionError, ResourceError
 from convert.exporters import BUILDER, EXPORTERS, OPTIMUM, GraphJob, offered
 from convert.graph.calibration_texts import conversation_ids, text_pieces
 from convert.preflight import estimate
-from convert.source.checkpoint import Checkpoint, CheckpointShape
+from convert.source.checkpoint import CheckpointShape
 from convert.source.gguf import SUFFIX, GgufFile, gguf_digest, unpack_gguf
 from convert.source.hub import HubSource, locate
 from convert.source.tokenizer import Identity, read_identity
@@ -171,7 +170,6 @@ class _Conversion:
         self.source, self.out, self.request, self.progress = source, out, request, progress
         self.exporter = EXPORTERS[request.exporter](source.folder)
         self.checkpoint = self.exporter.checkpoint
-        self.drafter = self.checkpoint.shape.drafter if isinstance(self.checkpoint, Checkpoint) else None
         self.context = self._context()
         self.prompts = request.prompts or DEFAULT_PROMPTS
         unknown = set(request.thresholds) - set(request.variants)
@@ -242,11 +240,8 @@ class _Conversion:
 
         def work() -> None:
             with self.progress.stage("original model", room * len(prompts)) as step:
-                if isinstance(self.checkpoint, Checkpoint) and self.drafter:
-                    make_drafts(self.checkpoint, prompts, room, workspace.folder, step)
-                else:
-                    ends = identity.contract.eos_ids
-                    make_reference(self.checkpoint, prompts, room, ends, workspace.folder, step)
+                ends = identity.contract.eos_ids
+                make_reference(self.checkpoint, prompts, room, ends, workspace.folder, step)
 
         depends = [FORMAT, self.checkpoint.digest, prompts, room]
         workspace.stage("reference", depends, work, lambda _: Reference.complete(workspace.folder))
@@ -303,8 +298,6 @@ class _Conversion:
                     threads=self.request.threads,
                     cache_form=self.exporter.cache,
                 )
-                if self.drafter is not None:
-                    return {"figures": compare_drafts(engine, reference, self.drafter, step).to_json()}
                 figures = compare(engine, reference, step).to_json()
             # A short answer of this very variant: `edge_runtime.doctor` compares the device's with it.
             longest = max(reference.texts, key=lambda text: len(text.answer))
@@ -345,7 +338,6 @@ class _Conversion:
             variants=variants,
             files={path.name: file_record(path) for path in own},
             tools=_tools(self.exporter.tools),
-            drafter=self.drafter,
         )
         text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
         (bundle / MANIFEST).write_text(text + "\n", encoding="utf-8")

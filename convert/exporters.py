@@ -81,13 +81,11 @@ class BuilderExporter(Exporter):
             weights = dataclasses.replace(weights, layers=by_gptq(InputMoments(self.checkpoint, job.texts)))
         with progress.stage(f"{job.name}: weights", self.checkpoint.shape.parameters) as step:
             write_graph(self.checkpoint, job.path, weights, recipe.dialect, job.context, step)
-        if self.checkpoint.shape.drafter is None:
-            write_genai_graph(job.path)
+        write_genai_graph(job.path)
 
     def finish(self, bundle: Path, default: str, shape: ModelShape, identity: Identity, context: int) -> None:
         graph = f"{default}/{GRAPH}"
-        if self.checkpoint.shape.drafter is None:
-            write_genai_config(bundle, graph, shape, identity, context, self.checkpoint.folder)
+        write_genai_config(bundle, graph, shape, identity, context, self.checkpoint.folder)
 
 
 class OptimumExporter(Exporter):

@@ -25,16 +25,15 @@ if TYPE_CHECKING:
     from edge_runtime.bundle.bundle import Bundle as Bundle
     from edge_runtime.bundle.lookup import find_bundles as find_bundles
     from edge_runtime.client.client import Client as Client
-    from edge_runtime.decode.acceptance import Sampling as Sampling
     from edge_runtime.decode.answer import Answer as Answer
     from edge_runtime.decode.answer import ServiceReport as ServiceReport
-    from edge_runtime.decode.draft_model import DraftModel as DraftModel
     from edge_runtime.decode.forced import FillOptions as FillOptions
     from edge_runtime.decode.forced import FillStats as FillStats
     from edge_runtime.decode.forced import Source as Source
     from edge_runtime.decode.forced import Token as Token
     from edge_runtime.decode.forced import agreement as agreement
     from edge_runtime.decode.refine import Retract as Retract
+    from edge_runtime.decode.sampling import Sampling as Sampling
     from edge_runtime.decode.streams import aiter_tokens as aiter_tokens
     from edge_runtime.decode.streams import each as each
     from edge_runtime.errors import BundleError as BundleError

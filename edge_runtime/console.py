@@ -143,7 +143,7 @@ def answer_json(
         "seconds": {"load": load, "prefill": stats.prefill, "fill": stats.fill},
         "peak_rss_bytes": peak_rss_bytes(),
     }
-    for name in ("refused", "realigned", "dropped", "forced"):
+    for name in ("realigned", "dropped", "forced"):
         if (count := getattr(stats, name)) is not None:
             result[name] = count
     if answer.service:
@@ -181,11 +181,9 @@ def summary(
     anchored = sum(t.source is Source.ANCHOR for t in tokens)
     agreed = agreement(tokens)
     spent = stats.prefill + stats.fill
-    verified = []
-    if stats.refused is not None:
-        verified = [f"verified   {stats.refused} of {len(answer.anchors)} anchors refused"]
+    grammar = []
     if stats.forced is not None:
-        verified += [
+        grammar = [
             f"grammar    {stats.forced} tokens forced; of {len(answer.anchors)} anchors {stats.realigned} "
             f"realigned, {stats.dropped} dropped"
         ]
@@ -193,10 +191,9 @@ def summary(
     lines += [
         f"tokens     {len(tokens)}: {anchored} from the cloud, {len(tokens) - anchored} from the edge; "
         f"ended by {stats.stop or 'interruption'}",
-        *verified,
+        *grammar,
         f"passes     {stats.passes} ({stats.passes / max(len(tokens), 1):.2f} a token); "
-        + (f"{stats.accepted} of {stats.drafted} guesses right; " if stats.drafted else "")
-        + f"prompt {len(answer.prompt_ids)} tokens, {stats.reused} of them cached",
+        f"prompt {len(answer.prompt_ids)} tokens, {stats.reused} of them cached",
         f"seconds    load {load:.2f}, prefill {stats.prefill:.3f}, fill {stats.fill:.3f} "
         f"({len(tokens) / max(spent, 1e-9):.0f} tokens a second)",
         f"agreement  {'not scored' if agreed is None else format(agreed, '.2f')} "

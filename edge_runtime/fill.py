@@ -70,7 +70,6 @@ MODEL_GROUP = {"engine": "How the model runs."}
 OUTPUT_GROUP = {"output": "What is shown besides the text."}
 _GROUPS = {
     "service": "With --url: what is asked of the service.",
-    "anchors and drafts": "Which anchors are taken, and drafts of gap tokens, which change no text.",
     **GRAMMAR_GROUP,
     **MODEL_GROUP,
     **OUTPUT_GROUP,
@@ -87,7 +86,6 @@ def positive(text: str) -> int:
 _engine = partial(option, group="engine")
 _output = partial(option, group="output")
 _service = partial(option, group="service")
-_anchors = partial(option, group="anchors and drafts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +108,7 @@ class ModelOptions:
         choices=ENGINES,
     )
     profile: str = _engine("latency", "default: latency", choices=tuple(PROFILES))
-    deterministic: bool = _engine(False, "the same sums in the same order every time; no speculation")
+    deterministic: bool = _engine(False, "the same sums in the same order every time")
     no_verify: bool = _engine(False, "do not check the bundle's SHA-256: starts faster")
     no_prepack: bool = _engine(False, "do not keep reordered weights in the user's cache folder")
 
@@ -195,31 +193,7 @@ class _FillArguments(ModelOptions, OutputOptions, PromptOptions, GrammarOptions,
         False, "ask how sure the cloud is of what it sends (2 bits a token): the line `doubt`"
     )
     no_fallback: bool = _service(False, "fail where it cannot be reached, instead of answering alone")
-    no_scores: bool = _anchors(False, "do not compute the anchors' probabilities: faster")
-    verify: str = _anchors(
-        "off",
-        "greedy: take an anchor only where this model would have written it, else its own token; "
-        "default: off, every anchor is taken",
-        choices=("off", "greedy"),
-    )
-    tolerance: float = _anchors(
-        0.0,
-        "with --verify greedy: how far an anchor's log-probability may be below the likeliest token's; "
-        "default: 0, the text is this model's own",
-        metavar="NATS",
-    )
-    speculate: str = _anchors(
-        "auto",
-        "draft gap tokens and verify several per pass; auto: where measurements say that it saves time",
-        choices=("auto", "on", "off"),
-    )
-    drafter: Path | None = option(
-        None,
-        "draft with the block drafter in this folder, where measurements say that it saves time",
-        Path,
-        metavar="BUNDLE",
-        group="anchors and drafts",
-    )
+    no_scores: bool = _engine(False, "do not compute the anchors' probabilities: faster")
 
 
 def parser() -> CommandParser:
@@ -261,10 +235,6 @@ def _run(args: _FillArguments) -> int:
         edge.options(
             max_tokens=args.max_tokens,
             score_anchors=not args.no_scores,
-            speculate=args.speculate,
-            verify=args.verify,
-            tolerance=args.tolerance,
-            drafter=args.drafter,
             grammar=grammar,
         )
     )

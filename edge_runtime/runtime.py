@@ -23,9 +23,7 @@ from typing import Any, Unpack
 
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.answer import Answer
-from edge_runtime.decode.block_drafter import BlockDrafter
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
-from edge_runtime.decode.speculate import COST_SIZES, Speculator, chunk_costs
 from edge_runtime.engine.base import Engine
 from edge_runtime.engine.genai_engine import GenaiEngine
 from edge_runtime.engine.ort_engine import OrtEngine
@@ -40,9 +38,6 @@ from edge_runtime.text.chat import Prompt, as_messages
 from edge_runtime.text.tokenizer import TextStream
 from payload import AnchorSet, Codec, DecodedToken, Decoding, Shared, decode, doubt, peek
 from payload.errors import ChecksumError, PromptRequiredError
-
-VERIFY = ("off", "greedy")
-"""Values of `verify`."""
 
 Schema = Grammar | Mapping[str, Any]
 """What an answer is a sentence of; a mapping is a JSON Schema."""
@@ -87,11 +82,6 @@ class EdgeRuntime:
     ) -> None:
         if engine not in ENGINES:
             raise UsageError(f"engine: expected one of {', '.join(ENGINES)}, found {engine!r}")
-        if bundle.manifest.drafter is not None:
-            raise UsageError(
-                f"{bundle.path}: expected the bundle of a model that answers, found a block drafter. Name it "
-                "as the drafter (--drafter) of such a model."
-            )
         if engine == GENAI and settings.get("deterministic"):
             raise UsageError(f"deterministic: expected engine {ORT}, found {GENAI}, which has no such mode")
         self.bundle = bundle
@@ -163,35 +153,19 @@ class EdgeRuntime:
         *,
         max_tokens: int | None = None,
         score_anchors: bool = True,
-        speculate: str = "auto",
-        verify: str = "off",
-        tolerance: float = 0.0,
-        drafter: str | Path | BlockDrafter | None = None,
         grammar: Grammar | None = None,
     ) -> FillOptions:
-        """Options within the limits of this runtime's profile; speculate, drafter: see `speculator`.
+        """Options within the limits of this runtime's profile.
 
-        verify: "off" takes every anchor; "greedy" only those that this model would have written, within
-                `tolerance` nats (`FillOptions.tolerance`). A predictive payload is then read first, one pass
-                per position, and its anchors are judged by the engine that answers otherwise.
         grammar: what the answer is to be a sentence of; see `compiled`. A predictive payload is read first
-                here too.
+                 then, one pass per position.
         """
-        if verify not in VERIFY:
-            raise UsageError(f"verify: expected one of {', '.join(VERIFY)}, found {verify!r}")
-        if tolerance and verify == "off":
-            raise UsageError(f"tolerance: expected verify 'greedy' beside it ({tolerance}), found 'off'")
         profile = self._settings.get("profile", LATENCY)
-        if drafter is not None and not isinstance(drafter, BlockDrafter):
-            drafter = self.block_drafter(drafter)
         return FillOptions(
             max_tokens=max_tokens,
             score_anchors=score_anchors,
             max_chunk=profile.max_chunk,
             max_rows=profile.max_rows,
-            drafter=self.speculator(speculate, drafter),
-            max_draft=FillOptions.max_draft if drafter is None else drafter.form.block,
-            tolerance=None if verify == "off" else tolerance,
             grammar=None if grammar is None else self.compiled(grammar),
         )
 
@@ -218,47 +192,6 @@ class EdgeRuntime:
     def grammar_vocabulary(self) -> GrammarVocabulary:
         """This bundle's tokens for grammars, made on first use."""
         return GrammarVocabulary(self.bundle.tokenizer, self.bundle.contract)
-
-    def block_drafter(self, path: str | Path) -> BlockDrafter:
-        """The block drafter in a bundle folder, for this model; errors: see `BlockDrafter.open`."""
-        shape, context = self.bundle.manifest.model, self._settings.get("context")
-        return BlockDrafter.open(
-            path, self.bundle.contract, shape.vocab_size, context=context, threads=self.threads
-        )
-
-    def speculator(self, mode: str = "auto", block: BlockDrafter | None = None) -> Speculator | None:
-        """A drafter of gap tokens, for `FillOptions.drafter`; None for none.
-
-        "auto": where there are prepacked weights; the costs of passes are measured once, in a second, and
-        kept with them. "on": always. "off": never. None for a deterministic runtime in any mode: the
-        number of drafted tokens depends on measured times.
-        block: drafts in place of prompt lookup, in modes "auto" and "on", where measurements favour it.
-        Raises UsageError where there is one and the mode is "off" or the runtime deterministic.
-        """
-        deterministic = self._settings.get("deterministic")
-        if block is not None and (mode == "off" or deterministic):
-            raise UsageError(
-                "drafter: expected none beside "
-                + ("a deterministic runtime" if deterministic else "speculate 'off'")
-                + ", found one. Leave one of the two out."
-            )
-        if (
-            mode == "off"
-            or deterministic
-            or (mode == "auto" and block is None and not (self._cache and self._cache.verified()))
-        ):
-            return None
-        costs = self._cache.costs(self.threads) if self._cache else None
-        longest = 0 if block is None else min(block.form.block + 1, self.engine.context - 1)
-        if costs is None or max(costs, default=0) < longest:
-            costs = chunk_costs(self.engine, sizes=sorted({*COST_SIZES, longest} - {0}))
-            if self._cache:
-                self._cache.keep_costs(self.threads, costs)
-        if block is None:
-            return Speculator(costs)
-        # A draft runs the block and, on average, the tokens of a short pass that were written before it.
-        drafted = block.form.block + 2
-        return Speculator(costs, block, min(chunk_costs(block.engine, [drafted], budget=0.2).values()))
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Ids of a question or conversation in the chat template, up to where the answer begins."""
@@ -396,7 +329,7 @@ def held_to(options: FillOptions | None) -> Grammar | None:
 
 def _decides(options: FillOptions | None) -> bool:
     """Whether the answer may have other tokens than those that a predictive payload decodes to."""
-    return options is not None and (options.tolerance is not None or options.grammar is not None)
+    return options is not None and options.grammar is not None
 
 
 def _token(step: DecodedToken) -> Token:

@@ -20,9 +20,10 @@ import numpy as np
 
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig, EdgeWalk
-from edge_runtime.decode.constrained import Plan, kept
-from edge_runtime.decode.endings import Stop, ending
+from edge_runtime.decode.constrained import GrammarPlan
+from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
+from edge_runtime.decode.refine import kept_by
 from edge_runtime.engine.base import Engine, Logits
 from edge_runtime.grammar.matcher import CompiledGrammar
 from edge_runtime.predictor import read_logits
@@ -89,9 +90,8 @@ def _stays(
     It need not be where the answer runs out of room: which ending is known then depends on what was tried.
     """
     free = [token._replace(source=Source.FILL) for token in tokens]
-    return stats.stop is not Stop.LIMIT and kept(
-        free, grammar, anchors, ending(anchors, room), room, None
-    ) == len(tokens)
+    kept = kept_by(GrammarPlan(grammar, anchors, room), free, len(free))
+    return stats.stop is not Stop.LIMIT and kept == len(tokens)
 
 
 def _needed(
@@ -106,7 +106,7 @@ def _needed(
 ) -> list[int]:
     """The positions of the text at which the device alone would not surely write its token."""
     room = engine.context - len(prompt_ids)
-    plan = Plan(grammar, nothing, ending(nothing, room), room)
+    plan = GrammarPlan(grammar, nothing, room)
     needed = []
     for position, (id_, logits) in enumerate(
         zip(text, read_logits(engine, prompt_ids, text, 0, stats), strict=False)
@@ -116,7 +116,7 @@ def _needed(
         if known is not None:
             if known[0] != id_:
                 needed.append(position)
-        elif _margin(plan.masked(logits, greedy=False), id_) < guard:
+        elif _margin(plan.allowed(logits, greedy=False), id_) < guard:
             needed.append(position)
         plan.take(id_)
     return needed

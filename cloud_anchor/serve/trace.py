@@ -180,7 +180,7 @@ class Tracer:
         else:
             request = edge.read(data, prompt)
             yield self._sent(request)
-        answer = edge.fill(request, edge.options(speculate="off"))
+        answer = edge.fill(request, edge.options())
         stream = edge.text_stream()
         ids = []
         with closing(answer):

@@ -41,8 +41,7 @@ def write_graph(
 ) -> None:
     """Write `path` (the graph) and `path` + ".data" (its weights).
 
-    context: positions that the rotary tables cover. A block drafter's graph, whose last tokens are no causal
-    rows, is portable in any case. progress is called with the number of parameters written
+    context: positions that the rotary tables cover. progress is called with the number of parameters written
     since its last call.
     """
     shape, kind = checkpoint.shape, checkpoint.shape.kind
@@ -52,7 +51,6 @@ def write_graph(
         progress(value.size)
         return value
 
-    dialect = "portable" if shape.drafter else dialect
     with GraphWriter(path.with_name(path.name + DATA_SUFFIX)) as graph:
         ops = _DIALECTS[dialect](graph, shape, context)
 

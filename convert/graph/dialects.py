@@ -207,16 +207,9 @@ class Portable:
         return [self._graph.node("Concat", [half, half], axis=-1) for half in rows]
 
     def _visible(self, positions: str, keys: str) -> str:
-        """Whether [S, T] a key is not after the query.
-
-        The last K tokens of a block drafter's chunk see all T.
-        """
+        """Whether [S, T] a key is not after the query."""
         g = self._graph
-        last = positions
-        if self._shape.drafter is not None:
-            first = g.node("Sub", [self._total, g.constant([self._shape.drafter.block])])
-            last = g.node("Where", [g.node("Less", [positions, first]), positions, self._total])
-        return g.node("LessOrEqual", [keys, g.node("Unsqueeze", [last, g.constant([1])])])
+        return g.node("LessOrEqual", [keys, g.node("Unsqueeze", [positions, g.constant([1])])])
 
     def _mask(self, visible: str) -> str:
         """Additive mask: 0 where a key is visible, the lowest float elsewhere."""

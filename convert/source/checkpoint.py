@@ -23,12 +23,10 @@ from common.files import read_json
 from convert.errors import ArchitectureError, SourceError
 from convert.source.architectures import ARCHITECTURES, Architecture
 from convert.source.rotary import RotaryScaling
-from edge_runtime.bundle.manifest import BlockForm, Sizes
+from edge_runtime.bundle.manifest import Sizes
 
 FloatArray = npt.NDArray[np.float32]
 
-BLOCK_DRAFTER, BLOCK_LAYERS = "BlockDrafter", "Qwen2ForCausalLM"
-"""The class that a block drafter's config.json names, and that of its layers."""
 _PLAIN = {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
 """Options of a Llama or Qwen3 that the graphs do not have, with the value that leaves them out."""
 _PLAIN_GEMMA = {
@@ -71,7 +69,6 @@ class DecoderShape(CheckpointShape):
 
     query_pre_attn_scalar: attention scores are divided by its root.
     window:  of the layers that have one; None where all see the whole text.
-    drafter: of a block drafter, which has Qwen2's layers and a graph of its own; None for a decoder.
     """
 
     rope_theta: float
@@ -80,7 +77,6 @@ class DecoderShape(CheckpointShape):
     query_pre_attn_scalar: float
     rope_scaling: RotaryScaling | None = None
     window: SlidingWindow | None = None
-    drafter: BlockForm | None = None
 
     @property
     def kind(self) -> Architecture:
@@ -145,21 +141,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def architecture_of(config: dict[str, Any]) -> str:
-    """The model class that a `config.json` names; that of its layers for a block drafter."""
-    name = str(next(iter(config.get("architectures") or []), config.get("model_type")))
-    return BLOCK_LAYERS if name == BLOCK_DRAFTER else name
-
-
-def _block_form(config: dict[str, Any], where: str) -> BlockForm | None:
-    """The form of a block drafter; raises ArchitectureError for one that graphs do not have."""
-    if next(iter(config.get("architectures") or []), None) != BLOCK_DRAFTER:
-        return None
-    if config.get("target_hidden_size"):
-        raise ArchitectureError(
-            f"{where}: expected a block drafter that reads the text alone, found one that reads its target's "
-            "hidden states, which bundles do not give. Train one without --states."
-        )
-    return BlockForm(int(config["block_size"]), int(config["mask_token_id"]))
+    """The model class that a `config.json` names."""
+    return str(next(iter(config.get("architectures") or []), config.get("model_type")))
 
 
 def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
@@ -211,7 +194,6 @@ def shape_of(config: dict[str, Any], where: str) -> DecoderShape:
             query_pre_attn_scalar=float(config.get("query_pre_attn_scalar", 256)) if kind.gemma else head_dim,
             rope_scaling=_scaling(rope, config, where),
             window=_window(config, local, layers) if kind.gemma else None,
-            drafter=_block_form(config, where),
         )
     except KeyError as error:
         raise SourceError(f"{where}: expected a field {error} in config.json, found none.") from error

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from edge_runtime.bench.measure import (
     passes,
     timed,
 )
-from edge_runtime.decode.block_drafter import BlockDrafter
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.engine.genai_engine import GRAPH, load_genai_model
 from edge_runtime.errors import UsageError
@@ -38,8 +37,6 @@ from edge_runtime.system import resident_memory
 from payload import AnchorSet, PayloadError
 
 FRACTIONS = ("0.1", "0.25")
-ALONE = "no anchors"
-"""In place of a fraction: the answers without their anchors, of their length."""
 DEPTHS = (0, 128, 512)
 OURS = "onnxruntime"
 
@@ -49,7 +46,6 @@ examples:
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --variant int4 --threads 2 --plot fill.png
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --traces traces.jsonl --format json
   python -m edge_runtime.bench bundles/qwen2.5-0.5b --vs genai --vs llama.cpp:qwen2.5-0.5b-q4_0.gguf
-  python -m edge_runtime.bench bundles/qwen2.5-0.5b --traces traces.jsonl --drafter bundles/drafter
 
 Baselines run in the same process, one repetition of each in turn. A ratio below 1 says that ours is faster.
 A trace is a line of JSON with "prompt", "gen_len" and "anchors": {"0.1": [[position, id], ...], ...}.
@@ -111,13 +107,6 @@ class BenchOptions:
     repeat: int = option(5, "default: 5", metavar="N")
     length: int = option(64, "tokens of made-up answers: 64", metavar="N")
     traces: Path | None = option(None, "also fill the answers recorded in a file", Path, metavar="FILE")
-    drafter: Path | None = option(
-        None,
-        "with --traces: passes and time with no drafter, prompt lookup and this block drafter, where it "
-        "saves time and always",
-        Path,
-        metavar="BUNDLE",
-    )
     limit: int | None = option(None, "only the first N traces", int, metavar="N")
     vs: list[str] | None = option(
         None,
@@ -159,8 +148,6 @@ def measure(args: BenchOptions) -> BenchReport:
     for name, value in (("--repeat", args.repeat), ("--length", args.length), ("--threads", args.threads)):
         if value is not None and value < 1:
             raise UsageError(f"{name}: expected at least 1, found {value}")
-    if args.drafter and not args.traces:
-        raise UsageError("--drafter: expected recorded answers beside it (--traces), found none")
 
     def opened() -> EdgeRuntime:
         return EdgeRuntime.open(args.bundle, args.variant, threads=args.threads, prepack=not args.no_prepack)
@@ -178,9 +165,8 @@ def measure(args: BenchOptions) -> BenchReport:
     report = BenchReport(Path(args.bundle).name, edge.bundle.variant_name, edge.threads)
     report.seconds = {"load": loaded - before, f"first pass ({prompt} tokens)": time.perf_counter() - loaded}
     report.memory = resident_memory()
-    fractions = (ALONE, *FRACTIONS) if args.drafter else FRACTIONS
     # Read before anything is timed: a wrong file is refused at once.
-    recorded = {name: read_traces(args.traces, edge, name, args.limit) for name in fractions if args.traces}
+    recorded = {name: read_traces(args.traces, edge, name, args.limit) for name in FRACTIONS if args.traces}
     bench = Bench(OURS, engine, edge.bundle.contract)
     start = bench.start(prompt, lambda: opened().engine)
     warm, prefill = _time([start, bench.prefill(prompt)], args.repeat, report)
@@ -189,7 +175,7 @@ def measure(args: BenchOptions) -> BenchReport:
     for test in answers(bench, prompt, args.length):
         _time([test], args.repeat, report)
     if args.traces:
-        _traces(recorded, args, edge, bench, report)
+        _traces(recorded, args.repeat, bench, report)
     _progress("")
     return report
 
@@ -231,55 +217,23 @@ def _loop(label: str, folder: str, threads: int | None, edge: EdgeRuntime, bench
 
 def _traces(
     recorded: dict[str, tuple[list[FillCase], int]],
-    args: BenchOptions,
-    edge: EdgeRuntime,
+    repeat: int,
     bench: Bench,
     report: BenchReport,
 ) -> None:
     """Times recorded answers with their own anchors, against one pass per position."""
-    blocks = None if args.drafter is None else edge.block_drafter(args.drafter)
     for fraction, (cases, left) in recorded.items():
-        if blocks:
-            _drafters(f"traces at {fraction}", cases, edge, bench, blocks, args.repeat, report)
-        if fraction == ALONE:
-            continue
         name = f"traces at {fraction}"
         tests = [
             bench.stepwise(f"{name}, one pass a position", cases),
             bench.fill(name, cases, FillOptions(score_anchors=False)),
             bench.fill(f"{name}, scored", cases, FillOptions()),
         ]
-        slow, plain, scored = _time(tests, args.repeat, report)
+        slow, plain, scored = _time(tests, repeat, report)
         report.ratios[f"{name} over one pass a position"] = plain.seconds / slow.seconds
         report.ratios[f"the same, scored ({left} answers too long for the context)"] = (
             scored.seconds / slow.seconds
         )
-
-
-def _drafters(
-    name: str,
-    cases: Sequence[FillCase],
-    edge: EdgeRuntime,
-    bench: Bench,
-    blocks: BlockDrafter,
-    repeat: int,
-    report: BenchReport,
-) -> None:
-    """Times the answers without a drafter, with each where it saves time, and with the block drafter
-    in every gap; the texts are equal.
-    """
-    plain = FillOptions(score_anchors=False)
-    drafters = {
-        "no drafter": plain,
-        "prompt lookup": replace(plain, drafter=edge.speculator("on")),
-        "block drafter": replace(plain, drafter=edge.speculator("on", blocks), max_draft=blocks.form.block),
-        "block drafter, always": replace(plain, drafter=blocks, max_draft=blocks.form.block),
-    }
-    tests = [bench.fill(f"{name}, {kind}", cases, options) for kind, options in drafters.items()]
-    alone, *others = _time(tests, repeat, report)
-    for figure in others:
-        report.ratios[f"{figure.test} over no drafter"] = figure.seconds / alone.seconds
-        report.ratios[f"{figure.test}, its passes over no drafter's"] = figure.passes / alone.passes
 
 
 def read_traces(
@@ -296,7 +250,7 @@ def read_traces(
         for record in records[:limit]:
             ids = edge.prompt_ids(record["prompt"])
             length = int(record["gen_len"])
-            found = () if fraction == ALONE else record["anchors"][fraction]
+            found = record["anchors"][fraction]
             places = [(int(p), int(i)) for p, i in found if int(p) < length]
             if len(ids) + length >= edge.engine.context:
                 left += 1

@@ -63,9 +63,6 @@ def find_bundles(
         except EdgeError as error:
             seen.append(f"  {path}: unusable: {error}")
             continue
-        if manifest.drafter is not None:
-            seen.append(f"  {path}: a block drafter, which does not answer")
-            continue
         contract = manifest.contract
         if by_fingerprint:
             fits = manifest.variant_with_fingerprint(tag) is not None

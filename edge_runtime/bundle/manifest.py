@@ -18,11 +18,6 @@ from edge_runtime.errors import BundleSchemaError
 from payload import Contract
 
 SCHEMA = 1
-DRAFTER_SCHEMA = 2
-"""Of a block drafter's bundle, which older software must not take for a model that answers."""
-CACHE_SCHEMA = 3
-"""Of a bundle in which a variant states the form of its cache: software that knows fixed caches only must not
-run its graph."""
 MANIFEST = "bundle.json"
 TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.json"
@@ -81,24 +76,6 @@ class ModelShape(Sizes):
 
 
 @dataclass(frozen=True)
-class BlockForm:
-    """The form of a block drafter: the tokens that it writes in one pass, and the id of its mask token."""
-
-    block: int
-    mask: int
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> BlockForm:
-        form = cls(_get(data, "block", int, "drafter"), _get(data, "mask", int, "drafter"))
-        if form.block < 2 or form.mask < 0:
-            raise _expected("drafter.block of at least 2 and drafter.mask from 0", form)
-        return form
-
-    def to_json(self) -> dict[str, int]:
-        return {"block": self.block, "mask": self.mask}
-
-
-@dataclass(frozen=True)
 class Variant:
     """One precision of the model.
 
@@ -154,7 +131,6 @@ class Manifest:
     """The content of `bundle.json`.
 
     context: most tokens, prompt and answer together, that the graphs' position tables serve.
-    drafter: of a block drafter; None for a model that answers.
     not_sure_from: the doubt from which on an answer is better not shown, as measured beside the cloud's model
              that the bundle is for; None where it was not measured.
     ask_from: the device's own doubt above which it asks the cloud, as measured.
@@ -167,7 +143,6 @@ class Manifest:
     variants: Mapping[str, Variant]
     files: Mapping[str, FileRecord]
     tools: Mapping[str, str]
-    drafter: BlockForm | None = None
     not_sure_from: float | None = None
     ask_from: float | None = None
 
@@ -177,9 +152,9 @@ class Manifest:
         if not isinstance(data, dict):
             raise _expected("an object", f"a {type(data).__name__}")
         schema = data.get("schema")
-        if schema not in (SCHEMA, DRAFTER_SCHEMA, CACHE_SCHEMA):
+        if schema != SCHEMA:
             remedy = "Convert the model again, or update this package."
-            raise _expected(f"schema {SCHEMA} to {CACHE_SCHEMA}", f"{schema!r}. {remedy}")
+            raise _expected(f"schema {SCHEMA}", f"{schema!r}. {remedy}")
         try:
             contract = Contract.from_json(_get(data, "contract", dict))
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -210,7 +185,6 @@ class Manifest:
             variants=variants,
             files=files,
             tools={str(k): str(v) for k, v in _get(data, "tools", dict).items()},
-            drafter=BlockForm.from_json(_get(data, "drafter", dict)) if schema == DRAFTER_SCHEMA else None,
             **limits,
         )
 
@@ -235,11 +209,8 @@ class Manifest:
         return next((name for name in names if self.fingerprint(name).hex().startswith(tag)), None)
 
     def to_json(self) -> dict[str, Any]:
-        drafter = {} if self.drafter is None else {"drafter": self.drafter.to_json()}
-        fixed = all(variant.cache == FIXED for variant in self.variants.values())
         return {
-            "schema": DRAFTER_SCHEMA if drafter else SCHEMA if fixed else CACHE_SCHEMA,
-            **drafter,
+            "schema": SCHEMA,
             "model": self.model.to_json(),
             "context": self.context,
             "contract": self.contract.to_json(),

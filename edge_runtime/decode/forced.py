@@ -1,35 +1,29 @@
-"""Forced decoding: anchors at their positions, greedy tokens in the gaps between them (paper section 3.2).
+"""Forced decoding: anchors at their positions, tokens of the model in the gaps (paper section 3.2).
 
-Responsible for which tokens are known, which have to be predicted, and for few passes. Not responsible for
-the end of an answer (see `endings`), text, payload bytes or the model.
+A plan says which tokens are known (`AnchorPlan`, or `constrained.GrammarPlan` for an answer in a grammar). A
+run of known tokens takes one pass of the model, whose last row gives the token of the gap behind them; the
+paper runs one pass per position.
 
-The paper runs one pass per position. Here a run of known tokens takes one pass: the prompt with the leading
-anchors, then each gap token; the anchors after a gap share the pass of its last token.
-
-With `FillOptions.tolerance` anchors are a draft (speculative decoding): each is judged by the edge model's
-own prediction at its place, and taken only where that model would have written it, within the tolerance. At
-the first that is refused the model's own token is written and what was run after it is rewound.
+Not responsible for the end of an answer (see `endings`), text, payload bytes or the model.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from edge_runtime.decode.constrained import Constrained
-from edge_runtime.decode.decoder import UNKNOWN, Decoder
-from edge_runtime.decode.decoder import FillOptions as FillOptions
-from edge_runtime.decode.decoder import FillStats as FillStats
-from edge_runtime.decode.decoder import Source as Source
-from edge_runtime.decode.decoder import Token as Token
-from edge_runtime.decode.decoder import chunks as chunks
-from edge_runtime.decode.decoder import common_prefix as common_prefix
-from edge_runtime.decode.decoder import log_prob as log_prob
+from edge_runtime.decode.constrained import GrammarPlan
 from edge_runtime.decode.endings import Ending, Stop, ending
-from edge_runtime.engine.base import Engine, Logits
+from edge_runtime.decode.sampling import Sampler, without
+from edge_runtime.decode.tokens import FillOptions as FillOptions
+from edge_runtime.decode.tokens import FillStats as FillStats
+from edge_runtime.decode.tokens import Source as Source
+from edge_runtime.decode.tokens import Token as Token
+from edge_runtime.decode.tokens import common_prefix as common_prefix
+from edge_runtime.engine.base import Engine, Logits, log_total
 from edge_runtime.errors import ContextError, UsageError
-from payload import AnchorSet, Contract
-from payload.anchors import MAX_CANVAS
+from payload import AnchorSet
 
 
 def fill(
@@ -49,13 +43,11 @@ def fill(
     answered:   first ids of the answer where they are known already; the stream continues after them.
 
     Decoding is deterministic, and greedy without `FillOptions.sampling`; an empty anchor set gives plain
-    decoding. The generator may
-    be closed at any time: the engine stays usable. Raises UsageError for an empty prompt and for options that
-    exclude one another, ContextError where prompt and anchors do not fit or no sentence of the grammar does,
-    EngineError where the model fails.
+    decoding. The generator may be closed at any time: the engine stays usable. Raises UsageError for an empty
+    prompt and for anchors made for another grammar, ContextError where prompt and anchors do not fit or no
+    sentence of the grammar does, EngineError where the model fails.
     """
     options = options or FillOptions()
-    stats = stats if stats is not None else FillStats()
     if not prompt_ids:
         raise UsageError("expected a prompt of at least one token, found none")
     if len(prompt_ids) >= engine.context:
@@ -63,119 +55,171 @@ def fill(
             f"expected a prompt of less than {engine.context} tokens, found {len(prompt_ids)}. "
             "Raise --context or shorten the prompt."
         )
-    _check(options, anchors.contract)
-    rule = stop_rule(anchors, engine.context, len(prompt_ids), options)
-    mode: type[Decoder] = _Forced if options.tolerance is None else _Verified
-    if options.grammar is not None:
-        mode = Constrained
-    return mode(engine, list(prompt_ids), list(answered), anchors, rule, options, stats).tokens()
-
-
-def stop_rule(anchors: AnchorSet, context: int, prompt: int, options: FillOptions) -> Ending:
-    """The end of an answer after `prompt` tokens. Where anchors are judged it is that without a payload:
-    canvas and length are the cloud's word as well. Raises ContextError where the anchors do not fit.
-    """
-    if options.tolerance is not None:
-        anchors = AnchorSet.empty(min(context, MAX_CANVAS), anchors.contract)
-    return ending(anchors, context - prompt, options.max_tokens)
-
-
-def _check(options: FillOptions, contract: Contract) -> None:
     held = None if options.grammar is None else options.grammar.grammar.identity
-    if contract.grammar not in (None, held):
+    if anchors.contract.grammar not in (None, held):
         raise UsageError(
-            f"grammar: expected {contract.grammar[:8]}, which these anchors were made for, found "
+            f"grammar: expected {anchors.contract.grammar[:8]}, which these anchors were made for, found "
             f"{'none' if held is None else held[:8]}. Give the schema or grammar that was asked for."
         )
-    if options.tolerance is None:
-        return
-    if options.grammar is not None:
-        raise UsageError(
-            "grammar: expected every anchor that it allows to be taken, found a tolerance beside it. Leave "
-            "one of the two out."
-        )
-    if options.sampling:
-        raise UsageError(
-            "sampling: expected no tolerance for anchors beside it: that is defined for greedy decoding. "
-            "Leave one of the two out."
-        )
-    if not options.tolerance >= 0:
-        raise UsageError(f"tolerance: expected 0 nats or more, found {options.tolerance}")
+    plan = plan_for(anchors, engine.context - len(prompt_ids), options)
+    return _decoded(engine, list(prompt_ids), list(answered), plan, options, stats or FillStats())
 
 
-class _Forced(Decoder):
-    """Every anchor is taken."""
+class AnchorPlan:
+    """What is known of an answer before the model runs: its anchors and where it ends.
 
-    def answer(self) -> Iterator[Token]:
-        scored = self.options.score_anchors
-        while self.position < self.rule.end:
-            slots = self.slots(self.rule.end)
-            wanted = [index for index, slot in enumerate(slots) if scored or not slot.anchor]
-            predictions = self.predictions(slots, wanted)
-            for slot in slots:
-                if slot.anchor:
-                    score = log_prob(next(predictions), slot.id) if scored else None
-                    yield self.emit(slot.id, Source.ANCHOR, score)
-                    continue
-                token = self.fill(slot, next(predictions))
-                if token is None:
-                    return
-                yield token
-                if token.id != slot.id:
-                    self.forget_the_rest()
-                    break
-        self.stats.stop = self.rule.stop
-
-
-class _Verified(Decoder):
-    """An anchor is taken where the edge model would have written it, within `tolerance` nats.
-
-    Of anchors, all are judged in the first pass; after one was refused twice as many as the last pass took,
-    so that wrong anchors cost little.
+    position: of the next token. Raises ContextError where the anchors do not fit.
     """
 
-    def answer(self) -> Iterator[Token]:
-        self.stats.refused = self.stats.refused or 0
-        window = self.rule.end
-        while self.position < self.rule.end:
-            # The last anchor of a pass costs nothing: its prediction is needed in any case.
-            slots = self.slots(window)
-            taken = 0
-            for slot, logits in zip(slots, self.predictions(slots, range(len(slots))), strict=False):
-                if self._stated_end(logits):
-                    self.stats.stop = Stop.EOS
-                    return
-                if slot.anchor and self._would_write(slot.id, logits):
-                    taken += 1
-                    score = log_prob(logits, slot.id) if self.options.score_anchors else None
-                    yield self.emit(slot.id, Source.ANCHOR, score)
-                    continue
-                token = self.fill(UNKNOWN if slot.anchor else slot, logits)
-                if token is None:
-                    return
-                if slot.anchor:
-                    self.stats.refused += 1
-                    window = 1
-                yield token
-                if token.id != slot.id:
-                    self.forget_the_rest()
-                    break
-            window = max(window, 2 * taken)
-        self.stats.stop = self.rule.stop
+    def __init__(self, anchors: AnchorSet, room: int, max_tokens: int | None) -> None:
+        self.rule: Ending = ending(anchors, room, max_tokens)
+        self.position = 0
+        self._anchors = anchors.by_position
+        self.eos = sorted(anchors.contract.eos_ids)
 
-    def _would_write(self, id_: int, logits: Logits) -> bool:
-        """With tolerance 0 an anchor of the same logit as the likeliest token is not that token."""
-        if not self.options.tolerance:
-            return id_ == int(logits.argmax())
-        return float(logits[id_]) >= float(logits.max()) - self.options.tolerance
+    def known(self) -> tuple[int, Source] | None:
+        """The next token and its origin, where it needs no model. None also where the answer has ended."""
+        if self.stop is not None or self.position not in self._anchors:
+            return None
+        return self._anchors[self.position], Source.ANCHOR
 
-    def _stated_end(self, logits: Logits) -> bool:
-        """The length that the payload states is judged like an anchor: the answer ends there where an end
-        token is within the tolerance.
-        """
-        if not self.options.tolerance or self.position != self.length or not self.eos:
-            return False
-        return float(logits[self.eos].max()) >= float(logits.max()) - self.options.tolerance
+    @property
+    def stop(self) -> Stop | None:
+        """The reason why the answer ends here; None where it goes on."""
+        return None if self.position < self.rule.end else self.rule.stop
+
+    @property
+    def may_end(self) -> bool:
+        """Whether an end token counts here: not while anything that the cloud has committed remains."""
+        return self.position >= self.rule.eos_from
+
+    def allowed(self, logits: Logits, greedy: bool) -> Logits:
+        """The logits, minus infinity for tokens that may not stand here; greedy: only where that matters."""
+        if self.may_end or (greedy and int(logits.argmax()) not in self.eos):
+            return logits
+        return without(logits, self.eos)
+
+    def fits(self, id_: int) -> bool:
+        """Whether the answer can still end within its limit behind a token of the model."""
+        return True
+
+    def take(self, id_: int) -> None:
+        """The answer goes on with a token: a known one, or one that the model wrote."""
+        self.position += 1
+
+    def offer(self, id_: int) -> bool:
+        """Takes the model's token; False where the plan writes another instead, which it then knows."""
+        self.take(id_)
+        return True
+
+    def count(self, run: Iterable[tuple[int, Source]], stats: FillStats) -> None:
+        """Writes what has become of the anchors; here each is taken."""
+
+
+Plan = AnchorPlan | GrammarPlan
+
+
+def plan_for(anchors: AnchorSet, room: int, options: FillOptions) -> Plan:
+    """The plan of an answer of which at most `room` tokens fit the context."""
+    if options.grammar is None:
+        return AnchorPlan(anchors, room, options.max_tokens)
+    return GrammarPlan(options.grammar, anchors, room, options.max_tokens)
+
+
+def _decoded(
+    engine: Engine,
+    prompt: list[int],
+    answered: list[int],
+    plan: Plan,
+    options: FillOptions,
+    stats: FillStats,
+) -> Generator[Token]:
+    started, before = time.perf_counter(), stats.prefill + stats.fill
+    sampler = Sampler(options.sampling)
+    text = prompt + answered  # the prompt and every token of the answer so far
+    for id_ in answered:
+        plan.take(id_)
+    try:
+        if options.echo_prompt:
+            for index, id_ in enumerate(prompt):
+                yield Token(id_, index - len(prompt), Source.PROMPT, None)
+        # The last token always runs: it predicts the next one.
+        reused = min(common_prefix(engine.tokens, text), len(text) - 1)
+        engine.rewind(reused)
+        if not stats.passes:
+            stats.reused = min(reused, len(prompt))
+        while True:
+            run = []
+            while (known := plan.known()) is not None:
+                plan.take(known[0])
+                run.append(known)
+            stop = plan.stop
+            plan.count(run, stats)
+            ids = [*text[engine.length :], *(id_ for id_, _ in run)]
+            first = len(ids) - len(run) - 1  # the row that predicts the run's first token
+            scored = [source is Source.ANCHOR and options.score_anchors for _, source in run]
+            rows = [first + index for index, wanted in enumerate([*scored, stop is None]) if wanted]
+            predictions = _passes(engine, ids, rows, options, stats, started)
+            for (id_, source), wanted in zip(run, scored, strict=True):
+                score = log_prob(next(predictions), id_) if wanted else None
+                text.append(id_)
+                yield Token(id_, len(text) - len(prompt) - 1, source, score)
+            if stop is not None:
+                stats.stop = stop
+                return
+            logits = next(predictions)
+            token = sampler.token(plan.allowed(logits, sampler.greedy))
+            if token in plan.eos and plan.may_end:
+                stats.stop = Stop.EOS
+                return
+            if plan.offer(token):
+                text.append(token)
+                yield Token(token, len(text) - len(prompt) - 1, Source.FILL, log_prob(logits, token))
+    finally:
+        stats.fill = before + time.perf_counter() - started - stats.prefill
+
+
+def _passes(
+    engine: Engine,
+    ids: Sequence[int],
+    rows: Sequence[int],
+    options: FillOptions,
+    stats: FillStats,
+    started: float,
+) -> Iterator[Logits]:
+    """Runs ids and yields the float32[vocab] logits of some rows, each valid until the next.
+
+    Lazy: tokens that need no row are yielded before the pass. Tokens after the last row are not run: their
+    logits are not needed yet.
+    """
+    size = rows[-1] + 1 if rows else 0
+    for start, stop, wanted in chunks(size, rows, options.max_chunk, options.max_rows):
+        logits = engine.append(ids[start:stop], wanted)
+        stats.passes += 1
+        stats.computed += stop - start
+        if wanted and not stats.prefill:
+            stats.prefill = time.perf_counter() - started
+        yield from logits
+
+
+def chunks(
+    size: int, rows: Sequence[int], max_chunk: int, max_rows: int
+) -> Iterator[tuple[int, int, list[int]]]:
+    """Splits `size` tokens into passes within both limits: (start, stop, wanted rows relative to start)."""
+    start = taken = 0
+    while start < size:
+        stop = min(start + max_chunk, size)
+        if taken + max_rows < len(rows):
+            stop = min(stop, rows[taken + max_rows])
+        wanted = [row - start for row in rows[taken : taken + max_rows] if row < stop]
+        yield start, stop, wanted
+        taken += len(wanted)
+        start = stop
+
+
+def log_prob(logits: Logits, id_: int) -> float:
+    """Natural logarithm of a token's probability under float32[vocab] logits; raises EngineError for NaN."""
+    return float(logits[id_]) - log_total(logits)
 
 
 def agreement(tokens: Iterable[Token]) -> float | None:

@@ -13,9 +13,7 @@ from dataclasses import replace
 from threading import Condition
 from typing import NamedTuple
 
-from edge_runtime.decode.constrained import kept as kept_by_grammar
-from edge_runtime.decode.endings import Ending
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill, stop_rule
+from edge_runtime.decode.forced import FillOptions, FillStats, Plan, Source, Token, fill, plan_for
 from edge_runtime.engine.base import Engine
 from edge_runtime.errors import UsageError
 from payload import AnchorSet, Contract
@@ -119,7 +117,7 @@ def fill_refined(
             "anew with every payload. Wait for the payload instead."
         )
     anchors = AnchorSet.empty(min(engine.context, MAX_CANVAS), contract)
-    version, eos_from = 0, 0
+    version, suppressed = 0, 0
     answer: list[Token] = []
     while True:
         known = [token.id for token in answer]
@@ -137,48 +135,34 @@ def fill_refined(
         found = feed.newer(version, timeout)
         if found is None:
             return
-        version, newer = found
-        rule = stop_rule(newer, engine.context, len(prompt_ids), options)
-        if options.grammar is None:
-            kept = _kept(answer, newer, rule, eos_from, options)
-        else:
-            room = engine.context - len(prompt_ids)
-            kept = kept_by_grammar(answer, options.grammar, newer, rule, room, options.max_tokens)
-        if options.tolerance is not None:  # of these anchors; those behind `kept` are judged again
-            stats.refused = _refused(answer[:kept], newer)
+        version, anchors = found
+        plan = plan_for(anchors, engine.context - len(prompt_ids), options)
+        kept = kept_by(plan, answer, suppressed if options.grammar is None else len(answer))
         if kept < len(answer):
             yield Retract(kept)
             del answer[kept:]
-        anchors, eos_from = newer, rule.eos_from
+        suppressed = plan.rule.eos_from
         options = replace(options, echo_prompt=False)
         stats.stop = None
 
 
-def _kept(answer: Sequence[Token], now: AnchorSet, rule: Ending, eos_from: int, options: FillOptions) -> int:
-    """Number of leading tokens of the answer that the anchors `now` would have given as well.
+def kept_by(plan: Plan, answer: Sequence[Token], suppressed: int) -> int:
+    """Number of leading tokens of an answer that it has under this plan as well.
 
-    A filled token is the model's own choice given its prefix, whatever was forced before; a token that was
-    forced and no longer is may differ. An anchor that was refused is judged again, except with tolerance 0,
-    where no anchor changes a token. eos_from: the `Ending.eos_from` under the anchors before them.
+    A token of the model is its own choice given its prefix, whatever was forced before; a token that was
+    forced and no longer is may differ, and so may one at which an end token counts that did not: those before
+    `suppressed`.
     """
-    forced = now.by_position
-    kept = min(len(answer), rule.end)
-    if options.tolerance == 0:
-        return kept
-    if now.length is not None:
-        kept = min(kept, now.length)
-    if rule.eos_from < eos_from:
-        kept = min(kept, rule.eos_from)  # from here on an end token may have been suppressed that now counts
-    for token in answer[:kept]:
-        wanted = forced.get(token.position)
-        if wanted is None:
-            if token.source is Source.ANCHOR:
-                return token.position
-        elif wanted != token.id:
+    for token in answer:
+        known = plan.known()
+        if plan.stop is not None:
             return token.position
-    return kept
-
-
-def _refused(answer: Sequence[Token], anchors: AnchorSet) -> int:
-    """Number of the anchors in whose place the answer has another token."""
-    return sum(anchors.by_position.get(token.position, token.id) != token.id for token in answer)
+        if known is not None:
+            same = known[0] == token.id
+        else:
+            ends = plan.may_end and token.position < suppressed
+            same = token.source is Source.FILL and not ends and plan.fits(token.id)
+        if not same:
+            return token.position
+        plan.take(token.id)
+    return len(answer)

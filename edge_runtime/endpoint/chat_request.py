@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_runtime.decode.acceptance import Sampling
+from edge_runtime.decode.sampling import Sampling
 from edge_runtime.errors import UsageError
 from edge_runtime.text.chat import Message, as_messages
 from edge_runtime.text.tokenizer import TextStream

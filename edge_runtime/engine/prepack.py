@@ -10,7 +10,6 @@ Responsible for that cache and for when an entry may be used. Not responsible fo
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -69,19 +68,6 @@ class PrepackCache:
         """Paths of the graph's parts, optimised already, beside their weights; none where unfit."""
         entry = self._stamp().get("entry")
         return [self.folder / name for name in entry if name != _DATA] if isinstance(entry, dict) else []
-
-    def costs(self, threads: int) -> dict[int, float] | None:
-        """The costs that `keep_costs` stored for this number of threads, or None."""
-        try:
-            kept = json.loads((self.folder / f"costs-{threads}.json").read_bytes())
-            return {int(size): float(seconds) for size, seconds in kept.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
-            return None
-
-    def keep_costs(self, threads: int, costs: Mapping[int, float]) -> None:
-        """Stores `speculate.chunk_costs` beside the entry, where there is one."""
-        with contextlib.suppress(OSError):
-            (self.folder / f"costs-{threads}.json").write_text(json.dumps(costs), encoding="utf-8")
 
     def verified(self) -> bool:
         """True where the bundle's files are those whose SHA-256 was checked when the entry was made."""

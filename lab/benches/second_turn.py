@@ -34,7 +34,7 @@ def times(
     edge: EdgeRuntime, turns: int, repeat: int, tokens: int, tell: Callable[[str], None] = lambda line: None
 ) -> list[Row]:
     """A row for each turn: median milliseconds with the cache and without, and their ratio."""
-    options = edge.options(max_tokens=tokens, speculate="off")
+    options = edge.options(max_tokens=tokens)
     kept: list[list[float]] = [[] for _ in range(turns)]
     anew: list[list[float]] = [[] for _ in range(turns)]
     lengths = [0] * turns

@@ -30,7 +30,7 @@ def first_token(session: EdgeSession, question: str, options: FillOptions) -> fl
 
 def times(edge: EdgeRuntime, file: Path, turns: int, repeat: int, tokens: int) -> list[Row]:
     """A row for each number of turns said: the file's size, and median milliseconds with it and without."""
-    options = edge.options(max_tokens=tokens, speculate="off")
+    options = edge.options(max_tokens=tokens)
     session = EdgeSession(edge, SYSTEM)
     rows: list[Row] = []
     for turn in range(turns):

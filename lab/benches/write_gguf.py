@@ -26,7 +26,6 @@ from gguf import (
 from gguf.quants import quantize
 
 from common.cli import CommandParser, run_command
-from convert.errors import ArchitectureError
 from convert.source.checkpoint import Checkpoint, DecoderShape, FloatArray
 from convert.source.rotary import frequencies
 
@@ -50,10 +49,6 @@ def write_gguf(folder: Path, out: Path, weights: str, head: str) -> None:
     """
     checkpoint = Checkpoint(folder)
     shape = checkpoint.shape
-    if shape.drafter is not None:
-        raise ArchitectureError(
-            f"{folder}: expected a model that answers, found a block drafter, which GGUF files cannot hold."
-        )
     writer = GGUFWriter(out, shape.kind.gguf)
     writer.add_name(folder.name)
     writer.add_file_type(FILE_TYPES[weights])

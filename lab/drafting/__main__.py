@@ -17,7 +17,7 @@ from common.cli import CommandParser, option, run_command
 from lab.drafting.accepted import tokens_a_pass
 from lab.drafting.losses import CHAIN_WEIGHT, FOCAL_WEIGHT
 from lab.drafting.options import GAMMA_OF_BLOCK, DrafterOptions, device_of, prepare
-from lab.drafting.training import NAME, LossOptions, train_drafter
+from lab.drafting.training import LossOptions, train_drafter
 from lab.options import add_options, given
 from lab.pairs.trainer import plot
 
@@ -55,8 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m lab.drafting",
         description="Train a block drafter for an autoregressive target, and measure its accepted length.\n"
         "--weights, --focal and --chain are those of arXiv 2606.11552; without them, the cross-entropy.",
-        epilog="example: python -m lab.drafting --target tiny-qwen --weights --focal --chain\n"
-        "         python -m convert runs/drafter/drafter -o bundles/drafter --variants fp32",
+        epilog="example: python -m lab.drafting --target tiny-qwen --weights --focal --chain",
     )
     add_options(parser, TrainOptions)
     found = vars(parser.parse_args(argv))
@@ -78,8 +77,7 @@ def _run(options: TrainOptions) -> None:
     lengths = tokens_a_pass(trainer.averaged().eval(), trainer.form, material.held_out, material.target)
     mean = sum(lengths) / len(lengths)
     print(
-        f"{trainer.step} steps, written to {out / NAME}; {mean:.2f} tokens a pass of the target over "
-        f"{len(lengths)} held-out answers",
+        f"{trainer.step} steps; {mean:.2f} tokens a pass of the target over {len(lengths)} held-out answers",
         file=sys.stderr,
     )
 

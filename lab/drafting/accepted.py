@@ -2,7 +2,7 @@
 
 Responsible for walking along the target's own greedy answers. Under greedy acceptance the text is the
 target's own whatever is drafted, so the passes of decoding follow from the drafts at every place of the
-answer, which one pass of the drafter gives. Not responsible for decoding (see `edge_runtime.decode`).
+answer, which one pass of the drafter gives.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import torch
 from transformers import Qwen2ForCausalLM
 
-from edge_runtime.bundle.manifest import BlockForm
 from edge_runtime.decode.forced import common_prefix
 from lab.drafting.answers import Target, TargetAnswer
-from lab.drafting.block_model import STATES, block_logits
+from lab.drafting.block_model import STATES, BlockForm, block_logits
 
 PLACES = 64
 """Most blocks of one pass; they bound its memory."""

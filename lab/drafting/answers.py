@@ -19,7 +19,7 @@ from rich.progress import track
 
 from cloud_anchor.errors import RequestError
 from common.files import read_records
-from edge_runtime.bundle.manifest import BlockForm
+from lab.drafting.block_model import BlockForm
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.problem import Draw, Problem
 from lab.pairs.testbed import library

@@ -1,8 +1,7 @@
 """The model of a block drafter: Qwen2's layers over a text and the blocks drafted after it.
 
-Responsible for the rows of blocks, their attention and their logits, for many places of a text in one pass,
-and for the checkpoint folder. Not responsible for losses, training or decoding (on the device see
-`edge_runtime.decode.block_drafter`).
+Responsible for the rows of blocks, their attention and their logits, for many places of a text in one pass.
+Not responsible for losses or training.
 
 As in DFlash (arXiv 2602.06036) a block is the last known token and K - 1 masks, which see each other and the
 text before them; the text's own rows are causal, so that their keys and values can be kept. As in Dream the
@@ -14,20 +13,25 @@ has not run yet, has none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Qwen2ForCausalLM
 
-from edge_runtime.bundle.manifest import BlockForm
 from lab.pairs import shapes
 
 STATES = "target_states"
 """Name of the projection of the target's hidden states, where the model has one."""
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+
+@dataclass(frozen=True)
+class BlockForm:
+    """The form of a block drafter: the tokens that it writes in one pass, and the id of its mask token."""
+
+    block: int
+    mask: int
 
 
 _WIDTH = (
@@ -135,25 +139,3 @@ def _attention(starts: Tensor, length: int, block: int) -> Tensor:
     hidden = torch.zeros(rows, length, count * block, dtype=torch.bool, device=starts.device)
     seen = torch.cat([torch.cat([causal, hidden], 2), torch.cat([before, same], 2)], 1)
     return torch.zeros(seen.shape, device=starts.device).masked_fill(~seen, float("-inf"))[:, None]
-
-
-def write_drafter(
-    net: Qwen2ForCausalLM,
-    configuration: Mapping[str, Any],
-    form: BlockForm,
-    target: Path,
-    folder: Path,
-    states: int = 0,
-) -> None:
-    """Write a drafter's checkpoint folder for `python -m convert`: float32, the target's tokenizer."""
-    config = dict(configuration) | {
-        "architectures": ["BlockDrafter"],
-        "model_type": "qwen2",
-        "torch_dtype": "float32",
-        "block_size": form.block,
-        "mask_token_id": form.mask,
-    }
-    if states:
-        config["target_hidden_size"] = states
-    files = [target / name for name in TOKENIZER_FILES if (target / name).is_file()]
-    shapes.write_folder(folder, config, net, files)

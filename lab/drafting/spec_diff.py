@@ -8,17 +8,13 @@ it is, is measured as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from edge_runtime.decode.acceptance import Draft
-from edge_runtime.decode.draft_model import DraftModel
-from edge_runtime.decode.forced import FillOptions, FillStats, fill
-from edge_runtime.decode.speculate import Drafter
-from edge_runtime.engine.base import Engine, Logits
 from lab.case import Lab, RunCase
 from lab.drafting.diffusion_drafter import DiffusionDrafter
+from lab.drafting.speculation import DraftModel, speculate
 from lab.drafting.torch_engine import TorchEngine
 from lab.experiment import About, Records, phase
 from lab.plots import Picture, png
@@ -32,50 +28,6 @@ DRAFTED = sorted({*STEPS, *GAMMAS})
 """Tokens of the draft model's drafts. It writes one a pass, so these have SpecDiff's T among them."""
 
 ALONE, DIFFUSION, AUTOREGRESSIVE = "target alone", "diffusion", "autoregressive"
-
-
-class CountedEngine:
-    """An engine that counts the tokens it runs."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.computed = 0
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        return self._engine.tokens
-
-    @property
-    def length(self) -> int:
-        return self._engine.length
-
-    @property
-    def context(self) -> int:
-        return self._engine.context
-
-    def append(self, ids: Sequence[int], logits_for: Sequence[int] = ()) -> Logits:
-        self.computed += len(ids)
-        return self._engine.append(ids, logits_for)
-
-    def rewind(self, length: int) -> None:
-        self._engine.rewind(length)
-
-
-class CountedDrafter:
-    """A diffusion drafter whose denoised tokens are counted: each step runs the text and the canvas."""
-
-    def __init__(self, drafter: DiffusionDrafter, canvas: int) -> None:
-        self._drafter, self._canvas = drafter, canvas
-        self.computed = 0
-
-    def draft(self, text: Sequence[int], wanted: int) -> Draft:
-        before = self._drafter.passes
-        found = self._drafter.draft(text, wanted)
-        self.computed += (self._drafter.passes - before) * (len(text) + self._canvas)
-        return found
-
-    def observe(self, right: bool) -> None:
-        self._drafter.observe(right)
 
 
 def needs(lab: Lab) -> str | None:
@@ -92,29 +44,30 @@ def measure(case: RunCase) -> dict[str, Any]:
     assert lab.thinker is not None  # checked by `needs`
     target, model, edge = lab.thinker, lab.pipeline.masked_model, lab.edges[0]
     engine = TorchEngine(target.net)
-    own = model.parameters
-    _decoded(case, engine)  # the first run of a text is slower, and it is what the others are compared with
-    reference, alone = _decoded(case, engine)
+    room = min(lab.base.canvas, engine.context - len(case.prompt_ids))
+    asked = (engine, case.prompt_ids, case.contract.eos_ids, room)
+    speculate(*asked)  # the first run of a text is slower, and it is what the others are compared with
+    alone = speculate(*asked)
     alone_flops = 2.0 * target.parameters * alone.computed
-    common = {"length": len(reference), "alone_passes": alone.passes}
-    right = case.score(reference, reference)["right"]
+    common = {"length": len(alone.ids), "alone_passes": alone.passes}
+    right = case.score(alone.ids, alone.ids)["right"]
     rows = [{"drafter": ALONE, "gamma": 0, "steps": 0, **common, "right": right, "same": 1.0}]
 
-    def row(kind: str, gamma: int, steps: int, drafter: Drafter, computed: Any, parameters: int) -> None:
-        ids, stats = _decoded(case, engine, drafter, gamma)
-        flops = 2.0 * target.parameters * stats.computed + 2.0 * parameters * computed()
+    def row(kind: str, gamma: int, steps: int, draft: DiffusionDrafter | DraftModel, parameters: int) -> None:
+        found = speculate(*asked, draft, gamma)
+        flops = 2.0 * target.parameters * found.computed + 2.0 * parameters * draft.computed
         rows.append(
             {
                 "drafter": kind,
                 "gamma": gamma,
                 "steps": steps,
                 **common,
-                "same": float(ids == reference),
-                "right": case.score(ids, reference)["right"],
-                "alpha": stats.accepted / stats.drafted if stats.drafted else None,
-                "accepted": len(ids) / stats.passes,
-                "passes": stats.passes,
-                "faster": (alone.prefill + alone.fill) / (stats.prefill + stats.fill),
+                "same": float(found.ids == alone.ids),
+                "right": case.score(found.ids, alone.ids)["right"],
+                "alpha": found.accepted / found.drafted if found.drafted else None,
+                "accepted": len(found.ids) / found.passes,
+                "passes": found.passes,
+                "faster": alone.seconds / found.seconds,
                 "cheaper": alone_flops / flops,
             }
         )
@@ -122,26 +75,11 @@ def measure(case: RunCase) -> dict[str, Any]:
     plan = replace(lab.base, steps=None, order="confidence", commit="quota", stop=None)
     for gamma, steps in grid():
         config = replace(plan, canvas=gamma, total_steps=steps)
-        counted = CountedDrafter(DiffusionDrafter(model, config, engine.vocab), gamma)
-        row(DIFFUSION, gamma, steps, counted, lambda found=counted: found.computed, own)
+        row(DIFFUSION, gamma, steps, DiffusionDrafter(model, config, engine.vocab), model.parameters)
     for gamma in DRAFTED:
-        small = CountedEngine(edge.runtime.engine)
-        small.rewind(0)
-        drafter = DraftModel(small)
-        row(AUTOREGRESSIVE, gamma, gamma, drafter, lambda found=small: found.computed, edge.parameters)
+        edge.runtime.engine.rewind(0)
+        row(AUTOREGRESSIVE, gamma, gamma, DraftModel(edge.runtime.engine), edge.parameters)
     return {"answers": rows}
-
-
-def _decoded(
-    case: RunCase, engine: TorchEngine, drafter: Drafter | None = None, gamma: int = 0
-) -> tuple[list[int], FillStats]:
-    """The target's greedy answer from an empty cache, at most a canvas long."""
-    engine.rewind(0)
-    stats = FillStats()
-    room = min(case.lab.base.canvas, engine.context - len(case.prompt_ids))
-    options = FillOptions(room, score_anchors=False, drafter=drafter, max_draft=gamma)
-    ids = [token.id for token in fill(engine, case.prompt_ids, case.empty(), options, stats)]
-    return ids, stats
 
 
 def tables(records: Records, about: About) -> list[Table]:

@@ -21,15 +21,14 @@ from cloud_anchor.model.prompt_form import checkpoint_form
 from cloud_anchor.model.row_weights import open_qwen2
 from common.cli import option
 from common.files import differing_settings
-from edge_runtime.bundle.manifest import BlockForm
 from lab.drafting.accepted import target_states
 from lab.drafting.answers import AnswerBlocks, BlockBatch, Target, TargetAnswer
 from lab.drafting.block_model import (
+    BlockForm,
     begin_as,
     block_logits,
     build_drafter,
     drafter_configuration,
-    write_drafter,
 )
 from lab.drafting.losses import drafter_loss
 from lab.options import require_at_least
@@ -58,9 +57,7 @@ class DrafterSize:
     block: int = option(8, "K, tokens drafted in one pass")
     hidden: int | None = option(96, "hidden size")
     layers: int = option(2, "layers")
-    states: bool = option(
-        False, "also read the target's last hidden states, as DFlash does; not for the device"
-    )
+    states: bool = option(False, "also read the target's last hidden states, as DFlash does")
     blocks: int = option(8, "drafts of each answer in a batch")
     tokens: int = option(2048, "of text in a batch")
     steps: int = option(2000, "training steps")
@@ -159,11 +156,6 @@ class DrafterTrainer(Trainer):
             **asdict(self.plan.loss),
         )
 
-    def export(self, folder: Path) -> None:
-        """Write the averaged weights as a checkpoint folder for `python -m convert`."""
-        net, target = self.averaged(), self.target.folder
-        write_drafter(net, self.configuration, self.form, target, folder, self.states)
-
 
 def train_drafter(
     plan: DrafterPlan,
@@ -175,7 +167,7 @@ def train_drafter(
     device: str,
     quiet: bool = False,
 ) -> DrafterTrainer:
-    """Train a drafter, or go on with its training; the checkpoint folder is FOLDER/drafter.
+    """Train a drafter, or go on with its training.
 
     Raises RequestError where the folder holds a run of another plan.
     """
@@ -192,5 +184,4 @@ def train_drafter(
     trainer = DrafterTrainer(plan, target, answers, folder, seed=seed, device=device)
     trainer.resume()
     train(trainer, quiet=quiet)
-    trainer.export(folder / NAME)
     return trainer

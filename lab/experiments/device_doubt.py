@@ -175,7 +175,7 @@ def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:
     """Right alone, right with the cloud's anchors, and the scores of the answer alone."""
     pipeline, base, edge = setup.lab.pipeline, setup.lab.base, setup.lab.edges[0].runtime
     runs, selection = early_runs(setup, [question.problem.prompt for question in questions])
-    options = replace(edge.options(speculate="off"), max_tokens=base.canvas)
+    options = replace(edge.options(), max_tokens=base.canvas)
     decode = edge.bundle.tokenizer.decode
     for question, early in zip(questions, runs, strict=True):
         prompt = question.problem.prompt

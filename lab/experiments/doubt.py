@@ -81,7 +81,7 @@ def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:
             yield record
             continue
         data = pipeline.payload(result, confidence=True)
-        answer = edge.fill(edge.read(data, question.text), edge.options(speculate="off"))
+        answer = edge.fill(edge.read(data, question.text), edge.options())
         text = edge.bundle.tokenizer.decode([token.id for token in answer])
         sure = [result.run.certainty[position] for position in result.anchors.positions]
         every = early.certainty[: early.predicted_length]

@@ -186,7 +186,7 @@ def exchanges(
 def final_text(request: RemoteRequest, edge: EdgeRuntime) -> str:
     """The text of an answer after its last retraction."""
     tokens: list[Token] = []
-    for each in request.answer(edge.options(score_anchors=False, speculate="off")):
+    for each in request.answer(edge.options(score_anchors=False)):
         if isinstance(each, Retract):
             del tokens[each.position :]
         else:

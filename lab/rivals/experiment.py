@@ -20,7 +20,7 @@ from lab.links.conversation import CLOUD, EDGE, Speeds
 from lab.links.networks import LOSSES, NETWORKS
 from lab.plots import COLOURS, Picture, png
 from lab.questions.items import Item
-from lab.rivals.methods import ALONE, JUDGED, REFINED, WHOLE, Exchange, MethodBench, MethodOptions, shot
+from lab.rivals.methods import ALONE, REFINED, WHOLE, Exchange, MethodBench, MethodOptions, shot
 from lab.rivals.standings import Exchanges, Race, curves, race
 from lab.store import Record
 from lab.tables import Answers, Row, Table
@@ -153,7 +153,7 @@ def plots(records: Records, about: About) -> Iterator[Picture]:
     differ most. The tables have the others.
     """
     setting, exchanges = about.own.race, exchanges_of(records)
-    drawn = [WHOLE["zstd"], shot(about.own.shots[-1]), REFINED, JUDGED, ALONE]
+    drawn = [WHOLE["zstd"], shot(about.own.shots[-1]), REFINED, ALONE]
     loss = setting.losses[min(1, len(setting.losses) - 1)]
 
     def draw(figure: Any) -> None:

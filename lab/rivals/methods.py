@@ -21,9 +21,9 @@ from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, Selection
-from edge_runtime.decode.draft_model import DraftModel
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.runtime import EdgeRuntime
+from lab.drafting.speculation import DraftModel, speculate
 from lab.experiments.frontier import text_codecs
 from lab.experiments.passes import rule_config
 from lab.links.conversation import (
@@ -61,7 +61,6 @@ WHOLE = {
 }
 ROUTED = "routing, token by token"
 VERIFIED = "device drafts, cloud verifies"
-JUDGED = "cloud drafts, device verifies"
 SKETCH = "sketch, expanded"
 REFINED = "ours, refined"
 
@@ -84,7 +83,7 @@ def _passes(steps: int) -> str:
 class MethodOptions:
     """finish:    the commit rule of a finished answer (see `passes.rule_config`).
     shots:     passes after which ours sends, in methods of their own; refine: in one answer.
-    confident: of the router. drafted: tokens of a draft. tolerance: of the device that verifies, in nats.
+    confident: of the router. drafted: tokens of a draft.
     """
 
     finish: str = "0.9"
@@ -92,7 +91,6 @@ class MethodOptions:
     refine: tuple[int, ...] = (1, 2, 12)
     confident: float = CONFIDENT
     drafted: int = 5
-    tolerance: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,6 @@ class AskedQuestion:
         yield self._refined()
         yield self.routed()
         yield self._verified()
-        yield self.judged(finished)
         yield self._sketched(finished)
         yield self._exchange(ALONE, [self.read, self.alone], [])
 
@@ -346,48 +343,30 @@ class AskedQuestion:
         """(c) The device drafts, the cloud takes what it would have written: speculative decoding over the
         network. The text is the cloud's own, token by token.
         """
-        engine = self._cloud_tokens()
-        drafter = _RecordedDrafts(DraftModel(self.edge.engine))
+        drafts: list[tuple[int, list[int]]] = []  # each with the length of the answer before it
+        small = DraftModel(self.edge.engine)
         self.edge.engine.rewind(0)
-        options = FillOptions(
-            score_anchors=False,
-            max_tokens=self.plan.canvas,
-            drafter=drafter,
-            max_draft=self.options.drafted,
-        )
-        ids = [token.id for token in fill(engine, self.prompt_ids, self.empty, options)]
+
+        def draft(text: Sequence[int], wanted: int) -> list[int]:
+            drafts.append((len(text) - len(self.prompt_ids), small(text, wanted)))
+            return drafts[-1][1]
+
+        ends, room = self.contract.eos_ids, self.plan.canvas
+        ids = speculate(self._cloud_tokens(), self.prompt_ids, ends, room, draft, self.options.drafted).ids
         device: list[Action] = [self.read]
         cloud: list[Action] = []
-        ends = [len(text) - len(self.prompt_ids) for text, _ in drafter.drafts[1:]] + [len(ids)]
-        for number, ((text, draft), end) in enumerate(zip(drafter.drafts, ends, strict=True)):
-            begin = len(text) - len(self.prompt_ids)
-            cloud += [Receive(), Work(CLOUD, 1, rows=len(draft) + 1)]
+        behind = [*(begin for begin, _ in drafts[1:]), len(ids)]
+        for number, ((begin, drafted), end) in enumerate(zip(drafts, behind, strict=True)):
+            cloud += [Receive(), Work(CLOUD, 1, rows=len(drafted) + 1)]
             # The number of tokens taken, and the one behind them.
             cloud.append(_ids_sent([end - begin, *ids[end - 1 : end]]))
             device += [
-                Work(DEVICE, len(draft)),
-                self._question(draft, first=number == 0),
+                Work(DEVICE, len(drafted)),
+                self._question(drafted, first=number == 0),
                 Receive(),
-                self._shown(ids[:end], whole=end == len(ids) and number == len(ends) - 1),
+                self._shown(ids[:end], whole=end == len(ids) and number == len(drafts) - 1),
             ]
         return self._exchange(VERIFIED, device, cloud)
-
-    def judged(self, run: Denoised) -> Exchange:
-        """(c) The reverse: the cloud's answer is a draft, of which the device takes what it finds likely."""
-        answer = run.answer
-        anchors = run.anchors(dict(enumerate(answer)), self.contract, len(answer))
-        result = PipelineResult(self.item.prompt, run, anchors, None)
-        data = self.pipeline.payload(result, Codec.COMPACT)
-        shown = self._filled(anchors, tolerance=self.options.tolerance)
-        cloud: list[Action] = [Receive(), Work(CLOUD, run.steps), Send(len(data), RESPONSE)]
-        request = self._request(self._ours([run.steps], Codec.COMPACT))
-        device: list[Action] = [
-            request,
-            Receive(),
-            replace(self.read, tokens=len(self.prompt_ids) + len(answer)),
-            shown,
-        ]
-        return self._exchange(JUDGED, device, cloud)
 
     def _sketched(self, run: Denoised) -> Exchange:
         """(d) The words that carry a fact as text; the device writes the rest around them."""
@@ -423,19 +402,3 @@ def _costs(tokens: Sequence[Token]) -> list[int]:
 def _ids_sent(ids: Sequence[int]) -> Send:
     size = len(b"".join(map(varint, ids)))
     return Send(size, RESPONSE, len(json.dumps({"ids": list(ids)})) - size)
-
-
-class _RecordedDrafts:
-    """A drafter whose drafts are kept, each with the text that it continues."""
-
-    def __init__(self, drafter: DraftModel) -> None:
-        self._drafter = drafter
-        self.drafts: list[tuple[list[int], list[int]]] = []
-
-    def draft(self, text: Sequence[int], wanted: int) -> Any:
-        found = self._drafter.draft(text, wanted)
-        self.drafts.append((list(text), list(found.ids)))
-        return found
-
-    def observe(self, right: bool) -> None:
-        self._drafter.observe(right)

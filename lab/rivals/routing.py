@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edge_runtime.decode.acceptance import Sampling, distribution
+from edge_runtime.decode.sampling import Sampling, distribution
 from edge_runtime.engine.base import Engine
 
 CONFIDENT = 0.5

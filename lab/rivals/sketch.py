@@ -15,7 +15,7 @@ import re
 import string
 from collections.abc import Sequence
 
-from edge_runtime.decode.acceptance import Sampling, distribution
+from edge_runtime.decode.sampling import Sampling, distribution
 from edge_runtime.engine.base import Engine
 
 LIKELY = 0.05

@@ -26,8 +26,8 @@ import numpy as np
 from common.files import write_whole
 from edge_runtime.assistant import device_doubt
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, file_record, read_manifest
-from edge_runtime.decode.acceptance import Sampling
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, agreement, fill
+from edge_runtime.decode.sampling import Sampling
 from edge_runtime.engine.fp32_activations import with_fp32_activations
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.runtime import EdgeRuntime

@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("starlette", reason="the endpoint needs starlette and uvicorn")
 import uvicorn
 
-from edge_runtime.decode.decoder import common_prefix
 from edge_runtime.decode.forced import Token
+from edge_runtime.decode.tokens import common_prefix
 from edge_runtime.endpoint.__main__ import main
 from edge_runtime.endpoint.app import Endpoint, application
 from edge_runtime.endpoint.chat_request import ChatRequest, SettledText

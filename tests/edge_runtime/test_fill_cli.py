@@ -17,7 +17,7 @@ import pytest
 
 from edge_runtime import fill as cli
 from edge_runtime.decode.forced import agreement
-from edge_runtime.runtime import EdgeRuntime, FillRequest
+from edge_runtime.runtime import EdgeRuntime
 from payload import AnchorSet, Extras, Shared, encode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,8 +121,8 @@ def test_a_prompt_beside_the_payload(fill: Any, tmp_path: Path) -> None:
 def test_options_that_change_no_token(fill: Any) -> None:
     expected = fill("with.bin", "--quiet")[1]
     assert fill("with.bin", "--no-scores", "--no-verify", "--context", "200")[1] == expected
-    assert fill("with.bin", "--profile", "memory", "--deterministic", "--speculate", "on")[1] == expected
-    assert fill("with.bin", "--speculate", "on", "--no-prepack")[1] == expected
+    assert fill("with.bin", "--profile", "memory", "--deterministic")[1] == expected
+    assert fill("with.bin", "--no-prepack")[1] == expected
     coloured = fill("with.bin", "--color", "always")[1]
     assert coloured.startswith("\x1b[36m")
     assert "\x1b[33m" in coloured
@@ -131,35 +131,6 @@ def test_options_that_change_no_token(fill: Any) -> None:
         coloured = coloured.replace(code, "")
     # A character whose bytes come from both sources is coloured by its last token.
     assert coloured == expected
-
-
-def test_verified_anchors_leave_the_devices_own_text(fill: Any, edge: EdgeRuntime) -> None:
-    alone = [t.id for t in edge.fill(edge_alone(edge), edge.options(max_tokens=30))]
-    code, out, err = fill("with.bin", "--verify", "greedy", "--max-tokens", "30")
-    assert code == 0
-    assert out == edge.bundle.tokenizer.decode(alone) + "\n"
-    answer = json.loads(fill("with.bin", "--verify", "greedy", "--max-tokens", "30", "--json")[1])
-    assert [t["id"] for t in answer["tokens"]] == alone
-    sent = {0: 40, 1: 50, 5: 60, 6: 70, 12: 80}
-    refused = sum(alone[p] != id_ for p, id_ in sent.items() if p < len(alone))
-    assert answer["refused"] == refused > 0
-    assert f"verified   {refused} of 5 anchors refused\n" in err
-    assert "verified" not in fill("with.bin")[2]
-    lenient = json.loads(fill("with.bin", "--verify", "greedy", "--tolerance", "1e9", "--json")[1])
-    assert lenient["refused"] == 0
-    assert [t["source"] for t in lenient["tokens"]].count("anchor") == 5
-    for wrong, message in (
-        (("--tolerance", "1"), "tolerance: expected verify 'greedy'"),
-        (("--verify", "greedy", "--tolerance", "-1"), "tolerance: expected 0 nats or more"),
-    ):
-        code, out, err = fill("with.bin", *wrong)
-        assert (code, out) == (2, "")
-        assert message in err
-
-
-def edge_alone(edge: EdgeRuntime) -> FillRequest:
-    """The prompt without anchors."""
-    return FillRequest(edge.prompt_ids(PROMPT), AnchorSet.empty(256, edge.bundle.contract))
 
 
 def test_max_tokens(fill: Any) -> None:
@@ -347,8 +318,8 @@ def test_help_fits_a_screen_and_all_of_it_has_groups(
     with pytest.raises(SystemExit):
         cli.main(["--help-all"])
     text = capfd.readouterr().out
-    assert all(f"\n{group}:\n" in text for group in ("service", "anchors and drafts", "engine", "output"))
-    assert all(option in text for option in ("--no-fallback", "--drafter", "--threads", "--quiet"))
+    assert all(f"\n{group}:\n" in text for group in ("service", "engine", "output"))
+    assert all(option in text for option in ("--no-fallback", "--threads", "--quiet"))
 
 
 def test_the_services_key_does_not_cross_a_network_unencrypted(
@@ -373,7 +344,6 @@ def test_an_answer_in_a_grammar(fill: Any, tmp_path: Path) -> None:
     code, out, _ = fill("with.bin", "--tools", str(tmp_path / "tools.json"))
     assert (code, json.loads(out)["name"]) == (0, "go")
     for more, said in (
-        (("--regex", "a+", "--verify", "greedy"), "found a tolerance beside it. Leave one of the two out."),
         (("--regex", "(a"), "expected one that the engine can follow"),
         (("--json-schema", str(tmp_path / "none")), "expected a readable file"),
     ):

@@ -6,7 +6,6 @@ import hashlib
 import json
 import zlib
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.answer import Answer
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
-from edge_runtime.decode.speculate import Speculator
 from edge_runtime.engine.base import BaseEngine, Logits
 from edge_runtime.errors import ContextError, SessionFileError, UsageError
 from edge_runtime.runtime import EdgeRuntime
@@ -56,23 +54,6 @@ def follower(text: Sequence[int]) -> int:
     return state % BUNDLE.contract.vocab_size if state % 9 else min(ENDS)
 
 
-class Knowing:
-    """Drafts what the model would write, ends and what is behind them too; each third time something else."""
-
-    def __init__(self) -> None:
-        self.drafts = 0
-
-    def draft(self, text: Sequence[int], wanted: int) -> Sequence[int]:
-        self.drafts += 1
-        found: list[int] = []
-        while len(found) < wanted:
-            found.append(follower([*text, *found]))
-        return found if self.drafts % 3 else [7, *found][:wanted]
-
-    def observe(self, right: bool) -> None:
-        pass
-
-
 def refined(edge: EdgeRuntime, ids: list[int], anchors: AnchorSet) -> Answer[Token | Retract]:
     """An answer that gets anchors once its first token is there."""
     feed, stats = AnchorFeed(), FillStats()
@@ -101,14 +82,14 @@ def real(**options: int) -> EdgeRuntime:
 TEXTS = st.text(max_size=12) | st.sampled_from(
     ("What is the capital of Japan?", "<|im_end|>\n<|im_start|>system\n", "  ", "naïve 🎈")
 )
-HOW = ("ask", "anchors", "early", "clone", "drafted", "refined")
+HOW = ("ask", "anchors", "early", "clone", "refined")
 TURNS = st.lists(st.tuples(TEXTS, st.sampled_from(HOW)), max_size=5)
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.none() | TEXTS, TURNS)
 def test_every_answer_is_a_fresh_sessions(system: str | None, turns: list[tuple[str, str]]) -> None:
-    """Given the whole text anew; with anchors, drafts, answers refined or closed early, and clones that go
+    """Given the whole text anew; with anchors, answers refined or closed early, and clones that go
     other ways. So no end marker is lost or written twice.
     """
     edge, engine = runtime()
@@ -126,13 +107,10 @@ def test_every_answer_is_a_fresh_sessions(system: str | None, turns: list[tuple[
         expected = list(EdgeSession(fresh, messages=messages[:-1]).ask(question, SHORT, payload=payload))
         cached = len(ids) if how == "clone" else 0
         before = engine.ran
-        options = (
-            replace(SHORT, drafter=Speculator({1: 1.0, 9: 1.0}, Knowing())) if how == "drafted" else SHORT
-        )
         if how == "refined":
             answer = session.follow(messages, refined(edge, ids, anchors))
         else:
-            answer = session.ask(question, options, payload=payload)
+            answer = session.ask(question, SHORT, payload=payload)
         for _ in answer:
             if how == "early":
                 answer.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -14,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from edge_runtime.decode.constrained import GrammarPlan
 from edge_runtime.decode.endings import Stop
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.decode.refine import AnchorFeed, Retract, fill_refined
-from edge_runtime.errors import UsageError
+from edge_runtime.decode.sampling import Sampling
 from edge_runtime.grammar.errors import GrammarRoomError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
@@ -163,25 +163,6 @@ def test_a_canvas_too_small_for_any_sentence_is_no_limit() -> None:
     jsonschema.validate(json.loads(text), PROFILE)
 
 
-class Echo:
-    """A drafter that repeats a text; most of it wrong."""
-
-    def draft(self, text: Sequence[int], wanted: int) -> list[int]:
-        return TOKENS.encode_bytes(b'", "12')[:wanted]
-
-    def observe(self, right: bool) -> None:
-        pass
-
-
-@FORM
-@given(st.randoms(use_true_random=False), hostile(), st.integers(0, 9))
-def test_a_drafter_changes_no_token(random: Random, anchors: AnchorSet, seed: int) -> None:
-    grammar = compiled(Grammar.json_schema(random_schema(random)))
-    plain, _ = answer(anchors, grammar, seed)
-    drafted, _ = answer(anchors, grammar, seed, drafter=Echo())
-    assert [(t.id, t.source) for t in drafted] == [(t.id, t.source) for t in plain]
-
-
 @FORM
 @given(st.randoms(use_true_random=False), st.lists(hostile(), min_size=1, max_size=3), st.integers(0, 40))
 def test_a_refined_answer_is_that_of_the_last_payload(
@@ -210,8 +191,6 @@ def test_a_refined_answer_is_that_of_the_last_payload(
 
 
 def test_sampled_answers_are_valid_too() -> None:
-    from edge_runtime.decode.acceptance import Sampling
-
     grammar = compiled(Grammar.json_schema(PROFILE))
     texts = {answer(anchored(""), grammar, sampling=Sampling(seed=seed))[1] for seed in range(8)}
     assert len(texts) > 1
@@ -219,29 +198,20 @@ def test_sampled_answers_are_valid_too() -> None:
         jsonschema.validate(json.loads(text), PROFILE)
 
 
-def test_a_tolerance_beside_a_grammar_is_refused() -> None:
-    with pytest.raises(UsageError, match="Leave one of the two out"):
-        answer(anchored(""), compiled(Grammar.regex("a+")), tolerance=0.0)
-
-
 def test_logits_are_masked_only_where_that_changes_the_token() -> None:
-    from edge_runtime.decode.constrained import Plan
-    from edge_runtime.decode.endings import ending
-
-    anchors = AnchorSet.empty(CANVAS, CONTRACT)
-    plan = Plan(compiled(Grammar.regex("[ab]+")), anchors, ending(anchors, 64), 64)
+    plan = GrammarPlan(compiled(Grammar.regex("[ab]+")), AnchorSet.empty(CANVAS, CONTRACT), 64)
     logits = np.zeros(TOKENS.size, np.float32)
     logits[ord("b")] = 1
-    assert plan.masked(logits, greedy=True) is logits
+    assert plan.allowed(logits, greedy=True) is logits
     logits[ord("c")] = 2
     before = logits.copy()
-    assert plan.masked(logits, greedy=True).argmax() == ord("b")
+    assert plan.allowed(logits, greedy=True).argmax() == ord("b")
     logits[ord("d") : ord("k")] = 3  # too many to be asked for one by one
     before[ord("d") : ord("k")] = 3
     assert (logits == before).all()
-    assert set(np.isfinite(plan.masked(logits, greedy=True)).nonzero()[0]) == {ord("a"), ord("b")}
+    assert set(np.isfinite(plan.allowed(logits, greedy=True)).nonzero()[0]) == {ord("a"), ord("b")}
     plan.take(ord("a"))
-    assert set(np.isfinite(plan.masked(logits, greedy=False)).nonzero()[0]) == {
+    assert set(np.isfinite(plan.allowed(logits, greedy=False)).nonzero()[0]) == {
         *(ord("a"), ord("b")),
         *CONTRACT.eos_ids,
     }

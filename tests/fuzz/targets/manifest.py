@@ -27,13 +27,12 @@ def run(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The shipped manifests, a block drafter's, and one of a contract with ends of its own."""
+    """The shipped manifests, and one of a contract with ends of its own."""
     shipped = [
         json.loads((path / MANIFEST).read_bytes()) for path in sorted(BUNDLES.iterdir()) if path.is_dir()
     ]
     small = {**shipped[0], "variants": dict(list(shipped[0]["variants"].items())[:1])}
     small["default_variant"] = next(iter(small["variants"]))
-    drafter = {**small, "schema": 2, "drafter": {"block": 8, "mask": 5}}
     ends = Contract(9, "a" * 64, {"<end>": 3}, "0" * 64, ("<end>",))
     others = [{**small, "contract": each.to_json()} for each in (contract(), ends)]
-    return [json.dumps(each).encode() for each in (*shipped, small, drafter, *others)]
+    return [json.dumps(each).encode() for each in (*shipped, small, *others)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,10 +16,6 @@ from transformers import Qwen2ForCausalLM
 
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.shipped import PAIRS
-from edge_runtime.bundle.manifest import BlockForm
-from edge_runtime.decode.block_drafter import BlockDrafter
-from edge_runtime.decode.forced import FillOptions, FillStats, fill
-from edge_runtime.decode.speculate import Speculator
 from edge_runtime.engine.base import BaseEngine, Logits
 from lab.__main__ import main as lab
 from lab.drafting import experiment
@@ -32,7 +29,8 @@ from lab.drafting.answers import (
     training_prompts,
     write_answers,
 )
-from lab.drafting.block_model import STATES, block_logits, build_drafter, drafter_configuration
+from lab.drafting.block_model import STATES, BlockForm, block_logits, build_drafter, drafter_configuration
+from lab.drafting.speculation import speculate
 from lab.drafting.torch_engine import TorchEngine
 from lab.drafting.training import DrafterPlan, DrafterTrainer, LossOptions, load_target, train_drafter
 from lab.experiment import About
@@ -41,11 +39,9 @@ from lab.pairs.testbed.library import SourceMissingError
 from lab.pairs.tiny import recipe as tiny
 from lab.pairs.tiny.tasks import FAMILIES
 from lab.pairs.tokens import special_ids
-from payload import AnchorSet, Contract
 from tests.checkpoints import write_tiny_qwen
 
 FORM = BlockForm(4, 302)
-CONTRACT = Contract(299, "0" * 64, {"<|im_end|>": 299, "<|endoftext|>": 300}, "1" * 64)
 QWEN = PAIRS["tiny"].weights / "tiny-qwen"
 shipped = pytest.mark.skipif(not QWEN.is_dir(), reason="the shipped weights are missing")
 
@@ -105,19 +101,6 @@ def test_many_blocks_in_one_pass_are_each_block_alone(
             )
 
 
-class BlockEngine(BaseEngine):
-    """The masked graph in PyTorch, without a cache."""
-
-    def __init__(self, net: Any, form: BlockForm) -> None:
-        super().__init__(context=96, vocab=320)
-        self.net, self.form = net, form
-
-    @torch.no_grad()
-    def _run(self, ids: Any, rows: Any) -> Logits:
-        text = [*self.tokens, *ids[: len(ids) - self.form.block + 1]]
-        return one_draft(self.net, self.form, text).numpy()[: len(rows)]
-
-
 class Cycle(BaseEngine):
     """A target that repeats the last token of a prompt of two and the next two, and no other."""
 
@@ -134,17 +117,21 @@ class Cycle(BaseEngine):
 
 def test_accepted_lengths_are_the_passes_of_decoding(trained: Qwen2ForCausalLM) -> None:
     """The passes that the walk along the answer predicts, against decoding with the drafter."""
+
+    @torch.no_grad()
+    def draft(text: Sequence[int], wanted: int) -> list[int]:
+        logits = one_draft(trained, CYCLES, list(text))
+        logits[:, CYCLES.mask] = -torch.inf
+        return logits.argmax(-1).tolist()[:wanted]
+
     accepted = drafted = 0
     for item in memorised():
-        blocks = BlockDrafter(BlockEngine(trained, CYCLES), CYCLES, 320)
-        stats = FillStats()
-        options = FillOptions(drafter=Speculator({1: 1.0, 9: 1.0}, blocks), max_draft=CYCLES.block)
-        answer = [t.id for t in fill(Cycle(), item.prompt, AnchorSet.empty(15, CONTRACT), options, stats)]
-        assert answer == item.answer
-        lengths = pass_lengths(drafts_everywhere(trained, CYCLES, item), answer)
-        assert sum(lengths) == len(answer)
-        assert len(lengths) == stats.passes == blocks.passes
-        accepted, drafted = accepted + stats.accepted, drafted + stats.drafted
+        found = speculate(Cycle(), item.prompt, (), 15, draft, CYCLES.block)
+        assert found.ids == item.answer
+        lengths = pass_lengths(drafts_everywhere(trained, CYCLES, item), found.ids)
+        assert sum(lengths) == len(found.ids)
+        assert len(lengths) == found.passes
+        accepted, drafted = accepted + found.accepted, drafted + found.drafted
     assert 0 < accepted < drafted, "drafts are right and wrong"
 
 
@@ -168,10 +155,8 @@ def test_answers_are_the_targets_greedy_ones_and_kept(
     file = tmp_path / "answers.jsonl"
     first = short.answers(problems[:3], file, {"made": "so"})
     engine = TorchEngine(target.net)
-    contract = Contract(300, "0" * 64, {"<|im_end|>": 302, "<|endoftext|>": 300}, "1" * 64)
-    assert set(short.ends) == contract.eos_ids
     for item in first:
-        expected = [t.id for t in fill(engine, item.prompt, AnchorSet.empty(62, contract))]
+        expected = speculate(engine, item.prompt, short.ends, 62).ids
         kept = item.answer[:-1] if item.answer[-1] in short.ends else item.answer
         assert kept == expected[: len(kept)]
     text = file.read_text()
@@ -249,12 +234,10 @@ def test_an_interrupted_run_equals_one_in_a_piece(
     folder = tmp_path / "b"
     with pytest.raises(KeyboardInterrupt):
         train_drafter(wanted, target, memorised(), folder, **arguments)
-    assert not (folder / "drafter").exists()
     monkeypatch.undo()
     again = train_drafter(wanted, target, memorised(), folder, **arguments)
     for key, value in whole.ema.items():
         assert torch.equal(value, again.ema[key]), key
-    assert (folder / "drafter" / "model.safetensors").is_file()
     other = load_target(write_tiny_qwen(tmp_path / "other", seed=9, positions=96), 4, "cpu")
     with pytest.raises(RequestError, match="another target"):
         train_drafter(wanted, other, memorised(), folder, **arguments)
@@ -271,9 +254,7 @@ def test_a_drafter_can_begin_as_its_target(target: Target, tmp_path: Path) -> No
     for name, value in begun.state_dict().items():
         assert torch.equal(value, own[name]), name
     trained = train_drafter(wanted, target, memorised(), tmp_path / "a", quiet=True, **arguments)
-    written = json.loads((tmp_path / "a" / "drafter" / "config.json").read_text())
-    assert written["architectures"] == ["BlockDrafter"]
-    assert written["hidden_size"] == target.config["hidden_size"]
+    assert trained.configuration["hidden_size"] == target.config["hidden_size"]
     assert not torch.equal(trained.model.lm_head.weight, own["lm_head.weight"])
     with pytest.raises(RequestError, match=r"layers: expected at most the \d of the target, found 99"):
         train_drafter(replace(wanted, layers=99), target, memorised(), tmp_path / "b", **arguments)
@@ -355,8 +336,6 @@ def test_the_commands(
         train_main([*common, "--target", str(QWEN), "-o", str(run), "--weights", "--focal", "--chain"]) == 0
     )
     assert "tokens a pass of the target over 4 held-out answers" in capsys.readouterr().err
-    config = json.loads((run / "drafter" / "config.json").read_text())
-    assert (config["architectures"], config["block_size"]) == (["BlockDrafter"], 8)
     assert json.loads((run / "plan.json").read_text())["loss"] == {"gamma": 5.0, "focal": 0.3, "chain": 40.0}
     assert (run / "loss.png").is_file()
     assert train_main(["--weights", "-1", "-o", str(run)]) == 2
@@ -369,7 +348,6 @@ def test_the_commands(
     assert columns == ["answers", "number", "base", "+weights", "+focal", "+chain", "all", "all less base"]
     assert {row["answers"] for row in found["groups"]["rows"]} >= {experiment.EVERY, "code"}
     assert all(row["tokens a pass"]["mean"] >= 1 for row in found["losses"]["rows"])
-    assert (out / "all-0" / "drafter" / "config.json").is_file()
     monkeypatch.setattr(experiment, "tokens_a_pass", lambda *_: pytest.fail("measured again"))
     assert lab(arguments) == 0
     assert "every answer" in capsys.readouterr().out

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from edge_runtime.engine.base import BaseEngine
 from lab.drafting.spec_diff import (
     ALONE,
     AUTOREGRESSIVE,
     DIFFUSION,
-    CountedEngine,
     grid,
     plots,
     tables,
@@ -80,19 +76,3 @@ def test_the_plot() -> None:
     (picture,) = plots(RECORDS, ABOUT)
     assert picture.title.startswith("SpecDiff")
     assert picture.data.startswith(b"\x89PNG")
-
-
-def test_a_counted_engine_counts_what_it_runs() -> None:
-    class Nothing(BaseEngine):
-        def _run(self, ids: Any, rows: Any) -> Any:
-            return [[0.0] * 9] * len(rows)
-
-    engine = CountedEngine(Nothing(context=20, vocab=9))
-    engine.append([1, 2, 3], [2])
-    engine.rewind(1)
-    engine.append([4])
-    assert engine.computed == 4
-    assert list(engine.tokens) == [1, 4]
-    assert (engine.length, engine.context) == (2, 20)
-    with pytest.raises(Exception, match="rewind"):
-        engine.rewind(5)

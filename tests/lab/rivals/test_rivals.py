@@ -20,7 +20,6 @@ from edge_runtime.runtime import EdgeRuntime
 from lab.__main__ import main
 from lab.experiment import About
 from lab.experiments.frontier import text_codecs
-from lab.experiments.passes import rule_config
 from lab.links.conversation import (
     CLOUD,
     DEVICE,
@@ -216,13 +215,6 @@ def test_nothing_is_asked_by_a_device_that_is_always_sure(bench: MethodBench, it
     question = AskedQuestion(sure, item)
     assert question.routed().requests == 0
     assert question.routed().final == question.alone.ids
-
-
-def test_the_judge_with_no_tolerance_writes_its_own_text(bench: MethodBench, item: Item) -> None:
-    strict = MethodBench(bench.pipeline, bench.edge, MethodOptions(tolerance=0.0))
-    question = AskedQuestion(strict, item)
-    run = question.denoised(rule_config("0.9", question.plan))
-    assert question.judged(run).final == question.alone.ids
 
 
 def test_every_exchange_survives_json_and_comes_to_its_end(found: dict[str, Exchange]) -> None:

@@ -15,7 +15,7 @@ from common.cli import CommandParser, required, run_command
 
 with required("lab", "experiments"):
     from cloud_anchor.errors import RequestError
-    from lab import compare, publish
+    from lab import publish
     from lab.experiments import PAPER, every, groups
     from lab.options import NoOptions, Options, add_options, given
     from lab.published import published_files as published
@@ -42,7 +42,6 @@ exit codes: 0 ok, 1 failed, 2 usage, 4 bad or missing model, 130 interrupted (ru
 ABOUT = """run        measure experiments: python -m lab run NAME [NAME ...] -o FOLDER
 list       the experiments by name
 distil     teach a masked model to answer in few passes: python -m lab distil MODEL -o FOLDER
-compare    do the means of two runs agree within their intervals?
 traces     published runs: by themselves, or filled by a real edge model
 published  the published repository's result files, as they are
 publish    the pages that quote measured figures, and the figures of a results folder"""
@@ -92,7 +91,8 @@ def _run(arguments: Sequence[str]) -> int:
         report = run(group, replace(options, output=place), own)
         if len(group) == 1:
             print_tables(report.tables)
-        print(json.dumps({"items": report.items, "report": str(place / "report.html")}))
+        items = max(report.measured.values(), default=0)
+        print(json.dumps({"items": items, "report": str(place / "report.html")}))
     return 0
 
 
@@ -120,7 +120,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": _run,
     "list": _list,
     "distil": _distil,
-    "compare": compare.main,
     "traces": traces.main,
     "published": published.main,
     "publish": publish.main,

@@ -22,7 +22,7 @@ One file in `lab/experiments/` (or another folder of the laboratory) and a line 
     )
 
 `python -m lab run repeats --least 3 -o results/repeats` then measures, continues after an interruption, and
-writes tables.json, report.md and report.html. A bench has no questions: `items=lambda setup: ["batch 1",
+writes tables.json and report.html. A bench has no questions: `items=lambda setup: ["batch 1",
 "batch 8"]` are the cells that it measures, `models=Models.NONE` opens nothing. The paper's experiments are
 those of `phase`: they measure one `RunCase` at a time, all of one set of questions and of their stored runs.
 

@@ -1,10 +1,9 @@
 """Published figures: `python -m lab publish`, from results to the pages that show them.
 
-    lab/results/NAME.json     tables of one measurement, numbers rounded
-    lab/results/NAME.md       its tables, where no other page shows all of them
-    lab/results/quotes.toml   which rows and columns a page shows
-    any page                  `<!-- figures: QUOTE -->`, or NAME/TABLE for a whole table, up to
-                              `<!-- end of figures -->`
+    lab/results/NAME.json   tables of one measurement, numbers rounded
+    lab/results/NAME.md     its tables, where no other page shows all of them
+    any page                `<!-- figures: NAME/TABLE -->`, or the name of one of `SUMMARIES`, up to
+                            `<!-- end of figures -->`
 
 Responsible for these pages and for saying which of them differ from the figures (`--check`, in the tests).
 Not responsible for measuring (see `experiment`).
@@ -15,26 +14,25 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from cloud_anchor.errors import RequestError
 from common.cli import CommandParser, run_command
 from common.files import read_json, write_whole
-from lab.report import markdown_table, named
 from lab.store import TABLES
-from lab.tables import Table, cell_of
+from lab.tables import Table, markdown
 
 ROOT = Path(__file__).parents[1]
 FIGURES = Path("lab/results")
-QUOTES = FIGURES / "quotes.toml"
 DIGITS = 6
-"""Significant digits of published numbers: more than any page shows, so that pages round as reports do."""
+"""Significant digits of published numbers: more than any page shows."""
 
 EPILOG = """examples:
-  python -m lab publish --take results/shipped --name shipped   # then writes the pages
+  python -m lab publish --take results/testbed --name testbed   # then writes the pages
   python -m lab publish                                         # the pages again
   python -m lab publish --check                                 # exit code 1 where one differs
 """
@@ -43,59 +41,92 @@ Figures = Mapping[str, Any]
 _BLOCK = re.compile(r"(<!-- figures: (.+?) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 
-def table_of(name: str, data: Figures) -> Table:
-    """A table from its JSON."""
-    rows = [{column: cell_of(value) for column, value in row.items()} for row in data["rows"]]
-    return Table(name, data["title"], data["columns"], rows, data["note"])
+class Summary(NamedTuple):
+    """The rows and columns of a published table that README.md shows.
+
+    place: NAME/TABLE. rows: label -> the row's first two cells. columns: header -> the table's column, its
+    decimals, and whether the interval is shown. first: the header over the labels.
+    """
+
+    place: str
+    rows: Mapping[str, tuple[str, str]]
+    columns: Mapping[str, tuple[str, int, bool]]
+    first: str = "sent"
+
+    def lines(self, table: Figures) -> str:
+        """In Markdown, ours in bold; raises RequestError where a row is not there."""
+        found = {tuple(row[key] for key in table["columns"][:2]): row for row in table["rows"]}
+        if absent := [key for key in self.rows.values() if key not in found]:
+            raise RequestError(f"figures {self.place}: expected the rows {absent}, found none")
+        lines = [
+            [f"**{label}**" if "edge-aware" in label else label]
+            + [_cell(found[key].get(column), digits, wide) for column, digits, wide in self.columns.values()]
+            for label, key in self.rows.items()
+        ]
+        return markdown(pd.DataFrame(lines, columns=[self.first, *self.columns]))
 
 
-def found_table(place: str, figures: Mapping[str, Figures]) -> Figures:
-    """The published table NAME/TABLE; raises RequestError where there is none."""
-    source, _, name = place.partition("/")
-    if source not in figures:
-        raise RequestError(f"{FIGURES / source}.json: expected published figures, found none")
-    if name not in figures[source]["tables"]:
-        raise RequestError(f"{FIGURES / source}.json: expected table {name}, found none")
-    table: Figures = figures[source]["tables"][name]
-    return table
+_SENT = {
+    "the paper's anchors": ("19 (10%)", "anchors, filled"),
+    "a prefix of the finished answer, of at most as many bytes": ("19 (10%)", "prefix of as many, continued"),
+    "edge-aware (the default)": ("19 (10%)", "edge-aware, rule 0.9"),
+}
+_FULL = {"the finished answer": ("192 (100%)", "full run")}
+_BY_LENGTH = {
+    "F1, under 20": ("F1, under 20", 2, False),
+    "20 to 59": ("F1, 20 to 59", 2, False),
+    "60 and more": ("F1, 60 and more", 2, True),
+    "told, 60 and more": ("graded, 60 and more", 2, True),
+    "right, 60 and more": ("right, 60 and more", 2, True),
+    "bytes, 60 and more": ("bytes, 60 and more", 0, False),
+}
+SUMMARIES = {
+    "summary": Summary(
+        "testbed/by length",
+        {"nothing: the device alone": ("19 (10%)", "edge alone")}
+        | _SENT
+        | {"the same after 25% of the steps": ("48 (25%)", "edge-aware, rule 0.9")}
+        | _FULL,
+        _BY_LENGTH,
+    ),
+    "summary_taught": Summary(
+        "taught_main/by length",
+        _SENT | {"every prediction": ("19 (10%)", "early stop: every prediction, rule 0.9")} | _FULL,
+        _BY_LENGTH,
+        "taught, sent",
+    ),
+    "coder-summary": Summary(
+        "coder/real",
+        {
+            "nothing: the device alone": ("", "edge alone"),
+            "the paper's anchors at 10% of the steps": ("10%", "anchors, filled"),
+            "a prefix of as many tokens": ("10%", "prefix of as many, continued"),
+            "the whole answer, edge-aware": ("", "whole answer, edge-aware"),
+        },
+        {
+            "F1": ("F1", 2, True),
+            "right": ("right", 2, True),
+            "tokens sent": ("sent", 1, False),
+            "bytes": ("predictive", 1, False),
+        },
+    ),
+}
+"""The tables of README.md."""
 
 
-def whole(table: Figures) -> list[str]:
+def whole(table: Figures) -> str:
     """A table as it is, in Markdown; numbers of a column have as many digits as the one with most."""
     columns: Sequence[str] = table["columns"]
-    lines = [_line(columns), "|" + "---|" * len(columns)]
     values = {name: [row.get(name) for row in table["rows"]] for name in columns}
     digits = {
         name: max((len(f"{x}".partition(".")[2]) for x in of if isinstance(x, float)), default=2)
         for name, of in values.items()
     }
-    return lines + [_line(_cell(row.get(x), digits[x], True) for x in columns) for row in table["rows"]]
+    shown = [[_cell(row.get(name), digits[name]) for name in columns] for row in table["rows"]]
+    return markdown(pd.DataFrame(shown, columns=list(columns)))
 
 
-def chosen(quote: Figures, table: Figures) -> list[str]:
-    """The rows and columns of a quote, in Markdown; raises RequestError where a row is not there."""
-    columns = [
-        {"column": column["header"], "digits": 2, "interval": True, **column} for column in quote["columns"]
-    ]
-    headers = [quote.get("first", "sent"), *(column["header"] for column in columns)]
-    lines = [_line(headers), "|" + "---|" * len(headers)]
-    for wanted in quote["rows"]:
-        cells = {name: value for name, value in wanted.items() if name != "label"}
-        found = [row for row in table["rows"] if all(row.get(name) == value for name, value in cells.items())]
-        if len(found) != 1:
-            raise RequestError(f"figures {quote['table']}: expected one row with {cells}, found {len(found)}")
-        label = f"**{wanted['label']}**" if wanted["label"] in quote.get("bold", ()) else wanted["label"]
-        lines.append(
-            _line([label, *(_cell(found[0].get(x["column"]), x["digits"], x["interval"]) for x in columns)])
-        )
-    return lines
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _cell(value: Any, digits: int, interval: bool) -> str:
+def _cell(value: Any, digits: int, interval: bool = True) -> str:
     if value is None:
         return ""
     if not isinstance(value, Mapping):
@@ -107,32 +138,32 @@ def _cell(value: Any, digits: int, interval: bool) -> str:
     return f"{value['mean']:.{digits}f} [{value['low']:.{digits}f}, {value['high']:.{digits}f}]"
 
 
-def quoted(text: str, figures: Mapping[str, Figures], quotes: Figures) -> str:
+def named(text: str) -> str:
+    """A page's text with F1 by the name that it has on pages."""
+    return re.sub(r"\b(?:[Ww]ord )?F1\b", "agreement", text)
+
+
+def quoted(text: str, figures: Mapping[str, Figures]) -> str:
     """The page with its figures rendered again; raises RequestError for what is not there."""
 
     def block(match: re.Match[str]) -> str:
-        name = match[2]
-        if "/" in name:
-            lines = whole(found_table(name, figures))
-        elif name in quotes:
-            lines = chosen(quotes[name], found_table(quotes[name]["table"], figures))
-        else:
-            raise RequestError(f"figures: expected one of {', '.join(quotes)}, or NAME/TABLE, found {name!r}")
-        return match[1] + named("\n".join(lines)) + "\n" + match[3]
+        summary = SUMMARIES.get(match[2])
+        source, _, name = (summary.place if summary else match[2]).partition("/")
+        if name not in figures.get(source, {"tables": {}})["tables"]:
+            raise RequestError(f"{FIGURES / source}.json: expected table {name or match[2]}, found none")
+        table = figures[source]["tables"][name]
+        return match[1] + named(summary.lines(table) if summary else whole(table)) + "\n" + match[3]
 
     return _BLOCK.sub(block, text)
 
 
 def page(figures: Figures) -> str:
     """Description and every table of one set of figures."""
-    lines = _head(figures)
-    for table, data in figures["tables"].items():
-        lines += markdown_table(table_of(table, data))
-    return named("\n".join(lines)).rstrip("\n") + "\n"
-
-
-def _head(figures: Figures) -> list[str]:
-    return [f"# {figures['title']}", "", *(f"{sentence}\n" for sentence in figures["description"])]
+    parts = [f"# {figures['title']}", *figures["description"]]
+    for name, data in figures["tables"].items():
+        table = Table.from_json(name, data)
+        parts += [f"## {table.title}", markdown(table.frame), *([table.note] if table.note else ())]
+    return named("\n\n".join(parts)) + "\n"
 
 
 def quoting(root: Path) -> Iterator[tuple[Path, str]]:
@@ -144,18 +175,17 @@ def quoting(root: Path) -> Iterator[tuple[Path, str]]:
             yield file.relative_to(root), text
 
 
-def pages(root: Path, taken: Mapping[str, Figures] | None = None) -> Iterator[tuple[Path, str]]:
+def pages(root: Path, taken: Mapping[str, Figures]) -> Iterator[tuple[Path, str]]:
     """Every page that has published figures, as a path below `root` and as it should be.
 
     taken: figures by name that are being published, in place of the files'.
     """
     found = {file.stem: read_json(file) for file in sorted((root / FIGURES).glob("*.json"))}
-    figures: dict[str, Figures] = {**found, **(taken or {})}
-    quotes = tomllib.loads((root / QUOTES).read_text("utf-8"))
+    figures: dict[str, Figures] = {**found, **taken}
     shown: set[str] = set()
     for path, text in quoting(root):
         shown |= {match[2] for match in _BLOCK.finditer(text)}
-        yield path, quoted(text, figures, quotes)
+        yield path, quoted(text, figures)
     for name, data in figures.items():
         if not shown.issuperset(f"{name}/{table}" for table in data["tables"]):
             yield FIGURES / f"{name}.md", page(data)
@@ -170,22 +200,16 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def take(results: Path, note: str | None = None) -> Figures:
+def take(results: Path, note: str | None) -> Figures:
     """The figures of a results folder. Raises InputError, and RequestError for another file.
 
     note: a sentence added to their description.
     """
     data = read_json(results / TABLES)
-    missing = [key for key in ("title", "description", "tables") if key not in data]
-    if missing:
-        raise RequestError(
-            f"{results / TABLES}: expected {', '.join(missing)}, found none. Run the same command again with "
-            "this version: it continues, and writes the tables anew."
-        )
-    kept = {key: data[key] for key in ("title", "description", "tables") if key in data}
-    if note:
-        kept["description"] = [*kept["description"], note]
-    figures: Figures = rounded(kept)
+    if missing := [key for key in ("title", "description", "tables") if key not in data]:
+        raise RequestError(f"{results / TABLES}: expected {', '.join(missing)}, found none. Run it again.")
+    description = [*data["description"], *([note] if note else ())]
+    figures: Figures = rounded({"title": data["title"], "description": description, "tables": data["tables"]})
     return figures
 
 
@@ -210,11 +234,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def run() -> int:
-        if not (ROOT / QUOTES).is_file():
-            raise RequestError(f"{ROOT}: expected a checkout of the repository, found no {QUOTES}")
-        if not args.take:
-            return publish({}, args.check)
-        return publish({args.name or args.take.resolve().name: take(args.take, args.note)}, args.check)
+        if not (ROOT / FIGURES).is_dir():
+            raise RequestError(f"{ROOT}: expected a checkout of the repository, found no {FIGURES}")
+        name = args.name or (args.take.resolve().name if args.take else "")
+        return publish({name: take(args.take, args.note)} if args.take else {}, args.check)
 
     return run_command("publish", run)
 

@@ -1,46 +1,22 @@
-"""Statistics of samples: summaries, the bootstrap, paired differences, effect sizes and correlations.
+"""Statistics of samples by scipy: summaries, paired differences, effect sizes and correlations.
 
-Responsible for the formulas that scipy does not have; tests and rank correlations are scipy's. Not
-responsible for where the numbers come from.
+Not responsible for where the numbers come from.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 Values = Sequence[float]
 Subjects = Sequence[Any] | None
 """What each value is about, by which values are resampled together; None stands for one of its own."""
-
-
-class Estimate(NamedTuple):
-    """A mean with its 95% confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def bootstrap(
-    values: Sequence[float], resamples: int = 2000, seed: int = 0, subjects: Subjects = None
-) -> Estimate:
-    """Mean of a sample with the percentile bootstrap's 95% interval; raises ValueError for no values."""
-    if not len(values):
-        raise ValueError("expected at least one value, found none")
-    sample = np.asarray(values, np.float64)
-    named = [number if one is None else one for number, one in enumerate(subjects or [None] * len(sample))]
-    place = {name: number for number, name in enumerate(dict.fromkeys(named))}
-    cluster = [place[name] for name in named]
-    sums, counts = np.bincount(cluster, sample), np.bincount(cluster)
-    draws = np.random.default_rng(seed).integers(0, len(sums), (resamples, len(sums)))
-    low, high = np.percentile(sums[draws].sum(1) / counts[draws].sum(1), [2.5, 97.5])
-    return Estimate(float(sample.mean()), float(low), float(high))
 
 
 @dataclass(frozen=True)
@@ -53,20 +29,32 @@ class Summary:
     low: float
     high: float
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def summary(values: Values, subjects: Subjects = None) -> Summary:
-    """The summary of a sample; raises ValueError for no values. The deviation of one value is given as 0."""
-    estimate = bootstrap(values, subjects=subjects)
-    std = float(np.std(np.asarray(values, np.float64), ddof=1)) if len(values) > 1 else 0.0
-    return Summary(len(values), estimate.mean, std, estimate.low, estimate.high)
+    """The summary of a sample of at least one value, whose deviation is then given as 0."""
+    sample = np.asarray(values, np.float64)
+    named = [number if one is None else one for number, one in enumerate(subjects or [None] * len(sample))]
+    cluster, names = pd.factorize(np.asarray(named, object))
+    sums, counts = np.bincount(cluster, sample), np.bincount(cluster)
+    low = high = float(sample.mean())
+    if len(names) > 1:
+        interval = stats.bootstrap(
+            (sums, counts),
+            lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis),
+            n_resamples=2000,
+            paired=True,
+            vectorized=True,
+            method="percentile",
+            rng=np.random.default_rng(0),
+        ).confidence_interval
+        low, high = float(interval.low), float(interval.high)
+    std = float(np.std(sample, ddof=1)) if len(sample) > 1 else 0.0
+    return Summary(len(sample), float(sample.mean()), std, low, high)
 
 
 def share(values: Values, subjects: Subjects = None) -> Summary:
     """The summary of zeros and ones: the interval holds the bootstrap's and Wilson's, so that a rare event
-    has one as well. Raises ValueError for no values.
+    has one as well.
     """
     return _widened(summary(values, subjects), *wilson(round(sum(values)), len(values)))
 
@@ -96,14 +84,11 @@ class Difference:
 def difference(
     first: Values, second: Values, subjects: Subjects = None, *, shares: bool = False
 ) -> Difference:
-    """The difference of two samples over the same items, in the same order; raises ValueError for other
-    sizes.
+    """The difference of two samples over the same items, in the same order.
 
     shares: of zeros and ones; the interval then holds that of Agresti and Min (Statistics in Medicine 24,
     2005) as well, in which half a pair is added to each of the four outcomes.
     """
-    if len(first) != len(second):
-        raise ValueError(f"expected pairs, found {len(first)} and {len(second)} values")
     differences = [a - b for a, b in zip(first, second, strict=True)]
     found = summary(differences, subjects)
     if not shares:
@@ -139,15 +124,9 @@ Z = float(stats.norm.ppf(0.975))
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
-    """The Wilson score interval (95%) of a share (section 4.2); 0 to 1 where n is 0."""
-    if not 0 <= successes <= n:
-        raise ValueError(f"expected 0 to {n} successes, found {successes}")
-    if not n:
-        return 0.0, 1.0
-    share, z2 = successes / n, Z * Z
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    """The Wilson score interval (95%) of a share (section 4.2)."""
+    found = stats.binomtest(successes, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
 
 
 def proportion(successes: int, n: int) -> Summary | None:
@@ -178,13 +157,6 @@ class Correlation:
         half = Z * math.sqrt((1 + self.rho**2 / 2) / (self.n - 3))
         middle = math.atanh(self.rho)
         return math.tanh(middle - half), math.tanh(middle + half)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"n": self.n, "rho": _finite(self.rho), "p": _finite(self.p)}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def spearman(first: Values, second: Values) -> Correlation:

@@ -6,8 +6,8 @@ Responsible for the folder and its files. Not responsible for their content.
         settings.json     models, data, seed and plan; a later run into the folder must have the same
         items/runs.jsonl  one line per item: its diffusion runs
         items/fill.jsonl  one line per item: the record of phase `fill`; the same for the other phases
-        tables.json       tables
-        report.html, report.md
+        tables.json       every table
+        report.html       tables and plots, which are files beside it
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import pandas as pd
 
 from lab.statistics import Correlation, Difference, Summary, difference, share, summary
 
@@ -32,15 +34,40 @@ class Table:
         """A table with the columns of its first row; without rows it has none."""
         return cls(name, title, tuple(rows[0]) if rows else (), rows, note)
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The cells as text."""
+        shown = [[show(row.get(column)) for column in self.columns] for row in self.rows]
+        return pd.DataFrame(shown, columns=list(self.columns))
+
     def to_json(self) -> dict[str, Any]:
         rows = [{column: cell_json(row.get(column)) for column in self.columns} for row in self.rows]
         return {"title": self.title, "columns": list(self.columns), "rows": rows, "note": self.note}
+
+    @classmethod
+    def from_json(cls, name: str, data: Mapping[str, Any]) -> Table:
+        rows = [{column: cell_of(value) for column, value in row.items()} for row in data["rows"]]
+        return cls(name, data["title"], data["columns"], rows, data["note"])
+
+    def text(self) -> str:
+        """For a terminal."""
+        return f"\n{self.title}\n\n{_printed(self.frame, 'plain')}"
+
+
+def _printed(frame: pd.DataFrame, style: str) -> str:
+    text: str = frame.to_markdown(index=False, tablefmt=style, disable_numparse=True)
+    return text
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A table of texts in Markdown."""
+    return _printed(frame.replace({"\\|": "\\\\|", "\n": " "}, regex=True), "github")
 
 
 def cell_json(cell: Cell) -> Any:
     """A cell as JSON; NaN and infinities are null."""
     if isinstance(cell, Summary | Correlation):
-        return cell.to_json()
+        return {name: cell_json(value) for name, value in asdict(cell).items()}
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
@@ -48,10 +75,9 @@ def cell_of(value: Any) -> Cell:
     """A cell from `cell_json`'s form."""
     if not isinstance(value, Mapping):
         return value  # type: ignore[no-any-return]
-    if "rho" in value:
-        unknown = {key: math.nan if value[key] is None else value[key] for key in ("rho", "p")}
-        return Correlation(value["n"], **unknown)
-    return Summary(**value)
+    kind: Any = Correlation if "rho" in value else Summary
+    found: Summary | Correlation = kind(**{k: math.nan if v is None else v for k, v in value.items()})
+    return found
 
 
 def number(value: float) -> str:

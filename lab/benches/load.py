@@ -433,7 +433,7 @@ def run(options: LoadOptions, service: Sequence[str], words: Sequence[str] = ())
     else:
         from lab.publish import whole  # with PyTorch, of which the client has no need
 
-        print(found["machine"], "", *whole(figures["tables"]["load"]), sep="\n")
+        print(found["machine"], "", whole(figures["tables"]["load"]), sep="\n")
     if options.output is not None:
         write_whole(options.output, (json.dumps(figures) + "\n").encode())
     others = [phase for phase in found["phases"] if phase["phase"] != STRANGER]

@@ -183,7 +183,7 @@ class Card:
                 100,
             ),
             "",
-            *markdown(self.model_rows()),
+            markdown(self.model_rows()),
             "",
             f"Vocabulary {vocabulary:,} and {len(SPECIALS)} special tokens. Megabytes of weights: "
             + ", ".join(f"{name} {size / 1e6:.1f}" for name, size in sizes.items())
@@ -202,15 +202,15 @@ class Card:
         yield from ("", "## Evaluation", "")
         if self.hardness is not None:
             yield f"`python -m lab run hardness`, {self.hardness['title']}:"
-            yield from ("", *whole(self.hardness), "")
+            yield from ("", whole(self.hardness), "")
         if self.curve:
             taught = TAUGHT.format(pair.name)
             yield f"{taught} is {pair.student}, taught to answer in few passes (`lab/distil/`)."
             yield "By steps, on held-out questions with long answers, each against its own finished run:"
-            yield from ("", *markdown(self.curve), "")
+            yield from ("", markdown(self.curve), "")
         if evaluations := self.evaluation_rows():
             yield "Share of right answers to held-out questions during the training:"
-            yield from ("", *markdown(evaluations))
+            yield from ("", markdown(evaluations))
         yield from ("", "## Sources", "", *pair.sources())
 
     def deviations(self) -> Iterator[str]:
@@ -241,7 +241,7 @@ class Card:
         ]
 
 
-def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a table, with every column that a row has."""
     return whole({"columns": list(dict.fromkeys(name for row in rows for name in row)), "rows": rows})
 

@@ -141,7 +141,7 @@ def tests_of(traces: Sequence[Trace], file: str | None) -> list[Item]:
 def write_report(
     store: Store, records: Sequence[Record], about: str, fills: Sequence[dict[str, Any]] = ()
 ) -> None:
-    """Writes tables.json and report.md into the folder, and prints the tables."""
+    """Writes tables.json into the folder, and prints the tables."""
     good = [record for record in records if "error" not in record]
     failed = [f"{record['id']}: {record['error']}" for record in records if "error" in record]
     description = [f"{len(good)} runs. {about}", *([f"Not measured: {'; '.join(failed)}"] if failed else [])]

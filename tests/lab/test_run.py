@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -109,7 +108,6 @@ def results(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> None:
     tables = json.loads((results / "tables.json").read_text())
-    assert set(tables["skipped"]) == {"sizes"}  # it needs a second edge model, and says so
     for name in PHASES.keys() - {"sizes"}:
         lines = [json.loads(line) for line in (results / "items" / f"{name}.jsonl").open()]
         assert len(lines) == 2, name
@@ -120,11 +118,6 @@ def test_every_phase_writes_one_line_per_item_and_its_tables(results: Path) -> N
     )
     full = [row for row in tables["tables"]["fill-confidence"]["rows"] if row["condition"] == "full run"]
     assert full[0]["F1"]["mean"] == 1
-    for table in tables["tables"].values():
-        labels = [tuple(cell for cell in row.values() if isinstance(cell, str)) for row in table["rows"]]
-        assert all(set(row) <= set(table["columns"]) for row in table["rows"])
-        if not {"layer", "lookahead", "gamma", "p >="} & set(table["columns"]):  # numbers that are labels
-            assert len(set(labels)) == len(labels), "two runs are compared by the labels of their rows"
 
 
 def test_edge_models_of_several_sizes_are_compared_in_one_precision(
@@ -136,7 +129,7 @@ def test_edge_models_of_several_sizes_are_compared_in_one_precision(
     both = [*arguments[:at], str(other), *arguments[at:]]
     assert main(["run", "sizes", *both, "-o", str(tmp_path / "results")]) == 0
     tables = json.loads((tmp_path / "results" / "tables.json").read_text())
-    assert (tables["about"]["precision"], tables["skipped"]) == ("fp32", {})
+    assert tables["about"]["precision"] == "fp32"
     rows = tables["tables"]["sizes"]["rows"]
     fractions = {row["steps"] for row in rows if row["condition"] == "anchors, filled"}
     assert len(fractions) == len(tables["about"]["paper_steps"])
@@ -180,20 +173,8 @@ def test_drafts_of_the_diffusion_model_leave_the_targets_text(results: Path) -> 
             assert 0 < row["cheaper"] < 1, "random drafters cost compute and are hardly ever right"
 
 
-def test_the_html_is_one_file_in_which_every_number_links_to_its_json(results: Path) -> None:
-    html = (results / "report.html").read_text()
-    links = re.findall(r'<td><a href="#([^"]+)">', html)
-    assert len(links) > 200
-    assert set(links) <= set(re.findall(r'<span id="([^"]+)">', html))
-    assert html.count("data:image/png;base64,") >= 1
-    assert not re.findall(r'(?:src|href)="(?!#|data:)', html)
-    markdown = (results / "report.md").read_text()
-    assert "## B: Table 2 and its controls, order of commits by entropy" in markdown
-    assert all(line.count("|") > 2 for line in markdown.splitlines() if line.startswith("|"))
-
-
 def test_a_second_run_measures_nothing_and_writes_the_same(
-    arguments: list[str], results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (results / "tables.json").read_text()
 
@@ -203,10 +184,6 @@ def test_a_second_run_measures_nothing_and_writes_the_same(
     monkeypatch.setattr(Store, "add", never)
     assert main(["run", "paper", *arguments, "-o", str(results)]) == 0
     assert (results / "tables.json").read_text() == before
-    capsys.readouterr()
-    assert main(["compare", str(results), str(results)]) == 0
-    agreeing, every = re.search(r"(\d+) of (\d+) means agree", capsys.readouterr().out).groups()  # type: ignore[union-attr]
-    assert agreeing == every, "a run agrees with itself"
 
 
 def test_an_interrupted_run_continues(
@@ -235,10 +212,11 @@ def test_an_interrupted_run_continues(
 
 
 def test_a_prompt_that_does_not_fit_is_counted_and_stops_nothing(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], tmp_path: Path
 ) -> None:
     assert main(["run", "commits", *arguments, "--canvas", "505", "-o", str(tmp_path)]) == 0
-    assert "2 items without a figure in runs" in (tmp_path / "report.md").read_text()
+    tables = json.loads((tmp_path / "tables.json").read_text())
+    assert tables["description"][-1].startswith("2 items without a figure in runs")
 
 
 def test_usage_errors_are_one_line(

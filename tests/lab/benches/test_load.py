@@ -8,7 +8,6 @@ import pytest
 
 from cloud_anchor.errors import RequestError
 from lab.benches.load import LoadClient, LoadOptions, LoadPhase, Stranger, held_out, published
-from lab.publish import whole
 
 
 def test_a_stranger_asks_in_many_ways_that_no_batch_holds_together() -> None:
@@ -37,10 +36,10 @@ def test_published_figures_are_the_table_of_the_page() -> None:
         phase.record(phase.began, status, seconds)
     phase.memory = [10**9] * 4
     figures = published({"phases": [phase.report()]}, "a command")
-    lines = whole(figures["tables"]["load"])
-    assert lines[-1].startswith("| 3x | 1.5")
-    assert "2 x 200, 1 x 503" in lines[-1]
-    assert "1000 - 1000 (1000)" in lines[-1]
+    (row,) = figures["tables"]["load"]["rows"]
+    assert (row["phase"], row["asked/s"]) == ("3x", 1.5)
+    assert "2 x 200, 1 x 503" in row["statuses"]
+    assert "1000 - 1000 (1000)" in row.values()
     assert figures["description"] == ["a command"]
 
 

@@ -228,7 +228,7 @@ def test_prompts_are_measured_once(
 ) -> None:
     base = [*"run passes --threads 1 --prompts 1 -o".split(), str(tmp_path), "--passes", "2", "1"]
     assert main([*base, "--rules", "0.9", "product:0.3"]) == 0
-    assert "sent alike" in (tmp_path / "report.md").read_text()
+    assert "sent alike" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "passes.png").read_bytes().startswith(b"\x89PNG")
     tables = json.loads((tmp_path / "tables.json").read_text())["tables"]
     assert len(tables) == 2, "all answers, and those of the one length"
@@ -314,5 +314,5 @@ def test_controls_of_a_payload_take_at_most_its_bytes(tmp_path: Path) -> None:
         assert controls[name]["bytes"] <= payload["bytes"]
     assert controls[ANCHORS]["sent"] <= 2
     assert set(record["finished"]) == {"product:0.3", "paper"}
-    for name in ("report.md", "by_length.png", "tables.json"):
+    for name in ("report.html", "by_length.png", "tables.json"):
         assert (tmp_path / name).stat().st_size > 500

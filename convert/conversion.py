@@ -292,7 +292,7 @@ class _Conversion:
             total = sum(len(text.ids) + len(text.answer) for text in reference.texts)
             with self.progress.stage(f"{name}: verification", total) as step:
                 engine = OrtEngine(
-                    [path],
+                    path,
                     self._shape(),
                     context=self.context,
                     threads=self.request.threads,

@@ -51,7 +51,7 @@ class OrtEngine(BaseEngine):
 
     def __init__(
         self,
-        graphs: Sequence[Path],
+        graph: Path,
         shape: ModelShape,
         *,
         context: int,
@@ -61,7 +61,7 @@ class OrtEngine(BaseEngine):
         fp32_activations: bool = False,
         cache_form: str = FIXED,
     ) -> None:
-        """Loads a graph of the given shape, or its parts (see `partition`).
+        """Loads a graph of the given shape.
 
         options: by default `session_options` for `threads`.
         fp32_activations: see the module of that name.
@@ -72,9 +72,9 @@ class OrtEngine(BaseEngine):
             options = session_options(performance_cores() if threads is None else threads, profile)
         scores = 4 * shape.num_attention_heads * profile.max_chunk * context
         whole = scores <= profile.max_scores_bytes
-        self._graph = BoundGraph(graphs, options, fp32_activations=fp32_activations, whole_attention=whole)
+        self._graph = BoundGraph(graph, options, fp32_activations=fp32_activations, whole_attention=whole)
         self._cache = CACHES[cache_form](self._graph, shape, context)
-        self._check_names(graphs[0])
+        self._check_names(graph)
         # Graphs that count positions themselves take them from the mask, or from the length of the past.
         self._positioned = POSITIONS in self._graph.inputs
         self._mask: NDArray[np.int64] = np.ones((1, 0), np.int64)
@@ -107,8 +107,8 @@ class OrtEngine(BaseEngine):
         def options() -> ort.SessionOptions:
             return session_options(threads, profile, deterministic=deterministic)
 
-        def probe(graphs: Sequence[Path], options: ort.SessionOptions) -> Logits:
-            engine = cls(graphs, shape, context=PROBED, options=options, cache_form=form)
+        def probe(graph: Path, options: ort.SessionOptions) -> Logits:
+            engine = cls(graph, shape, context=PROBED, options=options, cache_form=form)
             # The kernels of chunks, and those of single tokens.
             logits = [engine.append(ids, range(len(ids))).copy() for ids in (range(PROBED - 1), [0])]
             return np.concatenate(logits)
@@ -118,7 +118,7 @@ class OrtEngine(BaseEngine):
         if cache and (cache.usable() or (not cache.unfit() and cache.build(options(), probe))):
             try:
                 return cls(
-                    cache.graphs(),
+                    cache.graph,
                     shape,
                     context=size,
                     options=without_optimization(options()),
@@ -127,9 +127,8 @@ class OrtEngine(BaseEngine):
                 )
             except EngineError as error:
                 logging.getLogger(__name__).warning("prepacked weights are not used: %s", error)
-        graphs = [bundle.graph_path]
         return cls(
-            graphs,
+            bundle.graph_path,
             shape,
             context=size,
             options=options(),

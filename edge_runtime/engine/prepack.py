@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +27,20 @@ from numpy.typing import NDArray
 
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.engine.ort_session import without_optimization
-from edge_runtime.system import performance_cores, processor_signature
+from edge_runtime.system import processor_signature
 
 CACHE_VARIABLE = "EDGE_CACHE"
 MIN_BYTES = 16 << 20
 """Smaller models load quickly without it."""
 DISK_FACTOR = 4
 """Free disk required, in sizes of the model; an entry takes two to three."""
-MAX_PARTS = 4
-"""Most parts of a graph; it is kept in one per fast core."""
 _STAMP, _GRAPH, _DATA = "stamp.json", "model.onnx", "model.onnx.data"
-_FORM = 2
+_FORM = 3
 """Version of the form of an entry."""
 _UNFIT = "unfit"
 _PART, _STALE_SECONDS = "part-", 3600
 
-Probe = Callable[[Sequence[Path], ort.SessionOptions], NDArray[np.float32]]
+Probe = Callable[[Path, ort.SessionOptions], NDArray[np.float32]]
 
 _log = logging.getLogger(__name__)
 
@@ -64,10 +62,10 @@ class PrepackCache:
         self._model = (cache_root() if root is None else root) / "prepacked" / _digest(place)
         self.folder = self._model / _digest([_FORM, hashes, ort.__version__, processor_signature()])
 
-    def graphs(self) -> list[Path]:
-        """Paths of the graph's parts, optimised already, beside their weights; none where unfit."""
-        entry = self._stamp().get("entry")
-        return [self.folder / name for name in entry if name != _DATA] if isinstance(entry, dict) else []
+    @property
+    def graph(self) -> Path:
+        """The graph, optimised already, beside its weights."""
+        return self.folder / _GRAPH
 
     def verified(self) -> bool:
         """True where the bundle's files are those whose SHA-256 was checked when the entry was made."""
@@ -88,7 +86,7 @@ class PrepackCache:
     def build(self, options: ort.SessionOptions, probe: Probe) -> bool:
         """Makes the entry from the bundle, whose files must have been verified; True where it can be used.
 
-        probe: returns logits of a graph, given as its parts.
+        probe: returns logits of a graph.
 
         Entries of the same bundle for other files, processors or versions are removed. Failures are logged as
         warnings. The entry's logits are compared with those of the bundle's own graph before it is renamed to
@@ -109,10 +107,10 @@ class PrepackCache:
             with tempfile.TemporaryDirectory(dir=self._model, prefix=_PART) as name:
                 part = Path(name) / "entry"
                 part.mkdir()
-                graphs = self._write(part, options, probe)
+                fit = self._write(part, options, probe)
                 stamp: dict[str, Any] = {"bundle": self._bundle_stamp(), "entry": _UNFIT}
-                if graphs:
-                    stamp["entry"] = _sizes(part, [*(path.name for path in graphs), _DATA])
+                if fit:
+                    stamp["entry"] = _sizes(part, [_GRAPH, _DATA])
                 else:
                     _log.info("prepacked weights give other results for this kind of weights: not used")
                     (part / _DATA).unlink()
@@ -128,10 +126,10 @@ class PrepackCache:
                 *(self.folder, error, CACHE_VARIABLE),
             )
             return False
-        return bool(graphs)
+        return fit
 
-    def _write(self, part: Path, options: ort.SessionOptions, probe: Probe) -> list[Path]:
-        """Writes graph and weights into a folder; returns the parts, none where they give other logits."""
+    def _write(self, part: Path, options: ort.SessionOptions, probe: Probe) -> bool:
+        """Writes graph and weights into a folder; False where they give other logits."""
         options.optimized_model_filepath = str(part / _GRAPH)
         for key, value in (
             ("session.save_external_prepacked_constant_initializers", "1"),
@@ -141,15 +139,11 @@ class PrepackCache:
             ("session.optimized_model_external_initializers_min_size_in_bytes", "128"),
         ):
             options.add_session_config_entry(key, value)
-        expected = probe([self._bundle.graph_path], options)
-        # Imported here: reading graphs needs protobuf, which other starts need not load.
-        from edge_runtime.engine.partition import split
-
-        graphs = split(part / _GRAPH, min(performance_cores(), MAX_PARTS))
+        expected = probe(self._bundle.graph_path, options)
         plain = ort.SessionOptions()
         plain.log_severity_level = options.log_severity_level
-        found = probe(graphs, without_optimization(plain))
-        return graphs if np.allclose(found, expected, rtol=1e-4, atol=1e-4) else []
+        found = probe(part / _GRAPH, without_optimization(plain))
+        return np.allclose(found, expected, rtol=1e-4, atol=1e-4)
 
     def worthwhile(self) -> bool:
         """True where the model is large enough to gain."""

@@ -93,7 +93,7 @@ def measure(threads: int, repeat: int) -> None:
         for whole, scale in ways:
             path = Path(folder) / f"{scale}.onnx"
             write_graph(path, scale)
-            graphs.append(BoundGraph([path], session_options(threads), whole_attention=whole))
+            graphs.append(BoundGraph(path, session_options(threads), whole_attention=whole))
         print(f"| tokens | after | {' | '.join(names)} |")
         print("|---" * (2 + len(names)) + "|")
         for tokens, before in CASES:

@@ -147,7 +147,7 @@ class FormatTable:
         if name in LLAMA:
             path = self._gguf(name)
             return LlamaEngine(path, self.shape.vocab_size, context=CONTEXT, threads=self.threads)
-        return OrtEngine([self.graph(name)], self.shape, context=CONTEXT, threads=self.threads)
+        return OrtEngine(self.graph(name), self.shape, context=CONTEXT, threads=self.threads)
 
     def graph(self, name: str) -> Path:
         """The graph of a row of ONNX Runtime; it is made where it is missing."""
@@ -290,7 +290,7 @@ def profile(table: FormatTable, name: str, tokens: int = 64) -> dict[str, float]
         options = session_options(table.threads)
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
-        engine = OrtEngine([table.graph(name)], table.shape, context=CONTEXT, options=options)
+        engine = OrtEngine(table.graph(name), table.shape, context=CONTEXT, options=options)
         for _ in range(tokens):
             engine.append([0], [0])
         del engine  # the profile is written when the session goes

@@ -167,7 +167,7 @@ def measured(model: Path, bundle: Bundle, positions: int, threads: int, progress
             path, context = Path(work) / "model.onnx", bundle.manifest.context
             write_graph(checkpoint, path, Floating(), "portable", context)
             shape = bundle.manifest.model
-            return of_engine(OrtEngine([path], shape, context=context, threads=threads))
+            return of_engine(OrtEngine(path, shape, context=context, threads=threads))
 
         rows, largest = distances(
             texts,

@@ -127,7 +127,7 @@ def test_calibration_pays(tmp_path: Path) -> None:
     for layers in (None, by_gptq(InputMoments(checkpoint, conversation_ids(identity)))):
         write_graph(checkpoint, tmp_path / "model.onnx", Blockwise(4, 64, layers=layers), "fused", 256)
         engine = OrtEngine(
-            [tmp_path / "model.onnx"], bundle_shape(checkpoint.shape, "", ""), context=256, threads=1
+            tmp_path / "model.onnx", bundle_shape(checkpoint.shape, "", ""), context=256, threads=1
         )
         found.append(compare(engine, reference).mean_kl)
     assert found[1] < 0.7 * found[0]

@@ -48,7 +48,7 @@ def engine(
 ) -> OrtEngine:
     path = folder / "model.onnx"
     write_graph(checkpoint, path, weights, dialect, context)
-    return OrtEngine([path], bundle_shape(checkpoint.shape, "id", "revision"), context=context, threads=1)
+    return OrtEngine(path, bundle_shape(checkpoint.shape, "id", "revision"), context=context, threads=1)
 
 
 def halved(weight: np.ndarray) -> np.ndarray:

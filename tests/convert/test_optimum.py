@@ -143,7 +143,7 @@ def test_predictive_payloads_and_prepacked_weights(made: Any, tmp_path: Path) ->
 def test_a_growing_graph_is_not_run_with_a_fixed_cache(made: Any) -> None:
     bundle = Bundle.open(made("GPT2LMHead")[1], "fp32")
     with pytest.raises(EngineError, match="position_ids"):
-        OrtEngine([bundle.graph_path], bundle.manifest.model, context=64, threads=1)
+        OrtEngine(bundle.graph_path, bundle.manifest.model, context=64, threads=1)
     with pytest.raises(EngineError, match="use the default engine"):
         _ = EdgeRuntime(bundle, engine="onnxruntime-genai").engine
 
@@ -165,7 +165,7 @@ def test_the_builders_portable_graph_equals_optimums(family: str, optimum: None,
     (tmp_path / "built").mkdir()
     path = tmp_path / "built" / "model.onnx"
     write_graph(Checkpoint(folder), path, Floating(), "portable", 64)
-    engine = OrtEngine([path], bundle_shape(shape, "id", "revision"), context=64, threads=1)
+    engine = OrtEngine(path, bundle_shape(shape, "id", "revision"), context=64, threads=1)
     found = np.concatenate(
         [engine.append(ids[start : start + 8], range(8)).copy() for start in range(0, 40, 8)]
     )

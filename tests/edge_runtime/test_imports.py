@@ -1,4 +1,4 @@
-"""Imports of the device: numpy, onnxruntime and protobuf, tokenizers, and nothing else."""
+"""Imports of the device: numpy, onnxruntime, tokenizers, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORBIDDEN = ("torch", "transformers", "onnx")
 FOREIGN: dict[str, set[str]] = {
     "common": set(),
     "payload": {"numpy", "common"},
-    "edge_runtime": {"google", "numpy", "onnxruntime", "tokenizers", "common", "payload"},
+    "edge_runtime": {"numpy", "onnxruntime", "tokenizers", "common", "payload"},
     "links": {"common", "payload", "edge_runtime"},
 }
 LAZY = {"brotli", "matplotlib", "tokenizers", "onnxruntime_genai", "llama_cpp", "rich", "transformers"}

@@ -96,7 +96,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def opened(path: Path) -> OrtEngine:
-    return OrtEngine([path], SHAPE, context=CONTEXT, threads=1, cache_form=GROWING)
+    return OrtEngine(path, SHAPE, context=CONTEXT, threads=1, cache_form=GROWING)
 
 
 @settings(max_examples=40, deadline=None)
@@ -165,4 +165,4 @@ def test_a_fixed_cache_refuses_positions_and_sizes_are_told(graph: tuple[Path, b
     assert FixedCache.copies == 1
     if graph[1]:
         with pytest.raises(EngineError, match=r"\['position_ids'\] differ"):
-            OrtEngine([graph[0]], SHAPE, context=CONTEXT, threads=1)
+            OrtEngine(graph[0], SHAPE, context=CONTEXT, threads=1)

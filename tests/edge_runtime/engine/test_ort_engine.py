@@ -128,7 +128,7 @@ def test_a_graph_that_does_not_load_or_does_not_fit(
         OrtEngine.open(Bundle.open(plain_bundle(tmp_path / "x")))
     shape = type(bundle.manifest.model)(**{**vars(bundle.manifest.model), "num_hidden_layers": 3})
     with pytest.raises(EngineError, match="3-layer model"):
-        OrtEngine([bundle.graph_path], shape, context=100, options=session_options(1))
+        OrtEngine(bundle.graph_path, shape, context=100, options=session_options(1))
 
 
 def _anchors(bundle: Bundle, seed: int, length: int | None) -> AnchorSet:

@@ -6,7 +6,7 @@ import android.widget.Button
 import android.widget.TextView
 import java.util.Locale
 
-/** Duration of a pass on this phone against its number of tokens, as a curve and a table. */
+/** Duration of a pass on this phone against its number of tokens, as a table. */
 class BenchScreen(parent: ViewGroup, private val viewModel: BenchViewModel, share: (String) -> Unit) :
     Screen(parent, R.layout.bench) {
     private val run = find<Button>(R.id.bench_run)
@@ -15,7 +15,6 @@ class BenchScreen(parent: ViewGroup, private val viewModel: BenchViewModel, shar
     private val error = find<TextView>(R.id.bench_error)
     private val card = find<View>(R.id.bench_card)
     private val headline = find<TextView>(R.id.bench_headline)
-    private val curve = find<CurveView>(R.id.bench_curve)
     private val table = find<TextView>(R.id.bench_table)
 
     init {
@@ -35,7 +34,6 @@ class BenchScreen(parent: ViewGroup, private val viewModel: BenchViewModel, shar
         headline.text =
             single?.let { String.format(Locale.getDefault(), "%,.0f", it.tokensPerSecond) }
                 ?: context.getString(R.string.stat_unknown)
-        curve.points = state.points
         table.text = context.getString(R.string.bench_header) + "\n" + BenchViewModel.table(state.points)
     }
 }

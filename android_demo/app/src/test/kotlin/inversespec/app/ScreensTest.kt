@@ -546,11 +546,11 @@ class ScreensTest {
     }
 
     @Test
-    fun `the benchmark draws its curve and shares its figures`() {
+    fun `the benchmark shows and shares its figures`() {
         val robot = start()
         robot.tap(R.id.tab_bench)
         robot.tap(R.id.bench_run)
-        robot.waitFor("the curve") { robot.app.bench.state.value.let { !it.running && it.points.isNotEmpty() } }
+        robot.waitFor("the figures") { robot.app.bench.state.value.let { !it.running && it.points.isNotEmpty() } }
         robot.settle()
         val points = robot.app.bench.state.value.points
         assertEquals(1, points.first().tokens)
@@ -573,7 +573,7 @@ class ScreensTest {
         robot.screenshot("fill-dark")
         robot.tap(R.id.tab_bench)
         robot.tap(R.id.bench_run)
-        robot.waitFor("the curve") { robot.app.bench.state.value.let { !it.running && it.points.isNotEmpty() } }
+        robot.waitFor("the figures") { robot.app.bench.state.value.let { !it.running && it.points.isNotEmpty() } }
         robot.screenshot("bench-dark")
         robot.tap(R.id.tab_models)
         robot.screenshot("models-dark")

@@ -132,15 +132,12 @@ class MainActivity : Activity(), FillActions, ChatActions, ModelsActions {
         )
     }
 
-    override fun choosePayload() = choose(Intent.ACTION_OPEN_DOCUMENT, PAYLOAD)
+    override fun choosePayload() = choose(PAYLOAD)
 
-    override fun chooseZip() = choose(Intent.ACTION_OPEN_DOCUMENT, ZIP)
+    override fun chooseZip() = choose(ZIP)
 
-    override fun chooseFolder() = choose(Intent.ACTION_OPEN_DOCUMENT_TREE, FOLDER)
-
-    private fun choose(action: String, request: Int) {
-        val intent = Intent(action)
-        if (action == Intent.ACTION_OPEN_DOCUMENT) intent.addCategory(Intent.CATEGORY_OPENABLE).setType("*/*")
+    private fun choose(request: Int) {
+        val intent = Intent(Intent.ACTION_OPEN_DOCUMENT).addCategory(Intent.CATEGORY_OPENABLE).setType("*/*")
         try {
             startActivityForResult(intent, request)
         } catch (missing: ActivityNotFoundException) {
@@ -155,7 +152,6 @@ class MainActivity : Activity(), FillActions, ChatActions, ModelsActions {
         when (request) {
             PAYLOAD -> app.fill.openDocument(uri)
             ZIP -> app.models.importZip(uri)
-            FOLDER -> app.models.importFolder(uri)
         }
     }
 
@@ -315,6 +311,5 @@ class MainActivity : Activity(), FillActions, ChatActions, ModelsActions {
         const val MAX_SAVED_PROMPT = 10_000
         const val PAYLOAD = 1
         const val ZIP = 2
-        const val FOLDER = 3
     }
 }

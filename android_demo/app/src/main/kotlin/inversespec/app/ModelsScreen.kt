@@ -17,8 +17,6 @@ interface ModelsActions {
 
     fun chooseZip()
 
-    fun chooseFolder()
-
     fun enterDownload()
 }
 
@@ -39,11 +37,10 @@ class ModelsScreen(
     private val downloadTitle = find<TextView>(R.id.download_title)
     private val downloadProgress = find<ProgressBar>(R.id.download_progress)
     private val download = find<Button>(R.id.download)
-    private val imports = listOf(R.id.import_zip, R.id.import_folder).map { find<Button>(it) }
+    private val importZip = find<Button>(R.id.import_zip)
 
     init {
-        imports[0].setOnClickListener { actions.chooseZip() }
-        imports[1].setOnClickListener { actions.chooseFolder() }
+        importZip.setOnClickListener { actions.chooseZip() }
         download.setOnClickListener { actions.enterDownload() }
         find<View>(R.id.download_cancel).setOnClickListener { downloads.cancel() }
         find<View>(R.id.job_cancel).setOnClickListener { viewModel.cancelJob() }
@@ -78,7 +75,7 @@ class ModelsScreen(
         messageCard.setBackgroundResource(if (state.failed) R.drawable.bg_error_card else R.drawable.bg_card)
         message.setTextColor(context.getColor(if (state.failed) R.color.error else R.color.text))
         message.text = state.message
-        for (button in imports) button.isEnabled = job == null
+        importZip.isEnabled = job == null
         while (list.childCount > state.installed.size) list.removeViewAt(list.childCount - 1)
         while (list.childCount < state.installed.size) {
             list.addView(LayoutInflater.from(context).inflate(R.layout.model_item, list, false))

@@ -98,17 +98,6 @@ class ModelsViewModel(
         context.getString(R.string.message_imported, folder.name)
     }
 
-    fun importFolder(tree: Uri) = importFolder(tree, replace = false)
-
-    private fun importFolder(tree: Uri, replace: Boolean): Unit = job(
-        context.getString(R.string.job_import),
-        { importFolder(tree, replace = true) },
-    ) { cancel, progress ->
-        val documents = DocumentTree(context.contentResolver, tree)
-        val folder = Bundles.importFiles(root, replace, cancel, progress) { documents.open(it) }
-        context.getString(R.string.message_imported, folder.name)
-    }
-
     fun cancelJob() = cancel.cancel()
 
     /**

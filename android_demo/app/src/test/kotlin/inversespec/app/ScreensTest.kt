@@ -24,7 +24,6 @@ import java.util.Base64
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.Executors
 import java.util.concurrent.TimeUnit
-import java.util.zip.Deflater
 import java.util.zip.ZipEntry
 import java.util.zip.ZipOutputStream
 import org.junit.After
@@ -33,7 +32,6 @@ import org.junit.Assert.assertFalse
 import org.junit.Assert.assertNotEquals
 import org.junit.Assert.assertNull
 import org.junit.Assert.assertTrue
-import org.junit.Assume.assumeTrue
 import org.junit.Before
 import org.junit.Test
 import org.junit.runner.RunWith
@@ -483,53 +481,6 @@ class ScreensTest {
             assertFalse(robot.app.models.state.value.failed)
             assertEquals(after, manifest.readText())
         }
-    }
-
-    @Test
-    fun `SmolLM2 is imported, selected and answers`() {
-        val real = System.getProperty("smollm2").orEmpty()
-        assumeTrue("no converted bundle of SmolLM2 is given", File(real, "bundle.json").isFile)
-        val robot = start()
-        robot.tap(R.id.tab_models)
-        robot.waitFor("the built-in model") { robot.app.models.state.value.installed.isNotEmpty() }
-        val archive = File.createTempFile("smollm2", ".zip")
-        try {
-            ZipOutputStream(archive.outputStream().buffered()).use { zip ->
-                zip.setLevel(Deflater.NO_COMPRESSION)
-                for (file in File(real).walk().filter { it.isFile }) {
-                    zip.putNextEntry(ZipEntry(file.relativeTo(File(real)).path))
-                    file.inputStream().use { it.copyTo(zip) }
-                }
-            }
-            val uri = Uri.parse("content://files/smollm2.zip")
-            shadowOf(robot.app.contentResolver).registerInputStream(uri, archive.inputStream())
-            robot.app.models.importZip(uri)
-            robot.waitFor("the import") { robot.app.models.state.value.let { it.job == null && it.message != null } }
-        } finally {
-            archive.delete()
-        }
-        assertFalse("${robot.app.models.state.value.message}", robot.app.models.state.value.failed)
-        robot.waitFor("the list") { robot.app.models.state.value.installed.size == 2 }
-        val imported = robot.app.models.state.value.installed.single { !it.builtIn }
-        assertNull(imported.problem)
-        val smallest = imported.info!!.variants.minByOrNull { it.bytes }!!
-        robot.app.models.select(imported, smallest.name)
-        robot.waitFor("the selection") { robot.app.models.state.value.installed.any { it.inUse && !it.builtIn } }
-        robot.settle()
-        robot.screenshot("models-smollm2")
-
-        robot.tap(R.id.tab_fill)
-        robot.tap(R.id.payload_clear)
-        robot.app.fill.setPrompt("What is the capital of France?")
-        robot.settle()
-        robot.tap(R.id.go)
-        robot.duringAnswer { assertTrue(robot.app.fill.state.value.answer.edgeTokens > 0) }
-        robot.waitFor("the answer") {
-            robot.app.fill.state.value.let { it.phase == Phase.DONE || "Paris" in it.answer.text }
-        }
-        assertTrue(robot.app.fill.state.value.answer.text, "Paris" in robot.app.fill.state.value.answer.text)
-        robot.app.fill.stop()
-        robot.waitFor("the end") { !robot.app.fill.state.value.busy }
     }
 
     private fun zip(change: (String, ByteArray) -> ByteArray): ByteArray {

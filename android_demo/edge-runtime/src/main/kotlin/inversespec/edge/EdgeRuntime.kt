@@ -323,10 +323,10 @@ class EdgeRuntime internal constructor(
             val form = PromptForm(tokenizer, bundle.template(), info.contract)
             val threads = options.threads ?: SystemInfo.performanceCores()
             if (threads < 1) throw UsageException("threads: expected 1 or more, found $threads")
-            fun engine(fp32Activations: Boolean, provider: Provider = Provider.CPU) =
-                OrtEngine(bundle.graph(variant), bundle.manifest.model, info.context, threads, fp32Activations, provider)
+            fun engine(fp32Activations: Boolean) =
+                OrtEngine(bundle.graph(variant), bundle.manifest.model, info.context, threads, fp32Activations)
             val fingerprint = bundle.manifest.fingerprint(variant)
-            val model = Model(info, tokenizer, form, engine(false, options.provider), fingerprint) { engine(true) }
+            val model = Model(info, tokenizer, form, engine(false), fingerprint) { engine(true) }
             return EdgeRuntime(info, threads, model, (System.nanoTime() - started) / 1e9)
         }
     }

@@ -65,24 +65,13 @@ class ServiceClient @JvmOverloads constructor(
     }
 
     /**
-     * Returns the bytes of one payload.
+     * Returns the bytes of one payload for a conversation, up to its answer.
      *
      * @param contract identity of the device's contract: the service refuses another one.
      * @param fraction share of the planned denoising steps; null is the service's own choice.
      * @param codec see [ServiceOptions.codec]; a predictive payload is decoded with the model ([EdgeRuntime.fill]).
      * @param maxBytes most bytes of the payload.
      */
-    @JvmOverloads
-    fun fetch(
-        prompt: String,
-        contract: String? = null,
-        fraction: Double? = null,
-        codec: Codec? = null,
-        maxBytes: Int? = null,
-        cancel: CancelSignal = CancelSignal(),
-    ): ByteArray = fetch(ChatMessage.prompt(prompt), contract, fraction, codec, maxBytes, cancel)
-
-    /** [fetch] for a conversation of several [messages], up to the answer. */
     @JvmOverloads
     fun fetch(
         messages: List<ChatMessage>,
@@ -109,17 +98,6 @@ class ServiceClient @JvmOverloads constructor(
      *
      * @param fractions shares of the planned denoising steps; empty is the service's own choice.
      */
-    @JvmOverloads
-    fun stream(
-        prompt: String,
-        contract: String? = null,
-        fractions: List<Double> = emptyList(),
-        codec: Codec? = null,
-        cancel: CancelSignal = CancelSignal(),
-        onPayload: (ReceivedPayload) -> Unit,
-    ) = stream(ChatMessage.prompt(prompt), contract, fractions, codec, cancel, onPayload)
-
-    /** [stream] for a conversation of several [messages], up to the answer. */
     @JvmOverloads
     fun stream(
         messages: List<ChatMessage>,

@@ -6,7 +6,6 @@ import ai.onnxruntime.OrtException
 import ai.onnxruntime.OrtLoggingLevel
 import ai.onnxruntime.OrtSession
 import inversespec.edge.EngineException
-import inversespec.edge.Provider
 import inversespec.edge.bundle.ModelShape
 import java.io.File
 import java.io.IOException
@@ -23,7 +22,6 @@ import java.nio.LongBuffer
  * The cache starts small and doubles as it fills. Not thread-safe, except for [terminate].
  *
  * @param fp32Activations see [Fp32Activations].
- * @param provider as in [inversespec.edge.RuntimeOptions]. Throws [EngineException] where the natives lack it.
  */
 internal class OrtEngine(
     graph: File,
@@ -31,7 +29,6 @@ internal class OrtEngine(
     context: Int,
     threads: Int,
     fp32Activations: Boolean = false,
-    provider: Provider = Provider.CPU,
 ) : Engine(context, shape.vocabSize) {
     private val env: OrtEnvironment
     private val sessionOptions: OrtSession.SessionOptions
@@ -55,8 +52,7 @@ internal class OrtEngine(
     init {
         try {
             env = OrtEnvironment.getEnvironment()
-            requireProvider(provider)
-            sessionOptions = options(threads, provider)
+            sessionOptions = options(threads)
             // From their path the weights are memory-mapped.
             session = if (fp32Activations) {
                 sessionOptions.addConfigEntry(WEIGHTS_FOLDER, "${graph.parentFile}")
@@ -238,13 +234,7 @@ internal class OrtEngine(
          * Session options for one request at a time: threads spin within a pass, where waits take microseconds,
          * and sleep between passes, to save the battery.
          */
-        fun options(threads: Int, provider: Provider) = OrtSession.SessionOptions().apply {
-            when (provider) {
-                Provider.CPU -> Unit
-                // Its threads are its own.
-                Provider.XNNPACK -> addXnnpack(mapOf("intra_op_num_threads" to "$threads"))
-                Provider.NNAPI -> addNnapi()
-            }
+        fun options(threads: Int) = OrtSession.SessionOptions().apply {
             setIntraOpNumThreads(threads)
             setInterOpNumThreads(1)
             setSessionLogLevel(OrtLoggingLevel.ORT_LOGGING_LEVEL_ERROR)
@@ -252,15 +242,6 @@ internal class OrtEngine(
             setMemoryPatternOptimization(false)
             addConfigEntry("session.intra_op.allow_spinning", "1")
             addConfigEntry("session.force_spinning_stop", "1")
-        }
-
-        fun requireProvider(provider: Provider) {
-            val available = OrtEnvironment.getAvailableProviders().map { it.name }
-            if (provider.name in available) return
-            throw EngineException(
-                "provider $provider: expected natives of ONNX Runtime that carry it, found ${available.sorted()}. " +
-                    "Use Provider.CPU, or natives that are built with it.",
-            )
         }
 
         fun bytes(size: Int): ByteBuffer = ByteBuffer.allocateDirect(size).order(ByteOrder.nativeOrder())

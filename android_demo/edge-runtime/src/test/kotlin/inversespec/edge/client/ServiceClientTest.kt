@@ -1,6 +1,7 @@
 package inversespec.edge.client
 
 import inversespec.edge.CancelSignal
+import inversespec.edge.ChatMessage
 import inversespec.edge.CloudRefusedException
 import inversespec.edge.CloudUnavailableException
 import inversespec.edge.Codec
@@ -34,18 +35,18 @@ internal class ServiceClientTest {
         ServiceClient(server.url, key, timeout, attempts).apply { pause = { slept.add(it) } }
 
     private fun unavailable(server: ScriptedServer, timeout: Double = 10.0): String = server.use {
-        assertThrows(CloudUnavailableException::class.java) { client(it, timeout = timeout, attempts = 1).fetch("?") }
+        assertThrows(CloudUnavailableException::class.java) { client(it, timeout = timeout, attempts = 1).fetch(ChatMessage.prompt("?")) }
             .message!!
     }
 
     private fun broken(server: ScriptedServer): String = server.use {
-        assertThrows(CloudUnavailableException::class.java) { client(it, attempts = 1).stream("?") {} }.message!!
+        assertThrows(CloudUnavailableException::class.java) { client(it, attempts = 1).stream(ChatMessage.prompt("?")) {} }.message!!
     }
 
     @Test
     fun `a payload is asked for with its fields and the key`() {
         ScriptedServer(http("200 OK", byteArrayOf(1, 2))).use { server ->
-            val found = client(server, "secret").fetch("Wo? \"é\"", "a".repeat(64), 0.1, Codec.COMPACT, 99)
+            val found = client(server, "secret").fetch(ChatMessage.prompt("Wo? \"é\""), "a".repeat(64), 0.1, Codec.COMPACT, 99)
             assertArrayEquals(byteArrayOf(1, 2), found)
             val request = server.requests.single()
             assertTrue(request.startsWith("POST /v1/anchors HTTP/1.1\r\n"), request)
@@ -59,7 +60,7 @@ internal class ServiceClientTest {
     @Test
     fun `a path before the service is kept`() {
         ScriptedServer(http("200 OK", byteArrayOf(1))).use { server ->
-            ServiceClient(server.url + "/some/where/").fetch("?")
+            ServiceClient(server.url + "/some/where/").fetch(ChatMessage.prompt("?"))
             assertTrue(server.requests.single().startsWith("POST /some/where/v1/anchors "))
         }
     }
@@ -69,7 +70,7 @@ internal class ServiceClientTest {
         for (trouble in listOf(refusal("503 X", "overloaded"), null, http("500 X", ByteArray(0)))) {
             slept.clear()
             ScriptedServer(trouble, trouble, http("200 OK", byteArrayOf(7))).use { server ->
-                assertArrayEquals(byteArrayOf(7), client(server).fetch("?"))
+                assertArrayEquals(byteArrayOf(7), client(server).fetch(ChatMessage.prompt("?")))
                 assertEquals(3, server.requests.size) // the platform sends nothing twice by itself
                 assertTrue(slept[0] in 125..250 && slept[1] in 250..500) { "$slept" }
             }
@@ -87,7 +88,7 @@ internal class ServiceClientTest {
             refusal("503 X", "overloaded", "Retry-After: soon"),
             http("200 OK", byteArrayOf(7)),
         ).use { server ->
-            client(server).fetch("?")
+            client(server).fetch(ChatMessage.prompt("?"))
             assertTrue(slept[0] in 3000..3750 && slept[1] in 2000..6250 && slept[2] in 500..1000) { "$slept" }
         }
     }
@@ -95,14 +96,14 @@ internal class ServiceClientTest {
     @Test
     fun `it gives up after some attempts, and at once where waiting would take too long`() {
         ScriptedServer(refusal("503 X", "overloaded")).use { server ->
-            val error = assertThrows(CloudUnavailableException::class.java) { client(server).fetch("?") }
+            val error = assertThrows(CloudUnavailableException::class.java) { client(server).fetch(ChatMessage.prompt("?")) }
             assertTrue("503" in error.message!! && "overloaded: expected a thing" in error.message!!, error.message)
             assertTrue("4 attempts" in error.message!!)
             assertEquals(4, server.requests.size)
         }
         slept.clear()
         ScriptedServer(refusal("503 X", "overloaded", "Retry-After: 3600")).use { server ->
-            assertThrows(CloudUnavailableException::class.java) { client(server).fetch("?") }
+            assertThrows(CloudUnavailableException::class.java) { client(server).fetch(ChatMessage.prompt("?")) }
             assertEquals(0 to 1, slept.size to server.requests.size)
         }
     }
@@ -111,13 +112,13 @@ internal class ServiceClientTest {
     fun `a refusal is not tried again and its words are harmless`() {
         for (status in listOf(400, 404, 409, 413, 422, 301)) {
             ScriptedServer(refusal("$status X", "no", "Location: /elsewhere")).use { server ->
-                val error = assertThrows(CloudRefusedException::class.java) { client(server).fetch("?") }
+                val error = assertThrows(CloudRefusedException::class.java) { client(server).fetch(ChatMessage.prompt("?")) }
                 assertTrue(error.message!!.endsWith("no: expected a thing, found another [2J. Do it."), error.message)
                 assertEquals(1, server.requests.size)
             }
         }
         ScriptedServer(refusal("401 X", "unauthorized", "WWW-Authenticate: Bearer")).use { server ->
-            val error = assertThrows(CloudRefusedException::class.java) { client(server, "wrong").fetch("?") }
+            val error = assertThrows(CloudRefusedException::class.java) { client(server, "wrong").fetch(ChatMessage.prompt("?")) }
             assertTrue("401" in error.message!!, error.message)
             assertEquals(1, server.requests.size)
         }
@@ -175,8 +176,8 @@ internal class ServiceClientTest {
                 Thread.sleep(200)
                 cancel.cancel()
             }
-            assertThrows(CancellationException::class.java) { client(server).fetch("?", cancel = cancel) }
-            assertThrows(CancellationException::class.java) { client(server).stream("?", cancel = cancel) {} }
+            assertThrows(CancellationException::class.java) { client(server).fetch(ChatMessage.prompt("?"), cancel = cancel) }
+            assertThrows(CancellationException::class.java) { client(server).stream(ChatMessage.prompt("?"), cancel = cancel) {} }
             assertTrue(System.nanoTime() - began < 3e9)
             canceller.join()
         }
@@ -225,13 +226,13 @@ internal class ServiceClientTest {
     fun `payloads of a stream arrive in order, and those before a break stay`() {
         val seen = ArrayList<Pair<Int, Boolean>>()
         ScriptedServer(stream(payload(byteArrayOf(5)), payload(byteArrayOf(6), true), "done" to "{}")).use { server ->
-            client(server).stream("?", fractions = listOf(0.1, 0.25)) { seen.add(it.data[0].toInt() to it.delta) }
+            client(server).stream(ChatMessage.prompt("?"), fractions = listOf(0.1, 0.25)) { seen.add(it.data[0].toInt() to it.delta) }
             assertTrue("\"fractions\": [0.1, 0.25]" in server.requests.single())
         }
         assertEquals(listOf(5 to false, 6 to true), seen)
         seen.clear()
         ScriptedServer(stream(payload(byteArrayOf(5)))).use { server ->
-            assertThrows(CloudUnavailableException::class.java) { client(server).stream("?") { seen.add(1 to false) } }
+            assertThrows(CloudUnavailableException::class.java) { client(server).stream(ChatMessage.prompt("?")) { seen.add(1 to false) } }
             assertEquals(1 to 1, seen.size to server.requests.size)
         }
     }

@@ -2,6 +2,7 @@ package inversespec.edge.client
 
 import inversespec.edge.AnswerEvent
 import inversespec.edge.CancelSignal
+import inversespec.edge.ChatMessage
 import inversespec.edge.CloudRefusedException
 import inversespec.edge.CloudUnavailableException
 import inversespec.edge.Codec
@@ -141,7 +142,7 @@ internal class ServiceTest {
             val screen = Screen()
             val stats = screen.finish(device.answer(client(), PROMPT, options, onEvent = screen))
             assertNull(stats.service!!.fellBack)
-            val compact = client().fetch(PROMPT, fraction = 0.1, codec = Codec.COMPACT)
+            val compact = client().fetch(ChatMessage.prompt(PROMPT), fraction = 0.1, codec = Codec.COMPACT)
             assertTrue(stats.service!!.payloadBytes.single() < compact.size)
             val wanted = python("--no-stream", "--fraction", "0.1", "--codec", "compact")
             assertEquals(wanted, screen.text)
@@ -171,7 +172,7 @@ internal class ServiceTest {
             assertTrue("401" in error.message!!, error.message)
         }
         val other = assertThrows(CloudRefusedException::class.java) {
-            client().fetch(PROMPT, contract = "0".repeat(64))
+            client().fetch(ChatMessage.prompt(PROMPT), contract = "0".repeat(64))
         }
         assertTrue("409" in other.message!! && "contract_mismatch" in other.message!!, other.message)
         assertEquals(alone(), alone())
@@ -183,7 +184,7 @@ internal class ServiceTest {
         val busy = List(6) { // two rows and one place in the queue: there is always one too many
             thread {
                 while (!over.get()) {
-                    try { client(attempts = 1).fetch(PROMPT, fraction = 1.0) } catch (full: CloudUnavailableException) { Thread.sleep(20) }
+                    try { client(attempts = 1).fetch(ChatMessage.prompt(PROMPT), fraction = 1.0) } catch (full: CloudUnavailableException) { Thread.sleep(20) }
                 }
             }
         }
@@ -204,7 +205,7 @@ internal class ServiceTest {
             over.set(true)
         }
         assertTrue(seen.isNotEmpty() && "503" in seen[0] && "overloaded" in seen[0]) { "$seen" }
-        assertEquals(Codec.COMPACT, Payloads.peek(client().fetch(PROMPT)).codec) // with retries it is served
+        assertEquals(Codec.COMPACT, Payloads.peek(client().fetch(ChatMessage.prompt(PROMPT))).codec) // with retries it is served
         busy.forEach { it.join() }
     }
 

@@ -1,8 +1,6 @@
 package inversespec.edge.engine
 
-import ai.onnxruntime.OrtEnvironment
 import inversespec.edge.EngineException
-import inversespec.edge.Provider
 import inversespec.edge.bundle.Bundle
 import inversespec.edge.bundle.ModelShape
 import inversespec.edge.shippedBundle
@@ -101,25 +99,6 @@ internal class OrtEngineTest {
         assertEquals(10, engine.length)
         engine.terminate(false)
         assertClose(expected, engine.row(chunk.copyOfRange(10, 20)))
-    }
-
-    @Test
-    fun `a provider gives the processor's row, or its absence is named`() {
-        val prompt = ids(20)
-        val graph = bundle.graph("fp32")
-        val expected = engine { it.row(prompt) }
-        val available = OrtEnvironment.getAvailableProviders().map { it.name }
-        assertTrue("CPU" in available)
-        for (provider in Provider.values()) {
-            val open = { OrtEngine(graph, bundle.manifest.model, 64, 1, provider = provider) }
-            if (provider.name in available) {
-                open().use { assertClose(expected, it.row(prompt)) }
-            } else {
-                val error = assertThrows(EngineException::class.java) { open() }
-                assertTrue("provider $provider: expected" in error.message!!)
-                assertTrue("found [" in error.message!! && "CPU" in error.message!!)
-            }
-        }
     }
 
     @Test

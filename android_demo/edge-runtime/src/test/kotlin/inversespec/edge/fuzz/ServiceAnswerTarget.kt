@@ -1,5 +1,6 @@
 package inversespec.edge.fuzz
 
+import inversespec.edge.ChatMessage
 import inversespec.edge.ServiceClient
 import java.io.ByteArrayInputStream
 import java.io.ByteArrayOutputStream
@@ -71,6 +72,6 @@ internal object ServiceAnswerTarget : Target {
         answer = bytes
         val client = ServiceClient("http://localhost", timeoutSeconds = 5.0, attempts = 2)
         client.pause = { }
-        if (how and 2 != 0) client.stream("a") { } else client.fetch("a")
+        if (how and 2 != 0) client.stream(ChatMessage.prompt("a")) { } else client.fetch(ChatMessage.prompt("a"))
     }
 }

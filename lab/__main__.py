@@ -18,7 +18,6 @@ with required("lab", "experiments"):
     from lab import publish
     from lab.experiments import PAPER, every, groups
     from lab.options import NoOptions, Options, add_options, given
-    from lab.published import published_files as published
     from lab.published import traces
     from lab.report import print_tables
     from lab.run import run
@@ -43,7 +42,6 @@ ABOUT = """run        measure experiments: python -m lab run NAME [NAME ...] -o 
 list       the experiments by name
 distil     teach a masked model to answer in few passes: python -m lab distil MODEL -o FOLDER
 traces     published runs: by themselves, or filled by a real edge model
-published  the published repository's result files, as they are
 publish    the pages that quote measured figures, and the figures of a results folder"""
 
 
@@ -121,7 +119,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "list": _list,
     "distil": _distil,
     "traces": traces.main,
-    "published": published.main,
     "publish": publish.main,
 }
 

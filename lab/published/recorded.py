@@ -15,10 +15,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, takewhile
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.metrics import word_f1
@@ -26,11 +22,9 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import EDGE_AWARE as BY_EDGE
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import Translation
-from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, common_prefix, fill
-from edge_runtime.engine.base import Engine, Logits
+from edge_runtime.decode.forced import FillOptions, FillStats, Source, Token, fill
 from edge_runtime.errors import EdgeError
 from edge_runtime.predictor import EnginePredictor
-from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
@@ -43,12 +37,10 @@ from lab.conditions import (
     LEADING,
     PREFIX,
     SCATTERED,
-    Select,
     Situation,
     aware,
 )
 from lab.published.published_runs import Trace, TraceTokenizer, recorded_run
-from lab.published.row_pool import PooledRow, RowPool
 from lab.questions.items import Item
 from lab.questions.judge import is_right
 from lab.store import Record, Store
@@ -86,46 +78,20 @@ def dream_form(source: TraceTokenizer) -> PromptForm:
     return PromptForm(Tokenizer.from_json(source.text), template, source.contract)
 
 
-def known_length(select: Select) -> Select:
-    """A control that is told the answer's length where the paper's anchors determine it."""
-
-    def told(at: Situation) -> AnchorSet:
-        return replace(select(at), length=at.early.length)
-
-    return told
-
-
-AT_A_FRACTION: dict[str, Select] = {
-    ANCHORS: CONDITIONS[ANCHORS].select,
-    **{name: known_length(CONDITIONS[name].select) for name in (LEADING, PREFIX, SCATTERED)},
-}
-"""Conditions that depend on what was committed, by the name that tables give them."""
-
-
 @dataclass(frozen=True)
 class RealPair:
     """Dream's vocabulary and an edge model.
 
-    pool:  rows that decode the answers.
     tests: items of benchmarks whose runs do not hold what judges them (HumanEval).
     """
 
     dream: TraceTokenizer
-    translation: Translation
     edge: Edge
-    pool: RowPool
-    tests: Sequence[Item]
+    tests: Sequence[Item] = ()
 
-    @classmethod
-    def of(cls, dream: TraceTokenizer, edge: Edge, rows: int, tests: Sequence[Item] = ()) -> RealPair:
-        """The pair of Dream's tokenizer and an edge model, decoding `rows` answers at once.
-
-        Raises RequestError for a graph that cannot run several.
-        """
-        bundle = edge.runtime.bundle
-        translation = Translation(dream_form(dream), bundle.form)
-        pool = RowPool(bundle, rows, context=bundle.context, threads=edge.runtime.threads)
-        return cls(dream, translation, edge, pool, tests)
+    @cached_property
+    def translation(self) -> Translation:
+        return Translation(dream_form(self.dream), self.edge.runtime.bundle.form)
 
 
 class RecordedCase(Case):
@@ -141,8 +107,6 @@ class RecordedCase(Case):
         self.pair, self.trace = pair, trace
         self.first = self.situation(min(trace.anchors, key=float))
         self.canvas = self.first.early.canvas
-        self.written: dict[Anchored, EdgeAnswer] = {}
-        self.predictor = RememberingPredictor(pair.edge.runtime, self.prompt_ids)
 
     def situation(self, fraction: str) -> Situation:
         """The run at a fraction of its steps, in the edge model's vocabulary."""
@@ -150,68 +114,72 @@ class RecordedCase(Case):
         early = self.pair.translation.translate(run, self.prompt_ids)
         return Situation(early, early.predicted_answer, self.contract, self.pair.edge.scorer, self.seed)
 
-    @property
-    def full(self) -> list[int]:
-        """Dream's answer in the edge model's vocabulary, as far as the file tells it."""
-        return self.first.full
-
-    @cached_property
-    def sent(self) -> list[tuple[str, str, AnchorSet]]:
+    def sent(self) -> Iterator[tuple[str, str, AnchorSet]]:
         """Fraction, name and anchors of every condition, without fractions that the file does not tell."""
-        low = Selection(BY_EDGE, EdgeAwareConfig(guard=LOW_GUARD))
-        found = [("", ALONE, self.empty()), ("", EDGE_AWARE, CONDITIONS[aware(0.0)].select(self.first))]
-        found.append(("", EDGE_AWARE_LOW_GUARD, self.first.select(low)))
+        yield "", ALONE, self.empty()
+        yield "", EDGE_AWARE, CONDITIONS[aware(0.0)].select(self.first)
+        yield (
+            "",
+            EDGE_AWARE_LOW_GUARD,
+            self.first.select(Selection(BY_EDGE, EdgeAwareConfig(guard=LOW_GUARD))),
+        )
         for fraction in FRACTIONS:
             try:
                 at = self.situation(fraction)
             except RequestError:
                 continue
-            found += [(fraction, name, select(at)) for name, select in AT_A_FRACTION.items()]
-        return found
+            for name in (ANCHORS, LEADING, PREFIX, SCATTERED):
+                anchors = CONDITIONS[name].select(at)
+                yield fraction, name, anchors if name == ANCHORS else replace(anchors, length=at.early.length)
 
-    def jobs(self) -> list[AnchorSet]:
-        """The different anchors among the conditions."""
-        return list({key(anchors): anchors for _, _, anchors in self.sent}.values())
-
-    def write(self, anchors: AnchorSet, engine: Engine) -> None:
-        """Keeps the edge model's greedy answer."""
-        most = None if anchors.length is not None else max(MAX_TOKENS, len(self.full))
+    def written(self, anchors: AnchorSet) -> EdgeAnswer:
+        """The edge model's greedy answer, as far as Dream's is known."""
+        most = None if anchors.length is not None else max(MAX_TOKENS, len(self.first.full))
         stats = FillStats()
         tokens: list[Token] = []
         characters = 0
-        if isinstance(engine, PooledRow):
-            known = takewhile(lambda pair: pair[0] == pair[1], zip(anchors.positions, count(), strict=False))
-            engine.share([*self.prompt_ids, *(anchors.by_position[place] for place, _ in known)])
         options = FillOptions(score_anchors=False, max_tokens=most)
-        answer = fill(engine, self.prompt_ids, anchors, options, stats)
+        answer = fill(self.pair.edge.runtime.engine, self.prompt_ids, anchors, options, stats)
         for token in answer:
             tokens.append(token)
             characters += _characters(self.form.tokenizer.token_bytes(token.id))
             if self.trace.output_cut and characters > len(self.trace.output):
                 answer.close()
         forced = [token.source is Source.ANCHOR for token in tokens]
-        self.written[key(anchors)] = EdgeAnswer([token.id for token in tokens], forced, stats.passes)
+        return EdgeAnswer([token.id for token in tokens], forced, stats.passes)
 
-    def sizes(self, anchors: AnchorSet) -> dict[str, int]:
-        """Payload bytes by codec; both sides know the prompt. Nothing sent is no payload."""
-        if not len(anchors):
-            return {"compact": 0, "predictive": 0}
-        place = (Codec.PREDICTIVE, *key(anchors))
-        if place not in self._sizes:
-            shared = Shared(self.contract, self.prompt_ids, self.form.tokenizer, predictor=self.predictor)
-            draft = self.written[key(anchors)].ids
-            self._sizes[place] = len(encode(anchors, shared, Codec.PREDICTIVE, draft=draft))
-        return {"compact": self.size(anchors), "predictive": self._sizes[place]}
+    def predictive(self, anchors: AnchorSet, draft: Sequence[int]) -> int:
+        """Bytes under codec predictive, with the activations of the answers.
+
+        A payload that another processor is to read needs float32 ones, whose rows differ a little.
+        """
+        bundle = self.pair.edge.runtime.bundle
+        identity = bundle.manifest.fingerprint(bundle.variant_name)
+        engine = self.pair.edge.runtime.engine
+        predictor = EnginePredictor(engine, self.prompt_ids, self.contract, identity)
+        shared = Shared(self.contract, self.prompt_ids, self.form.tokenizer, predictor=predictor)
+        return len(encode(anchors, shared, Codec.PREDICTIVE, draft=draft))
+
+    def measured(self, anchors: AnchorSet) -> dict[str, float]:
+        """Size, passes and scores of one condition; both sides know the prompt."""
+        answer = self.written(anchors)
+        found = {"sent": len(anchors), "passes": answer.passes, "compact": 0, "predictive": 0}
+        if len(anchors):
+            found |= {"compact": self.size(anchors), "predictive": self.predictive(anchors, answer.ids)}
+        return found | self.compared(self.text(answer.ids))
 
     def record(self) -> Record:
-        """All figures of the run, once its answers are written."""
+        """All figures of the run."""
         rows = [{"condition": FULL, "fraction": "", "passes": 0} | self.compared(self.trace.output)]
-        for fraction, name, anchors in self.sent:
-            written = self.written[key(anchors)]
-            row = {"condition": name, "fraction": fraction, "sent": len(anchors), "passes": written.passes}
-            rows.append(row | self.sizes(anchors) | self.compared(self.text(written.ids)))
-        differs = sum(int(a) != b for a, b in zip(self.predictor.greedy(self.full), self.full, strict=True))
-        return {"answers": rows, "differs": differs, "edge_tokens": len(self.full)}
+        known: dict[tuple[object, ...], dict[str, float]] = {}
+        for fraction, name, anchors in self.sent():
+            place = (anchors.positions, anchors.ids, anchors.length)
+            if place not in known:
+                known[place] = self.measured(anchors)
+            rows.append({"condition": name, "fraction": fraction, **known[place]})
+        size = len(self.first.full)
+        own = self.own(self.first.full, range(size)) or 0.0
+        return {"answers": rows, "differs": round((1 - own) * size), "edge_tokens": size}
 
     def compared(self, text: str) -> dict[str, float]:
         """Word F1 against Dream's text, and `right` where a whole answer can be checked."""
@@ -236,93 +204,19 @@ class RecordedCase(Case):
         return next(of, None)
 
 
-Anchored = tuple[tuple[int, ...], tuple[int, ...], int | None]
-
-
-def key(anchors: AnchorSet) -> Anchored:
-    """What distinguishes the anchors of one run."""
-    return anchors.positions, anchors.ids, anchors.length
-
-
 def _characters(data: bytes) -> int:
     """Number of characters that begin in these bytes of a UTF-8 text."""
     return sum(byte & 0xC0 != 0x80 for byte in data)
 
 
-class RememberingPredictor(EnginePredictor):
-    """The edge model of one prompt for codec predictive, as it runs by default.
-
-    Rows of the text read last are kept, since most payloads of one run begin with the same text. Its
-    activations are those of the answers; a payload that another processor is to read needs float32 ones,
-    whose rows differ a little.
-    """
-
-    def __init__(self, runtime: EdgeRuntime, prompt_ids: Sequence[int]) -> None:
-        bundle = runtime.bundle
-        identity = bundle.manifest.fingerprint(bundle.variant_name)
-        super().__init__(runtime.engine, prompt_ids, bundle.contract, identity)
-        self._read: list[int] = []
-        self._kept: list[NDArray[np.float64]] = []
-
-    def read(self, text: Sequence[int], start: int) -> Iterator[NDArray[np.float64]]:
-        """See `payload.Predictor`."""
-        common = common_prefix(self._read, text)
-        if common < len(self._read):
-            self._read, self._kept = self._read[:common], self._kept[: common + 1]
-        yield from self._kept[start : len(text) + 1]
-        begin = max(start, len(self._kept))
-        if begin > len(text):
-            return
-        for place, row in enumerate(super().read(text, begin), begin):
-            if place == len(self._kept):
-                self._kept.append(row)
-                self._read = list(text[:place])
-            yield row
-
-    def _row(self, logits: Logits) -> NDArray[np.float64]:
-        """As `EnginePredictor` has it, in a third of the time and equal to the last digits."""
-        wide = logits.astype(np.float64)
-        top = wide.max()
-        row = np.append(wide[: self._vocab_size], np.logaddexp.reduce(wide[self._eos]))
-        row[self._reserved] = -np.inf
-        row -= top + np.log(np.exp(wide - top).sum())
-        return row
-
-    def greedy(self, text: Sequence[int]) -> list[int]:
-        """The model's own ordinary token at every position of a text."""
-        return [int(row[:-1].argmax()) for row, _ in zip(self.read(text, 0), text, strict=False)]
-
-
-TOGETHER = 16
-"""Runs whose answers are decoded together."""
-
-
-def measure_runs(
-    pair: RealPair, traces: Sequence[Trace], store: Store, seed: int = 0, together: int = TOGETHER
-) -> Iterator[Trace]:
+def measure_runs(pair: RealPair, traces: Sequence[Trace], store: Store, seed: int) -> Iterator[Trace]:
     """Measures the runs that have no record yet, and yields each run when it has one."""
-    for begin in range(0, len(traces), together):
-        group = traces[begin : begin + together]
-        cases: list[RecordedCase] = []
-        jobs: list[tuple[RecordedCase, AnchorSet]] = []
-        for trace in group:
-            if trace.name in store.records(RECORDS):
-                continue
+    for trace in traces:
+        if trace.name not in store.records(RECORDS):
+            about = {"id": trace.name, "benchmark": trace.benchmark, "difficulty": trace.difficulty}
+            about |= {"length": trace.length, "cut": trace.output_cut, "doubled": doubled_words(trace.output)}
             try:
-                case = RecordedCase(pair, trace, seed)
-                jobs += [(case, anchors) for anchors in case.jobs()]
-                cases.append(case)
+                store.add(RECORDS, about | RecordedCase(pair, trace, seed).record())
             except (RequestError, EdgeError, PayloadError) as error:
-                store.add(RECORDS, about(trace) | {"error": f"{type(error).__name__}: {error}"})
-        pair.pool.work(jobs, lambda job, engine: job[0].write(job[1], engine))
-        jobs.clear()
-        while cases:  # what a case has read takes tens of megabytes
-            case = cases.pop(0)
-            store.add(RECORDS, about(case.trace) | case.record())
-        yield from group
-
-
-def about(trace: Trace) -> Record:
-    """The fields of a record that say which run it is of."""
-    fields = {"id": trace.name, "benchmark": trace.benchmark, "difficulty": trace.difficulty}
-    return fields | {"length": trace.length, "cut": trace.output_cut, "doubled": doubled_words(trace.output)}
+                store.add(RECORDS, about | {"error": f"{type(error).__name__}: {error}"})
+        yield trace

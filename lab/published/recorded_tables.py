@@ -25,7 +25,7 @@ from lab.machine import machine
 from lab.options import require_at_least
 from lab.published.published_runs import DEFAULT_TOKENIZER, Trace, TraceTokenizer, read_traces
 from lab.published.qwen_ranks import tokenizer_of_ranks
-from lab.published.recorded import MAX_TOKENS, RECORDS, TOGETHER, RealPair, measure_runs
+from lab.published.recorded import MAX_TOKENS, RECORDS, RealPair, measure_runs
 from lab.published.wheel_files import HUMANEVAL, QWEN_RANKS, fetched
 from lab.questions.items import Item, read_items
 from lab.report import write_tables
@@ -35,7 +35,7 @@ from lab.tables import Answers, Column, Label, Row, Table, less_than
 from lab.tables import rows as make_rows
 
 TITLE = "Published runs of Dream-7B on a real edge model"
-LENGTHS = ((0, "under 20 tokens"), (20, "20 to 59"), (60, "60 to 119"), (120, "120 and more"))
+LENGTHS = {"under 20 tokens": 0, "20 to 59": 20, "60 to 119": 60, "120 and more": 120}
 """Groups of answers by their least number of Dream's tokens."""
 
 COLUMNS = {
@@ -67,12 +67,11 @@ class RecordedOptions:
         f"HumanEval's JSONL[.gz], whose tests judge the code (default: fetched, {HUMANEVAL.requirement})",
         metavar="FILE",
     )
-    rows: int = option(12, "answers of one pass")
     seed: int = option(0, "of the order of the runs and of random anchors")
     threads: int | None = option(None, "threads (default: the processor's fast cores)", kind=int)
 
     def __post_init__(self) -> None:
-        require_at_least(self, 1, "limit", "rows", "threads")
+        require_at_least(self, 1, "limit", "threads")
 
 
 def fill_runs(
@@ -94,7 +93,7 @@ def fill_runs(
     random.Random(options.seed).shuffle(traces)
     chosen = traces[: options.limit]
     edge = open_edge(bundle, options.variant, options.threads)
-    pair = RealPair.of(dream, edge, options.rows, tests_of(chosen, options.humaneval))
+    pair = RealPair(dream, edge, tests_of(chosen, options.humaneval))
     own = edge.runtime.bundle
     settings = {
         "runs": hashlib.sha256(file.read_bytes()).hexdigest(),
@@ -103,11 +102,15 @@ def fill_runs(
         "seed": options.seed,
     }
     store = Store(output, settings)
-    track(chosen, measure_runs(pair, chosen, store, options.seed, TOGETHER))
+    track(chosen, measure_runs(pair, chosen, store, options.seed))
     names = {trace.name for trace in chosen}
     records = [record for id_, record in store.records(RECORDS).items() if id_ in names]
+    good = [record for record in records if "error" not in record]
+    failed = [f"{record['id']}: {record['error']}" for record in records if "error" in record]
+    description = [f"{len(good)} runs. Edge model: {edge.name}. Machine: {machine()}."]
+    description += [f"Not measured: {'; '.join(failed)}"] if failed else []
     fills = list(published(chosen, dream))
-    write_report(store, records, f"Edge model: {edge.name}. Machine: {machine()}.", fills)
+    write_tables(store, TITLE, description, [*tables(good), *beside_published(good, fills)])
     return 0
 
 
@@ -118,9 +121,9 @@ def open_edge(path: Path, variant: str | None, threads: int | None) -> Edge:
     return Edge(f"{model.id} {runtime.bundle.variant_name}", runtime, parameters(model))
 
 
-def published_tokenizer(beside: Path | None = None) -> Path:
+def published_tokenizer(beside: Path) -> Path:
     """Dream's tokenizer file: `beside` where it is there, else made of fetched ranks. Raises CloudError."""
-    if beside is not None and beside.is_file():
+    if beside.is_file():
         return beside
     return tokenizer_of_ranks(fetched(QWEN_RANKS), cache_root() / "qwen2.5_tokenizer.json")
 
@@ -138,37 +141,48 @@ def tests_of(traces: Sequence[Trace], file: str | None) -> list[Item]:
         return []
 
 
-def write_report(
-    store: Store, records: Sequence[Record], about: str, fills: Sequence[dict[str, Any]] = ()
-) -> None:
-    """Writes tables.json into the folder, and prints the tables."""
-    good = [record for record in records if "error" not in record]
-    failed = [f"{record['id']}: {record['error']}" for record in records if "error" in record]
-    description = [f"{len(good)} runs. {about}", *([f"Not measured: {'; '.join(failed)}"] if failed else [])]
-    write_tables(store, TITLE, description, [*tables(good), *beside_published(good, fills)])
-
-
 def group_of(length: int) -> str:
     """The name of an answer's group by its length."""
-    return next(name for least, name in reversed(LENGTHS) if length >= least)
+    return next(name for name, least in reversed(LENGTHS.items()) if length >= least)
 
 
 def tables(records: Sequence[Record]) -> list[Table]:
     """All tables of the records."""
-    rows: list[dict[str, Any]] = []
-    for record in records:
-        about = {"id": record["id"], "benchmark": record["benchmark"], "group": group_of(record["length"])}
-        rows += [about | row for row in record["answers"]]
-    answers = Answers(rows)
-    found = [Table.of("real", "All runs", _lines(answers), NOTE)]
-    for field, name, title in (
-        ("benchmark", "benchmarks", "By benchmark"),
-        ("group", "lengths", "By length of Dream's answer"),
-    ):
-        parts = {value: answers.where(**{field: value}) for value in _parts(records, field)}
-        lines: list[Row] = [{field: value, **line} for value, of in parts.items() for line in _lines(of)]
-        found.append(Table.of(name, title, lines))
-    return [*found, agreement(records)]
+    grouped = [record | {"group": group_of(record["length"])} for record in records]
+    answers = Answers(
+        [
+            {name: record[name] for name in ("id", "benchmark", "group")} | row
+            for record in grouped
+            for row in record["answers"]
+        ]
+    )
+    return [
+        Table.of("real", "All runs", _lines(answers), NOTE),
+        Table.of("benchmarks", "By benchmark", _lines(answers, "benchmark")),
+        Table.of("lengths", "By length of Dream's answer", _lines(answers, "group")),
+        agreement(Answers(grouped)),
+    ]
+
+
+def _sent_at(fraction: str) -> str:
+    return f"{100 * float(fraction):g}%" if fraction else ""
+
+
+GROUPED: dict[str, Label] = {"sent at": ("fraction", _sent_at), "condition": "condition"}
+
+
+def _order(group: Answers, *fields: str) -> list[Any]:
+    """Where a group stands: by length or name, then by fraction; those of no fraction first."""
+    first = group.rows[0]
+    values = [LENGTHS.get(first[field], first[field]) for field in fields]
+    return [*values, float(first.get("fraction") or 0)]
+
+
+def _lines(answers: Answers, *fields: str) -> list[Row]:
+    """A line for each value of the fields, fraction and condition."""
+    groups = answers.by({field: field for field in fields} | GROUPED)
+    ordered = sorted(groups, key=lambda each: _order(each[1], *fields))
+    return make_rows(ordered, {"N": len, "judged": lambda group: len(group.values("right")), **COLUMNS})
 
 
 PUBLISHED = {"0.5B alone": ALONE, "anchors, filled by 0.5B": ANCHORS}
@@ -201,7 +215,7 @@ def beside_published(records: Sequence[Record], fills: Sequence[dict[str, Any]])
 
     columns: dict[str, Column] = {"N": len, "F1": "f1", "less the published": less_than(same, "f1")}
     groups = answers.by({**GROUPED, "filled by": "filled by"})
-    lines = make_rows(sorted(groups, key=_fraction), columns)
+    lines = make_rows(sorted(groups, key=lambda each: _order(each[1])), columns)
     note = (
         "Runs with a published fill, whose output was not cut. Published: filled by Qwen2.5-0.5B-Instruct, "
         "which writes on behind the last anchor or is cut there, as its own script decides; scored again "
@@ -211,54 +225,27 @@ def beside_published(records: Sequence[Record], fills: Sequence[dict[str, Any]])
     return [Table.of("fills", title, lines, note)] if lines else []
 
 
-def _parts(records: Sequence[Record], field: str) -> dict[str, list[Record]]:
-    """The records by benchmark, or by length of the answer."""
-    if field == "group":
-        found = {name: [r for r in records if group_of(r["length"]) == name] for _, name in LENGTHS}
-    else:
-        names = sorted({record["benchmark"] for record in records})
-        found = {name: [r for r in records if r["benchmark"] == name] for name in names}
-    return {name: of for name, of in found.items() if of}
-
-
-def _lines(answers: Answers) -> list[Row]:
-    """One line per fraction and condition, by fraction; those of no fraction first."""
-
-    groups = sorted(answers.by(GROUPED), key=_fraction)
-    return make_rows(groups, {"N": len, "judged": lambda group: len(group.values("right")), **COLUMNS})
-
-
-def _sent_at(fraction: str) -> str:
-    return f"{100 * float(fraction):g}%" if fraction else ""
-
-
-GROUPED: dict[str, Label] = {"sent at": ("fraction", _sent_at), "condition": "condition"}
-
-
-def _fraction(found: tuple[Row, Answers]) -> float:
-    return float(found[1].rows[0]["fraction"] or 0)
-
-
-def agreement(records: Sequence[Record]) -> Table:
+def agreement(runs: Answers) -> Table:
     """Tokens that the edge model would not have written, and doubled words, by group."""
-    groups = {"all runs": records, **_parts(records, "benchmark"), **_parts(records, "group")}
-    lines: list[Row] = []
-    for name, of in groups.items():
-        tokens = sum(record["edge_tokens"] for record in of)
-        lines.append(
-            {
-                "runs": name,
-                "N": len(of),
-                "tokens": tokens,
-                "edge differs": sum(record["differs"] for record in of) / max(1, tokens),
-                "output cut": sum(record["cut"] for record in of),
-                "with a doubled word": sum(record["doubled"] > 0 for record in of),
-                "doubled words": sum(record["doubled"] for record in of),
-            }
-        )
+
+    def total(name: str) -> Callable[[Answers], int]:
+        return lambda group: int(sum(group.values(name)))
+
+    columns: dict[str, Column] = {
+        "N": len,
+        "tokens": total("edge_tokens"),
+        "edge differs": lambda group: total("differs")(group) / max(1, total("edge_tokens")(group)),
+        "output cut": total("cut"),
+        "with a doubled word": lambda group: sum(row["doubled"] > 0 for row in group.rows),
+        "doubled words": total("doubled"),
+    }
+    groups: list[tuple[Row, Answers]] = [({"runs": "all runs"}, runs)]
+    for field in ("benchmark", "group"):
+        groups += sorted(runs.by({"runs": field}), key=lambda each: _order(each[1], field))
     note = (
         "edge differs: share of the tokens of Dream's answer, in the edge model's vocabulary, at which that "
         "model, given all before them, prefers another. A doubled word stands directly behind the same word "
         "(the the); 128 steps on 512 positions commit four tokens a step."
     )
+    lines = make_rows(groups, columns)
     return Table.of("agreement", "Where the edge model differs, and doubled words", lines, note)

@@ -180,7 +180,7 @@ def _lines(answers: Answers, keys: Sequence[str], columns: Mapping[str, str]) ->
 def main(argv: Sequence[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m lab traces",
-        description="Figures of published runs: by themselves, or filled by a real edge model (--edge).",
+        description="Figures of published runs alone, or filled by a real edge model (--edge).",
         epilog=EPILOG,
     )
     parser.add_argument(
@@ -211,16 +211,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             fills = fills_beside(args.file, args.fills)
             score = partial(score_rows, fills=fills)
             return fill_runs(args.file, args.tokenizer, args.edge, args.output, options, score)
-        return show(args.file, args.tokenizer or args.file.parent / DEFAULT_TOKENIZER, args.fills, args.json)
+        tokenizer = TraceTokenizer(args.tokenizer or args.file.parent / DEFAULT_TOKENIZER)
+        show(tables(read_traces(args.file), tokenizer, fills_beside(args.file, args.fills)), args.json)
+        return 0
     except InputError as error:
         raise RequestError(str(error)) from error
-
-
-def show(file: Path, tokenizer: Path, fills: Path | None, out: Path | None) -> int:
-    """Prints the tables of the runs by themselves."""
-    found = tables(read_traces(file), TraceTokenizer(tokenizer), fills_beside(file, fills))
-    show_tables(found, out)
-    return 0
 
 
 def fills_beside(file: Path, fills: Path | None) -> list[Fill]:
@@ -229,12 +224,11 @@ def fills_beside(file: Path, fills: Path | None) -> list[Fill]:
     return [fill for path in beside if path != file for fill in read_fills(path)]
 
 
-def show_tables(found: Sequence[Table], out: Path | None) -> None:
+def show(found: Sequence[Table], out: Path | None) -> None:
     """Prints tables with their notes, and writes them as JSON."""
     for table in found:
         print_tables([table])
-        if table.note:
-            print(f"\n{table.note}")
+        print(f"\n{table.note}")
     if out:
         data = {table.name: table.to_json() for table in found}
         write_whole(out, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())

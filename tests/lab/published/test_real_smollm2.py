@@ -15,7 +15,7 @@ from cloud_anchor.selection.translate import Translation
 from edge_runtime.bundle.bundle import MANIFEST
 from edge_runtime.runtime import EdgeRuntime
 from lab.published import real
-from lab.published.published_runs import TraceTokenizer, read_traces, recorded_run
+from lab.published.published_runs import DEFAULT_TOKENIZER, TraceTokenizer, read_traces, recorded_run
 from lab.published.recorded import dream_form
 from lab.published.recorded_tables import published_tokenizer
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def dream() -> TraceTokenizer:
     try:
-        return TraceTokenizer(published_tokenizer())
+        return TraceTokenizer(published_tokenizer(real.EXAMPLE.parent / DEFAULT_TOKENIZER))
     except CloudError as error:
         pytest.skip(str(error))
 

@@ -66,7 +66,7 @@ def test_every_condition_of_a_run(
     rows = [fill, fill | {"index": 1}]  # the second run's output was cut
     (tmp_path / "some_fill.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     line = ["traces", str(runs), "--tokenizer", str(tokenizer), "--edge", str(TINY_BUNDLE), "-o", str(out)]
-    line += ["--threads", "1", "--rows", "5"]
+    line += ["--threads", "1"]
     assert main(line) == 0
     records = [json.loads(each) for each in (out / "items/recorded.jsonl").read_text().splitlines()]
     by_name = {record["id"]: record for record in records}
@@ -115,7 +115,7 @@ def test_every_condition_of_a_run(
     capsys.readouterr()
     assert main([*line, "--seed", "1"]) == 2
     assert "measured with another seed" in capsys.readouterr().err
-    assert main([*line[:-2], "--rows", "0"]) == 2
+    assert main([*line[:-2], "--threads", "0"]) == 2
 
 
 def test_the_published_list(tmp_path: Path, tokenizer: Path) -> None:

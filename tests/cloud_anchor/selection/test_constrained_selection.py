@@ -18,10 +18,10 @@ from edge_runtime.decode.forced import FillOptions, FillStats, fill
 from edge_runtime.errors import UsageError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
-from lab.structured.schemas import random_schema
 from payload import AnchorSet, Shared, decode, encode
 from payload.errors import ChecksumError
 from tests.bytewise import CONTRACT, BytewiseTokens, HashedModel
+from tests.schemas import random_schema
 
 pytest.importorskip("llguidance")
 

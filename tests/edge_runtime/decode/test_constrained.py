@@ -21,9 +21,9 @@ from edge_runtime.decode.sampling import Sampling
 from edge_runtime.grammar.errors import GrammarRoomError
 from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
-from lab.structured.schemas import random_schema
 from payload import AnchorSet
 from tests.bytewise import CONTRACT, SIZE, BytewiseTokens, HashedModel
+from tests.schemas import random_schema
 
 pytest.importorskip("llguidance")
 
@@ -173,7 +173,7 @@ def test_a_refined_answer_is_that_of_the_last_payload(
     text: list[int] = []
     waiting = list(payloads)
     items = fill_refined(
-        HashedModel(), PROMPT, feed, CONTRACT, FillOptions(grammar=grammar, max_tokens=CANVAS), timeout=0
+        HashedModel(), PROMPT, feed, CONTRACT, FillOptions(grammar=grammar, max_tokens=2 * CANVAS), timeout=0
     )
     for count, item in enumerate(items):
         if isinstance(item, Retract):
@@ -186,7 +186,7 @@ def test_a_refined_answer_is_that_of_the_last_payload(
             feed.close()
     while waiting:  # the answer had ended before they came
         return
-    last, _ = answer(payloads[-1], grammar, max_tokens=CANVAS)
+    last, _ = answer(payloads[-1], grammar, max_tokens=2 * CANVAS)
     assert text == [token.id for token in last]
 
 

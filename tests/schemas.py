@@ -1,7 +1,4 @@
-"""Random JSON Schemas, of the keywords that people write.
-
-Responsible for schemas that have a valid value. Not responsible for answers to them (see `bar`).
-"""
+"""Random JSON Schemas that have a valid value, of the keywords that people write."""
 
 from __future__ import annotations
 
@@ -10,29 +7,8 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-NAMES = (
-    "name",
-    "id",
-    "größe",
-    "a b",
-    "tags",
-    "value",
-    "unit",
-    "x-1",
-    "city",
-    "next",
-    'quo"te',
-    "日本",
-    "type",
-)
-PATTERNS = (
-    "^[a-z]{2,5}$",
-    "^[A-Z][a-z]+$",
-    "^[0-9]{3}-[0-9]{2}$",
-    "^(yes|no)$",
-    "^#[0-9a-f]{6}$",
-    "^v[0-9]+[.][0-9]+$",
-)
+NAMES = ("name", "größe", "a b", "x-1", "next", 'quo"te', "日本", "type")
+PATTERNS = ("^[a-z]{2,5}$", "^[0-9]{3}-[0-9]{2}$", "^(yes|no)$", "^v[0-9]+[.][0-9]+$")
 FORMATS = ("date", "ipv4", "uuid")
 DEEPEST = 3
 

@@ -23,7 +23,6 @@ ELSEWHERE = {
     "losses": "lab.drafting.experiment",
     "number_formats": "lab.formats.number_formats",
     "question_bytes": "lab.formats.question_bytes",
-    "rivals": "lab.rivals.experiment",
     "teaching": "lab.distil.experiment",
 }
 """The modules of experiments that are not in this folder."""

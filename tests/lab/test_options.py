@@ -25,12 +25,9 @@ def run(name: str) -> Callable[[list[str]], int]:
 
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
-    "agreement": (run("agreement"), [*OUT, *PAIR]),
     "fill": (run("fill"), [*OUT, *PAIR]),
-    "frontier": (run("frontier"), [*OUT, *PAIR]),
     "hardness": (run("hardness"), [*OUT, *PAIR]),
     "number_formats": (run("number_formats"), [*OUT, *PAIR]),
-    "one_frame": (run("one_frame"), [*OUT, *PAIR]),
     "passes": (run("passes"), [*OUT, *PAIR]),
     "rivals": (run("rivals"), [*OUT, *PAIR]),
 }

@@ -27,7 +27,7 @@ from cloud_anchor.serve.settings import Limits
 from cloud_anchor.serve.trace import Tracer
 from cloud_anchor.shipped import PAIRS
 from edge_runtime.runtime import EdgeRuntime
-from lab.links.background import background_service
+from tests.cloud_anchor.serve.service_runner import served
 from tests.shipped import TINY_BUNDLE
 
 CHROMIUM = shutil.which("chromium")
@@ -50,8 +50,8 @@ def shipped_page(keys: ApiKeys | None = None, device: Path | None = None) -> Ite
     backend = LocalBackend(pipeline, config, LIMITS, name="tiny")
     edge = EdgeRuntime.open(TINY_BUNDLE, threads=1)
     page = Page(Tracer(backend, edge), read_examples(PAIRS["tiny"].checkpoint), device)
-    with background_service(backend, LIMITS, keys, page=page, bundle=edge.bundle) as port:
-        yield f"http://127.0.0.1:{port}/"
+    with served(backend, LIMITS, keys, page=page, bundle=edge.bundle) as client:
+        yield f"{client.url}/"
 
 
 @contextmanager

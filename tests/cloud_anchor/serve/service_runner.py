@@ -17,7 +17,9 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.serve.batching.backend import Backend
 from cloud_anchor.serve.batching.local import LocalBackend
+from cloud_anchor.serve.http.app import create_app
 from cloud_anchor.serve.http.keys import ApiKeys
+from cloud_anchor.serve.http.server import Server
 from cloud_anchor.serve.http.telemetry import Metrics
 from cloud_anchor.serve.page import Page
 from cloud_anchor.serve.settings import Limits
@@ -26,7 +28,6 @@ from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.client.client import Client as ServiceClient
 from edge_runtime.predictor import EnginePredictor
 from edge_runtime.runtime import EdgeRuntime
-from lab.links.background import background_service
 from links.datagram import Link
 from links.gateway.answering import Gateway, serve_link
 from links.gateway.service import ServiceSource
@@ -103,10 +104,24 @@ def served(
     page: Page | None = None,
     bundle: Bundle | None = None,
 ) -> Iterator[Client]:
-    """The backend behind an address."""
+    """The backend behind a port of 127.0.0.1, any free one for 0, until the context ends."""
     metrics = Metrics()
-    with background_service(backend, limits, keys, metrics, port, page, bundle) as found:
-        yield Client(found, backend, metrics)
+    app = create_app(backend, keys or ApiKeys(), limits, metrics, page, bundle)
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        server = Server(app, app.service, limits, "127.0.0.1", 0)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        end = time.monotonic() + 60
+        while not server.started:
+            assert thread.is_alive(), "the service did not start"
+            assert time.monotonic() < end, "the service did not start"
+            time.sleep(0.01)
+        try:
+            yield Client(listener.getsockname()[1], backend, metrics)
+        finally:
+            server.should_exit = True
+            thread.join(30)
+    assert not thread.is_alive(), "the service did not stop"
 
 
 def local(pipeline: Pipeline, limits: Limits = LIMITS, plan: DenoiseConfig = PLAN) -> LocalBackend:

@@ -1,1 +1,0 @@
-"""Networks on a virtual clock, and conversations over them."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import zstandard
-from scipy.special import logsumexp
 
 from cloud_anchor.pipeline import Pipeline, PipelineResult
 from cloud_anchor.sampling.config import steps_for
@@ -25,7 +24,7 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.select import CONFIDENCE, Selection
 from common.cli import option
 from edge_runtime.decode.forced import FillStats
-from edge_runtime.engine.base import Engine
+from edge_runtime.engine.base import Engine, log_total
 from lab.case import Case
 from lab.experiment import About, Experiment, Records, Setup
 from lab.experiments.passes import BASELINE, runs_at
@@ -153,7 +152,7 @@ def routed(
     while len(ids) < room:
         (logits,) = engine.append(pending, [len(pending) - 1])
         token = int(logits.argmax())
-        if float(logits[token]) - float(logsumexp(logits)) < math.log(SURE):
+        if float(logits[token]) - log_total(logits) < math.log(SURE):
             token = ask(ids)
             asked.append(token)
         if token in ends:

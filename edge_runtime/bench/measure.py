@@ -1,12 +1,11 @@
 """Timing of engines: single passes and whole answers.
 
 Responsible for tests that run on any engine, timed in turn so that their figures can be compared. Not
-responsible for output (see `bench`).
+responsible for output (see the command).
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,59 +13,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_runtime.decode.forced import FillOptions, FillStats, fill
+from edge_runtime.decode.forced import FillOptions, fill
 from edge_runtime.engine.base import Engine
 from payload import AnchorSet, Contract
 
-CHUNKS = (1, 2, 4, 8, 16, 32, 64)
 DECODED = 16
 """Number of tokens per repetition of decoding."""
 REST = 0.1
-"""Seconds before each repetition: threads of some baselines spin for about 50 ms after a pass."""
-COVERAGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-
-
-class Figure(NamedTuple):
-    """One row of a benchmark.
-
-    tokens, passes: of one repetition. seconds, deviation: mean and standard deviation of a repetition.
-    """
-
-    engine: str
-    test: str
-    tokens: int
-    passes: int
-    seconds: float
-    deviation: float
-
-
-class FillCase(NamedTuple):
-    """An answer to be filled: prompt ids and anchors, whose `length` is known."""
-
-    prompt_ids: Sequence[int]
-    anchors: AnchorSet
+"""Seconds before each repetition: threads of some peers spin for about 50 ms after a pass."""
+DEPTHS = (0, 128, 512)
+COVERAGES = (0.0, 0.1, 0.25, 0.5)
+CHUNK, PROMPT = 64, 100
 
 
 class Trial(NamedTuple):
-    """One test: times `run`, after `prepare`.
-
-    tokens: of one repetition. passes: returns those of one repetition, called after the last.
-    """
+    """One test: times `run`, which is about so many tokens, after `prepare`."""
 
     engine: str
     name: str
     tokens: int
-    passes: Callable[[], int]
     prepare: Callable[[], object]
     run: Callable[[], object]
-
-
-def timed(tests: Sequence[Trial], repeat: int) -> list[Figure]:
-    """The means of `repetitions`."""
-    return [
-        Figure(test.engine, test.name, test.tokens, test.passes(), statistics.fmean(kept), _deviation(kept))
-        for test, kept in zip(tests, repetitions(tests, repeat), strict=True)
-    ]
 
 
 def repetitions(
@@ -86,10 +53,6 @@ def repetitions(
             test.run()
             kept.append(clock() - before)
     return [kept for _, *kept in seconds]
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 class Bench:
@@ -113,18 +76,7 @@ class Bench:
     def prefill(self, size: int) -> Trial:
         """A prompt of `size` tokens in one pass, logits for the last."""
         run = partial(self.engine.append, self.ids[:size], [size - 1])
-        return Trial(self.name, f"prefill {size}", size, lambda: 1, partial(self.engine.rewind, 0), run)
-
-    def start(self, size: int, load: Callable[[], Engine]) -> Trial:
-        """A model loaded again and a prompt of `size` tokens run on it, up to the logits of its last."""
-
-        loaded: list[Engine] = []
-
-        def run() -> None:
-            loaded.append(load())
-            loaded[0].append(self.ids[:size], [size - 1])
-
-        return Trial(self.name, f"start, prefill {size}", size, lambda: 1, loaded.clear, run)
+        return Trial(self.name, f"prefill {size}", size, partial(self.engine.rewind, 0), run)
 
     def decode(self, depth: int, count: int = DECODED) -> Trial:
         """`count` tokens one by one after `depth` others, each chosen by argmax."""
@@ -134,78 +86,39 @@ class Bench:
             for _ in range(count):
                 token = int(self.engine.append([token], [0])[0].argmax())
 
-        return Trial(self.name, f"decode at {depth}", count, lambda: count, self._at(depth), run)
+        return Trial(self.name, f"decode at {depth}", count, self._at(depth), run)
 
     def chunk(self, size: int, depth: int, *, scored: bool) -> Trial:
         """A pass of `size` known tokens, with the logits of each or of the last only."""
         rows = range(size) if scored else [size - 1]
         ids = self.ids[depth : depth + size]
         label = f"chunk {size}{', scored' if scored else ''}"
-        run = partial(self.engine.append, ids, rows)
-        return Trial(self.name, label, size, lambda: 1, self._at(depth), run)
+        return Trial(self.name, label, size, self._at(depth), partial(self.engine.append, ids, rows))
 
-    def fill(self, name: str, cases: Sequence[FillCase], options: FillOptions) -> Trial:
-        """Whole answers, the prompts' passes included, from an empty cache."""
-        stats = FillStats()
-
-        def run() -> None:
-            nonlocal stats
-            stats = FillStats()
-            for case in cases:
-                self.engine.rewind(0)
-                for _ in fill(self.engine, case.prompt_ids, case.anchors, options, stats):
-                    pass
-
-        return Trial(self.name, name, _tokens(cases), lambda: stats.passes, lambda: None, run)
-
-    def stepwise(self, name: str, cases: Sequence[FillCase]) -> Trial:
-        """The same answers decoded as in the paper: one pass for the prompt, one per position."""
-
-        def run() -> None:
-            for case in cases:
-                self.engine.rewind(0)
-                forced = case.anchors.by_position
-                logits = self.engine.append(case.prompt_ids, [len(case.prompt_ids) - 1])
-                for position in range(case.anchors.length or 0):
-                    token = forced.get(position)
-                    token = int(logits[0].argmax()) if token is None else token
-                    logits = self.engine.append([token], [0])
-
-        passes = _tokens(cases) + len(cases)
-        return Trial(self.name, name, _tokens(cases), lambda: passes, lambda: None, run)
-
-    def synthetic(self, coverage: float, prompt: int, length: int) -> FillCase:
-        """An answer of `length` tokens, a share `coverage` of them anchored at random positions."""
+    def fill(self, coverage: float, length: int) -> Trial:
+        """An answer of `length` tokens after a prompt from an empty cache, so many of them anchored."""
         random = np.random.default_rng(1)
         places = [int(p) for p in random.permutation(length)[: round(coverage * length)]]
         anchors = AnchorSet.of({p: self.ids[-1 - p] for p in places}, length, self.contract, length)
-        return FillCase(self.ids[:prompt], anchors)
 
+        def run() -> None:
+            for _ in fill(self.engine, self.ids[:PROMPT], anchors, FillOptions(score_anchors=False)):
+                pass
 
-def _tokens(cases: Sequence[FillCase]) -> int:
-    return sum(case.anchors.length or 0 for case in cases)
+        return Trial(self.name, f"fill at {coverage:.0%}", length, partial(self.engine.rewind, 0), run)
 
-
-def passes(bench: Bench, depths: Sequence[int]) -> Iterator[Trial]:
-    """The tests of single passes that fit an engine's context."""
-    context = bench.engine.context
-    for size in (64, 256):
-        if size < context:
-            yield bench.prefill(size)
-    for depth in depths:
-        if depth + DECODED < context:
-            yield bench.decode(depth)
-    for scored in (False, True):
-        for size in CHUNKS:
-            if 64 + size < context:
-                yield bench.chunk(size, 64, scored=scored)
-
-
-def answers(bench: Bench, prompt: int, length: int) -> Iterator[Trial]:
-    """The tests of whole made-up answers."""
-    for coverage in COVERAGES:
-        case = bench.synthetic(coverage, prompt, length)
+    def trials(self, length: int) -> Iterator[Trial]:
+        """The tests that fit the engine's context; length: of answers."""
+        context = self.engine.context
+        for size in (64, 256):
+            if size < context:
+                yield self.prefill(size)
+        for depth in DEPTHS:
+            if depth + DECODED < context:
+                yield self.decode(depth)
         for scored in (False, True):
-            label = f"fill at {coverage:.0%}{', scored' if scored else ''}"
-            yield bench.fill(label, [case], FillOptions(score_anchors=scored))
-    yield bench.stepwise("one pass a position", [bench.synthetic(0.0, prompt, length)])
+            if context > 2 * CHUNK:
+                yield self.chunk(CHUNK, CHUNK, scored=scored)
+        for coverage in COVERAGES:
+            if PROMPT + length < context:
+                yield self.fill(coverage, length)

@@ -16,14 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from common.cli import CommandParser, run_command
 from common.progress import Silent
 from convert.check.verify import Thresholds
 from convert.conversion import convert
-from edge_runtime.bench.baselines import genai_loop
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, Manifest, read_manifest
-from edge_runtime.engine.genai_engine import load_genai_model
+from edge_runtime.engine.genai_engine import genai_library, load_genai_model
 from edge_runtime.engine.ort_engine import OrtEngine
 from edge_runtime.system import peak_rss_bytes, resident_memory
 from lab.benches.random_checkpoint import read_tokenizer, write_random_checkpoint
@@ -62,6 +64,27 @@ def measure(bundle: Path, variant: str, threads: int) -> dict[str, float]:
         result[f"ms{chunk}"] = statistics.median(times)
     memory = resident_memory()
     return result | {"resident": sum(memory.values()) / 1e6, "anonymous": memory["anonymous"] / 1e6}
+
+
+def genai_loop(model: Any, ids: Sequence[int], count: int) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Functions that prepare and run onnxruntime-genai's own greedy loop over `count` tokens after ids."""
+    genai = genai_library()
+    generator: Any = None
+
+    def prepare() -> None:
+        nonlocal generator
+        parameters = genai.GeneratorParams(model)
+        length = len(ids) + count + 2
+        parameters.set_search_options(max_length=length, min_length=length, do_sample=False)
+        generator = genai.Generator(model, parameters)
+        generator.append_tokens(np.asarray(ids, np.int32))
+        generator.generate_next_token()  # samples from the prompt's logits, without a pass
+
+    def run() -> None:
+        for _ in range(count):
+            generator.generate_next_token()
+
+    return prepare, run
 
 
 def measure_genai(folder: Path, graph: str | None, threads: int) -> float:

@@ -43,7 +43,7 @@ from convert.graph.weights import Blockwise
 from convert.source.checkpoint import Checkpoint, FloatArray
 from convert.source.gguf import SUFFIX, GgufFile, unpack_gguf
 from convert.source.tokenizer import Identity, read_identity
-from edge_runtime.bench.baselines import LlamaEngine, library
+from edge_runtime.bench.llama_cpp import LlamaEngine, library
 from edge_runtime.bench.measure import DECODED, Bench, Trial, repetitions
 from edge_runtime.bundle.bundle import ModelShape
 from edge_runtime.engine.base import Engine
@@ -164,7 +164,7 @@ class FormatTable:
         path = self.model if name == ITSELF else self.path(name + SUFFIX)
         if path.is_file():
             return path
-        llama_cpp = library("llama_cpp", "llama-cpp-python")
+        llama_cpp = library()
 
         plain = self.folder / f"f32{SUFFIX}"
         if not plain.is_file():

@@ -95,11 +95,11 @@ def test_what_cannot_be_opened(bundle: Bundle, tiny_bundle: Path, monkeypatch: p
 
 def test_the_benchmark_puts_both_side_by_side(bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
     run: Callable[[list[str]], int] = cli.main
-    arguments = [str(bundle.path), "--threads", "1", "--repeat", "1", "--length", "10", "--vs", "genai"]
+    arguments = [str(bundle.path), "--threads", "1", "--repeat", "1", "--length", "10", "--variant", "fp32"]
+    arguments += ["--vs", "genai"]
     assert run(arguments) == 0
     out = capfd.readouterr().out
-    assert "| genai | decode at 0 |" in out
-    assert "- decode at 0 over genai: " in out
+    assert "| test | fp32 | genai |" in out
 
 
 def test_it_fills_payloads_where_it_is_selected(

@@ -170,7 +170,6 @@ EXTRAS: dict[str, Extra] = {
                 writes="results/report.html",
             ),
             Command("inversespec-lab --help"),
-            Command("lab.benches.attention_cost --repeat 1"),
             Command("lab.published.real --help"),
             Command("lab run fill --prompts 1 -o evaluated", writes="evaluated/tables.json"),
             Command(

@@ -107,7 +107,7 @@ def test_the_screens_work_and_screenshots_are_written() -> None:
     goals = ("test", "-Dtest=ScreensTest,ChatTest,DownloadTest", "-Dsurefire.failIfNoSpecifiedTests=false")
     ran = jvm.maven(*goals, module="app", options=("-P", "app,screens", "-am"))
     assert ran.returncode == 0, ran.stdout[-6000:]
-    for suite, least in (("ScreensTest", 17), ("ChatTest", 6), ("DownloadTest", 6)):
+    for suite, least in (("ScreensTest", 14), ("ChatTest", 8), ("DownloadTest", 6)):
         report = (reports / f"TEST-inversespec.app.{suite}.xml").read_text()
         count = re.search(r'<testsuite [^>]*tests="(\d+)"', report)
         assert count is not None
@@ -118,7 +118,7 @@ def test_the_screens_work_and_screenshots_are_written() -> None:
     screens = {f"{screen}-{mode}" for screen in ("fill", "models", "bench") for mode in modes}
     assert (
         screens
-        | {"fill-error", "fill-landscape", "fill-service", "fill-alone", "fill-doubt", "models-download"}
+        | {"fill-error", "fill-landscape", "fill-doubt", "models-download"}
         | {"chat-light", "chat-cloud"}
         <= screenshots
     )

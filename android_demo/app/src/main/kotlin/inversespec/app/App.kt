@@ -31,8 +31,8 @@ class App : Application() {
         val modelThread = executor("model", Process.THREAD_PRIORITY_DEFAULT)
         val fileThread = executor("files", Process.THREAD_PRIORITY_BACKGROUND)
         models = ModelsViewModel(this, modelThread, fileThread)
-        fill = FillViewModel(this, models, modelThread, fileThread, localCleartext)
-        chat = ChatViewModel(this, models, modelThread, localCleartext) { fill.lastService }
+        fill = FillViewModel(this, models, modelThread, fileThread)
+        chat = ChatViewModel(this, models, modelThread, localCleartext)
         bench = BenchViewModel(this, models, modelThread)
         downloads = DownloadViewModel(this, models, localCleartext, executor("download", Process.THREAD_PRIORITY_BACKGROUND))
         models.start()

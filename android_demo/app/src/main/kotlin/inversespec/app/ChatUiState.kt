@@ -2,6 +2,9 @@ package inversespec.app
 
 import inversespec.edge.InferenceMode
 
+/** An anchor service, as the user entered it. */
+data class ServiceSettings(val address: String, val key: String?)
+
 /**
  * A question and its answer.
  *

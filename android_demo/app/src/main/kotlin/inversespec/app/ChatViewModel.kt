@@ -23,15 +23,12 @@ import java.util.concurrent.Executor
  *
  * It outlives the process: each answer is followed by writing the session to a file, and a question is kept until its
  * answer is there, so that it can be asked again.
- *
- * @param service the service to ask; null for none.
  */
 class ChatViewModel(
     private val context: Context,
     private val models: ModelsViewModel,
     private val modelThread: Executor,
     private val localCleartext: Boolean,
-    private val service: () -> ServiceSettings?,
 ) {
     private val preferences = context.getSharedPreferences("chat", Context.MODE_PRIVATE)
     private val file = File(context.filesDir, "talk.session")
@@ -45,6 +42,20 @@ class ChatViewModel(
                 ?: InferenceMode.ONLY_ON_DEVICE,
         ),
     )
+
+    /** The service to ask; null before the first one. */
+    val service: ServiceSettings?
+        get() = preferences.getString(ADDRESS, null)?.let { ServiceSettings(it, preferences.getString(KEY, null)) }
+
+    /** Asks this service from now on; nothing is sent before a question. */
+    fun useService(service: ServiceSettings) = guarded {
+        client(service)
+        preferences.edit().putString(ADDRESS, service.address).putString(KEY, service.key).apply()
+        state.update { it.copy(error = null) }
+    }
+
+    private fun client(service: ServiceSettings) =
+        ServiceClient(service.address, service.key, localCleartext = localCleartext)
 
     /** Shows the conversation that an earlier process has left. */
     fun start() = modelThread.execute {
@@ -97,11 +108,10 @@ class ChatViewModel(
     }
 
     private fun cloud(): ServiceClient? {
-        val settings = service()
-        if (settings == null && state.value.mode != InferenceMode.ONLY_ON_DEVICE) {
+        if (service == null && state.value.mode != InferenceMode.ONLY_ON_DEVICE) {
             throw LocalizedException(R.string.chat_no_service)
         }
-        return settings?.let { ServiceClient(it.address, it.key, localCleartext = localCleartext) }
+        return service?.let(::client)
     }
 
     /** The session, which belongs to the open model: another model reads its text anew. */
@@ -182,6 +192,8 @@ class ChatViewModel(
     }
 
     private companion object {
+        const val ADDRESS = "address"
+        const val KEY = "key"
         const val MODE = "mode"
         const val PENDING = "pending"
 

@@ -1,6 +1,5 @@
 package inversespec.app
 
-import android.net.Uri
 import android.text.Editable
 import android.text.TextWatcher
 import android.view.View
@@ -16,8 +15,6 @@ interface FillActions {
     fun chooseSample()
 
     fun choosePayload()
-
-    fun enterService()
 }
 
 /** Input of prompt and payload, and the answer with its sources in two colours and its statistics. */
@@ -27,14 +24,13 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
     private val payloadTitle = find<TextView>(R.id.payload_title)
     private val payloadDetail = find<TextView>(R.id.payload_detail)
     private val payloadClear = find<View>(R.id.payload_clear)
-    private val sources = listOf(R.id.samples, R.id.open_file, R.id.open_service).map { find<Button>(it) }
+    private val sources = listOf(R.id.samples, R.id.open_file).map { find<Button>(it) }
     private val go = find<Button>(R.id.go)
     private val errorCard = find<View>(R.id.fill_error_card)
     private val error = find<TextView>(R.id.fill_error)
     private val answerCard = find<View>(R.id.answer_card)
     private val status = find<TextView>(R.id.status)
     private val answer = find<TextView>(R.id.answer)
-    private val notice = find<TextView>(R.id.fill_notice)
     private val doubt = find<TextView>(R.id.doubt)
     private val statsCard = find<View>(R.id.stats_card)
     private var promptVersion = -1
@@ -50,7 +46,6 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
         })
         sources[0].setOnClickListener { actions.chooseSample() }
         sources[1].setOnClickListener { actions.choosePayload() }
-        sources[2].setOnClickListener { actions.enterService() }
         payloadClear.setOnClickListener { viewModel.clearPayload() }
         go.setOnClickListener { if (viewModel.state.value.busy) viewModel.stop() else viewModel.start() }
         caption(R.id.stat_bytes, R.string.stat_bytes)
@@ -76,7 +71,6 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
             when {
                 state.busy -> R.string.stop
                 state.payload != null -> R.string.go
-                state.service != null -> R.string.go_service
                 else -> R.string.go_alone
             },
         )
@@ -92,8 +86,6 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
             },
         )
         answer.text = coloured(context, state.answer)
-        notice.isVisible = state.notice != null
-        notice.text = state.notice
         doubt.isVisible = state.doubt != null
         doubt.text = state.doubt?.let { context.getString(R.string.doubt, it) }
         showStats(state)
@@ -108,14 +100,7 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
 
     private fun showPayload(state: FillUiState) {
         val payload = state.payload
-        val service = state.service
-        payloadClear.isVisible = (payload != null || service != null) && !state.busy
-        if (payload == null && service != null) {
-            payloadTitle.text = context.getString(R.string.service_named, Uri.parse(service.address).authority)
-            payloadDetail.setText(if (service.stream) R.string.service_stream_detail else R.string.service_fetch_detail)
-            payloadDetail.isVisible = true
-            return
-        }
+        payloadClear.isVisible = payload != null && !state.busy
         if (payload == null) {
             val reading = state.phase == Phase.READING
             payloadTitle.setText(if (reading) R.string.payload_reading else R.string.payload_none)
@@ -138,7 +123,7 @@ class FillScreen(parent: ViewGroup, private val viewModel: FillViewModel, action
     private fun showStats(state: FillUiState) {
         val unknown = context.getString(R.string.stat_unknown)
         statsCard.isVisible = answerCard.isVisible
-        number(R.id.stat_bytes, count(state.payload?.bytes?.size ?: state.received))
+        number(R.id.stat_bytes, count(state.payload?.bytes?.size ?: 0))
         number(R.id.stat_cloud, count(state.answer.cloudTokens))
         number(R.id.stat_edge, count(state.answer.edgeTokens))
         val stats = state.stats

@@ -11,19 +11,6 @@ enum class Phase { IDLE, READING, LOADING, FILLING, DONE, STOPPED, FAILED }
 /** A payload that was loaded: its bytes, its header, and a description of where it came from. */
 class LoadedPayload(val bytes: ByteArray, val header: Header, val origin: String)
 
-/**
- * An anchor service, as the user entered it.
- *
- * @property stream write at once and refine the answer as payloads arrive, instead of waiting for one payload.
- * @property confidence ask how sure the cloud is of what it sends.
- */
-data class ServiceSettings(
-    val address: String,
-    val key: String?,
-    val stream: Boolean,
-    val confidence: Boolean = false,
-)
-
 /** A run of text from one source: from the end of the run before, or 0, to before character [end]. */
 data class TextRun(val source: Source, val end: Int)
 
@@ -61,9 +48,6 @@ data class AnswerText(
 /**
  * State of the Fill screen.
  *
- * @property service the service that the answer is asked from, where there is no [payload].
- * @property received bytes of the payloads that it has sent for this answer.
- * @property notice what it did otherwise than asked; the answer is there all the same.
  * @property doubt how unsure the cloud was of its tokens in the finished answer; null where the payload does not say.
  * @property promptVersion counts how often the prompt was set other than by typing: the screen updates its text
  *   field when it changes.
@@ -73,9 +57,6 @@ data class FillUiState(
     val prompt: String = "",
     val promptVersion: Int = 0,
     val payload: LoadedPayload? = null,
-    val service: ServiceSettings? = null,
-    val received: Int = 0,
-    val notice: String? = null,
     val answer: AnswerText = AnswerText(),
     val stats: FillStats? = null,
     val doubt: Double? = null,

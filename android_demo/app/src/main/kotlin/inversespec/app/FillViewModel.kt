@@ -2,48 +2,22 @@ package inversespec.app
 
 import android.content.Context
 import android.net.Uri
-import android.os.Handler
-import android.os.Looper
-import inversespec.edge.AnswerEvent
 import inversespec.edge.CancelSignal
-import inversespec.edge.CompactRequested
-import inversespec.edge.Finished
-import inversespec.edge.PayloadReceived
 import inversespec.edge.Payloads
-import inversespec.edge.Retract
-import inversespec.edge.ServiceClient
-import inversespec.edge.ServiceFailed
-import inversespec.edge.ServiceOptions
 import inversespec.edge.Source
 import inversespec.edge.Stop
-import inversespec.edge.Token
-import inversespec.edge.UsageException
 import java.util.concurrent.Executor
 
-/** Loads payloads and fills them, or asks a service: the actions of the Fill screen. */
+/** Loads payloads and fills them: the actions of the Fill screen. */
 class FillViewModel(
     private val context: Context,
     private val models: ModelsViewModel,
     private val modelThread: Executor,
     private val fileThread: Executor,
-    private val localCleartext: Boolean = false,
 ) {
     val state = StateHolder(FillUiState())
     private var cancel = CancelSignal()
     private var loads = 0
-    private val preferences = context.getSharedPreferences("service", Context.MODE_PRIVATE)
-    private val main = Handler(Looper.getMainLooper())
-
-    /** The service that was asked last; null before the first one. */
-    val lastService: ServiceSettings?
-        get() = preferences.getString(ADDRESS, null)?.let {
-            ServiceSettings(
-                it,
-                preferences.getString(KEY, null),
-                preferences.getBoolean(STREAM, true),
-                preferences.getBoolean(CONFIDENCE, false),
-            )
-        }
 
     /** The user edited the prompt. */
     fun onPromptEdited(prompt: String) {
@@ -66,23 +40,6 @@ class FillViewModel(
         state.update(failed(LocalizedException(R.string.error_not_shared, "${uri.scheme}:")))
     }
 
-    /** Asks this service from now on, in place of a payload; nothing is sent before [start]. */
-    fun useService(service: ServiceSettings) {
-        cancel.cancel()
-        loads++
-        try {
-            client(service)
-        } catch (error: UsageException) {
-            return state.update(failed(error))
-        }
-        preferences.edit().putString(ADDRESS, service.address).putString(KEY, service.key)
-            .putBoolean(STREAM, service.stream).putBoolean(CONFIDENCE, service.confidence).apply()
-        state.update { FillUiState(prompt = it.prompt, promptVersion = it.promptVersion, service = service) }
-    }
-
-    private fun client(service: ServiceSettings) =
-        ServiceClient(service.address, service.key, localCleartext = localCleartext)
-
     fun openSample(sample: Sample) {
         setPrompt(sample.prompt)
         load { Pair(context.assets.open(sample.asset).use { it.readBytes() }, context.getString(R.string.payload_sample)) }
@@ -91,7 +48,7 @@ class FillViewModel(
     fun clearPayload() {
         loads++
         state.update {
-            it.copy(phase = if (it.phase == Phase.READING) Phase.IDLE else it.phase, payload = null, service = null)
+            it.copy(phase = if (it.phase == Phase.READING) Phase.IDLE else it.phase, payload = null)
         }
     }
 
@@ -142,29 +99,27 @@ class FillViewModel(
                 stats = null,
                 doubt = null,
                 error = null,
-                received = 0,
-                notice = null,
             )
         }
-        // Once another payload or service has been chosen, the state no longer belongs to this answer.
+        // Once another payload has been chosen, the state no longer belongs to this answer.
         fun update(change: (FillUiState) -> FillUiState) = state.update {
-            if (cancel === signal && it.payload === request.payload && it.service == request.service) change(it) else it
+            if (cancel === signal && it.payload === request.payload) change(it) else it
         }
         modelThread.execute {
             try {
                 val runtime = models.open()
                 update { it.copy(phase = Phase.FILLING) }
-                val service = request.service
-                val stats = if (service != null && prompt != null) {
-                    val options = ServiceOptions(stream = service.stream, confidence = service.confidence)
-                    runtime.answer(client(service), prompt, options, signal) { show(it, ::update) }
-                } else {
-                    runtime.fill(request.payload?.bytes, prompt, signal) { show(it, ::update) }
+                val stats = runtime.fill(request.payload?.bytes, prompt, signal) { token ->
+                    update { it.copy(answer = it.answer + token) }
                 }
-                val doubt = stats.service?.doubt ?: request.payload?.header?.extras?.doubt
                 update {
                     val end = if (stats.stop == Stop.CANCELLED) Phase.STOPPED else Phase.DONE
-                    it.copy(phase = end, answer = it.answer.append(stats.tail, Source.FILL), stats = stats, doubt = doubt)
+                    it.copy(
+                        phase = end,
+                        answer = it.answer.append(stats.tail, Source.FILL),
+                        stats = stats,
+                        doubt = stats.doubt,
+                    )
                 }
             } catch (error: Exception) {
                 update(failed(error))
@@ -174,42 +129,10 @@ class FillViewModel(
         }
     }
 
-    /** Shows one event of an answer; [update] changes the state where it still belongs to that answer. */
-    private fun show(event: AnswerEvent, update: ((FillUiState) -> FillUiState) -> Unit) {
-        when (event) {
-            is Token -> update { it.copy(answer = it.answer + event) }
-            is Retract -> {
-                update { it.copy(answer = it.answer.retract(event.position)) }
-                main.postDelayed({ update { it.copy(answer = it.answer.copy(takenBack = "")) } }, TAKEN_BACK_MS)
-            }
-            is PayloadReceived -> update { it.copy(received = it.received + event.bytes) }
-            is ServiceFailed -> {
-                val text = if (event.alone) R.string.notice_alone else R.string.notice_rest
-                val notice = context.getString(text, event.reason)
-                update { it.copy(notice = notice) }
-            }
-            is CompactRequested -> {
-                val notice = context.getString(R.string.notice_compact)
-                update { it.copy(notice = notice) }
-            }
-            is Finished -> Unit
-        }
-    }
-
     fun stop() = cancel.cancel()
 
     private fun failed(error: Throwable): (FillUiState) -> FillUiState {
         val message = context.errorMessage(error)
         return { it.copy(phase = Phase.FAILED, error = message) }
-    }
-
-    private companion object {
-        const val ADDRESS = "address"
-        const val KEY = "key"
-        const val STREAM = "stream"
-        const val CONFIDENCE = "confidence"
-
-        /** For how long text that was taken back is shown. */
-        const val TAKEN_BACK_MS = 900L
     }
 }

@@ -110,7 +110,11 @@ class MainActivity : Activity(), FillActions, ChatActions, ModelsActions {
             document != null -> app.fill.openDocument(document)
             text == null -> return false
             // The user confirms an address before anything is sent to it.
-            text.trim().matches(Regex("https?://\\S+")) -> enterService(text.trim())
+            text.trim().matches(Regex("https?://\\S+")) -> {
+                enterService(text.trim())
+                show(1)
+                return true
+            }
             else -> app.fill.setPrompt(text)
         }
         show(0)
@@ -159,7 +163,7 @@ class MainActivity : Activity(), FillActions, ChatActions, ModelsActions {
 
     /** Asks for a service; the last one is there to be confirmed. */
     private fun enterService(given: String?) {
-        val last = app.fill.lastService
+        val last = app.chat.service
         val address = EditText(this).apply {
             setHint(R.string.service_address)
             inputType = InputType.TYPE_CLASS_TEXT or InputType.TYPE_TEXT_VARIATION_URI
@@ -172,23 +176,14 @@ class MainActivity : Activity(), FillActions, ChatActions, ModelsActions {
             // A key belongs to its address.
             if (given == null) setText(last?.key)
         }
-        val stream = CheckBox(this).apply {
-            setText(R.string.service_stream)
-            isChecked = last?.stream ?: true
-        }
-        val confidence = CheckBox(this).apply {
-            setText(R.string.service_confidence)
-            isChecked = last?.confidence ?: false
-        }
         replaceDialog(
             AlertDialog.Builder(this)
                 .setTitle(R.string.service_title)
-                .setView(column(address, key, stream, confidence))
+                .setView(column(address, key))
                 .setNegativeButton(R.string.cancel, null)
                 .setPositiveButton(R.string.service_use) { _, _ ->
                     val secret = key.text.toString().trim().ifEmpty { null }
-                    val place = address.text.toString().trim()
-                    app.fill.useService(ServiceSettings(place, secret, stream.isChecked, confidence.isChecked))
+                    app.chat.useService(ServiceSettings(address.text.toString().trim(), secret))
                 },
         )
     }

@@ -8,6 +8,7 @@ import android.widget.CheckBox
 import android.widget.EditText
 import android.widget.Spinner
 import android.widget.TextView
+import com.sun.net.httpserver.HttpExchange
 import com.sun.net.httpserver.HttpServer
 import inversespec.edge.InferenceMode
 import java.net.InetAddress
@@ -76,34 +77,77 @@ class ChatTest {
     /** As an application that starts anew with what is on the disk. */
     private fun anotherProcess(): ChatViewModel {
         val thread = Executors.newSingleThreadExecutor()
-        val other = ChatViewModel(robot.app, robot.app.models, thread, false) { null }
+        val other = ChatViewModel(robot.app, robot.app.models, thread, false)
         other.start()
         thread.submit {}.get()
         thread.shutdown()
         return other
     }
 
-    /** A service that sends the payload of the first sample; the bodies of its requests. */
-    private fun service(body: (CopyOnWriteArrayList<String>) -> Unit) {
+    /** A service on this machine that answers as [respond] does, and the bodies of its requests. */
+    private fun service(respond: (HttpExchange) -> Unit = ::onePayload, body: (CopyOnWriteArrayList<String>) -> Unit) {
         val bodies = CopyOnWriteArrayList<String>()
         val server = HttpServer.create(InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0)
-        server.createContext("/v1/anchors") { exchange ->
+        server.createContext("/v1/") { exchange ->
             bodies += exchange.requestBody.readBytes().toString(Charsets.UTF_8)
-            val data = AppRobot.bytes(AppRobot.samples().first())
-            exchange.responseHeaders["Content-Type"] = "application/octet-stream"
-            exchange.sendResponseHeaders(200, data.size.toLong())
-            exchange.responseBody.write(data)
-            exchange.close()
+            exchange.use { respond(it) }
         }
         server.start()
         try {
-            robot.tap(R.id.chat_service)
-            val dialog = ShadowDialog.getLatestDialog().findViewById<ViewGroup>(android.R.id.custom)!!
-            ((dialog.getChildAt(0) as ViewGroup).getChildAt(0) as EditText).setText("http://localhost:${server.address.port}")
-            robot.tapDialog(AlertDialog.BUTTON_POSITIVE)
+            use("http://localhost:${server.address.port}")
             body(bodies)
         } finally {
             server.stop(0)
+        }
+    }
+
+    private fun HttpExchange.use(respond: (HttpExchange) -> Unit) = try {
+        respond(this)
+    } finally {
+        close()
+    }
+
+    private fun onePayload(exchange: HttpExchange) {
+        val data = AppRobot.bytes(AppRobot.samples().first())
+        exchange.responseHeaders["Content-Type"] = "application/octet-stream"
+        exchange.sendResponseHeaders(200, data.size.toLong())
+        exchange.responseBody.write(data)
+    }
+
+    /** Enters a service's address, and a key. */
+    private fun use(address: String, key: String = "") {
+        robot.tap(R.id.chat_service)
+        val dialog = ShadowDialog.getLatestDialog().findViewById<ViewGroup>(android.R.id.custom)!!
+        val fields = dialog.getChildAt(0) as ViewGroup
+        (fields.getChildAt(0) as EditText).setText(address)
+        (fields.getChildAt(1) as EditText).setText(key)
+        robot.tapDialog(AlertDialog.BUTTON_POSITIVE)
+    }
+
+    @Test
+    fun `a service's address is checked before anything is sent`() {
+        for (address in listOf("", "service", "ftp://host/p", "https:///p", "http://example.com")) {
+            use(address)
+            assertTrue(address, "https" in robot.text(R.id.chat_error))
+            assertEquals(null, chat.service)
+        }
+    }
+
+    @Test
+    fun `without the service the device answers alone and says so, and a wrong key is refused`() {
+        choose(InferenceMode.PREFER_IN_CLOUD)
+        service({ it.sendResponseHeaders(503, -1) }) {
+            ask("Why?")
+            assertTrue(state.turns.last().note!!, "503" in state.turns.last().note!!)
+            assertEquals(0, state.turns.last().answer.cloudTokens)
+        }
+        service({
+            it.responseHeaders["WWW-Authenticate"] = "Bearer"
+            it.sendResponseHeaders(401, -1)
+        }) {
+            ask("And then?")
+            assertTrue(robot.text(R.id.chat_error), "401" in robot.text(R.id.chat_error))
+            assertEquals("And then?", robot.text(R.id.chat_question))
         }
     }
 

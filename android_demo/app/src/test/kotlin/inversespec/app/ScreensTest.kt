@@ -7,23 +7,13 @@ import android.text.Spanned
 import android.text.style.ForegroundColorSpan
 import android.view.View
 import android.view.ViewGroup
-import android.widget.CheckBox
 import android.widget.EditText
 import android.widget.LinearLayout
 import android.widget.TextView
-import com.sun.net.httpserver.HttpExchange
-import com.sun.net.httpserver.HttpServer
 import inversespec.edge.Payloads
 import java.io.ByteArrayInputStream
 import java.io.ByteArrayOutputStream
 import java.io.File
-import java.io.IOException
-import java.net.InetAddress
-import java.net.InetSocketAddress
-import java.util.Base64
-import java.util.concurrent.CountDownLatch
-import java.util.concurrent.Executors
-import java.util.concurrent.TimeUnit
 import java.util.zip.ZipEntry
 import java.util.zip.ZipOutputStream
 import org.junit.After
@@ -211,97 +201,8 @@ class ScreensTest {
         robot = null
     }
 
-    /** A service on this machine that answers as [respond] does. */
-    private fun service(respond: (HttpExchange) -> Unit, body: (String) -> Unit) {
-        val server = HttpServer.create(InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0)
-        server.executor = Executors.newCachedThreadPool()
-        server.createContext("/v1/") { exchange ->
-            exchange.setAttribute(BODY, exchange.requestBody.readBytes().toString(Charsets.UTF_8))
-            try {
-                exchange.use(respond)
-            } catch (closed: IOException) {
-                // The app has left.
-            }
-        }
-        server.start()
-        try {
-            body("http://localhost:${server.address.port}")
-        } finally {
-            server.stop(0)
-        }
-    }
-
-    private fun HttpExchange.use(respond: (HttpExchange) -> Unit) = try {
-        respond(this)
-    } finally {
-        close()
-    }
-
     @Test
-    fun `a service's address is checked before anything is sent`() {
-        val robot = start()
-        for (address in listOf("", "service", "ftp://host/p", "https:///p", "http://example.com")) {
-            robot.app.fill.useService(ServiceSettings(address, null, stream = true))
-            robot.waitFor(Phase.FAILED)
-            assertTrue(address, "https" in robot.text(R.id.fill_error))
-        }
-    }
-
-    @Test
-    fun `an answer of a service is refined on the screen, and what is taken back is shown for a moment`() {
-        val sample = AppRobot.samples().first()
-        val robot = start()
-        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
-        robot.tap(R.id.go)
-        robot.waitFor(Phase.DONE)
-        val whole = robot.text(R.id.answer)
-        val written = CountDownLatch(1)
-        val keys = ArrayList<String?>()
-        val takenBack = ArrayList<String>()
-        service({ exchange ->
-            keys += exchange.requestHeaders.getFirst("Authorization")
-            exchange.responseHeaders["Content-Type"] = "text/event-stream"
-            exchange.sendResponseHeaders(200, 0)
-            written.await(30, TimeUnit.SECONDS)
-            val payload = Base64.getEncoder().encodeToString(AppRobot.bytes(sample))
-            val event = "event: payload\ndata: {\"payload\": \"$payload\", \"delta\": false}\n\n"
-            exchange.responseBody.write((event + "event: done\ndata: {}\n\n").toByteArray())
-        }) { url ->
-            val fields = serviceFields(robot)
-            (fields.getChildAt(0) as EditText).setText(url)
-            (fields.getChildAt(1) as EditText).setText("secret")
-            assertTrue((fields.getChildAt(2) as CheckBox).isChecked)
-            robot.tapDialog(AlertDialog.BUTTON_POSITIVE)
-            assertTrue(Uri.parse(url).authority!! in robot.text(R.id.payload_title))
-            assertEquals(robot.activity.getString(R.string.go_service), robot.text(R.id.go))
-            val stop = robot.app.fill.state.observe { state ->
-                if (state.answer.takenBack.isNotEmpty()) takenBack += robot.text(R.id.answer)
-            }
-            robot.tap(R.id.go)
-            robot.waitFor("what the device writes alone") { robot.app.fill.state.value.answer.tokens.size > 12 }
-            written.countDown()
-            robot.waitFor(Phase.DONE)
-            stop()
-            assertEquals(listOf<String?>("Bearer secret"), keys)
-            val bytes = robot.activity.findViewById<View>(R.id.stat_bytes)!!.findViewById<TextView>(R.id.number)!!
-            assertEquals(AppRobot.bytes(sample).size.toString(), bytes.text.toString())
-            assertTrue("what was taken back was shown", takenBack.isNotEmpty())
-            robot.waitFor("the moment to pass") { robot.app.fill.state.value.answer.takenBack.isEmpty() }
-            robot.settle()
-            assertEquals(whole, robot.text(R.id.answer))
-            assertFalse(robot.isShown(R.id.fill_notice))
-            robot.screenshot("fill-service")
-        }
-    }
-
-    /** The fields of the dialog that asks for a service: address, key, stream, confidence. */
-    private fun serviceFields(robot: AppRobot): ViewGroup {
-        robot.tap(R.id.open_service)
-        return ShadowDialog.getLatestDialog().findViewById<ViewGroup>(android.R.id.custom)!!.getChildAt(0) as ViewGroup
-    }
-
-    @Test
-    fun `doubt is shown with an answer whose payload carries it, and is asked for`() {
+    fun `doubt is shown with an answer whose payload carries it`() {
         val unsure = AppRobot.samples().last()
         val robot = start()
         robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
@@ -317,63 +218,6 @@ class ScreensTest {
         assertTrue(robot.isShown(R.id.doubt))
         assertEquals(line, robot.text(R.id.doubt))
         robot.screenshot("fill-doubt")
-
-        val bodies = ArrayList<String>()
-        service({ exchange ->
-            bodies += exchange.getAttribute(BODY) as String
-            exchange.responseHeaders["Content-Type"] = "application/octet-stream"
-            exchange.sendResponseHeaders(200, 0)
-            exchange.responseBody.write(AppRobot.bytes(if (bodies.size == 1) unsure else AppRobot.samples().first()))
-        }) { url ->
-            val fields = serviceFields(robot)
-            (fields.getChildAt(0) as EditText).setText(url)
-            (fields.getChildAt(2) as CheckBox).isChecked = false
-            assertFalse("2 bits a token only if asked", (fields.getChildAt(3) as CheckBox).isChecked)
-            (fields.getChildAt(3) as CheckBox).isChecked = true
-            robot.tapDialog(AlertDialog.BUTTON_POSITIVE)
-            robot.tap(R.id.go)
-            robot.waitFor(Phase.DONE)
-            assertEquals(line, robot.text(R.id.doubt))
-
-            val remembered = serviceFields(robot)
-            assertTrue((remembered.getChildAt(3) as CheckBox).isChecked)
-            (remembered.getChildAt(3) as CheckBox).isChecked = false
-            robot.tapDialog(AlertDialog.BUTTON_POSITIVE)
-            robot.app.fill.setPrompt(AppRobot.samples().first().prompt)
-            robot.settle()
-            robot.tap(R.id.go)
-            robot.waitFor(Phase.DONE)
-            assertFalse(robot.isShown(R.id.doubt))
-        }
-        assertTrue(bodies[0], "\"confidence\": true" in bodies[0])
-        assertFalse(bodies[1], "confidence" in bodies[1])
-    }
-
-    @Test
-    fun `without the service the device answers alone and says so, and a wrong key is refused`() {
-        val robot = start()
-        robot.waitFor("the first sample") { robot.app.fill.state.value.payload != null }
-        service({ it.sendResponseHeaders(503, -1) }) { url ->
-            robot.app.fill.useService(ServiceSettings(url, null, stream = false))
-            robot.tap(R.id.go)
-            robot.waitFor(Phase.DONE)
-            assertTrue(robot.isShown(R.id.fill_notice))
-            assertTrue(robot.text(R.id.fill_notice), "503" in robot.text(R.id.fill_notice))
-            assertEquals(0, robot.app.fill.state.value.answer.cloudTokens)
-            robot.screenshot("fill-alone")
-        }
-        service({
-            it.responseHeaders["WWW-Authenticate"] = "Bearer"
-            it.sendResponseHeaders(401, -1)
-        }) { url ->
-            robot.app.fill.useService(ServiceSettings(url, "wrong", stream = true))
-            robot.tap(R.id.go)
-            robot.waitFor(Phase.FAILED)
-            assertTrue(robot.text(R.id.fill_error), "401" in robot.text(R.id.fill_error))
-        }
-        robot.tap(R.id.payload_clear)
-        robot.tap(R.id.go)
-        robot.waitFor(Phase.DONE)
     }
 
     /** No text on the screen is cut off: buttons and labels grow with the font. */
@@ -528,9 +372,5 @@ class ScreensTest {
         robot.screenshot("bench-dark")
         robot.tap(R.id.tab_models)
         robot.screenshot("models-dark")
-    }
-
-    private companion object {
-        const val BODY = "body"
     }
 }

@@ -91,7 +91,7 @@ class EdgeRuntime internal constructor(
     ): FillStats = exclusive(cancel) {
         val started = System.nanoTime()
         val stopped = { cancel.isCancelled || closed }
-        val transcript = Transcript(model.tokenizer, options.stopSequences) { if (it is Token) onToken(it) }
+        val transcript = Transcript(model.tokenizer) { if (it is Token) onToken(it) }
         val costs = Costs()
         val ids = model.promptIds(messagesOf(payload, messages))
         if (payload != null && openPayload(payload).header.codec == Codec.PREDICTIVE) {
@@ -191,7 +191,7 @@ class EdgeRuntime internal constructor(
             fillSeconds = maxOf(0.0, (System.nanoTime() - started) / 1e9 - costs.prefillSeconds),
             agreement = transcript.agreement,
             reused = costs.reused.coerceIn(0, promptTokens),
-            stop = if (transcript.ended) Stop.STOP_SEQUENCE else costs.stop,
+            stop = costs.stop,
             tail = tail,
             doubt = doubt,
             notSure = doubt?.let { found -> info.notSureFrom?.let { found >= it } },

@@ -14,9 +14,6 @@ enum class Stop {
     /** The limit of tokens, the canvas or the context is exhausted. */
     LIMIT,
 
-    /** The text reached one of [FillOptions.stopSequences]. */
-    STOP_SEQUENCE,
-
     /** The caller cancelled. */
     CANCELLED,
 }

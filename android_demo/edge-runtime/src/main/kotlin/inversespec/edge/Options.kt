@@ -15,7 +15,7 @@ data class RuntimeOptions @JvmOverloads constructor(
 )
 
 /**
- * Options of [EdgeRuntime.fill]. Only [sampling] changes tokens; [maxTokens] and [stopSequences] end the answer.
+ * Options of [EdgeRuntime.fill]. Only [sampling] changes tokens.
  *
  * @property maxTokens maximum number of tokens of the answer; null for the payload's canvas.
  * @property scoreAnchors compute the log probability of each anchor, which takes the output head on its row.
@@ -23,8 +23,6 @@ data class RuntimeOptions @JvmOverloads constructor(
  * @property maxChunk maximum number of tokens per pass, and [maxRows] of logit rows per pass: bounds on memory.
  * @property sampling null decodes greedily. Else tokens in gaps and behind the last anchor are drawn, of a predictive
  *   payload those behind it. Not for answers that are refined ([ServiceOptions.stream]): each payload would draw anew.
- * @property stopSequences the answer ends before the first of these in its text, whether cloud or device wrote it; none
- *   of it is emitted, and a token that holds its beginning only in part. Not for answers that are refined.
  */
 data class FillOptions @JvmOverloads constructor(
     val maxTokens: Int? = null,
@@ -33,9 +31,4 @@ data class FillOptions @JvmOverloads constructor(
     val maxChunk: Int = 512,
     val maxRows: Int = 64,
     val sampling: Sampling? = null,
-    val stopSequences: List<String> = emptyList(),
-) {
-    init {
-        if (stopSequences.any { it.isEmpty() }) throw UsageException("stop sequences: expected text, found an empty one")
-    }
-}
+)

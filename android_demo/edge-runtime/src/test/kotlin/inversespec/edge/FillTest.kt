@@ -119,36 +119,10 @@ internal class FillTest {
     }
 
     @Test
-    fun `an answer ends before a stop sequence, wherever in its tokens that begins`() {
-        val rows = fills.filter { it["bundle"] == plain["bundle"] && it["variant"] == EXACT && it["max_tokens"] == null }
-        for (row in listOf(plain) + rows.take(2)) {
-            val model = model(row)
-            val whole = fill(model, row).first.joinToString("") { it.text }
-            val payload = (row["payload"] as String?)?.hexToBytes()
-            val limit = (row["max_tokens"] as Long?)?.toInt()
-            for (at in 1 until whole.length - 3 step 23) {
-                for (size in listOf(1, 3, 9)) {
-                    val stop = whole.substring(at, minOf(at + size, whole.length))
-                    val text = StringBuilder()
-                    val options = FillOptions(maxTokens = limit, stopSequences = listOf("\u0001 never", stop))
-                    val stats = model.fill(payload, row["prompt"] as String?, options = options) { text.append(it.text) }
-                    assertEquals(whole.substringBefore(stop), text.toString() + stats.tail) { "$stop in $whole" }
-                    assertEquals(Stop.STOP_SEQUENCE, stats.stop)
-                }
-            }
-            // One that begins and never comes, up to the end of the answer, takes nothing away.
-            val options = FillOptions(maxTokens = limit, stopSequences = listOf(whole.takeLast(4) + "\u0001", whole.take(5) + "\u0001"))
-            val tokens = ArrayList<Token>()
-            val stats = model.fill(payload, row["prompt"] as String?, options = options) { tokens.add(it) }
-            assertEquals(whole, tokens.joinToString("") { it.text })
-            assertEquals(tokens.size, stats.tokens)
-        }
-        assertThrows(UsageException::class.java) { FillOptions(stopSequences = listOf("")) }
+    fun `an answer that is refined cannot be drawn`() {
         val nowhere = ServiceClient("http://localhost:1")
-        for (options in listOf(FillOptions(sampling = Sampling()), FillOptions(stopSequences = listOf("x")))) {
-            assertThrows(UsageException::class.java) {
-                model().answer(nowhere, "x", ServiceOptions(stream = true), options = options) {}
-            }
+        assertThrows(UsageException::class.java) {
+            model().answer(nowhere, "x", ServiceOptions(stream = true), options = FillOptions(sampling = Sampling())) {}
         }
     }
 

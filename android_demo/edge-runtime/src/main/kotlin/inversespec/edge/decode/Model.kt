@@ -67,8 +67,7 @@ internal class Model(
         on: Engine = engine,
         stopped: () -> Boolean,
     ) {
-        val ended = { stopped() || transcript.ended }
-        costs.add(ForcedDecoder(on, prompt, anchors, options, ended, transcript.ids, transcript::add).run())
+        costs.add(ForcedDecoder(on, prompt, anchors, options, stopped, transcript.ids, transcript::add).run())
     }
 
     /** Decodes a payload of a codec that takes no model. */
@@ -127,10 +126,7 @@ internal class Model(
         val anchors = decodePredictive(payload, prompt, null, costs, stopped) { id, position, source, logProb ->
             if (position < most) transcript.add(id, position, source, logProb)
         } ?: return null
-        // Known tokens behind a stop sequence were decoded all the same: the payload's check is at its end.
-        if (!transcript.ended) {
-            fill(prompt, anchors, options.copy(echoPrompt = false), transcript, costs, predictiveEngine, stopped)
-        }
+        fill(prompt, anchors, options.copy(echoPrompt = false), transcript, costs, predictiveEngine, stopped)
         return anchors
     }
 

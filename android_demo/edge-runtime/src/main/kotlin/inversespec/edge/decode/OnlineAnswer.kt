@@ -43,7 +43,7 @@ internal class OnlineAnswer(
     private val onEvent: (AnswerEvent) -> Unit,
 ) {
     private val promptIds = model.promptIds(messages)
-    val transcript = Transcript(model.tokenizer, options.stopSequences) { event ->
+    val transcript = Transcript(model.tokenizer) { event ->
         onEvent(event)
         watch()
     }
@@ -60,10 +60,10 @@ internal class OnlineAnswer(
     val promptTokens: Int get() = promptIds.size
 
     init {
-        if (service.stream && (options.sampling != null || options.stopSequences.isNotEmpty())) {
+        if (service.stream && options.sampling != null) {
             throw UsageException(
-                "stream: expected neither sampling nor stop sequences beside it: a later payload would change what was " +
-                    "written. Wait for the payload instead.",
+                "stream: expected no sampling beside it: a later payload would change what was written. Wait for the " +
+                    "payload instead.",
             )
         }
         if (doubts == null) ask(service.codec)

@@ -1,17 +1,14 @@
 package inversespec.edge.client
 
 import inversespec.edge.AnswerEvent
-import inversespec.edge.CancelSignal
 import inversespec.edge.ChatMessage
 import inversespec.edge.CloudRefusedException
-import inversespec.edge.CloudUnavailableException
 import inversespec.edge.Codec
 import inversespec.edge.CompactRequested
 import inversespec.edge.EdgeRuntime
 import inversespec.edge.FillOptions
 import inversespec.edge.FillStats
 import inversespec.edge.PayloadReceived
-import inversespec.edge.Payloads
 import inversespec.edge.Retract
 import inversespec.edge.RuntimeOptions
 import inversespec.edge.ServiceClient
@@ -32,8 +29,6 @@ import org.junit.jupiter.api.BeforeAll
 import org.junit.jupiter.api.Test
 import org.junit.jupiter.api.TestInstance
 import java.io.File
-import java.util.concurrent.atomic.AtomicBoolean
-import kotlin.concurrent.thread
 
 /** An answer as a screen would hold it: tokens that are taken back are gone. */
 internal class Screen : (AnswerEvent) -> Unit {
@@ -176,66 +171,6 @@ internal class ServiceTest {
         }
         assertTrue("409" in other.message!! && "contract_mismatch" in other.message!!, other.message)
         assertEquals(alone(), alone())
-    }
-
-    @Test
-    fun `an overloaded service is waited for, or the device answers alone and says so`() {
-        val over = AtomicBoolean(false)
-        val busy = List(6) { // two rows and one place in the queue: there is always one too many
-            thread {
-                while (!over.get()) {
-                    try { client(attempts = 1).fetch(ChatMessage.prompt(PROMPT), fraction = 1.0) } catch (full: CloudUnavailableException) { Thread.sleep(20) }
-                }
-            }
-        }
-        val seen = ArrayList<String>()
-        val once = client(attempts = 1)
-        val deadline = System.nanoTime() + 120_000_000_000
-        try {
-            while (seen.isEmpty() && System.nanoTime() < deadline) {
-                val screen = Screen()
-                val stats = screen.finish(runtime.answer(once, PROMPT, ServiceOptions(listOf(0.1)), onEvent = screen))
-                stats.service!!.failure?.let {
-                    seen.add(it)
-                    assertEquals(alone(), screen.text)
-                    assertTrue(screen.events.single { event -> event is ServiceFailed } == ServiceFailed(it, alone = true))
-                }
-            }
-        } finally {
-            over.set(true)
-        }
-        assertTrue(seen.isNotEmpty() && "503" in seen[0] && "overloaded" in seen[0]) { "$seen" }
-        assertEquals(Codec.COMPACT, Payloads.peek(client().fetch(ChatMessage.prompt(PROMPT))).codec) // with retries it is served
-        busy.forEach { it.join() }
-    }
-
-    @Test
-    fun `a service that stands still is not waited for beyond the time`() {
-        service.signal("STOP")
-        try {
-            for (stream in listOf(false, true)) {
-                val screen = Screen()
-                val began = System.nanoTime()
-                val stats = screen.finish(
-                    runtime.answer(client(timeout = 1.0), PROMPT, ServiceOptions(stream = stream), onEvent = screen),
-                )
-                assertTrue("did not answer in time" in stats.service!!.failure!!)
-                assertEquals(alone(), screen.text)
-                assertTrue(System.nanoTime() - began < 20e9)
-            }
-            assertThrows(CloudUnavailableException::class.java) {
-                runtime.answer(client(timeout = 1.0), PROMPT, ServiceOptions(fallback = false)) {}
-            }
-            val cancel = CancelSignal()
-            thread {
-                Thread.sleep(300)
-                cancel.cancel()
-            }
-            val stats = runtime.answer(client(), PROMPT, ServiceOptions(stream = true), cancel) {}
-            assertEquals(Stop.CANCELLED, stats.stop)
-        } finally {
-            service.signal("CONT")
-        }
     }
 
     /** The paper's selection: an answer is not complete after its first payload. */

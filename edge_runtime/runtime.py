@@ -176,16 +176,15 @@ class EdgeRuntime:
         grammar = schema if isinstance(schema, Grammar) else Grammar.json_schema(schema)
         return replace(options or FillOptions(), grammar=self.compiled(grammar))
 
-    def compiled(self, grammar: Grammar, *, trusted: bool = False) -> CompiledGrammar:
+    def compiled(self, grammar: Grammar) -> CompiledGrammar:
         """A grammar for this bundle's vocabulary, for `FillOptions.grammar`; kept for further answers.
 
-        trusted: it is the program's own, and is not tried first (see `CompiledGrammar`). Raises GrammarError.
+        Raises GrammarError.
         """
         if grammar not in self._grammars:
             if len(self._grammars) == MOST_GRAMMARS:
                 del self._grammars[next(iter(self._grammars))]
-            vocabulary = self.grammar_vocabulary
-            self._grammars[grammar] = CompiledGrammar(grammar, vocabulary, trusted=trusted)
+            self._grammars[grammar] = CompiledGrammar(grammar, self.grammar_vocabulary)
         return self._grammars[grammar]
 
     @cached_property

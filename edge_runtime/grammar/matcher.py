@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from edge_runtime.grammar.ending import ShortEnding, byte_matcher, check, limits
 from edge_runtime.grammar.grammar import Grammar, Kind, library
-from edge_runtime.grammar.trial import trial
 from payload import Contract
 
 if TYPE_CHECKING:
@@ -81,13 +80,11 @@ class _Words:
 class CompiledGrammar:
     """A grammar for one vocabulary; every answer begins with a matcher of its own.
 
-    trusted: the grammar is the program's own. Any other is tried first in a process with limits of time and
-    memory (see `trial`), once. Raises GrammarError for a grammar that cannot be used.
+    Raises GrammarError for a grammar that cannot be used. The engine's limits bound every step of an answer,
+    but not all of what it does before the first: patterns that multiply may take minutes.
     """
 
-    def __init__(self, grammar: Grammar, vocabulary: GrammarVocabulary, *, trusted: bool = False) -> None:
-        if not trusted:
-            trial(grammar)
+    def __init__(self, grammar: Grammar, vocabulary: GrammarVocabulary) -> None:
         self.grammar = grammar
         self.vocabulary = vocabulary
         tokenizer = vocabulary.tokenizer(grammar.kind is Kind.JSON_SCHEMA)

@@ -32,7 +32,7 @@ PROFILE = {
 
 
 def compiled(grammar: Grammar) -> CompiledGrammar:
-    return CompiledGrammar(grammar, VOCABULARY, trusted=True)
+    return CompiledGrammar(grammar, VOCABULARY)
 
 
 def ids(text: str) -> list[int]:
@@ -74,7 +74,7 @@ def test_only_masked_positions_are_pinned_and_any_canvas_is_taken(canvas: list[i
 def test_the_model_sees_them_in_its_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = Pipeline.open("tiny")
     model, form = pipeline.masked_model, pipeline.form
-    grammar = CompiledGrammar(Grammar.json_schema(PROFILE), pipeline.grammar_vocabulary, trusted=True)
+    grammar = CompiledGrammar(Grammar.json_schema(PROFILE), pipeline.grammar_vocabulary)
     opening = grammar.matcher().forced()
     seen: list[torch.Tensor] = []
     logits = model.logits

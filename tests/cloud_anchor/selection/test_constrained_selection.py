@@ -59,7 +59,7 @@ def written(anchors: AnchorSet, grammar: CompiledGrammar) -> tuple[list[int], Fi
 
 def test_a_draft_in_the_grammar_is_written_and_its_literal_parts_are_not_sent() -> None:
     text = '{"name": "Ada Lovelace", "born": 1815}'
-    grammar = CompiledGrammar(Grammar.json_schema(PROFILE), VOCABULARY, trusted=True)
+    grammar = CompiledGrammar(Grammar.json_schema(PROFILE), VOCABULARY)
     run = drafted(text)
     anchors, walk = constrained(HashedModel(), run, CONTRACT, EdgeAwareConfig(), grammar)
     assert TOKENS.decode(walk.text).decode() == text
@@ -83,7 +83,7 @@ def test_a_draft_in_the_grammar_is_written_and_its_literal_parts_are_not_sent() 
 )
 def test_the_device_writes_what_the_cloud_expects(random: Random, text: str, sure: float) -> None:
     schema = random_schema(random)
-    grammar = CompiledGrammar(Grammar.json_schema(schema), VOCABULARY, trusted=True)
+    grammar = CompiledGrammar(Grammar.json_schema(schema), VOCABULARY)
     run = drafted(text or "x", sure)
     anchors, walk = constrained(HashedModel(), run, CONTRACT, EdgeAwareConfig(), grammar)
     ids, stats = written(anchors, grammar)
@@ -93,7 +93,7 @@ def test_the_device_writes_what_the_cloud_expects(random: Random, text: str, sur
 
 
 def test_a_payload_names_its_grammar_and_a_device_without_it_is_told() -> None:
-    grammar = CompiledGrammar(Grammar.json_schema(PROFILE), VOCABULARY, trusted=True)
+    grammar = CompiledGrammar(Grammar.json_schema(PROFILE), VOCABULARY)
     anchors, _ = constrained(HashedModel(), drafted("Ada"), CONTRACT, EdgeAwareConfig(), grammar)
     held = replace(CONTRACT, grammar=grammar.grammar.identity)
     assert anchors.contract == held
@@ -108,6 +108,6 @@ def test_a_payload_names_its_grammar_and_a_device_without_it_is_told() -> None:
         decode(data, Shared(replace(CONTRACT, grammar="0" * 64), PROMPT))
     with pytest.raises(UsageError, match="which these anchors were made for, found none"):
         fill(HashedModel(), PROMPT, anchors)
-    other = CompiledGrammar(Grammar.regex("a+"), VOCABULARY, trusted=True)
+    other = CompiledGrammar(Grammar.regex("a+"), VOCABULARY)
     with pytest.raises(UsageError, match="Give the schema"):
         fill(HashedModel(), PROMPT, anchors, FillOptions(grammar=other))

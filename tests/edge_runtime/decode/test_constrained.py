@@ -42,7 +42,7 @@ PROFILE = {
 
 
 def compiled(grammar: Grammar) -> CompiledGrammar:
-    return CompiledGrammar(grammar, VOCABULARY, trusted=True)
+    return CompiledGrammar(grammar, VOCABULARY)
 
 
 def anchored(text: str, at: int = 0, canvas: int = CANVAS, length: int | None = None) -> AnchorSet:

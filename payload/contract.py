@@ -10,14 +10,14 @@ equal.
 
 Other vocabularies have other markers, and some have them below the ordinary ids (SmolLM2: 0 to 16). Their
 contract names the tokens that end an answer (`ends`) and every special token whose id lies among the ordinary
-ones; a contract of the Qwen2 kind has no such field, so that its identity is what it always was.
+ones; a contract of the Qwen2 kind has no such field.
 
 `grammar` names what an answer is a sentence of, where a payload was made for that: what the grammar forces is
 not sent, so a device that does not hold the answer to it would write another. The tag of such a payload is
 that of the contract without the grammar, by which a device finds its bundle.
 
-`contents` states how messages become prompt ids. A contract without this field is of the earlier kind, in
-which the name of a special token in a message becomes that token.
+Its JSON states how messages become prompt ids (`contents`), for which there is one rule so far: they become
+ordinary tokens, whatever names of special tokens they have.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ END_OF_TEXT = "<|endoftext|>"
 IM_START = "<|im_start|>"
 IM_END = "<|im_end|>"
 SHARED_SPECIALS = (END_OF_TEXT, IM_START, IM_END)
-PLAIN = "plain"
-"""Contents of messages become ordinary tokens only, whatever names of special tokens they have."""
+_CONTENTS = "plain"
 
 
 def _digest(value: object) -> str:
@@ -54,7 +53,6 @@ class Contract:
     special:    ids of special tokens by their text: those both sides use, and all below vocab_size.
     template_hash: SHA-256 (hex) of the compiled chat template.
     ends:       the names in `special` that end an answer; None for END_OF_TEXT and IM_END.
-    contents:   PLAIN; None where names of special tokens in messages become those tokens.
     grammar:    SHA-256 (hex) of the grammar that payloads are made for (`edge_runtime.grammar`), if any.
     """
 
@@ -63,15 +61,9 @@ class Contract:
     special: Mapping[str, int]
     template_hash: str
     ends: tuple[str, ...] | None = None
-    contents: str | None = None
     grammar: str | None = None
 
     def __post_init__(self) -> None:
-        if self.contents not in (None, PLAIN):
-            raise ContractMismatchError(
-                f"contract: expected contents {PLAIN!r} or no such field, found {self.contents!r:.40}. "
-                "Update this software."
-            )
         missing = [name for name in self.end_names if name not in self.special]
         if missing:
             raise ContractMismatchError(
@@ -81,16 +73,11 @@ class Contract:
 
     @classmethod
     def of(
-        cls,
-        tokenizer: Mapping[str, Any],
-        template: Mapping[str, Any],
-        ends: Sequence[str] = (),
-        contents: str | None = PLAIN,
+        cls, tokenizer: Mapping[str, Any], template: Mapping[str, Any], ends: Sequence[str] = ()
     ) -> Contract:
         """The contract of a parsed `tokenizer.json` and a compiled chat template.
 
         ends: texts of special tokens that end an answer, besides the one that the template puts after it.
-        contents: None for a contract of the earlier kind.
 
         Raises ContractMismatchError for a tokenizer without such a token.
         """
@@ -112,7 +99,7 @@ class Contract:
             and set(ends) <= {END_OF_TEXT, IM_END}
         ):
             special = {name: added[name] for name in SHARED_SPECIALS}
-            return cls(vocab_size, vocab_hash, special, template_hash, contents=contents)
+            return cls(vocab_size, vocab_hash, special, template_hash)
         stops = _ends(added, template, ends)
         texts = _texts(template)
         special = {
@@ -120,11 +107,16 @@ class Contract:
             for name, id_ in sorted(added.items(), key=lambda item: item[1])
             if id_ < vocab_size or name in stops or any(name in text for text in texts)
         }
-        return cls(vocab_size, vocab_hash, special, template_hash, stops, contents)
+        return cls(vocab_size, vocab_hash, special, template_hash, stops)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Contract:
         """Reads the fields; raises ContractMismatchError where an end has no id, or contents are unknown."""
+        if data.get("contents") != _CONTENTS:
+            raise ContractMismatchError(
+                f"contract: expected contents {_CONTENTS!r}, found {data.get('contents')!r:.40}. "
+                "Update this software."
+            )
         ends = data.get("ends")
         return cls(
             int(data["vocab_size"]),
@@ -132,18 +124,17 @@ class Contract:
             {str(k): int(v) for k, v in data["special"].items()},
             str(data["template_hash"]),
             None if ends is None else tuple(str(name) for name in ends),
-            data.get("contents"),
             data.get("grammar"),
         )
 
     def to_json(self) -> dict[str, Any]:
-        optional = {"ends": None if self.ends is None else list(self.ends), "contents": self.contents}
-        optional["grammar"] = self.grammar
+        optional = {"ends": None if self.ends is None else list(self.ends), "grammar": self.grammar}
         return {
             "vocab_size": self.vocab_size,
             "vocab_hash": self.vocab_hash,
             "special": dict(self.special),
             "template_hash": self.template_hash,
+            "contents": _CONTENTS,
             **{name: value for name, value in optional.items() if value is not None},
         }
 
@@ -185,9 +176,8 @@ class Contract:
 
     def __str__(self) -> str:
         vocabulary = f"vocabulary {self.vocab_hash[:8]} of {self.vocab_size}"
-        contents = f", contents {self.contents}" if self.contents else ""
         grammar = f", grammar {self.grammar[:8]}" if self.grammar else ""
-        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]}{contents}{grammar})"
+        return f"{self.identity[:12]} ({vocabulary}, template {self.template_hash[:8]}{grammar})"
 
 
 def _texts(template: Mapping[str, Any]) -> list[str]:

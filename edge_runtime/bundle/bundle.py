@@ -41,7 +41,6 @@ from edge_runtime.text.chat import ChatTemplate
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
 from payload import Contract, PayloadError
-from payload.contract import PLAIN
 
 __all__ = [
     "BUNDLES",
@@ -137,7 +136,7 @@ class Bundle:
         For conversion and diagnosis: once a bundle is made its hashes keep them together. Takes 0.3 s for a
         full vocabulary. Raises BundleContractError.
         """
-        found = contract_of(self.path, self.contract.ends or (), self.contract.contents)
+        found = contract_of(self.path, self.contract.ends or ())
         if found != self.contract:
             raise BundleContractError(
                 f"{self.path}: {MANIFEST} states contract {self.contract}, "
@@ -179,12 +178,12 @@ def parse_manifest(data: bytes, where: str) -> dict[str, Any]:
     return found
 
 
-def contract_of(folder: Path, ends: Sequence[str] = (), contents: str | None = PLAIN) -> Contract:
+def contract_of(folder: Path, ends: Sequence[str] = ()) -> Contract:
     """The contract of tokenizer and compiled chat template in a folder; otherwise as `Contract.of`."""
     tokenizer = _read_json(folder / TOKENIZER)
     template = ChatTemplate.from_json(_read_json(folder / TEMPLATE))
     try:
-        return Contract.of(tokenizer, template.to_json(), ends, contents)
+        return Contract.of(tokenizer, template.to_json(), ends)
     except (PayloadError, KeyError, TypeError) as error:
         raise BundleSchemaError(f"{folder / TOKENIZER}: {error}") from error
 

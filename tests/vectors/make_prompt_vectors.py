@@ -1,4 +1,4 @@
-"""Writes prompt_vectors.json: conversations with the ids that a contract gives them, by both rules.
+"""Writes prompt_vectors.json: conversations with the ids that a contract gives them.
 
 The file stands alone: tokenizers and chat templates are in it, so that any implementation of "Prompt ids" in
 payload/SPEC.md can be tested on it. Run it again after a change of those rules:
@@ -20,7 +20,6 @@ from edge_runtime.text.chat import ROLES, ChatTemplate, Message  # noqa: E402
 from edge_runtime.text.prompt_form import PromptForm  # noqa: E402
 from edge_runtime.text.tokenizer import Tokenizer  # noqa: E402
 from payload import Contract  # noqa: E402
-from payload.contract import PLAIN  # noqa: E402
 from tests.checkpoints import tokenizer_json  # noqa: E402
 
 OUTPUT = HERE / "prompt_vectors.json"
@@ -94,21 +93,19 @@ def main() -> None:
     vectors = []
     for name, data in files.items():
         for kind, template in TEMPLATES.items():
-            for contents in (PLAIN, None):
-                contract = Contract.of(data, template, contents=contents)
-                form = PromptForm(
-                    Tokenizer.from_json(json.dumps(data)), ChatTemplate.from_json(template), contract
+            contract = Contract.of(data, template)
+            form = PromptForm(
+                Tokenizer.from_json(json.dumps(data)), ChatTemplate.from_json(template), contract
+            )
+            for messages in conversations():
+                vectors.append(
+                    {
+                        "tokenizer": name,
+                        "template": kind,
+                        "messages": [each._asdict() for each in messages],
+                        "ids": form.ids(messages),
+                    }
                 )
-                for messages in conversations():
-                    vectors.append(
-                        {
-                            "tokenizer": name,
-                            "template": kind,
-                            "contents": contents,
-                            "messages": [each._asdict() for each in messages],
-                            "ids": form.ids(messages),
-                        }
-                    )
     document = {"tokenizers": files, "templates": TEMPLATES, "vectors": vectors}
     lines = ",\n  ".join(json.dumps(each) for each in vectors)
     head = json.dumps({**document, "vectors": []})

@@ -22,7 +22,6 @@ from edge_runtime.text.chat import ChatTemplate, Message  # noqa: E402
 from edge_runtime.text.prompt_form import PromptForm  # noqa: E402
 from edge_runtime.text.tokenizer import Tokenizer  # noqa: E402
 from payload import Contract  # noqa: E402
-from payload.contract import PLAIN  # noqa: E402
 from tests.checkpoints import OTHER_CORPUS  # noqa: E402
 
 OUTPUT = HERE / "sentencepiece_vectors.json"
@@ -116,18 +115,11 @@ def main() -> None:
     data = tokenizer_json()
     tokenizer, template = Tokenizer.from_json(json.dumps(data)), ChatTemplate.from_json(TEMPLATE)
     plain = [{"text": text, "ids": tokenizer.encode(text)} for text in texts()]
+    form = PromptForm(tokenizer, template, Contract.of(data, TEMPLATE))
     talks = []
-    for contents in (PLAIN, None):
-        form = PromptForm(tokenizer, template, Contract.of(data, TEMPLATE, contents=contents))
-        for text in texts()[:60]:
-            messages = [Message("user", text), Message("assistant", text[::-1]), Message("user", "Go on  ")]
-            talks.append(
-                {
-                    "contents": contents,
-                    "messages": [each._asdict() for each in messages],
-                    "ids": form.ids(messages),
-                }
-            )
+    for text in texts()[:60]:
+        messages = [Message("user", text), Message("assistant", text[::-1]), Message("user", "Go on  ")]
+        talks.append({"messages": [each._asdict() for each in messages], "ids": form.ids(messages)})
     document = {"tokenizer": data, "template": TEMPLATE, "texts": plain, "conversations": talks}
     OUTPUT.write_text(json.dumps(document).replace('{"text"', '\n{"text"') + "\n", encoding="ascii")
     print(f"{OUTPUT}: {len(plain)} texts, {len(talks)} conversations, {OUTPUT.stat().st_size} bytes")

@@ -13,9 +13,9 @@ import regex
 class SecondReader:
     """Ids of conversations, from a parsed tokenizer.json and a compiled chat template."""
 
-    def __init__(self, tokenizer: dict[str, Any], template: dict[str, Any], contents: str | None) -> None:
+    def __init__(self, tokenizer: dict[str, Any], template: dict[str, Any]) -> None:
         model = tokenizer["model"]
-        self.vocab, self.template, self.contents = model["vocab"], template, contents
+        self.vocab, self.template = model["vocab"], template
         pairs = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
         self.ranks = {pair: rank for rank, pair in enumerate(pairs)}
         self.added = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
@@ -36,8 +36,6 @@ class SecondReader:
             before, after = self.template[message["role"]]
             parts += [(before, True), (message["content"], False), (after, True)]
         parts.append((self.template["generation"], True))
-        if self.contents is None:
-            parts = [("".join(text for text, _ in parts), True)]
         names = "|".join(regex.escape(name) for name in sorted(self.added, key=len, reverse=True))
         ids: list[int] = []
         ordinary = ""

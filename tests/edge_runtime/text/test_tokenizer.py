@@ -226,7 +226,7 @@ def test_a_vocabulary_of_characters_and_bytes_gives_the_ids_of_the_vectors() -> 
         # Names of special tokens are theirs; the sign of a space is one.
         joined = b"".join(map(tokenizer.token_bytes, row["ids"])).decode()
         assert joined == row["text"].replace("\u2581", " "), row
+    form = PromptForm(tokenizer, template, Contract.of(data, document["template"]))
     for row in document["conversations"]:
-        contract = Contract.of(data, document["template"], contents=row["contents"])
-        assert PromptForm(tokenizer, template, contract).ids(row["messages"]) == row["ids"], row
-    assert (len(document["texts"]), len(document["conversations"])) == (213, 120)
+        assert form.ids(row["messages"]) == row["ids"], row
+    assert (len(document["texts"]), len(document["conversations"])) == (213, 60)

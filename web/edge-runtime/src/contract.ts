@@ -3,8 +3,8 @@ import { asciiJson, sha256, toHex, utf8 } from "./bytes.js";
 
 const DEFAULT_ENDS = ["<|endoftext|>", "<|im_end|>"];
 
-/** Contents of messages become ordinary tokens only, whatever names of special tokens they have. */
-export const PLAIN = "plain";
+/** How messages become prompt ids: they give ordinary tokens only, whatever names of special tokens they have. */
+export const CONTENTS = "plain";
 
 /** The fields of a contract, as `bundle.json` has them. */
 export interface ContractFields {
@@ -13,7 +13,6 @@ export interface ContractFields {
   special: Readonly<Record<string, number>>;
   template_hash: string;
   ends?: readonly string[];
-  contents?: typeof PLAIN;
 }
 
 /** Identity of what cloud and device must share: vocabulary, special token ids, chat template. */
@@ -44,10 +43,10 @@ export class Contract {
   }
 
   toString(): string {
-    const { vocab_hash, template_hash, contents } = this.fields;
+    const { vocab_hash, template_hash } = this.fields;
     return (
       `${this.identity.slice(0, 12)} (vocabulary ${vocab_hash.slice(0, 8)} of ${this.vocabSize}, ` +
-      `template ${template_hash.slice(0, 8)}${contents ? `, contents ${contents}` : ""})`
+      `template ${template_hash.slice(0, 8)})`
     );
   }
 }
@@ -56,10 +55,9 @@ export class Contract {
 function sorted(fields: ContractFields): string {
   const names = Object.keys(fields.special).sort(byCodePoint);
   const special = names.map((name) => `${asciiJson(name)}:${fields.special[name]}`);
-  const contents = fields.contents ? `"contents":${asciiJson(fields.contents)},` : "";
   const ends = fields.ends ? `"ends":[${fields.ends.map(asciiJson).join(",")}],` : "";
   return (
-    `{${contents}${ends}"special":{${special.join(",")}},"template_hash":${asciiJson(fields.template_hash)},` +
+    `{"contents":"${CONTENTS}",${ends}"special":{${special.join(",")}},"template_hash":${asciiJson(fields.template_hash)},` +
     `"vocab_hash":${asciiJson(fields.vocab_hash)},"vocab_size":${fields.vocab_size}}`
   );
 }

@@ -1,6 +1,6 @@
 /** The parsed and validated content of `bundle.json`. Not responsible for the files that it lists. */
 import { asciiJson, type Bytes, sha256, strictUtf8, utf8 } from "../bytes.js";
-import { Contract, PLAIN } from "../contract.js";
+import { CONTENTS, Contract } from "../contract.js";
 import { BundleSchemaError, BundleVariantError } from "../errors.js";
 
 export const MANIFEST = "bundle.json";
@@ -154,7 +154,7 @@ function readContract(section: Section): Contract {
     fail("texts in contract.ends", ends);
   }
   const contents = section.any("contents");
-  if (contents !== undefined && contents !== PLAIN) fail(`contract.contents of ${PLAIN}`, contents);
+  if (contents !== CONTENTS) fail(`contract.contents of ${CONTENTS}`, contents);
   for (const name of ends ?? DEFAULT_ENDS) {
     if (!special.names.includes(name)) fail(`contract.special with ${name}`, special.names.join(", "));
   }
@@ -164,7 +164,6 @@ function readContract(section: Section): Contract {
     special: Object.fromEntries(special.names.map((name) => [name, special.whole(name)])),
     template_hash: section.text("template_hash"),
     ...(ends && { ends }),
-    ...(contents !== undefined && { contents: PLAIN }),
   });
 }
 
@@ -172,7 +171,8 @@ function readVariant(section: Section, name: string): Variant {
   const graph = section.text("graph");
   const files = readRecords(section.section("files"));
   const cache = section.any("cache");
-  if (cache !== undefined) fail(`no variants.${name}.cache`, cache, "This software runs graphs with a fixed cache only");
+  if (cache !== undefined)
+    fail(`no variants.${name}.cache`, cache, "This software runs graphs with a fixed cache only");
   if (!files.has(graph)) fail(`${graph} among variants.${name}.files`, [...files.keys()].join(", "));
   return { graph, files };
 }

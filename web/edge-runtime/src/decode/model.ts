@@ -10,7 +10,6 @@ import { peek } from "../payload/opened-payload.js";
 import type { Base } from "../payload/shared.js";
 import { decode } from "../payload/wire.js";
 import { asMessages, type ChatMessage, type Prompt } from "../text/chat-template.js";
-import { promptIds } from "../text/prompt-form.js";
 import type { Stop, Token } from "../token.js";
 import { type Costs, type FillOptions, forcedDecode, type RawToken } from "./forced-decoder.js";
 import { Transcript } from "./transcript.js";
@@ -44,7 +43,7 @@ export class Model {
 
   promptIds(prompt: Prompt): number[] {
     const { tokenizer, template } = this.bundle;
-    return promptIds(tokenizer, template, this.contract.fields.contents, asMessages(prompt));
+    return tokenizer.encodePieces(template.pieces(asMessages(prompt)));
   }
 
   transcript(): Transcript {

@@ -15,7 +15,7 @@ enum class ChatRole(internal val label: String) {
 /**
  * A message of a conversation.
  *
- * @property content its text. Names of special tokens in it are text where the bundle's [Contract.contents] say so.
+ * @property content its text. Names of special tokens in it are text.
  */
 data class ChatMessage(val role: ChatRole, val content: String) {
     companion object {

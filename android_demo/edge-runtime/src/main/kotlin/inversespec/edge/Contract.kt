@@ -2,6 +2,9 @@ package inversespec.edge
 
 import inversespec.edge.text.Json
 
+/** How messages become prompt ids: they give ordinary tokens only. */
+internal const val CONTENTS = "plain"
+
 /**
  * Identity of what cloud and device must share: vocabulary, special token ids, chat template.
  *
@@ -10,7 +13,6 @@ import inversespec.edge.text.Json
  * @property special ids of special tokens by their text: those both sides use, and all below [vocabSize].
  * @property templateHash SHA-256 (hex) of the compiled chat template.
  * @property ends names in [special] that end an answer; null for [END_OF_TEXT] and [IM_END].
- * @property contents [PLAIN] where names of special tokens in messages are text; null where they become those tokens.
  */
 data class Contract @JvmOverloads constructor(
     val vocabSize: Int,
@@ -18,15 +20,13 @@ data class Contract @JvmOverloads constructor(
     val special: Map<String, Int>,
     val templateHash: String,
     val ends: List<String>? = null,
-    val contents: String? = null,
 ) {
     /** SHA-256 (hex) of the contract as ASCII JSON with sorted keys and no spaces. */
     val identity: String by lazy {
         val ids = special.toSortedMap().map { (name, id) -> "${Json.quote(name)}:$id" }
-        val rule = contents?.let { "\"contents\":${Json.quote(it)}," } ?: ""
         val stops = ends?.let { names -> "\"ends\":[${names.joinToString(",") { Json.quote(it) }}]," } ?: ""
-        val text = "{$rule$stops\"special\":{${ids.joinToString(",")}},\"template_hash\":${Json.quote(templateHash)}," +
-            "\"vocab_hash\":${Json.quote(vocabHash)},\"vocab_size\":$vocabSize}"
+        val text = "{\"contents\":\"$CONTENTS\",$stops\"special\":{${ids.joinToString(",")}}," +
+            "\"template_hash\":${Json.quote(templateHash)},\"vocab_hash\":${Json.quote(vocabHash)},\"vocab_size\":$vocabSize}"
         sha256(text.toByteArray(Charsets.US_ASCII)).toHex()
     }
 
@@ -40,16 +40,12 @@ data class Contract @JvmOverloads constructor(
     internal val reserved: Set<Int> by lazy { special.values.filter { it < vocabSize }.toSet() }
 
     override fun toString(): String =
-        "${identity.take(12)} (vocabulary ${vocabHash.take(8)} of $vocabSize, template ${templateHash.take(8)}" +
-            "${contents?.let { ", contents $it" }.orEmpty()})"
+        "${identity.take(12)} (vocabulary ${vocabHash.take(8)} of $vocabSize, template ${templateHash.take(8)})"
 
     companion object {
         const val END_OF_TEXT = "<|endoftext|>"
         const val IM_START = "<|im_start|>"
         const val IM_END = "<|im_end|>"
-
-        /** Contents of messages become ordinary tokens only. */
-        const val PLAIN = "plain"
         internal val DEFAULT_ENDS = listOf(END_OF_TEXT, IM_END)
     }
 }

@@ -320,7 +320,7 @@ class EdgeRuntime internal constructor(
             val info = bundle.info(variant)
             if (options.verifyHashes) bundle.verify(variant, CancelSignal()) { _, _ -> }
             val tokenizer = bundle.tokenizer()
-            val form = PromptForm(tokenizer, bundle.template(), info.contract)
+            val form = PromptForm(tokenizer, bundle.template())
             val threads = options.threads ?: SystemInfo.performanceCores()
             if (threads < 1) throw UsageException("threads: expected 1 or more, found $threads")
             fun engine(fp32Activations: Boolean) =

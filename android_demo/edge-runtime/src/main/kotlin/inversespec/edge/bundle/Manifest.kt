@@ -3,6 +3,7 @@ package inversespec.edge.bundle
 import inversespec.edge.BundleFileException
 import inversespec.edge.BundleHashException
 import inversespec.edge.BundleSchemaException
+import inversespec.edge.CONTENTS
 import inversespec.edge.Contract
 import inversespec.edge.sha256
 import inversespec.edge.text.Json
@@ -87,12 +88,11 @@ internal class Manifest private constructor(
                 for (name in ends ?: Contract.DEFAULT_ENDS) {
                     if (name !in special) fail("contract.special with $name", special.keys)
                 }
-                val contents = any("contents")?.also {
-                    if (it != Contract.PLAIN) fail("contract.contents of ${Contract.PLAIN}", it, "Update this app.")
+                val contents = any("contents")
+                if (contents != CONTENTS) {
+                    fail("contract.contents of ${CONTENTS}", contents, "Update this app.")
                 }
-                Contract(
-                    positive("vocab_size"), text("vocab_hash"), special, text("template_hash"), ends, contents as String?,
-                )
+                Contract(positive("vocab_size"), text("vocab_hash"), special, text("template_hash"), ends)
             }
             val (notSureFrom, askFrom) = listOf("not_sure_from", "ask_from").map(top::share)
             return Manifest(model, top.positive("context"), contract, default, variants, files, notSureFrom, askFrom)

@@ -35,9 +35,9 @@ try {
 /** What a page loads at once to open a model, fill and ask; and the whole package, which has more for rare payloads. */
 async function checkSize() {
   for (const [what, contents, most, split] of [
-    ["open, fill, ask", 'export { EdgeModel } from "./dist/index.js"', 60, true],
-    ["the same in a worker", 'import "./dist/worker/serve.js"', 62, true],
-    ["the page beside a worker", 'export { EdgeWorker } from "./dist/index.js"', 20, true],
+    ["open, fill, ask", 'export { EdgeModel } from "./dist/index.js"', 64, true],
+    ["the same in a worker", 'import "./dist/worker/serve.js"', 65, true],
+    ["the page beside a worker", 'export { EdgeWorker } from "./dist/index.js"', 12, true],
     ["everything", 'export * from "./dist/index.js"', 79, false],
   ]) {
     const { outputFiles, metafile } = await build({

@@ -12,12 +12,12 @@ import type { BundleFiles, OnProgress } from "./bundle/files.js";
 import { RemoteFiles } from "./bundle/remote-files.js";
 import { type BundleStore, defaultStore } from "./bundle/store.js";
 import { toHex } from "./bytes.js";
-import { ServiceClient, type ServiceOptions } from "./client/service-client.js";
+import { ServiceClient } from "./client/service-client.js";
 import { Costs, type FillOptions } from "./decode/forced-decoder.js";
 import { Model, type Outcome } from "./decode/model.js";
-import { OnlineAnswer } from "./decode/online-answer.js";
+import { type AskOptions, OnlineAnswer } from "./decode/online-answer.js";
 import type { Transcript } from "./decode/transcript.js";
-import type { KeptCache } from "./engine/kept-cache.js";
+import { type KeptCache, keptCache, restoreCache } from "./engine/kept-cache.js";
 import type { Ort } from "./engine/ort.js";
 import { OrtEngine } from "./engine/ort-engine.js";
 import { UsageError } from "./errors.js";
@@ -48,15 +48,14 @@ export interface OpenOptions {
   readonly wasmPaths?: unknown;
 }
 
+/** An anchor service: its address, or a client with a key and limits. */
+export type Cloud = string | URL | ServiceClient;
+
 /** What an open model does, in this thread (`EdgeModel`) or in a worker (`EdgeWorker`). */
 export interface Edge {
   readonly info: ModelInfo;
   fill(payload: Uint8Array | null, options?: FillOptions & { readonly prompt?: Prompt | undefined }): Answer<Token>;
-  ask(
-    service: string | URL | ServiceClient,
-    prompt: Prompt,
-    options?: FillOptions & ServiceOptions,
-  ): Answer<AnswerEvent>;
+  ask(cloud: Cloud, prompt: Prompt, options?: AskOptions): Answer<AnswerEvent>;
   /** Number of tokens of a prompt in the chat template. */
   countTokens(prompt: Prompt): Promise<number>;
   /** What the cache holds of a prompt; see `EdgeSession.save`. */
@@ -170,24 +169,11 @@ export class EdgeModel implements Edge {
   }
 
   /**
-   * The answer to a prompt with an anchor service. With `stream` it begins at once and is refined with every payload:
-   * `retract` takes back tokens that a payload contradicts, and the text in the end is the one that the last payload would
-   * have given from the start. Otherwise it waits for the payload. Where the service cannot be reached the device answers
-   * alone.
-   *
-   * @param service its address, or a `ServiceClient` with a key and limits.
+   * The answer to a prompt with an anchor service. Where it refines the text, `retract` takes back tokens that a payload
+   * contradicts, and the text in the end is the one that the last payload would have given from the start.
    */
-  ask(
-    service: string | URL | ServiceClient,
-    prompt: Prompt,
-    options: FillOptions & ServiceOptions = {},
-  ): Answer<AnswerEvent> {
-    const client = service instanceof ServiceClient ? service : new ServiceClient(service);
-    const { fractions = [], stream } = options;
-    if (fractions.some((share) => !(share > 0 && share <= 1))) {
-      throw new UsageError("fractions", "above 0 and at most 1", fractions);
-    }
-    if (fractions.length > 1 && !stream) throw new UsageError("fractions", "one without stream", fractions.length);
+  ask(cloud: Cloud, prompt: Prompt, options: AskOptions = {}): Answer<AnswerEvent> {
+    const client = cloud instanceof ServiceClient ? cloud : new ServiceClient(cloud);
     return new Answer(() => this._exclusive(options.signal, (it) => it._asking(client, prompt, options)));
   }
 
@@ -197,13 +183,11 @@ export class EdgeModel implements Edge {
 
   async cached(prompt: Prompt): Promise<KeptCache> {
     await this._queue;
-    const { keptCache } = await import("./rare.js");
     return keptCache(this._model.engine, this._model.promptIds(prompt));
   }
 
   async restore(kept: KeptCache): Promise<void> {
     await this._queue;
-    const { restoreCache } = await import("./rare.js");
     restoreCache(this._model.engine, kept);
   }
 
@@ -233,7 +217,7 @@ export class EdgeModel implements Edge {
   private async *_asking(
     client: ServiceClient,
     prompt: Prompt,
-    options: FillOptions & ServiceOptions,
+    options: AskOptions,
   ): AsyncGenerator<AnswerEvent, FillStats> {
     const costs = new Costs();
     const transcript = this._model.transcript();

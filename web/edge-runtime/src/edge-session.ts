@@ -11,7 +11,8 @@
  */
 import { concat, sha256, strictUtf8, toHex, utf8 } from "./bytes.js";
 import type { FillOptions } from "./decode/forced-decoder.js";
-import { Answer, type Edge } from "./edge-model.js";
+import type { AskOptions } from "./decode/online-answer.js";
+import { Answer, type Cloud, type Edge } from "./edge-model.js";
 import { SessionFileError, UsageError } from "./errors.js";
 import { type ChatMessage, ROLES } from "./text/chat-template.js";
 import type { AnswerEvent, FillStats, Token } from "./token.js";
@@ -30,6 +31,16 @@ export interface SessionOptions {
   readonly messages?: readonly ChatMessage[] | undefined;
   /** Tokens kept free for an answer whose options do not limit it; 128 by default. */
   readonly reserve?: number | undefined;
+}
+
+/** Options of one turn. */
+export interface TurnOptions extends AskOptions {
+  /** Anchors at hand, made for the messages of `prompt`; then no cloud is asked. */
+  readonly payload?: Uint8Array | null | undefined;
+  /** Whom the modes that ask may ask. Without one the mode is "only_on_device". */
+  readonly cloud?: Cloud | undefined;
+  /** The device answers alone, whatever the mode, now and for the rest of the conversation. */
+  readonly private?: boolean | undefined;
 }
 
 /** The answer of one turn. */
@@ -99,51 +110,53 @@ export class EdgeSession {
   }
 
   /**
-   * The answer to the next question, with the anchors of a payload where there is one.
+   * The answer to the next question. Without a cloud its items are tokens, with one they are events.
    *
    * Question and answer join the conversation when the answer ends or is left; one that is left as far as it was written,
    * and neither where nothing was. Throws UsageError while the answer before is still open.
    */
-  ask(
-    question: string,
-    options: FillOptions & { readonly payload?: Uint8Array | null | undefined } = {},
-  ): TurnAnswer<Token> {
-    const { payload = null, ...rest } = options;
-    return this._turn(async () => {
-      const { messages, dropped } = await this.prompt(question, options);
-      return { messages, dropped, answer: this.edge.fill(payload, { ...rest, prompt: messages }) };
-    });
-  }
-
-  /** An answer to messages of `prompt`, made elsewhere, as this session's next turn. */
-  follow<T extends Token | AnswerEvent>(
-    messages: readonly ChatMessage[],
-    answer: Answer<T>,
-    dropped = 0,
-  ): TurnAnswer<T> {
-    return this._turn(async () => ({ messages, answer, dropped }));
+  ask(question: string, options: TurnOptions & { readonly cloud: Cloud }): TurnAnswer<AnswerEvent>;
+  ask(question: string, options?: TurnOptions & { readonly cloud?: undefined }): TurnAnswer<Token>;
+  ask(question: string, options: TurnOptions = {}): TurnAnswer<Token> | TurnAnswer<AnswerEvent> {
+    const { payload = null, cloud, private: isPrivate = false, ...rest } = options;
+    const { mode = cloud ? "prefer_on_device" : "only_on_device" } = rest;
+    if (!cloud && mode !== "only_on_device") throw new UsageError("mode", `a cloud beside ${mode}`, "none");
+    if (cloud && payload) throw new UsageError("payload", "no cloud beside a payload at hand", "both");
+    this.private ||= isPrivate;
+    if (!cloud) return this._turn((prompt) => this.edge.fill(payload, { ...rest, prompt }), rest, question);
+    const alone = this.private || mode === "only_on_device";
+    return this._turn<AnswerEvent>(
+      (prompt) => (alone ? asEvents(this.edge.fill(null, { ...rest, prompt })) : this.edge.ask(cloud, prompt, rest)),
+      rest,
+      question,
+    );
   }
 
   private _turn<T extends Token | AnswerEvent>(
-    begin: () => Promise<{ messages: readonly ChatMessage[]; answer: Answer<T>; dropped: number }>,
+    answerTo: (prompt: ChatMessage[]) => Answer<T>,
+    options: FillOptions,
+    question: string,
   ): TurnAnswer<T> {
-    const turn: TurnAnswer<T> = new TurnAnswer<T>(() => this._kept(turn, begin));
+    const turn: TurnAnswer<T> = new TurnAnswer<T>(() => this._kept(turn, answerTo, options, question));
     return turn;
   }
 
   private async *_kept<T extends Token | AnswerEvent>(
     turn: TurnAnswer<T>,
-    begin: () => Promise<{ messages: readonly ChatMessage[]; answer: Answer<T>; dropped: number }>,
+    answerTo: (prompt: ChatMessage[]) => Answer<T>,
+    options: FillOptions,
+    question: string,
   ): AsyncGenerator<T, FillStats> {
     if (this._open) throw new UsageError("session", "the last answer to be read or left", "it still open");
     this._open = true;
     let messages: readonly ChatMessage[] = [];
     let tail = "";
     try {
-      const begun = await begin();
-      messages = begun.messages;
-      turn.dropped = begun.dropped;
-      for await (const item of begun.answer) {
+      const prompt = await this.prompt(question, options);
+      messages = prompt.messages;
+      turn.dropped = prompt.dropped;
+      const answer = answerTo(prompt.messages);
+      for await (const item of answer) {
         if (!("type" in item) || item.type === "token") {
           if (item.position >= 0) turn.tokens = [...turn.tokens, item];
         } else if (item.type === "retract") {
@@ -151,7 +164,7 @@ export class EdgeSession {
         }
         yield item;
       }
-      const stats = await begun.answer.stats;
+      const stats = await answer.stats;
       tail = stats.tail;
       return stats;
     } finally {
@@ -215,6 +228,16 @@ export class EdgeSession {
     const { contract, weights } = this.edge.info;
     return { contract, weights };
   }
+}
+
+/** An answer of the device alone as events. */
+function asEvents(answer: Answer<Token>): Answer<AnswerEvent> {
+  return new Answer(async function* () {
+    for await (const token of answer) yield { type: "token", ...token } as const;
+    const stats = await answer.stats;
+    yield { type: "done", stats } as const;
+    return stats;
+  });
 }
 
 interface SessionHead {

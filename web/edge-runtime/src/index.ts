@@ -3,24 +3,20 @@
 export { AnchorSet, MAX_CANVAS } from "./anchor-set.js";
 export type { OnProgress } from "./bundle/files.js";
 export { type BundleStore, CacheStore } from "./bundle/store.js";
-export {
-  type ClientOptions,
-  type PayloadRequest,
-  type ReceivedPayload,
-  ServiceClient,
-  type ServiceOptions,
-} from "./client/service-client.js";
+export { type ClientOptions, type Fields, type ReceivedPayload, ServiceClient } from "./client/service-client.js";
 export { Contract, type ContractFields } from "./contract.js";
 export type { FillOptions } from "./decode/forced-decoder.js";
+export type { AskOptions, Mode } from "./decode/online-answer.js";
 export {
   type Answer,
+  type Cloud,
   type Edge,
   EdgeModel,
   type ModelInfo,
   type OpenOptions,
   type Provider,
 } from "./edge-model.js";
-export { EdgeSession, type SessionOptions, TurnAnswer } from "./edge-session.js";
+export { EdgeSession, type SessionOptions, TurnAnswer, type TurnOptions } from "./edge-session.js";
 export type { KeptCache } from "./engine/kept-cache.js";
 export type { Ort, OrtSession, OrtTensor } from "./engine/ort.js";
 export * from "./errors.js";

@@ -32,6 +32,8 @@ export interface ServiceReport {
   readonly fellBack: string | null;
   /** Why payloads are missing; null where all arrived. */
   readonly failure: string | null;
+  /** The device's doubt because of which the service was asked; null where it was asked at once, or not at all. */
+  readonly doubtBefore: number | null;
 }
 
 /** Statistics of one answer. Durations are wall time in seconds. */

@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 import {
   type AnswerEvent,
   type BundleStore,
+  type ChatMessage,
   CloudRefusedError,
   CloudUnavailableError,
   EdgeModel,
@@ -73,59 +74,75 @@ const compact = EDGE.fp32.find((row) => codec(row) === 2 && row.sources.includes
 const predictive = EDGE.fp32.find((row) => codec(row) === 3 && row.sources.includes("a")) as Fill;
 const limits = { maxTokens: EDGE.max_tokens };
 
+const WAITING = { ...limits, mode: "prefer_in_cloud" } as const;
+const REFINED = { ...limits, mode: "prefer_on_device", threshold: 0 } as const;
+const { prompt } = compact;
+
 test("an answer waits for its payload", async () => {
   const seen: Record<string, unknown>[] = [];
   const url = await served(service([[compact.payload, false]], seen));
-  const answer = edge.ask(url, compact.prompt, { ...limits, fractions: [0.1], confidence: true });
+  const client = new ServiceClient(url, { fields: { fraction: 0.1 } });
+  const answer = edge.ask(client, prompt, WAITING);
   const { ids, kinds } = await read(answer);
   assert.deepEqual(ids, compact.ids);
   assert.deepEqual([...kinds], ["payload", "token", "done"]);
   const { service: report } = await answer.stats;
-  assert.deepEqual(report, { payloadBytes: [compact.payload.length / 2], fellBack: null, failure: null });
-  assert.deepEqual(seen, [{ prompt: compact.prompt, contract: edge.info.contract, confidence: true, fraction: 0.1 }]);
+  const payloadBytes = [compact.payload.length / 2];
+  assert.deepEqual(report, { payloadBytes, fellBack: null, failure: null, doubtBefore: null });
+  assert.deepEqual(seen, [{ prompt, contract: edge.info.contract, confidence: true, fraction: 0.1 }]);
 });
 
-test("a stream is refined to what its last payload would have given", async () => {
-  const url = await served(service([[compact.payload, false]]));
-  const { ids, kinds } = await read(edge.ask(url, compact.prompt, { ...limits, stream: true }));
-  assert.deepEqual(ids, compact.ids);
-  assert.ok(kinds.has("payload") && kinds.has("done"));
-  // Written alone at first, then taken back.
-  const late = await served(async (request, response) => {
-    for await (const _ of request);
-    response.writeHead(200, { "Content-Type": "text/event-stream" });
-    response.flushHeaders();
-    await new Promise((resolve) => setTimeout(resolve, 400));
-    const data = JSON.stringify({ payload: Buffer.from(compact.payload, "hex").toString("base64"), delta: false });
-    response.end(`event: payload\ndata: ${data}\n\nevent: done\ndata: {}\n\n`);
-  });
-  const refined = await read(edge.ask(late, compact.prompt, { ...limits, stream: true }));
-  assert.deepEqual(refined.ids, compact.ids);
-});
-
-test("a conversation goes to the service as messages, and its refined answer is the next turn", async () => {
+test("a device that doubts its tokens asks, and the text is what the last payload would have given", async () => {
   const seen: Record<string, unknown>[] = [];
   const url = await served(service([[compact.payload, false]], seen));
+  const answer = edge.ask(url, prompt, REFINED);
+  const { ids, kinds } = await read(answer);
+  assert.deepEqual(ids, compact.ids);
+  assert.ok(kinds.has("payload") && kinds.has("done"));
+  const { doubtBefore } = (await answer.stats).service ?? {};
+  assert.ok(doubtBefore && doubtBefore > 0);
+  const sure = edge.ask(url, prompt, { ...REFINED, threshold: 1 });
+  await read(sure);
+  assert.deepEqual((await sure.stats).service?.payloadBytes, []);
+  assert.equal(seen.length, 1);
+});
+
+test("a turn asks by its mode, and sends the conversation as messages", async () => {
+  const seen: Record<string, unknown>[] = [];
+  const cloud = await served(service([[compact.payload, false]], seen));
   const session = new EdgeSession(edge);
-  const { messages, dropped } = await session.prompt(compact.prompt, limits);
-  const turn = session.follow(messages, edge.ask(url, messages, { ...limits, stream: true }), dropped);
+  const turn = session.ask(prompt, { ...REFINED, cloud });
   assert.deepEqual((await read(turn)).ids, compact.ids);
   assert.deepEqual(
     turn.tokens.map(({ id }) => id),
     compact.ids,
   );
   assert.equal(turn.source, "mixed");
-  assert.deepEqual(seen, [{ messages, contract: edge.info.contract }]);
+  const messages = [{ role: "user", content: prompt }];
+  assert.deepEqual(seen, [{ messages, contract: edge.info.contract, confidence: true }]);
   assert.deepEqual(session.messages, [...messages, { role: "assistant", content: compact.text }]);
-  const wrong = [{ role: "user", content: 7 }] as unknown as typeof messages;
-  await assert.rejects(read(edge.ask(url, wrong)), UsageError);
+  for (const options of [{ mode: "only_on_device" }, { mode: "only_in_cloud", private: true }] as const) {
+    const alone = new EdgeSession(edge);
+    const { kinds } = await read(alone.ask(prompt, { ...limits, ...options, cloud }));
+    assert.deepEqual([...kinds], ["token", "done"]);
+    assert.equal(alone.private, "private" in options);
+  }
+  assert.equal(seen.length, 1);
+  const wrong = { mode: "often" as "only_in_cloud" };
+  await assert.rejects(read(edge.ask(cloud, prompt, wrong)), UsageError);
+  await assert.rejects(read(edge.ask(cloud, prompt, { threshold: 2 })), UsageError);
+  assert.throws(() => session.ask(prompt, { mode: "only_in_cloud" }), UsageError);
+  assert.throws(() => session.ask(prompt, { cloud, payload: new Uint8Array(9) }), UsageError);
+  const broken = [{ role: "user", content: 7 }] as unknown as ChatMessage[];
+  await assert.rejects(read(edge.ask(cloud, broken)), UsageError);
 });
 
 test("a predictive payload is written while it is decoded", async () => {
   const url = await served(service([[predictive.payload, false]]));
-  for (const stream of [false, true]) {
-    const { ids } = await read(edge.ask(url, predictive.prompt, { ...limits, stream, codec: "predictive" }));
-    assert.deepEqual(ids, predictive.ids, `stream ${stream}`);
+  const client = new ServiceClient(url, { fields: { codec: "predictive" } });
+  for (const options of [WAITING, REFINED]) {
+    const { ids } = await read(edge.ask(client, predictive.prompt, options));
+    assert.deepEqual(ids, predictive.ids, options.mode);
   }
 });
 
@@ -138,7 +155,7 @@ test("a predictive payload of other predictions is replaced by a compact one", a
     response.writeHead(200, { "Content-Type": "application/octet-stream" });
     response.end(JSON.parse(body).codec === "compact" ? hex(compact.payload) : broken);
   });
-  const answer = edge.ask(url, compact.prompt, limits);
+  const answer = edge.ask(url, prompt, WAITING);
   const { ids, kinds } = await read(answer);
   assert.deepEqual(ids, compact.ids);
   assert.ok(kinds.has("compact"));
@@ -147,13 +164,13 @@ test("a predictive payload of other predictions is replaced by a compact one", a
 
 test("where the service fails the device answers alone, unless told not to", async () => {
   const client = new ServiceClient("http://127.0.0.1:9", { attempts: 1, timeoutSeconds: 2 });
-  for (const stream of [false, true]) {
-    const answer = edge.ask(client, compact.prompt, { ...limits, stream });
+  for (const options of [WAITING, REFINED]) {
+    const answer = edge.ask(client, prompt, options);
     const { ids, kinds } = await read(answer);
     assert.ok(ids.length > 0 && kinds.has("failure"));
     assert.match((await answer.stats).service?.failure ?? "", /cannot be reached/);
   }
-  await assert.rejects(read(edge.ask(client, "x", { fallback: false })), CloudUnavailableError);
+  await assert.rejects(read(edge.ask(client, "x", { mode: "only_in_cloud" })), CloudUnavailableError);
 });
 
 test("refusals name themselves, and temporary failures are tried again", async () => {
@@ -197,7 +214,7 @@ test("a response of another form, of no end or without bounds is an error", asyn
   await assert.rejects(new ServiceClient(endless).fetch("x"), CloudUnavailableError);
   const silent = await served(() => {});
   await assert.rejects(new ServiceClient(silent, { timeoutSeconds: 0.3 }).fetch("x"), CloudUnavailableError);
-  await assert.rejects(new ServiceClient(silent).fetch("x", { signal: AbortSignal.timeout(100) }), {
+  await assert.rejects(new ServiceClient(silent).fetch("x", {}, AbortSignal.timeout(100)), {
     name: "TimeoutError",
   });
 });
@@ -209,7 +226,6 @@ test("an address is encrypted, or on this device", () => {
   for (const options of [{ key: "a b" }, { timeoutSeconds: 0 }, { attempts: 0 }]) {
     assert.throws(() => new ServiceClient("https://example.com", options), UsageError);
   }
-  assert.throws(() => edge.ask("https://example.com", "x", { fractions: [0.1, 0.2] }), UsageError);
 });
 
 class MapStore implements BundleStore {

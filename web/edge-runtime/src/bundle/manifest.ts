@@ -75,6 +75,13 @@ class Section {
     return fits ? found : fail(`a whole number of ${least} or more in ${this._label(field)}`, found);
   }
 
+  /** A number from 0 to 1; null where there is none. */
+  share(field: string): number | null {
+    const found = this.any(field) ?? null;
+    const fits = found === null || (typeof found === "number" && found >= 0 && found <= 1);
+    return fits ? (found as number | null) : fail(`a number from 0 to 1 in ${this._label(field)}`, found);
+  }
+
   private _label(field: string): string {
     return this._name ? `${this._name}.${field}` : field;
   }
@@ -87,6 +94,8 @@ export class Manifest {
   readonly defaultVariant: string;
   /** The doubt from which on an answer is better not shown, as measured with this bundle's cloud model; null where not. */
   readonly notSureFrom: number | null;
+  /** The device's doubt above which the cloud is to be asked, as measured with it; null where not. */
+  readonly askFrom: number | null;
   readonly variants: ReadonlyMap<string, Variant>;
   /** Files that every variant needs. */
   readonly files: ReadonlyMap<string, FileRecord>;
@@ -121,11 +130,8 @@ export class Manifest {
       vocabSize: model.whole("vocab_size", 1),
     };
     this.context = top.whole("context", 1);
-    const limit = top.any("not_sure_from") ?? null;
-    if (limit !== null && !(typeof limit === "number" && limit >= 0 && limit <= 1)) {
-      fail("not_sure_from between 0 and 1", limit);
-    }
-    this.notSureFrom = limit as number | null;
+    this.notSureFrom = top.share("not_sure_from");
+    this.askFrom = top.share("ask_from");
     this.contract = readContract(top.section("contract"));
   }
 

@@ -10,18 +10,17 @@ export class PayloadFeed {
 
   /**
    * @param signal of the answer.
-   * @param receive gives each payload to `put`; ends with the signal that it is given.
+   * @param receive the payloads; ends with the signal that it is given.
    */
-  constructor(
-    signal: AbortSignal | undefined,
-    receive: (put: (payload: ReceivedPayload) => void, signal: AbortSignal) => Promise<void>,
-  ) {
+  constructor(signal: AbortSignal | undefined, receive: (signal: AbortSignal) => AsyncIterable<ReceivedPayload>) {
     const both = signal ? AbortSignal.any([signal, this._leaving.signal]) : this._leaving.signal;
-    const put = (payload: ReceivedPayload) => {
-      this._waiting.push(payload);
-      this._wake();
+    const take = async () => {
+      for await (const payload of receive(both)) {
+        this._waiting.push(payload);
+        this._wake();
+      }
     };
-    receive(put, both)
+    take()
       .catch((error: unknown) => {
         this._error = error;
       })

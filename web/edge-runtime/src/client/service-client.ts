@@ -7,7 +7,6 @@
  */
 import { type Bytes, concat } from "../bytes.js";
 import { CloudRefusedError, CloudUnavailableError, shown, UsageError } from "../errors.js";
-import type { Codec } from "../payload/header.js";
 import { MAX_PAYLOAD_BYTES } from "../payload/opened-payload.js";
 import type { Prompt } from "../text/chat-template.js";
 import { readEvents } from "./event-reader.js";
@@ -22,32 +21,8 @@ export interface ReceivedPayload {
   readonly delta: boolean;
 }
 
-/** What is asked of a service beside the prompt. */
-export interface PayloadRequest {
-  /** Identity of the device's contract: the service refuses another one. */
-  readonly contract?: string | undefined;
-  /** Share of the planned denoising steps; the service's own choice by default. */
-  readonly fraction?: number | undefined;
-  readonly codec?: Codec | undefined;
-  /** Ask how sure the diffusion model is of each anchor, 2 bits each. */
-  readonly confidence?: boolean | undefined;
-  /** Most bytes of the payload. */
-  readonly maxBytes?: number | undefined;
-  readonly signal?: AbortSignal | undefined;
-}
-
-/** Options of an answer with a service. */
-export interface ServiceOptions {
-  /** Shares of the planned denoising steps; several only with `stream`. The service's own choice by default. */
-  readonly fractions?: readonly number[] | undefined;
-  /** Decode at once and refine the answer as payloads arrive, instead of waiting for the payload. */
-  readonly stream?: boolean | undefined;
-  /** Answer without anchors where the service cannot be reached, instead of failing; true by default. */
-  readonly fallback?: boolean | undefined;
-  /** "compact" or "predictive"; a predictive payload that this device cannot decode is replaced by a compact one. */
-  readonly codec?: Codec | undefined;
-  readonly confidence?: boolean | undefined;
-}
+/** Fields of a request beside the prompt, by their names in the protocol: fraction, codec, contract, max_bytes... */
+export type Fields = Readonly<Record<string, unknown>>;
 
 export interface ClientOptions {
   /** Sent as `Authorization: Bearer`. */
@@ -56,6 +31,8 @@ export interface ClientOptions {
   readonly timeoutSeconds?: number | undefined;
   /** Maximum number of attempts of one request; 4 by default. */
   readonly attempts?: number | undefined;
+  /** Of the requests of an answer; by default they ask how sure the diffusion model is of each anchor. */
+  readonly fields?: Fields | undefined;
 }
 
 export class ServiceClient {
@@ -89,22 +66,34 @@ export class ServiceClient {
     this._attempts = attempts;
   }
 
+  /** Payloads for an answer, with the client's own fields and further ones: one, or as the service makes them. */
+  async *payloads(
+    prompt: Prompt,
+    stream: boolean,
+    fields: Fields,
+    signal?: AbortSignal,
+  ): AsyncGenerator<ReceivedPayload> {
+    const { fraction, ...rest } = { confidence: true, ...this.options.fields, ...fields } as Fields;
+    if (!stream) yield { data: await this.fetch(prompt, { ...rest, fraction }, signal), delta: false };
+    else yield* this.stream(prompt, { ...rest, fractions: fraction === undefined ? fraction : [fraction] }, signal);
+  }
+
   /** The bytes of one payload. */
-  async fetch(prompt: Prompt, request: PayloadRequest = {}): Promise<Bytes> {
-    const { fraction, signal } = request;
-    return this._send("/v1/anchors", { ...body(prompt, request), fraction }, "application/octet-stream", signal, (it) =>
+  async fetch(prompt: Prompt, fields: Fields = {}, signal?: AbortSignal): Promise<Bytes> {
+    return this._send("/v1/anchors", body(prompt, fields), "application/octet-stream", signal, (it) =>
       readAtMost(it, MAX_PAYLOAD_BYTES),
     );
   }
 
   /** Payloads as the service makes them. A stream that breaks is not started again: those so far stay valid. */
-  async *stream(
-    prompt: Prompt,
-    request: PayloadRequest & { readonly fractions?: readonly number[] } = {},
-  ): AsyncGenerator<ReceivedPayload> {
-    const { fractions = [], signal } = request;
-    const fields = { ...body(prompt, request), fractions: fractions.length ? fractions : undefined };
-    const response = await this._send("/v1/anchors/stream", fields, "text/event-stream", signal, async (it) => it);
+  async *stream(prompt: Prompt, fields: Fields = {}, signal?: AbortSignal): AsyncGenerator<ReceivedPayload> {
+    const response = await this._send(
+      "/v1/anchors/stream",
+      body(prompt, fields),
+      "text/event-stream",
+      signal,
+      async (it) => it,
+    );
     if (!response.body) throw this._unavailable("a stream", "none");
     let count = 0;
     try {
@@ -183,9 +172,8 @@ export class ServiceClient {
   }
 }
 
-function body(prompt: Prompt, { contract, codec, confidence, maxBytes }: PayloadRequest): object {
-  const question = typeof prompt === "string" ? { prompt } : { messages: prompt };
-  return { ...question, contract, codec, confidence: confidence || undefined, max_bytes: maxBytes };
+function body(prompt: Prompt, fields: Fields): object {
+  return { ...(typeof prompt === "string" ? { prompt } : { messages: prompt }), ...fields };
 }
 
 /** The whole body; throws for more bytes. */

@@ -3,12 +3,13 @@ import { AnchorSet } from "../anchor-set.js";
 import type { LoadedBundle } from "../bundle/bundle.js";
 import type { Bytes } from "../bytes.js";
 import type { Engine } from "../engine/engine.js";
+import { EnginePredictor } from "../engine/engine-predictor.js";
 import type { OrtEngine } from "../engine/ort-engine.js";
 import { UsageError } from "../errors.js";
 import { doubt } from "../payload/header.js";
 import { peek } from "../payload/opened-payload.js";
 import type { Base } from "../payload/shared.js";
-import { decode } from "../payload/wire.js";
+import { decode, decodePredictive } from "../payload/wire.js";
 import { asMessages, type ChatMessage, type Prompt } from "../text/chat-template.js";
 import type { Stop, Token } from "../token.js";
 import { type Costs, type FillOptions, forcedDecode, type RawToken } from "./forced-decoder.js";
@@ -72,7 +73,6 @@ export class Model {
     signal: AbortSignal | undefined,
   ): AsyncGenerator<RawToken, AnchorSet> {
     const engine = await this._openedPredictive();
-    const { EnginePredictor, decodePredictive } = await import("../rare.js");
     const predictor = new EnginePredictor(engine, promptIds, this.contract, this._fingerprint, signal);
     const decoding = decodePredictive(Uint8Array.from(payload), { contract: this.contract, base, predictor });
     try {

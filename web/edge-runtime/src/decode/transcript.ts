@@ -1,7 +1,7 @@
 /** The tokens of one answer so far, with their text; the last ones may be taken back. */
 import { TextStream } from "../text/text-stream.js";
 import type { Tokenizer } from "../text/tokenizer.js";
-import type { Token } from "../token.js";
+import type { Source, Token } from "../token.js";
 import type { RawToken } from "./forced-decoder.js";
 
 export class Transcript {
@@ -23,7 +23,17 @@ export class Transcript {
 
   /** Geometric mean of the probabilities of the anchors; null where none was scored. */
   get agreement(): number | null {
-    const scores = this._written.filter((token) => token.source === "anchor" && !Number.isNaN(token.logprob));
+    return this._mean("anchor");
+  }
+
+  /** One minus the geometric mean of the probabilities of the device's own tokens; null where it wrote none. */
+  get deviceDoubt(): number | null {
+    const mean = this._mean("fill");
+    return mean === null ? null : 1 - mean;
+  }
+
+  private _mean(source: Source): number | null {
+    const scores = this._written.filter((token) => token.source === source && !Number.isNaN(token.logprob));
     if (!scores.length) return null;
     return Math.exp(scores.reduce((sum, token) => sum + token.logprob, 0) / scores.length);
   }

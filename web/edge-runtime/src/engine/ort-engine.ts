@@ -7,6 +7,7 @@
 import type { LoadedBundle } from "../bundle/bundle.js";
 import { EngineError } from "../errors.js";
 import { Engine } from "./engine.js";
+import { withFp32Activations } from "./fp32-activations.js";
 import { KvCache } from "./kv-cache.js";
 import { Logits } from "./logits.js";
 import type { Ort, OrtSession, OrtTensor } from "./ort.js";
@@ -50,8 +51,7 @@ export class OrtEngine extends Engine {
         // From their path the weights are memory-mapped.
         session = await ort.InferenceSession.create(bundle.graphPath, options);
       } else {
-        const rare = fp32Activations && (await import("../rare.js"));
-        const graph = rare ? rare.withFp32Activations(bundle.graph) : bundle.graph;
+        const graph = fp32Activations ? withFp32Activations(bundle.graph) : bundle.graph;
         session = await ort.InferenceSession.create(graph, { ...options, externalData: bundle.weights });
       }
     } catch (error) {

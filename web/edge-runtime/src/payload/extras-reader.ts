@@ -3,6 +3,7 @@ import { MAX_CANVAS } from "../anchor-set.js";
 import { strictUtf8, toHex } from "../bytes.js";
 import { MalformedPayloadError } from "../errors.js";
 import type { ByteReader } from "./byte-reader.js";
+import { inflate } from "./codecs/compression.js";
 import type { Extras } from "./header.js";
 
 const MAX_PROMPT_BYTES = 1 << 16;
@@ -30,7 +31,7 @@ async function readPrompt(reader: ByteReader): Promise<string> {
   const size = reader.varint("prompt length", MAX_PROMPT_BYTES);
   const packed = reader.varint("packed prompt length", MAX_PROMPT_BYTES);
   let data = reader.take(packed || size, "prompt");
-  if (packed) data = await (await import("../rare.js")).inflate(data, size, "prompt");
+  if (packed) data = await inflate(data, size, "prompt");
   if (data.length !== size) throw new MalformedPayloadError("prompt", `${size} bytes after unpacking`, data.length);
   const text = strictUtf8(data);
   if (text === null) throw new MalformedPayloadError("prompt", "UTF-8", "other bytes");

@@ -1,21 +1,20 @@
-/**
- * Decodes a whole payload: contract, base, prompt, check, body. payload/SPEC.md defines the format.
- *
- * Codecs that are rarely sent are loaded with the first payload of theirs.
- */
+/** Decodes a whole payload: contract, base, prompt, check, body. payload/SPEC.md defines the format. */
 import { AnchorSet } from "../anchor-set.js";
-import { type Bytes, sha256, toHex } from "../bytes.js";
+import { type Bytes, concat, sha256, toHex } from "../bytes.js";
 import type { Contract } from "../contract.js";
 import {
   AnchorRangeError,
   BasePayloadError,
   ContractMismatchError,
+  FingerprintError,
+  MalformedPayloadError,
   PromptRequiredError,
   TokenizerRequiredError,
 } from "../errors.js";
-import { verifyChecksum } from "./checksum.js";
+import { expectedCheck, hexCheck, statedCheck, verifyChecksum } from "./checksum.js";
 import { CompactCodec } from "./codecs/compact-codec.js";
 import type { DecodedBody } from "./codecs/decoded-body.js";
+import type { DecodedToken } from "./codecs/predictive-codec.js";
 import { Prior } from "./codecs/prior.js";
 import type { Header } from "./header.js";
 import { openPayload } from "./opened-payload.js";
@@ -30,7 +29,6 @@ export async function decode(payload: Uint8Array, shared: Shared): Promise<Ancho
   const data: Bytes = Uint8Array.from(payload);
   const { header, body } = await openPayload(data);
   if (header.codec === "predictive") {
-    const { decodePredictive } = await import("../rare.js");
     const tokens = decodePredictive(data, shared);
     for (;;) {
       const next = await tokens.next();
@@ -54,12 +52,12 @@ export async function decode(payload: Uint8Array, shared: Shared): Promise<Ancho
   }
   verifyChecksum(data, bound);
   if (!shared.tokens) throw new TokenizerRequiredError(`codec ${header.codec}`, "a tokenizer", "none");
-  const { decodeTemplate } = await import("../rare.js");
+  const { decodeTemplate } = await import("./codecs/template-codec.js");
   return anchorSet(await decodeTemplate(body, shared.tokens), header, contract);
 }
 
 /** The anchors of a body; throws AnchorRangeError where the confidences are not theirs. */
-export function anchorSet(body: DecodedBody, header: Header, contract: Contract): AnchorSet {
+function anchorSet(body: DecodedBody, header: Header, contract: Contract): AnchorSet {
   const anchors = AnchorSet.of(body.anchors, body.canvas, contract, body.length);
   const levels = header.extras.confidence.length;
   if (levels > 0 && levels !== anchors.size) {
@@ -69,7 +67,7 @@ export function anchorSet(body: DecodedBody, header: Header, contract: Contract)
 }
 
 /** The base of a delta, checked against its reference; null for any other payload. */
-export function checkedBase(header: Header, given: Base | undefined): Base | null {
+function checkedBase(header: Header, given: Base | undefined): Base | null {
   const wanted = header.baseRef;
   if (wanted === null) return null;
   const found = given && toHex(sha256(given.data).subarray(0, 1));
@@ -90,4 +88,44 @@ function requiredPrompt(header: Header, given: readonly number[] | undefined): r
       ? "Give the prompt beside the payload"
       : "Put the text that the payload carries in the chat template and tokenise it";
   throw new PromptRequiredError("prompt", "the ids of the prompt that the payload was made with", "none", remedy);
+}
+
+const COMPACT = "Ask for codec compact";
+
+/**
+ * Decodes a payload of codec predictive, one pass of the model per position. Only at the end is it known whether the
+ * tokens are right: where FingerprintError is thrown, those yielded must be discarded.
+ */
+export async function* decodePredictive(data: Bytes, shared: Shared): AsyncGenerator<DecodedToken, AnchorSet> {
+  const { header, body } = await openPayload(data);
+  const { predictor, contract } = shared;
+  if (!predictor) throw new FingerprintError(`codec ${header.codec}`, "the device's model", "none", COMPACT);
+  const tag = toHex(predictor.identity.subarray(0, 1));
+  if (header.tag !== tag) {
+    const remedy = "Use the bundle and variant it was made with, or ask for codec compact";
+    throw new FingerprintError("fingerprint", `tag ${tag} of this model`, `a payload with tag ${header.tag}`, remedy);
+  }
+  const base = checkedBase(header, shared.base);
+  const { PredictiveCodec } = await import("./codecs/predictive-codec.js");
+  const codec = new PredictiveCodec(body, contract.vocabSize, predictor, base?.anchors ?? null);
+  let found: DecodedBody;
+  try {
+    found = yield* codec.tokens();
+  } catch (error) {
+    // With other predictions a body decodes to nonsense, which breaks a rule here or fails the check.
+    if (!(error instanceof MalformedPayloadError || error instanceof AnchorRangeError)) throw error;
+    throw otherPredictions(error.expected, error.found);
+  }
+  const text = concat(predictor.identity, codec.digest());
+  const bound = { codec: header.codec, contract, promptIds: predictor.promptIds, base, text };
+  const [stated, expected] = [statedCheck(data), expectedCheck(data, bound)];
+  if (stated !== expected) throw otherPredictions(`check ${hexCheck(expected)}`, `${hexCheck(stated)} in bytes 2-3`);
+  return anchorSet(found, header, contract);
+}
+
+function otherPredictions(expected: string, found: string): FingerprintError {
+  const remedy =
+    "The model's predictions are not those the payload was written with (another prompt, or a processor whose numbers " +
+    `differ by more than the tolerance), or its bytes were changed on their way. ${COMPACT}`;
+  return new FingerprintError("fingerprint", expected, found, remedy);
 }

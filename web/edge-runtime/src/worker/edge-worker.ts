@@ -5,9 +5,10 @@
  *     const edge = await EdgeWorker.open(worker, "https://example.com/bundles/qwen", { onProgress });
  */
 
-import { ServiceClient, type ServiceOptions } from "../client/service-client.js";
+import { ServiceClient } from "../client/service-client.js";
 import type { FillOptions } from "../decode/forced-decoder.js";
-import { Answer, type Edge, type ModelInfo, type OpenOptions } from "../edge-model.js";
+import type { AskOptions } from "../decode/online-answer.js";
+import { Answer, type Cloud, type Edge, type ModelInfo, type OpenOptions } from "../edge-model.js";
 import type { KeptCache } from "../engine/kept-cache.js";
 import { EngineError } from "../errors.js";
 import type { Prompt } from "../text/chat-template.js";
@@ -66,12 +67,8 @@ export class EdgeWorker implements Edge {
     return this._answer<Token>({ call: "fill", payload, options: rest }, signal);
   }
 
-  ask(
-    service: string | URL | ServiceClient,
-    prompt: Prompt,
-    options: FillOptions & ServiceOptions = {},
-  ): Answer<AnswerEvent> {
-    const client = service instanceof ServiceClient ? service : new ServiceClient(service);
+  ask(cloud: Cloud, prompt: Prompt, options: AskOptions = {}): Answer<AnswerEvent> {
+    const client = cloud instanceof ServiceClient ? cloud : new ServiceClient(cloud);
     const { signal, ...rest } = options;
     const call: Call = { call: "ask", service: client.url.href, client: client.options, prompt, options: rest };
     return this._answer<AnswerEvent>(call, signal);

@@ -1,7 +1,8 @@
 /** Messages between a page and the worker in which its model runs, and errors on their way. */
 
-import type { ClientOptions, ServiceOptions } from "../client/service-client.js";
+import type { ClientOptions } from "../client/service-client.js";
 import type { FillOptions } from "../decode/forced-decoder.js";
+import type { AskOptions } from "../decode/online-answer.js";
 import type { OpenOptions } from "../edge-model.js";
 import type { KeptCache } from "../engine/kept-cache.js";
 import { EdgeError, ERRORS } from "../errors.js";
@@ -18,7 +19,7 @@ export type Call =
       readonly service: string;
       readonly client: ClientOptions;
       readonly prompt: Prompt;
-      readonly options: Plain<FillOptions & ServiceOptions>;
+      readonly options: Plain<AskOptions>;
     }
   | { readonly call: "countTokens"; readonly prompt: Prompt }
   | { readonly call: "cached"; readonly prompt: Prompt }

@@ -69,24 +69,6 @@ def shown(model: MaskedModel) -> Iterator[list[Tensor]]:
 
 def reversals(canvases: Sequence[Tensor], mask_id: int) -> list[int]:
     """By row, the times that a token of one canvas [B, C] is another token, or masked again, in the next."""
-    return _by_row(canvases, [((a != mask_id) & (a != b)) for a, b in pairwise(canvases)])
-
-
-def misbooked(canvases: Sequence[Tensor], when: Tensor, mask_id: int) -> list[int]:
-    """By row, the positions whose step of commit in `when` (int [B, C], 0 for none) is not the canvases'.
-
-    canvases: before step 1, after it, after step 2, and so on. A position that is not masked at the start
-    has no step.
-    """
-    seen = torch.zeros_like(canvases[0])
-    for step, canvas in enumerate(canvases):
-        seen = torch.where((seen == 0) & (canvas != mask_id), step, seen)
-    begun = canvases[0] != mask_id
-    return _by_row(canvases, [(seen != when.cpu()) & ~begun])
-
-
-def _by_row(canvases: Sequence[Tensor], marks: Sequence[Tensor]) -> list[int]:
-    found = torch.zeros(len(canvases[0]), dtype=torch.long)
-    for mark in marks:
-        found += mark.sum(1)
-    return [int(count) for count in found]
+    changed = [((before != mask_id) & (before != after)).sum(1) for before, after in pairwise(canvases)]
+    found: list[int] = torch.stack(changed).sum(0).tolist()
+    return found

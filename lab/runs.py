@@ -14,7 +14,7 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
-from lab.canvases import denoise_steps, misbooked, reversals, shown
+from lab.canvases import denoise_steps, reversals, shown
 from lab.conditions import ORDERS, PARALLEL, parallel_plan, plan
 from lab.questions.items import WORD_PROBLEMS, Item
 
@@ -47,7 +47,6 @@ class Run:
     predictions: by step, the tokens of the predicted answer and the probability of each.
     reversals:   times that a committed token was changed or masked again, by the record of the canvases that
                  the model was shown (see `canvases`); section 2.1 says there are none.
-    misbooked:   positions whose step in `when` is not the one of that record.
     """
 
     prompt_ids: tuple[int, ...]
@@ -58,7 +57,6 @@ class Run:
     mask_id: int
     eos_ids: frozenset[int]
     reversals: int = 0
-    misbooked: int = 0
 
     def at(self, step: int) -> Denoised:
         """The run as it was after `step` steps; raises KeyError for a step whose predictions are not kept."""
@@ -87,17 +85,15 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         kept = {str(step): list(pair) for step, pair in self.predictions.items()}
-        found = {"ids": self.ids, "when": self.when, "predictions": kept}
-        return found | {"reversals": self.reversals, "misbooked": self.misbooked}
+        return {"ids": self.ids, "when": self.when, "predictions": kept, "reversals": self.reversals}
 
     @classmethod
     def from_json(
         cls, data: Mapping[str, Any], prompt_ids: Sequence[int], total_steps: int, model: MaskedModel
     ) -> Run:
         kept = {int(step): (pair[0], pair[1]) for step, pair in data["predictions"].items()}
-        ends = (model.mask_id, model.eos_ids)
-        counts = (int(data["reversals"]), int(data["misbooked"]))
-        return cls(tuple(prompt_ids), data["ids"], data["when"], kept, total_steps, *ends, *counts)
+        about = (total_steps, model.mask_id, model.eos_ids, int(data["reversals"]))
+        return cls(tuple(prompt_ids), data["ids"], data["when"], kept, *about)
 
 
 def make_runs(
@@ -140,18 +136,7 @@ def run_once(
                     size = run.predicted_length
                     row[step] = (run.predicted[:size], [round(p, 5) for p in run.confidence[:size]])
         canvases.append(state.ids.cpu().clone())
-    changed = reversals(canvases, model.mask_id)
-    wrong = misbooked(canvases, state.when, model.mask_id)
     return [
-        Run(
-            run.prompt_ids,
-            run.ids,
-            run.when,
-            predictions,
-            config.total_steps,
-            run.mask_id,
-            run.eos_ids,
-            *counts,
-        )
-        for run, predictions, *counts in zip(finals, kept, changed, wrong, strict=True)
+        Run(run.prompt_ids, run.ids, run.when, at, config.total_steps, run.mask_id, run.eos_ids, count)
+        for run, at, count in zip(finals, kept, reversals(canvases, model.mask_id), strict=True)
     ]

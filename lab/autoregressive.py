@@ -38,32 +38,17 @@ class Autoregressive:
         self.context = int(net.config.max_position_embeddings)
 
     @classmethod
-    def load(
-        cls, folder: Path, eos_ids: frozenset[int], *, device: str | None = None, four_bit: bool = False
-    ) -> Autoregressive:
-        """A Qwen2 checkpoint; bfloat16 on CUDA, else float32. Raises CheckpointError.
-
-        four_bit: NF4 weights by bitsandbytes, on CUDA: 32B parameters then take about 20 GB.
-        """
+    def load(cls, folder: Path, eos_ids: frozenset[int], *, device: str | None = None) -> Autoregressive:
+        """A Qwen2 checkpoint; bfloat16 on CUDA, else float32. Raises CheckpointError."""
         from cloud_anchor.model.row_weights import open_qwen2
 
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        options: dict[str, Any] = {
-            "dtype": torch.bfloat16 if place.type == "cuda" else torch.float32,
-            "local_files_only": True,
-        }
-        if four_bit:
-            from transformers import BitsAndBytesConfig
-
-            options["quantization_config"] = BitsAndBytesConfig(
-                load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
-            )
-            options["device_map"] = {"": place}
+        dtype = torch.bfloat16 if place.type == "cuda" else torch.float32
         try:
-            net = open_qwen2(folder, **options)
+            net = open_qwen2(folder, dtype=dtype, local_files_only=True)
         except (OSError, ValueError, ImportError) as error:
             raise CheckpointError(f"{folder}: expected a Qwen2 checkpoint, found: {error}") from error
-        return cls((net if four_bit else net.to(place)).eval(), folder.name, eos_ids)
+        return cls(net.to(place).eval(), folder.name, eos_ids)
 
     def write(self, prompt_ids: Sequence[int], most: int) -> list[int]:
         """Greedy answer of at most `most` tokens and of what the context leaves, without the end marker."""

@@ -33,6 +33,7 @@ FRACTIONS = (0.05, 0.1, 0.15, 0.25, 0.4)
 """Shares of the steps at which everything is compared."""
 
 PAPER_FRACTIONS = (0.1, 0.15, 0.25)
+NO_THINKER = "expected an autoregressive checkpoint (--thinker), found none"
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,14 @@ class Lab:
 
     pipeline: the diffusion model and its prompt form, with the first edge model.
     base:    canvas, steps and seed of a run; the orders vary the rest.
-    edges:   the first is the one that most phases use. missing: models not found -> the reason.
-    ladder:  the edge models once more, all in one precision, so that sizes can be compared; empty for one.
+    edges:   the first is the one that most phases use; several are in one precision.
     thinker: an autoregressive model in PyTorch, for the bridge and the Thinker; None where there is none.
     """
 
     pipeline: Pipeline
     base: DenoiseConfig
     edges: Sequence[Edge]
-    missing: dict[str, str]
     thinker: Autoregressive | None = None
-    ladder: Sequence[Edge] = ()
-
-    @property
-    def models(self) -> list[Edge]:
-        """All edge models, those of the ladder last."""
-        return [*self.edges, *self.ladder]
 
     def step(self, fraction: float) -> int:
         return steps_for(fraction, self.base.total_steps)
@@ -206,7 +199,7 @@ class RunCase(Case):
 
     def __init__(self, lab: Lab, item: Item, runs: Mapping[str, Run]) -> None:
         prompt = next(iter(runs.values())).prompt_ids
-        super().__init__(item, prompt, lab.pipeline.form, lab.models, lab.base.canvas, lab.base.seed)
+        super().__init__(item, prompt, lab.pipeline.form, lab.edges, lab.base.canvas, lab.base.seed)
         self.lab, self.runs = lab, runs
         self._situations: dict[tuple[str, int, int], Situation] = {}
 

@@ -1,39 +1,19 @@
 """An experiment: how items are measured, and the tables and plots that follow from the records.
 
-One file in `lab/experiments/` (or another folder of the laboratory) and a line in `lab/experiments/__init__`
-(`option` is that of `common.cli`):
+One file in `lab/experiments/` with an `EXPERIMENT`; EXTENDING.md has one of 20 lines. `python -m lab run NAME
+-o FOLDER` measures, continues after an interruption, and writes the report. A bench has no questions:
+`items=lambda setup: ["batch 1", "batch 8"]` are the cells that it measures, `models=Models.NONE` opens
+nothing. The paper's experiments are those of `phase`: they measure one `RunCase` at a time, all of one set of
+questions and of their stored runs.
 
-    @dataclass(frozen=True)
-    class Repeats:
-        least: int = option(2, "how often a word counts as repeated")
-
-    def measure(setup: Setup, items: Sequence[Item]) -> Iterator[Record]:
-        pipeline, own = setup.lab.pipeline, setup.own          # opened at first use; `own` is a Repeats
-        for item in items:                                     # one record each, in this order
-            text = pipeline.form.tokenizer.decode(...)
-            yield {"repeats": sum(n >= own.least for n in Counter(text.split()).values())}
-
-    def tables(records: Records, about: About) -> list[Table]:
-        groups = Answers(records).by({"questions": "benchmark"})
-        return [Table.of("repeats", "Repeated words", rows(groups, {"N": len, "words": "repeats"}))]
-
-    EXPERIMENT = Experiment(
-        "repeats", "Words that an answer repeats", measure, tables, options=Repeats, defaults={"prompts": 50}
-    )
-
-`python -m lab run repeats --least 3 -o results/repeats` then measures, continues after an interruption, and
-writes tables.json and report.html. A bench has no questions: `items=lambda setup: ["batch 1",
-"batch 8"]` are the cells that it measures, `models=Models.NONE` opens nothing. The paper's experiments are
-those of `phase`: they measure one `RunCase` at a time, all of one set of questions and of their stored runs.
-
-Responsible for the interface; `tables`, `plots` and `files` are pure functions of records. Not
-responsible for the order of work (see `run`) or for options (see `options`).
+Responsible for the interface; `tables` and `plots` are pure functions of records. Not responsible for the
+order of work (see `run`) or for options (see `options`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -59,9 +39,8 @@ RUNS = "runs"
 class About:
     """Models and plan of a run, for its tables: names and sizes, nothing loaded. Empty where none is opened.
 
-    edges:   name -> parameters, the main one first. missing: name of an absent model -> reason.
-    steps, paper_steps: as in Lab. precision: of the edge models where their sizes are compared.
-    bundle:  of the main edge model: its ranking, contract and variant. own: the experiment's own options.
+    edges:   name -> parameters, the main one first, in this variant of their bundles.
+    steps, paper_steps: as in Lab. own: the experiment's own options.
     """
 
     model: str = ""
@@ -71,48 +50,30 @@ class About:
     steps: tuple[int, ...] = ()
     paper_steps: tuple[int, ...] = ()
     edges: Mapping[str, int] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=dict)
+    variant: str = ""
     thinker: str | None = None
     thinker_parameters: int = 0
-    precision: str | None = None
-    bundle: Mapping[str, str] = field(default_factory=dict)
     own: Any = None
 
     @classmethod
     def of(cls, lab: Lab, options: Options, own: Any) -> About:
-        thinker, bundle = lab.thinker, lab.edges[0].runtime.bundle
         return cls(
-            model=options.model,
-            parameters=lab.pipeline.model.parameters,
-            canvas=lab.base.canvas,
-            total_steps=lab.base.total_steps,
-            steps=tuple(lab.steps),
-            paper_steps=tuple(lab.paper_steps),
-            edges={edge.name: edge.parameters for edge in lab.edges},
-            missing=dict(lab.missing),
-            thinker=thinker.name if thinker else None,
-            thinker_parameters=thinker.parameters if thinker else 0,
-            precision=lab.ladder[0].runtime.bundle.variant_name if lab.ladder else None,
-            bundle={
-                "ranking": bundle.manifest.fingerprint(bundle.variant_name).hex(),
-                "contract": bundle.contract.identity,
-                "variant": bundle.variant_name,
-            },
-            own=own,
+            options.model,
+            lab.pipeline.model.parameters,
+            lab.base.canvas,
+            lab.base.total_steps,
+            tuple(lab.steps),
+            tuple(lab.paper_steps),
+            {edge.name: edge.parameters for edge in lab.edges},
+            lab.edges[0].runtime.bundle.variant_name,
+            lab.thinker.name if lab.thinker else None,
+            lab.thinker.parameters if lab.thinker else 0,
+            own,
         )
 
     def share(self, step: int) -> str:
         """Steps of the full run, as text."""
         return f"{step} of {self.total_steps}"
-
-    def where(self, order: str, step: int | None = None) -> str:
-        """Order and steps at which a claim was measured, as text."""
-        return f"order by {order}" + (f", {self.share(step)} steps" if step else "")
-
-    def to_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        del found["own"]
-        return found
 
 
 class Models(Enum):
@@ -164,12 +125,8 @@ class Setup:
         """An item with its runs from the store; the last one is kept, with what was filled of it."""
         if self._case is None or self._case.item != item:
             record = self.store.records(RUNS)[item.id]
-            ids, steps, model = (
-                record["prompt_ids"],
-                self.lab.base.total_steps,
-                self.lab.pipeline.masked_model,
-            )
-            runs = {order: Run.from_json(data, ids, steps, model) for order, data in record["orders"].items()}
+            known = (record["prompt_ids"], self.lab.base.total_steps, self.lab.pipeline.masked_model)
+            runs = {order: Run.from_json(data, *known) for order, data in record["orders"].items()}
             self._case = RunCase(self.lab, item, runs)
         return self._case
 
@@ -194,14 +151,6 @@ DEFAULT_PROMPTS = 200
 """Questions where neither the command nor the experiment says how many."""
 
 
-def no_plots(records: Records, about: About) -> Iterable[Picture]:
-    return ()
-
-
-def no_files(records: Records, about: About) -> Mapping[str, str]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Experiment:
     """One measurement.
@@ -209,7 +158,6 @@ class Experiment:
     measure:  yields one record per item, in order. together: how many items at once.
     options:  a dataclass of its own options (see `options.option`). defaults: of the common ones, by name.
     items:    what is measured: questions, or names of cells. models: what `Setup.lab` opens.
-    files:    further files of the results folder, by name.
     limit:    number of items, the first ones; None for all. wanted: True for the items that it measures.
     needs:    the reason for which it cannot be run with these models; None where it can.
     paper:    one of the paper's, which are measured together.
@@ -219,8 +167,7 @@ class Experiment:
     title: str
     measure: Callable[[Setup, Sequence[Any]], Iterable[Record]]
     tables: Callable[[Records, About], Sequence[Table]]
-    plots: Callable[[Records, About], Iterable[Picture]] = no_plots
-    files: Callable[[Records, About], Mapping[str, str]] = no_files
+    plots: Callable[[Records, About], Iterable[Picture]] = lambda records, about: ()
     options: type = NoOptions
     defaults: Mapping[str, Any] = field(default_factory=dict)
     items: Callable[[Setup], Sequence[Any]] = questions

@@ -1,14 +1,13 @@
 """Loading of the models of a run, by name: the diffusion model, the edge models, the Thinker.
 
-Responsible for names, folders and compatible vocabularies. A model that is named must exist; an optional one
-that does not is reported as missing, with the reason. Not responsible for measurements (see `lab`).
+Responsible for names, folders and compatible vocabularies. Not responsible for measurements (see `case`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,10 +18,9 @@ from cloud_anchor.model.prompt_form import tokenizer_data
 from cloud_anchor.model.row_weights import in_rows, restore_checkpoint
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
-from edge_runtime.bundle.bundle import MANIFEST, bundle_folder
+from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
 from edge_runtime.bundle.lookup import find_bundles
 from edge_runtime.bundle.manifest import ModelShape
-from edge_runtime.errors import BundleMissingError
 from edge_runtime.runtime import EdgeRuntime
 from lab.autoregressive import Autoregressive
 from lab.case import Edge, Lab
@@ -31,26 +29,21 @@ from lab.pairs.testbed.recipe import CAUSAL_NAME
 from payload import Contract
 from payload.errors import ContractMismatchError
 
-EDGE_OF_SUMMED_FILE = 1 << 20
-
 
 def open_lab(options: Options, teachers: bool = True) -> Lab:
     """Loads the models; checkpoints of edge models are converted into the folder of the results.
 
-    teachers: also the larger autoregressive models, as second edge model of a shipped pair and as Thinker.
-    Raises CloudError, EdgeError or ContractMismatchError.
+    teachers: also the autoregressive model, the Thinker. Raises CloudError, EdgeError or
+    ContractMismatchError.
     """
-    missing: dict[str, str] = {}
-    edges = [_open_edge(name, options) for name in options.edges]
+    places = [_bundle(name, options.output / "bundles") for name in options.edges]
+    variant = options.variant or _common_variant(places)
+    edges = []
+    for place in places:
+        runtime = EdgeRuntime.open(place, variant, threads=options.threads)
+        edges.append(Edge(place.name, runtime, parameters(runtime.bundle.manifest.model)))
     pipeline = Pipeline.open(options.model, edge=edges[0].runtime, device=options.device, dtype=options.dtype)
     pipeline.require_one_vocabulary("lab")
-    pair = PAIRS.get(options.model)
-    if teachers and pair is not None and options.edges == [pair.bundle.name]:
-        # Its larger autoregressive model is a second size of the edge model (Table 3).
-        try:
-            edges.append(_open_edge(pair.thinker, options))
-        except BundleMissingError as error:
-            missing[pair.thinker] = str(error)
     contract = edges[0].runtime.bundle.contract
     for edge in edges[1:]:
         if edge.runtime.bundle.contract != contract:
@@ -65,50 +58,31 @@ def open_lab(options: Options, teachers: bool = True) -> Lab:
         total_steps=options.total_steps or plan.total_steps,
         seed=options.seed,
     )
-    if not teachers:
-        return Lab(pipeline, base, edges, missing)
     thinker = None
-    place = _thinker_folder(options, edges)
-    if place is None:
-        missing["thinker"] = "expected an autoregressive checkpoint (--thinker), found none"
-    else:
+    if teachers and (place := _thinker_folder(options, edges)):
         _same_vocabulary(place, contract)
-        thinker = Autoregressive.load(
-            place, contract.eos_ids, device=options.device, four_bit=options.four_bit
-        )
-    return Lab(pipeline, base, edges, missing, thinker, _ladder(edges, options.threads))
-
-
-def _open_edge(name: str, options: Options) -> Edge:
-    place = _bundle(name, options.output / "bundles")
-    runtime = EdgeRuntime.open(place, options.variant, threads=options.threads)
-    return Edge(Path(name).name, runtime, parameters(runtime.bundle.manifest.model))
+        thinker = Autoregressive.load(place, contract.eos_ids, device=options.device)
+    return Lab(pipeline, base, edges, thinker)
 
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 """Variants of a bundle, the most precise first."""
 
 
-def _ladder(edges: Sequence[Edge], threads: int | None) -> list[Edge]:
-    """The edge models in the most precise variant that all of them have; none for a single one.
-
-    Raises CheckpointError where they have none in common.
+def _common_variant(places: Sequence[Path]) -> str | None:
+    """The most precise variant that several bundles have, so that sizes are compared in one precision; for
+    a single bundle its default. Raises CheckpointError where they have none in common.
     """
-    if len(edges) < 2:
-        return []
-    variants = [set(edge.runtime.bundle.manifest.variants) for edge in edges]
+    if len(places) == 1:
+        return None
+    variants = [Bundle.open(place, verify=False).manifest.variants for place in places]
     common = next((name for name in PRECISIONS if all(name in own for own in variants)), None)
     if common is None:
         raise CheckpointError(
             f"--edge: expected one of {', '.join(PRECISIONS)} in every bundle, for sizes are compared in one "
             f"precision, found {'; '.join(', '.join(sorted(own)) for own in variants)}. Convert them alike."
         )
-    return [
-        edge
-        if edge.runtime.bundle.variant_name == common
-        else replace(edge, runtime=EdgeRuntime.open(edge.runtime.bundle.path, common, threads=threads))
-        for edge in edges
-    ]
+    return common
 
 
 def _bundle(name: str, bundles: Path) -> Path:
@@ -190,18 +164,9 @@ def fingerprint(lab: Lab, options: Options) -> dict[str, str]:
 
 
 def _sum(files: Sequence[Path]) -> str:
+    """Of name, size and first MiB: enough to tell weights apart, and quick for files of gigabytes."""
     digest = hashlib.sha256()
     for file in files:
-        for part in _ends(file):
-            digest.update(part)
+        with file.open("rb") as stream:
+            digest.update(f"{file.name} {file.stat().st_size}".encode() + stream.read(1 << 20))
     return digest.hexdigest()[:16]
-
-
-def _ends(file: Path) -> Iterator[bytes]:
-    """Name, size, first and last MiB: enough to tell weights apart, and quick for files of gigabytes."""
-    size = file.stat().st_size
-    yield f"{file.name} {size}".encode()
-    with file.open("rb") as stream:
-        yield stream.read(EDGE_OF_SUMMED_FILE)
-        stream.seek(max(0, size - EDGE_OF_SUMMED_FILE))
-        yield stream.read(EDGE_OF_SUMMED_FILE)

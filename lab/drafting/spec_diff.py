@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from lab.case import Lab, RunCase
+from lab.case import NO_THINKER, Lab, RunCase
 from lab.drafting.diffusion_drafter import DiffusionDrafter
 from lab.drafting.speculation import DraftModel, speculate
 from lab.drafting.torch_engine import TorchEngine
@@ -31,7 +31,7 @@ ALONE, DIFFUSION, AUTOREGRESSIVE = "target alone", "diffusion", "autoregressive"
 
 
 def needs(lab: Lab) -> str | None:
-    return None if lab.thinker else lab.missing["thinker"]
+    return None if lab.thinker else NO_THINKER
 
 
 def grid() -> Iterator[tuple[int, int]]:

@@ -1,12 +1,14 @@
-"""The models of a run by name: a shipped pair's edge model alone is joined by its larger one."""
+"""The models of a run by name: several edge models are opened in one precision, checkpoints are converted."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.row_weights import in_rows, round_checkpoint
 from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.lookup import FOLDERS_VARIABLE
@@ -38,10 +40,11 @@ def options(place: Path, *edges: str) -> Options:
     return Options(place, "own", edges, canvas=16, total_steps=4, device="cpu", threads=1)
 
 
-def test_the_larger_model_of_a_pair_is_an_edge_model_too(pair: ShippedPair, tmp_path: Path) -> None:
-    lab = open_lab(options(tmp_path / "made", "own-qwen"))
+def test_edge_models_of_several_sizes_are_in_one_precision(pair: ShippedPair, tmp_path: Path) -> None:
+    causal = str(pair.weights / pair.thinker)
+    lab = open_lab(options(tmp_path / "made", "own-qwen", causal))
     assert [edge.name for edge in lab.edges] == ["own-qwen", "own-causal"]
-    assert [edge.runtime.bundle.variant_name for edge in lab.ladder] == ["fp32", "fp32"]
+    assert [edge.runtime.bundle.variant_name for edge in lab.edges] == ["fp32", "fp32"]
     assert needs(lab) is None
     assert in_rows(pair.weights / pair.thinker), "what ships stays as it is"
     assert lab.thinker is not None
@@ -49,13 +52,15 @@ def test_the_larger_model_of_a_pair_is_an_edge_model_too(pair: ShippedPair, tmp_
     none = AnchorSet.empty(16, lab.edges[1].runtime.bundle.contract)
     greedy = FillOptions(score_anchors=False, max_tokens=12)
     assert [token.id for token in fill(engine, prompt, none, greedy)] == lab.thinker.write(prompt, 12)
+    manifest = tmp_path / "made" / "bundles" / "own-causal" / "bundle.json"
+    data = json.loads(manifest.read_text())
+    data["variants"]["int8"] = data["variants"].pop("fp32")
+    manifest.write_text(json.dumps(data | {"default_variant": "int8"}))
+    with pytest.raises(CheckpointError):
+        open_lab(options(tmp_path / "made", "own-qwen", causal))
 
 
-def test_a_larger_model_that_is_missing_is_named_and_one_that_is_not_wanted_is_left_out(
-    pair: ShippedPair, tmp_path: Path
-) -> None:
-    assert len(open_lab(options(tmp_path / "made", str(pair.bundle))).edges) == 1
-    shutil.rmtree(pair.weights / pair.thinker)
-    lab = open_lab(options(tmp_path / "made", "own-qwen"))
-    assert [edge.name for edge in lab.edges] == ["own-qwen"]
-    assert "own-causal: expected the folder or the name of a model bundle" in str(needs(lab))
+def test_models_that_are_not_there_are_left_out(pair: ShippedPair, tmp_path: Path) -> None:
+    lab = open_lab(options(tmp_path / "made", str(pair.bundle)), teachers=False)
+    assert (len(lab.edges), lab.thinker) == (1, None)
+    assert needs(lab) is not None

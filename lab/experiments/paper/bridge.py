@@ -18,7 +18,7 @@ from typing import Any
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.state import State
 from lab.autoregressive import Lens
-from lab.case import Lab, RunCase
+from lab.case import NO_THINKER, Lab, RunCase
 from lab.conditions import ALONE, plan
 from lab.experiment import About, Records, phase
 from lab.runs import Run, run_once
@@ -38,7 +38,7 @@ COLD, COLD_MORE, WARM, PREFIX = "cold start", "cold start, equal compute", "warm
 
 
 def needs(lab: Lab) -> str | None:
-    return None if lab.thinker else lab.missing["thinker"]
+    return None if lab.thinker else NO_THINKER
 
 
 def taps(layers: int) -> list[int]:

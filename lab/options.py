@@ -57,7 +57,6 @@ class Options:
         "testbed-causal beside the model's folder)",
         metavar="CHECKPOINT",
     )
-    four_bit: bool = option(False, "load the Thinker with 4-bit weights (CUDA, bitsandbytes)")
     data: tuple[str, ...] = option(
         (),
         "sources of the questions, in turn: tiny, testbed, testbed:KIND, or gsm8k, mmlu, arc, humaneval, "
@@ -72,7 +71,6 @@ class Options:
         "then for each source",
         choices=PROTOCOLS,
     )
-    quick: bool = option(False, "a first look: 20 questions, and of the paper's experiments fill and bytes")
     seed: int = option(0, "of the choice of prompts, the sampler and the controls")
     canvas: int | None = option(None, "response positions (default: the model's, or 256)", kind=int)
     total_steps: int | None = option(None, "steps of a full run (default: the model's, or 128)", kind=int)

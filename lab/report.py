@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -89,7 +89,11 @@ def build(
 
 def write(report: Report, store: Store) -> None:
     """The files of a results folder."""
-    more = {"about": report.about.to_json(), "settings": report.settings, "measured": report.measured}
+    more = {
+        "about": asdict(replace(report.about, own=None)),
+        "settings": report.settings,
+        "measured": report.measured,
+    }
     store.write(TABLES, _json(report.title, report.description, report.tables, more))
     store.write("report.html", "\n".join(_html(report)) + "\n")
     for picture in report.pictures:

@@ -7,47 +7,31 @@ measured again. Not responsible for what experiments measure (see `experiment`).
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
+from common.progress import Bars
 from lab.experiment import RUNS, About, Experiment, Models, Setup, about_item
 from lab.loading import fingerprint
 from lab.options import PAPER, Options
-from lab.protocol import PAPER_STEPS, protocol
+from lab.protocol import PAPER_STEPS, Limits, protocol
 from lab.questions.items import Item
 from lab.report import Report, build, write
 from lab.store import Store
-
-Limits = Mapping[str, int | None]
 
 
 def run(experiments: Sequence[Experiment], options: Options, own: Any) -> Report:
     """Measures one experiment, or some of the paper's, and writes the results folder."""
     first = experiments[0]
-    if options.quick:
-        options = replace(options, prompts=options.prompts or QUICK_PROMPTS)
-        experiments = [each for each in experiments if each.name in QUICK] or experiments
     options = replace(options, **{k: v for k, v in first.defaults.items() if not getattr(options, k)})
     if options.protocol == PAPER and first.paper:
         options = replace(options, total_steps=options.total_steps or PAPER_STEPS)
     setup = Setup(options, own, max((each.models for each in experiments), key=lambda models: models.value))
     limits: Limits = {each.name: each.limit for each in experiments}
     if first.paper:
-        sets = protocol(options.protocol, options.sources, options.prompts, options.seed, experiments)
-        items, limits = sets.items, sets.limits
+        chosen_ = (options.protocol, options.sources, options.prompts, options.seed)
+        items, limits = protocol(*chosen_, experiments)
     else:
         items = first.items(setup)
     settings = settings_of(setup, first, items)
@@ -56,7 +40,7 @@ def run(experiments: Sequence[Experiment], options: Options, own: Any) -> Report
     if setup.models is not Models.NONE:
         skipped = {each.name: why for each in experiments if (why := each.needs(setup.lab)) is not None}
     chosen = [each for each in experiments if each.name not in skipped]
-    track(items, measure(setup, chosen, items, limits))
+    track(len(items), measure(setup, chosen, items, limits))
     records = {}
     for name in (RUNS, *limits):
         # An earlier run into this folder may have had another subset.
@@ -65,9 +49,6 @@ def run(experiments: Sequence[Experiment], options: Options, own: Any) -> Report
     about = About(own=own) if setup.models is Models.NONE else About.of(setup.lab, options, own)
     report = build(experiments, about, settings, records, skipped)
     write(report, store)
-    for each in experiments:
-        for name, text in each.files(records[each.name], about).items():
-            store.write(name, text)
     return report
 
 
@@ -88,20 +69,14 @@ def settings_of(setup: Setup, experiment: Experiment, items: Sequence[Any]) -> d
     found |= {name: value for name in ("dtype", "variant") if (value := getattr(options, name))}
     if options.dtype:  # in bfloat16 an answer depends on the batch
         found["batch"] = experiment.together
-    return found | json_of(setup.own)
-
-
-def json_of(own: Any) -> dict[str, Any]:
-    """An experiment's own options as JSON."""
-    found: dict[str, Any] = json.loads(json.dumps(asdict(own), default=str))
-    return found
+    own: dict[str, Any] = json.loads(json.dumps(asdict(setup.own), default=str))
+    return found | own
 
 
 def measure(
     setup: Setup, experiments: Sequence[Experiment], items: Sequence[Any], limits: Limits
 ) -> Iterator[Any]:
-    """Measures what has no record yet; yields the name of each phase as it begins, and each item when it is
-    finished.
+    """Measures what has no record yet; yields each item when it is finished.
 
     The paper's experiments are measured item by item, for they share an item's fills.
     """
@@ -124,50 +99,18 @@ def measure(
         parts = [group]
         if any(each.paper for each in experiments):
             open_ = {item.id for each in experiments for item in left(each, group)}
-            yield "full runs"
             setup.make_runs([item for _, item in group if item.id in open_])
             parts = [[numbered] for numbered in group]
         for part in parts:
             for each in experiments:
                 if chosen := left(each, part):
-                    yield each.name
                     for item, record in zip(chosen, each.measure(setup, chosen), strict=True):
                         store.add(each.name, about_item(item) | record)
             yield from (item for _, item in part)
 
 
-QUICK = ("fill", "bytes")
-QUICK_PROMPTS = 20
-"""What `--quick` measures of the paper's experiments."""
-
-EVERY = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
-
-
-def track(items: Sequence[object], work: Iterable[object]) -> None:
-    """Runs the work, with the phase that it is in: a bar on a terminal, else a line now and then.
-
-    work: yields the name of a phase as it begins, and an item when it is done with it.
-    """
-    console = Console(stderr=True)
-    names, wanted = [], set(map(id, items))
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    started = said = time.monotonic()
-    done = 0
-    with Progress(
-        TextColumn("{task.description:12}"), *columns, console=console, disable=not console.is_terminal
-    ) as progress:
-        bar = progress.add_task("items", total=len(items))
-        for each in work:
-            if id(each) in wanted:
-                done += 1
-                progress.advance(bar)
-            else:
-                names = [str(each)]
-                progress.update(bar, description=str(each))
-            now = time.monotonic()
-            if not console.is_terminal and (now - said >= EVERY or done == len(items)) and names:
-                said = now
-                left = f", about {(now - started) / done * (len(items) - done):.0f} s left" if done else ""
-                line = f"{done} of {len(items)} items, {now - started:.0f} s{left}; now {names[0]}"
-                print(line, file=sys.stderr, flush=True)
+def track(total: int, work: Iterable[object]) -> None:
+    """Runs the work, which yields once for each item that is done, with a bar."""
+    with Bars().stage("items", total) as done:
+        for _ in work:
+            done(1)

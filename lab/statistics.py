@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,7 +56,9 @@ def share(values: Values, subjects: Subjects = None) -> Summary:
     """The summary of zeros and ones: the interval holds the bootstrap's and Wilson's, so that a rare event
     has one as well.
     """
-    return _widened(summary(values, subjects), *wilson(round(sum(values)), len(values)))
+    wilson = proportion(round(sum(values)), len(values))
+    assert wilson is not None
+    return _widened(summary(values, subjects), wilson.low, wilson.high)
 
 
 def _widened(found: Summary, low: float, high: float) -> Summary:
@@ -64,27 +66,8 @@ def _widened(found: Summary, low: float, high: float) -> Summary:
     return replace(found, low=min(found.low, low), high=max(found.high, high))
 
 
-Verdict = Literal["higher", "lower", "undecided"]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Paired differences, first less second: their mean with its interval."""
-
-    summary: Summary
-
-    @property
-    def verdict(self) -> Verdict:
-        """The first sample against the second, as decided by the interval."""
-        if self.summary.low > 0:
-            return "higher"
-        return "lower" if self.summary.high < 0 else "undecided"
-
-
-def difference(
-    first: Values, second: Values, subjects: Subjects = None, *, shares: bool = False
-) -> Difference:
-    """The difference of two samples over the same items, in the same order.
+def difference(first: Values, second: Values, subjects: Subjects = None, *, shares: bool = False) -> Summary:
+    """Paired differences of two samples over the same items, first less second.
 
     shares: of zeros and ones; the interval then holds that of Agresti and Min (Statistics in Medicine 24,
     2005) as well, in which half a pair is added to each of the four outcomes.
@@ -92,11 +75,23 @@ def difference(
     differences = [a - b for a, b in zip(first, second, strict=True)]
     found = summary(differences, subjects)
     if not shares:
-        return Difference(found)
+        return found
     gained, lost, n = differences.count(1) + 0.5, differences.count(-1) + 0.5, len(differences) + 2
     middle = (gained - lost) / n
-    half = Z * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
-    return Difference(_widened(found, max(-1.0, middle - half), min(1.0, middle + half)))
+    half = float(stats.norm.ppf(0.975)) * math.sqrt(gained + lost - (gained - lost) ** 2 / n) / n
+    return _widened(found, max(-1.0, middle - half), min(1.0, middle + half))
+
+
+def proportion(successes: int, n: int) -> Summary | None:
+    """A share with its Wilson score interval (section 4.2), as a summary of zeros and ones; None where n is
+    0.
+    """
+    if not n:
+        return None
+    interval = stats.binomtest(successes, n).proportion_ci(method="wilson")
+    share = successes / n
+    std = math.sqrt(share * (1 - share) * n / (n - 1)) if n > 1 else 0.0
+    return Summary(n, share, std, float(interval.low), float(interval.high))
 
 
 def wilcoxon(first: Values, second: Values) -> float:
@@ -119,25 +114,6 @@ def cohen_d(first: Values, second: Values) -> float:
     return float((a.mean() - b.mean()) / pooled) if pooled else math.nan
 
 
-Z = float(stats.norm.ppf(0.975))
-"""Standard deviations of a two-sided 95% interval."""
-
-
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """The Wilson score interval (95%) of a share (section 4.2)."""
-    found = stats.binomtest(successes, n).proportion_ci(method="wilson")
-    return float(found.low), float(found.high)
-
-
-def proportion(successes: int, n: int) -> Summary | None:
-    """A share with its Wilson interval, as a summary of zeros and ones; None where n is 0."""
-    if not n:
-        return None
-    share, (low, high) = successes / n, wilson(successes, n)
-    std = math.sqrt(share * (1 - share) * n / (n - 1)) if n > 1 else 0.0
-    return Summary(n, share, std, low, high)
-
-
 @dataclass(frozen=True)
 class Correlation:
     """A rank correlation with its two-sided p; both NaN where a sample is constant or too small."""
@@ -145,18 +121,6 @@ class Correlation:
     n: int
     rho: float
     p: float
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95% interval by Fisher's transform, with Bonett and Wright's deviation for ranks.
-
-        -1 to 1 for fewer than four items and for an unknown rho.
-        """
-        if self.n < 4 or not math.isfinite(self.rho) or abs(self.rho) >= 1:
-            return (self.rho, self.rho) if abs(self.rho) >= 1 else (-1.0, 1.0)
-        half = Z * math.sqrt((1 + self.rho**2 / 2) / (self.n - 3))
-        middle = math.atanh(self.rho)
-        return math.tanh(middle - half), math.tanh(middle + half)
 
 
 def spearman(first: Values, second: Values) -> Correlation:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from lab.statistics import Correlation, Difference, Summary, difference, share, summary
+from lab.statistics import Correlation, Summary, difference, share, summary
 
 Cell = str | int | float | None | Summary | Correlation
 Row = dict[str, Cell]
@@ -159,12 +159,6 @@ class Answers:
         for values, rows in found.items():
             yield values, Answers(rows)
 
-    def renamed(self, metric: str, name: str) -> Answers:
-        """One metric alone, under another name, so that it can be compared with one that has it."""
-        return Answers(
-            [{"id": row["id"], "subject": row.get("subject"), name: row[metric]} for row in self.rows]
-        )
-
     def by(self, labels: Mapping[str, Label]) -> Iterator[tuple[Row, Answers]]:
         """Rows by their labels, for `rows`: column -> a field, or a field and how its value is shown."""
         named = {
@@ -181,7 +175,7 @@ class Answers:
         common = [key for key in mine if key in theirs]
         return [float(mine[key]) for key in common], [float(theirs[key]) for key in common]
 
-    def less(self, other: Answers, metric: str) -> Difference | None:
+    def less(self, other: Answers, metric: str) -> Summary | None:
         """Paired differences of a metric, this less the other; None without common items."""
         first, second = self.pairs(other, metric)
         common = {row["id"] for row in other.rows if row.get(metric) is not None}
@@ -222,8 +216,7 @@ def less_than(other: Callable[[Answers], Answers] | Answers, metric: str, *, tur
 
     def of(group: Answers) -> Cell:
         beside = other if isinstance(other, Answers) else other(group)
-        found = beside.less(group, metric) if turned else group.less(beside, metric)
-        return found.summary if found else None
+        return beside.less(group, metric) if turned else group.less(beside, metric)
 
     return of
 

@@ -58,7 +58,7 @@ WAYS: dict[str, tuple[Step, ...]] = {
     "researcher": (
         Step("make demo", "cloud"),
         Step("make real", "Dream"),
-        Step(".venv/bin/python -m lab run paper --quick -o results-quick", "report.html"),
+        Step(".venv/bin/python -m lab run fill bytes --prompts 20 -o results-quick", "report.html"),
     ),
     "android": (Step("android_demo/setup-debian.sh"), Step("make aar", "maven")),
 }

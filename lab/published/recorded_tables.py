@@ -102,7 +102,7 @@ def fill_runs(
         "seed": options.seed,
     }
     store = Store(output, settings)
-    track(chosen, measure_runs(pair, chosen, store, options.seed))
+    track(len(chosen), measure_runs(pair, chosen, store, options.seed))
     names = {trace.name for trace in chosen}
     records = [record for id_, record in store.records(RECORDS).items() if id_ in names]
     good = [record for record in records if "error" not in record]

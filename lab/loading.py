@@ -59,9 +59,9 @@ def open_lab(options: Options, teachers: bool = True) -> Lab:
         seed=options.seed,
     )
     thinker = None
-    if teachers and (place := _thinker_folder(options, edges)):
-        _same_vocabulary(place, contract)
-        thinker = Autoregressive.load(place, contract.eos_ids, device=options.device)
+    if teachers and (folder := _thinker_folder(options, edges)):
+        _same_vocabulary(folder, contract)
+        thinker = Autoregressive.load(folder, contract.eos_ids, device=options.device)
     return Lab(pipeline, base, edges, thinker)
 
 

@@ -129,7 +129,7 @@ def test_edge_models_of_several_sizes_are_compared_in_one_precision(
     both = [*arguments[:at], str(other), *arguments[at:]]
     assert main(["run", "sizes", *both, "-o", str(tmp_path / "results")]) == 0
     tables = json.loads((tmp_path / "results" / "tables.json").read_text())
-    assert tables["about"]["precision"] == "fp32"
+    assert tables["about"]["variant"] == "fp32"
     rows = tables["tables"]["sizes"]["rows"]
     fractions = {row["steps"] for row in rows if row["condition"] == "anchors, filled"}
     assert len(fractions) == len(tables["about"]["paper_steps"])

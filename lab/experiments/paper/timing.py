@@ -12,7 +12,6 @@ from edge_runtime.decode.forced import FillOptions, fill
 from lab.canvases import denoise_steps
 from lab.case import RunCase
 from lab.conditions import CLAIMED_THRESHOLD, Situation, committed, edge_aware, plan, prefix
-from lab.cost import equation_1, pipeline_flops
 from lab.experiment import About, Records, phase
 from lab.machine import machine
 from lab.tables import Answers, Row, Table
@@ -56,26 +55,36 @@ def measure(case: RunCase) -> dict[str, Any]:
         "speedup at once": ms["full"] / ms["both at once"],
         "saved": 1 - ms["tenth"] / ms["full"],
     }
-    sizes = {
-        "prompt": len(case.prompt_ids),
-        "canvas": lab.base.canvas,
-        "length": len(case.fill(anchors).ids),
-        "parameters": lab.pipeline.model.parameters,
-        "edge_parameters": lab.edges[0].parameters,
-    }
-    flops = pipeline_flops(step, lab.base.total_steps, **sizes)
-    ratio = sizes["edge_parameters"] / sizes["parameters"]
-    passes = equation_1(step, lab.base.total_steps, sizes["length"], 1.0, ratio)
-    cost = {
-        "cloud GFLOP": flops.cloud / 1e9,
-        "device GFLOP": flops.device / 1e9,
-        "full GFLOP": flops.full / 1e9,
-        "share": flops.share,
-        "cloud share": flops.cloud_share,
-        "share by parameters": passes.share,
-    }
+    cost = equation_1(
+        step,
+        lab.base.total_steps,
+        prompt=len(case.prompt_ids),
+        canvas=lab.base.canvas,
+        length=len(case.fill(anchors).ids),
+        weights=(lab.pipeline.model.parameters, lab.edges[0].parameters),
+    )
     times = {name: round(value, 4) for name, value in (ms | ratios).items()}
     return {"machine": machine(), "cost": [cost], "answers": [times]}
+
+
+def equation_1(
+    steps: int, total_steps: int, *, prompt: int, canvas: int, length: int, weights: tuple[int, int]
+) -> dict[str, float]:
+    """T_partial C_DLM + L C_AR (section 3.2) in FLOPs, 2 a parameter and token, attention left out; and as
+    the paper has it, by parameters alone.
+
+    The device reads the prompt once as well, which the equation leaves out. weights: parameters of both.
+    """
+    cloud, full = (2e-9 * weights[0] * (prompt + canvas) * count for count in (steps, total_steps))
+    device = 2e-9 * weights[1] * (prompt + length)
+    return {
+        "cloud GFLOP": cloud,
+        "device GFLOP": device,
+        "full GFLOP": full,
+        "share": (cloud + device) / full,
+        "cloud share": cloud / full,
+        "share by parameters": (steps + length * weights[1] / weights[0]) / total_steps,
+    }
 
 
 def _denoise(case: RunCase, step: int) -> tuple[float, float]:

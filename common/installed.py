@@ -13,7 +13,7 @@ ROOMS = frozenset({"cloud_anchor", "convert", "lab", "links"})
 LIBRARIES = frozenset(
     {
         *("fastapi", "gguf", "h11", "matplotlib", "onnx", "prometheus_client", "pydantic", "ray", "rich"),
-        *("peft", "safetensors", "scipy", "starlette", "torch", "transformers", "urllib3", "uvicorn"),
+        *("safetensors", "scipy", "starlette", "torch", "transformers", "urllib3", "uvicorn"),
     }
 )
 """What the extras of commands bring, by the name that is imported."""

@@ -35,7 +35,6 @@ class OwnAnswer:
     """A finished answer.
 
     ids: its tokens. passes: the pass that found each of them. right: whether it tells all that was asked.
-    end: the end marker behind it; None where the canvas has cut it, or where that was not written down.
     """
 
     problem: Problem
@@ -43,14 +42,13 @@ class OwnAnswer:
     ids: tuple[int, ...]
     passes: tuple[int, ...]
     right: bool
-    end: int | None = None
 
     @classmethod
     def from_json(cls, line: str) -> OwnAnswer:
         data = json.loads(line)
         problem = Problem(**data["problem"] | {"expected": tuple(data["problem"]["expected"])})
         ids, passes = tuple(data["ids"]), tuple(data["passes"])
-        return cls(problem, data["text"], ids, passes, data["right"], data.get("end"))
+        return cls(problem, data["text"], ids, passes, data["right"])
 
 
 def questions(draw: Draw, count: int, per_subject: int, rng: random.Random) -> list[Problem]:
@@ -100,8 +98,7 @@ def write(
         for place, run in denoise_stream(pipeline.model, [ids for ids, _ in asked], config, batch):
             problem, text = asked[place][1], form.tokenizer.decode(run.answer)
             passes = tuple(run.when[: len(run.answer)])
-            end = run.ids[run.first_end] if run.first_end < run.canvas else None
-            own = OwnAnswer(problem, text, tuple(run.answer), passes, is_right(problem, text), end)
+            own = OwnAnswer(problem, text, tuple(run.answer), passes, is_right(problem, text))
             out.write(_line(own))
             out.flush()
             known.append(own)

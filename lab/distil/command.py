@@ -1,17 +1,17 @@
-"""`python -m lab distil MODEL -o FOLDER`: a masked model taught to answer in few passes.
+"""`python -m lab distil MODEL -o FOLDER`: a pair's masked model taught to answer in few passes.
 
-Responsible for the command and for what a run of a pair's own model consists of: questions, the model's own
-answers, training, and the curve on the way. Its folder has answers.jsonl, curve.jsonl, and as in
-`lab.pairs.train` NAME.pt, the log NAME.jsonl and the checkpoint NAME/. Not responsible for the parts, or for
-models that are taught by adapters (see `with_adapters`).
+Responsible for the command and for what a run consists of: questions, the model's own answers, training, and
+the curve on the way. Its folder has KIND.answers.jsonl, curve.jsonl, and as in `lab.pairs.train` NAME.pt, the
+log NAME.jsonl and the checkpoint NAME/. Not responsible for the parts.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,20 +21,20 @@ from tokenizers import Tokenizer
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_json
 from cloud_anchor.pipeline import Pipeline
-from common.cli import CommandParser
+from common.cli import CommandParser, option
 from lab.distil.answers import Targets, questions, write
 from lab.distil.curve import longest, watch_point
-from lab.distil.keep import keep
-from lab.distil.loss import open_edge
-from lab.distil.options import FORMAT, SUBJECT, DistilOptions, factors
 from lab.distil.trainer import SelfDistillation
-from lab.options import add_options, given, world_of
+from lab.options import add_options, given, require_at_least, world_of
 from lab.pairs.batches import Curriculum, Mix
 from lab.pairs.card import CURVE
 from lab.pairs.pair import Pair, TrainingRecipe
 from lab.pairs.train import RECIPES
 from lab.pairs.trainer import train
 
+FORMAT = "bfloat16"
+"""Of the model that writes the answers and of the curve's."""
+SUBJECT, QUESTION = "subject", "question"
 LONG = 60
 """Tokens from which an answer counts as long, as in the experiments by length."""
 JUDGES = 8
@@ -43,37 +43,72 @@ LENGTHS = {64: 0.15, 96: 0.1, 128: 0.45, 192: 0.15, 256: 0.15}
 """Rows of a batch by their length: most for long answers, the longest for their canvas."""
 SEED = "own answers"
 """Of the questions that are answered, which are the same in every run."""
-STEPS, RATE, CANVAS = 1000, 0.006, 128
-"""Where they are not given. The rate is that of the matrices (Muon); of all else (AdamW) it is a fifth."""
+RATE = 0.006
+"""Of the matrices (Muon); of all else (AdamW) it is a fifth."""
 DRILLS = 0.08
 """Share of drills: what they teach is not to be forgotten."""
+
+
+@dataclass(frozen=True)
+class DistilOptions:
+    """Raises RequestError for values that there are not."""
+
+    output: Path = option(Path("runs/distil"), "folder of the run", Path, flags=("-o", "--output"))
+    steps: int = option(1000, "training steps")
+    one_answer: str = option(
+        SUBJECT, "teach one answer for each subject, or for each question", choices=(SUBJECT, QUESTION)
+    )
+    answers: int = option(500, "most questions of a kind that the model answers itself")
+    per_subject: int = option(4, "most of them about one subject")
+    canvas: int = option(128, "of its own answers")
+    hold: float = option(0.5, "share of the other rows' target that is what the model said before")
+    more: tuple[str, ...] = option(
+        (), "kinds of which there are more rows, such as comparison=2", metavar="KIND=N"
+    )
+    tokens: int = option(4096, "of a batch")
+    share: float = option(0.45, "of the rows with long answers")
+    every: int = option(100, "training steps between two points of the curve")
+    watched: int = option(12, "held-out questions with long answers of which each point is the mean")
+    batch: int = option(16, "answers written at a time")
+    seed: int = option(0, "of the questions and the batches")
+    device: str = option("cuda" if torch.cuda.is_available() else "cpu", "cuda, cpu")
+    threads: int | None = option(None, "processor threads (default: torch's)", kind=int)
+    no_compile: bool = option(False, "run without torch.compile")
+
+    def __post_init__(self) -> None:
+        counts = "steps answers per_subject canvas tokens every watched batch".split()
+        require_at_least(self, 1, *counts)
+        for name in ("share", "hold"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise RequestError(f"--{name}: expected 0 to 1, found {getattr(self, name)}")
+        factors(self.more)
+
+
+def factors(texts: Sequence[str]) -> dict[str, float]:
+    """The factors of kinds, from "comparison=2"; raises RequestError."""
+    found = {}
+    for text in texts:
+        kind, _, factor = text.partition("=")
+        if not kind or not re.fullmatch(r"\d+(\.\d+)?", factor):
+            raise RequestError(f"--more: expected a kind and a factor, such as comparison=2, found {text}")
+        found[kind] = float(factor)
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         prog="python -m lab distil",
-        description="Teach a diffusion model to answer in few passes, from its own finished answers.\n"
-        "An interrupted run resumes from its folder. With --lora it is any model of the Dream family.",
+        description="Teach a pair's diffusion model to answer in few passes, from its own finished answers.\n"
+        "An interrupted run resumes from its folder.",
         epilog="examples:\n"
         "  python -m lab distil testbed -o runs/distil\n"
-        "  python -m lab distil Dream-org/Dream-v0-Instruct-7B --data gsm8k=train.jsonl --lora 32 \\\n"
-        "      -o runs/dream-distil\n"
         "  python -m lab run passes --model runs/distil/testbed-dream --edge testbed-qwen \\\n"
         "      --data testbed:profile -o passes/",
     )
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="tiny, testbed, or the folder of such a model; with --lora also a hub name",
-    )
+    parser.add_argument("model", metavar="MODEL", help="tiny, testbed, or the folder of such a model")
     add_options(parser, DistilOptions)
     found = vars(parser.parse_args(arguments))
-    options = DistilOptions(**given(DistilOptions, found))
-    if options.lora is None:
-        return distil(found["model"], options)
-    from lab.distil import with_adapters  # its package is an extra of its own
-
-    return with_adapters.distil(found["model"], options)
+    return distil(found["model"], DistilOptions(**given(DistilOptions, found)))
 
 
 def distil(model: str, options: DistilOptions) -> int:
@@ -81,37 +116,26 @@ def distil(model: str, options: DistilOptions) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     folder, out = find_checkpoint(model), options.output
-    pair = RECIPES[options.pair or world_of(model)]()
-    name = _student(pair, folder)
+    pair = RECIPES[world_of(model)]()
+    name = pair.student
+    _check_shape(pair, folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     def tokens(text: str) -> int:
         return len(tokenizer.encode(text).ids)
 
-    pipeline = Pipeline.open(model, device=options.device, dtype=FORMAT)
     long = _long_kinds(pair, tokens)
-    rng = random.Random(SEED)
-    answers, others = [], []
-    for kind in long:
-        draw = pair.curriculum.families[kind]
-        asked = questions(draw, options.answers, options.per_subject, rng)
-        file = out / f"{draw(rng, True).family}.answers.jsonl"
-        answers += write(
-            pipeline, asked, pair.is_right, file, canvas=options.canvas or CANVAS, batch=options.batch
-        )
-        others += questions(draw, JUDGES * options.answers, JUDGES * options.per_subject, rng)
-    targets = Targets(answers, others, pair.is_right)
-    rate = RATE if options.rate is None else options.rate
+    targets = _targets(model, pair, long, options)
     trainer = SelfDistillation(
         replace(pair, curriculum=curriculum(pair, long, targets, options)),
         TrainingRecipe(
             name,
-            steps=options.steps or STEPS,
+            steps=options.steps,
             causal_steps=0,
             knows=True,
             masked_tokens=options.tokens,
-            muon_rate=rate,
-            adam_rate=rate / 5,
+            muon_rate=RATE,
+            adam_rate=RATE / 5,
             ema=0.99,
             diffusion=True,
         ),
@@ -121,26 +145,17 @@ def distil(model: str, options: DistilOptions) -> int:
         device=options.device,
         compiled=not options.no_compile,
         orders=targets.orders(lambda text: tokenizer.encode(text).ids),
-        certainty=options.certainty,
-        commit=options.stated_commit,
-        edge=open_edge(options.edge, options.device),
-        fill=open_edge(options.fill, options.device),
-        before=folder if options.hold else None,
+        before=folder,
         hold=options.hold,
     )
     watched = longest(pair, options.watched, tokens)
 
-    def export() -> None:
-        trainer.export(folder, out / name)
-        if options.keep:
-            keep(folder, out / name, options.keep)
-
     def watch() -> None:
         if trainer.step % options.every and trainer.step < trainer.recipe.steps:
             return
-        export()
+        trainer.export(folder, out / name)
         now = Pipeline.open(str(out / name), device=options.device, dtype=FORMAT)
-        watch_point(out / CURVE, trainer.step, now, watched, options.commits)
+        watch_point(out / CURVE, trainer.step, now, watched)
 
     if trainer.checkpoint.exists():
         trainer.resume()
@@ -149,23 +164,34 @@ def distil(model: str, options: DistilOptions) -> int:
         trainer.start_from(folder, 0)
         watch()
     train(trainer, watch=watch)
-    export()
+    trainer.export(folder, out / name)
     print(f"step {trainer.step} of {trainer.recipe.steps}, written to {out / name}", file=sys.stderr)
     return 0
 
 
-def _student(pair: Pair, folder: Path) -> str:
-    """The name of the pair's masked model, whose shape the checkpoint must have; raises RequestError."""
-    name = next(name for name, recipe in pair.recipes.items() if recipe.diffusion)
+def _check_shape(pair: Pair, folder: Path) -> None:
+    """Raises RequestError where a checkpoint has not the shape of the pair's masked model."""
     settings = read_json(folder / "config.json")
-    for key, wanted in pair.shapes[name].items():
+    for key, wanted in pair.shapes[pair.student].items():
         if settings.get(key) != wanted:
             raise RequestError(
-                f"{folder / 'config.json'}: expected the {key} of {name}, {wanted}, found "
-                f"{settings.get(key)}. Only models of the shape of a pair's own can be taught whole: give "
-                "--lora 32 and --data for adapters."
+                f"{folder / 'config.json'}: expected the {key} of {pair.student}, {wanted}, found "
+                f"{settings.get(key)}. Only models of the shape of a pair's own can be taught."
             )
-    return name
+
+
+def _targets(model: str, pair: Pair, long: Sequence[str], options: DistilOptions) -> Targets:
+    """What questions with long answers are taught, from the model's own answers, which are written first."""
+    pipeline = Pipeline.open(model, device=options.device, dtype=FORMAT)
+    rng = random.Random(SEED)
+    answers, others = [], []
+    for kind in long:
+        draw = pair.curriculum.families[kind]
+        asked = questions(draw, options.answers, options.per_subject, rng)
+        file = options.output / f"{draw(rng, True).family}.answers.jsonl"
+        answers += write(pipeline, asked, pair.is_right, file, canvas=options.canvas, batch=options.batch)
+        others += questions(draw, JUDGES * options.answers, JUDGES * options.per_subject, rng)
+    return Targets(answers, others, pair.is_right)
 
 
 def _mix(pair: Pair) -> Mix:

@@ -19,7 +19,6 @@ PAPER = "paper"
 
 ELSEWHERE = {
     "codec_bench": "lab.formats.codec_bench",
-    "keep": "lab.distil.keep",
     "losses": "lab.drafting.experiment",
     "number_formats": "lab.formats.number_formats",
     "question_bytes": "lab.formats.question_bytes",

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import torch
-
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
@@ -36,7 +34,6 @@ FRACTIONS = (0.05, 0.1, 0.25)
 EARLY_PASSES = (1, 2, 4, 8)
 """Passes after which the predicted length is compared with the answer's."""
 DRAFT, SENT = "draft", "edge-aware"
-NEXT, OVER_FILL = "one more pass", "one more pass over the device's fill"
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,6 @@ class FewPassesOptions:
     rules: tuple[str, ...] = option((BASELINE,), "commit rules, as in `passes`", metavar="RULE")
     fractions: tuple[float, ...] = option(FRACTIONS, "after which shares of the steps", float, metavar="F")
     no_full_run: bool = option(False, "take each rule's finished answer for the full run, which costs most")
-    over_fill: bool = option(False, "also read one more pass, with and without the device's fill in the gaps")
     refine: bool = option(False, "also count what a device takes back that writes out each payload in turn")
 
     def __post_init__(self) -> None:
@@ -114,8 +110,6 @@ def _figures(
         sent.append(selected.anchors)
         draft = early.predicted_answer
         texts = {DRAFT: draft, SENT: case.fill(selected.anchors).ids}
-        if own.over_fill:
-            texts |= {NEXT: _once_more(pipeline, early, ()), OVER_FILL: _over_fill(case, pipeline, early)}
         found[f"bytes {fraction:g}"] = case.size(selected.anchors, extras=early.extras())
         if open_ := [p for p in range(len(draft)) if early.ids[p] == early.mask_id]:
             kept = [draft[p : p + 1] == finished[p : p + 1] for p in open_]
@@ -130,29 +124,6 @@ def _figures(
     if own.refine:
         back = taken_back(case.models[0].runtime.engine, case.prompt_ids, sent, case.canvas)
         found |= {"taken back": back.retracted, "changed": back.changed}
-    return found
-
-
-def _over_fill(case: Case, pipeline: Pipeline, run: Denoised) -> list[int]:
-    """The answer after one more pass, in which the gaps hold what the device writes between the commits."""
-    length, other = run.predicted_length, {run.mask_id, *run.eos_ids}
-    committed = {p: token for p, token in enumerate(run.ids[:length]) if token not in other}
-    return _once_more(pipeline, run, case.fill(run.anchors(committed, case.contract, length)).ids)
-
-
-def _once_more(pipeline: Pipeline, run: Denoised, fill: Sequence[int]) -> list[int]:
-    """The answer after a pass over the canvas, with `fill` in its open places; of the predicted length."""
-    model, length = pipeline.masked_model, run.predicted_length
-    shown = [fill[p] if token == run.mask_id and p < len(fill) else token for p, token in enumerate(run.ids)]
-    canvas, wanted = torch.tensor([shown]), torch.tensor([run.ids]) == run.mask_id
-    wanted[:, length:] = False
-    if wanted.any():
-        places = wanted.to(model.device)
-        logits = model.logits(model.batch([run.prompt_ids], run.canvas), canvas.to(model.device), places)
-        logits = model.without_unusable(logits)
-        logits[:, model.ends] = -torch.inf
-        canvas[wanted] = logits.argmax(-1).cpu()
-    found: list[int] = canvas[0, :length].tolist()
     return found
 
 
@@ -179,7 +150,7 @@ def tables(records: Records, about: About) -> list[Table]:
     found = [Table.of("whole", "Finished long answers", rows(answers.by(labels), whole))]
     for fraction in own.fractions:
         columns: dict[str, Column] = {}
-        for name in (DRAFT, SENT, *((NEXT, OVER_FILL) if own.over_fill else ())):
+        for name in (DRAFT, SENT):
             columns[f"{name}: graded"] = f"{name} graded {fraction:g}"
             columns[f"{name}: of the full run's"] = _share(f"{name} graded {fraction:g}")
             columns[f"{name}: F1"] = f"{name} F1 {fraction:g}"

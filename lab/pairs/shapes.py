@@ -77,12 +77,10 @@ def write(
     *,
     diffusion: bool,
     canvas: int = 128,
-    commit: float | None = None,
 ) -> None:
     """Write a checkpoint folder in bf16: config, weights, tokenizer, generation config.
 
-    diffusion: of Dream's architecture instead of Qwen2's. canvas: its default length and steps. commit: the
-    probability from which its tokens commit in parallel, where it is not the usual one.
+    diffusion: of Dream's architecture instead of Qwen2's. canvas: its default length and steps.
     """
     end_of_text, _, im_end, mask = special_ids(configuration["pad_token_id"])
     config = dict(configuration) | {"torch_dtype": "bfloat16"}
@@ -95,7 +93,7 @@ def write(
             "alg": "confidence",
             "steps": canvas,
             "max_new_tokens": canvas,
-        } | ({} if commit is None else {"commit": commit})
+        }
     else:
         config |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
         generation |= {"eos_token_id": [im_end, end_of_text], "do_sample": False}

@@ -213,11 +213,7 @@ class PairTrainer(Trainer):
 
     As Dream was initialised from Qwen2.5's weights, hence the shift of its logits; an autoregressive model
     has causal steps only.
-
-    commit: what the exported checkpoint states (see `shapes.write`).
     """
-
-    commit: float | None = None
 
     def __init__(
         self,
@@ -302,7 +298,6 @@ class PairTrainer(Trainer):
             folder,
             diffusion=self.recipe.diffusion if diffusion is None else diffusion,
             canvas=max(self.curriculum.masked.lengths) - CANVAS_PROMPT,
-            commit=self.commit,
         )
 
 

@@ -5,7 +5,6 @@ judging answers (see `judge`) or making them.
 
 A source is named `tiny` or `testbed`, or `testbed:KIND` for one kind of its questions, or `NAME=FILE` for a
 local JSONL file of gsm8k, mmlu, arc or humaneval, or `NAME`, which is loaded with the `datasets` package.
-`prompts=FILE` has rows with a prompt alone, which can be asked and taught but not judged.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ MAX_LINE = 1 << 20
 WORD_PROBLEMS = ("arithmetic", "sum", "gsm8k")
 """Benchmarks of word problems, on which the Pearl point is measured."""
 
-OPEN = "open"
-"""The kind of an item that states no answer."""
 LEVELS = {"easy": 0, "medium": 1, "hard": 2}
 
 
@@ -41,8 +38,7 @@ class Item:
 
     id:         unique in a run. benchmark: the family or data set. difficulty: a label of `LEVELS`, or
                 "mixed" where the source does not tell.
-    kind:       how it is judged: `tiny`, `testbed`, `number`, `letter`, `code`, or not (OPEN); key: what that
-                needs.
+    kind:       how it is judged: `tiny`, `testbed`, `number`, `letter` or `code`; key: what that needs.
     steps:      of the worked solution, for word problems.
     """
 
@@ -147,8 +143,6 @@ _HUB = {
 
 
 def _hub_rows(name: str) -> list[dict[str, Any]]:
-    if name not in _HUB:
-        raise RequestError(f"--data {name}: expected {name}=FILE.jsonl, found no file")
     try:
         from datasets import load_dataset  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
@@ -249,14 +243,9 @@ def _humaneval(row: Mapping[str, Any], id_: str, source: str) -> Item:
     return Item(id_, "humaneval", "mixed", str(row["prompt"]), "code", key)
 
 
-def _prompts(row: Mapping[str, Any], id_: str, source: str) -> Item:
-    return Item(id_, "prompts", "mixed", str(row["prompt"]), OPEN)
-
-
 _READERS: dict[str, Callable[[Mapping[str, Any], str, str], Item]] = {
     "gsm8k": _gsm8k,
     "mmlu": _mmlu,
     "arc": _arc,
     "humaneval": _humaneval,
-    "prompts": _prompts,
 }

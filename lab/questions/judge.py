@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 
-from cloud_anchor.errors import RequestError
 from lab.pairs.problem import Problem
 from lab.pairs.testbed.grading import graded as share_told
 from lab.pairs.testbed.grading import is_correct
 from lab.pairs.tiny.check import is_right as tiny_is_right
 from lab.questions import sandbox
-from lab.questions.items import OPEN, Item
+from lab.questions.items import Item
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _STATED = re.compile(
@@ -24,21 +23,8 @@ _LETTER = re.compile(r"(?i:answer is|answer:|option|choice)\s*\**\s*\(?(?![Aa] [
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
-def can_judge(item: Item) -> bool:
-    """False where the source states nothing that an answer could be judged by."""
-    return item.kind != OPEN
-
-
 def is_right(item: Item, text: str) -> bool:
-    """True for an exact match of the answer, or for code that passes the item's own tests.
-
-    Raises RequestError where there is neither.
-    """
-    if not can_judge(item):
-        raise RequestError(
-            f"{item.id}: expected a question with an answer to judge by, found a prompt alone. Sources of "
-            "prompts are for `python -m lab distil`."
-        )
+    """True for an exact match of the answer, or for code that passes the item's own tests."""
     match item.kind:
         case "tiny":
             return tiny_is_right(_problem(item), text)

@@ -178,10 +178,6 @@ EXTRAS: dict[str, Extra] = {
         ),
         absent=("fastapi",),
     ),
-    "lora": Extra(
-        (Command("lab.distil.cost small --length 32 --canvas 16 --tokens 64 --steps 1"),),
-        absent=("fastapi",),
-    ),
 }
 """Extras by name. `make demo` installs cloud; `make real`, `make evaluate` and `make results`
 install experiments.

@@ -14,17 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from cloud_anchor.model.row_weights import open_qwen2, restored
-from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS
 from lab.__main__ import main
 from lab.distil.answers import OwnAnswer, Targets, questions, read
 from lab.distil.command import DistilOptions, curriculum
-from lab.distil.keep import keep
-from lab.distil.states import device_fill, hidden, some_gaps
+from lab.distil.states import hidden
 from lab.distil.trainer import SelfDistillation
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.problem import Problem
@@ -61,31 +57,6 @@ def test_a_trajectory_shows_what_was_found_first(monkeypatch: pytest.MonkeyPatch
         assert max(visible, default=0) <= min(open_)
         seen.add(len(visible))
     assert seen == set(range(6))
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 1000))
-def test_a_gap_holds_what_the_device_would_write_as_a_whole_or_not_at_all(
-    gaps: list[bool], seed: int
-) -> None:
-    shown = some_gaps(torch.tensor(gaps), np.random.default_rng(seed)).tolist()
-    assert not any(show and not gap for show, gap in zip(shown, gaps, strict=True))
-    beside = zip(gaps, gaps[1:], shown, shown[1:], strict=False)
-    assert all(one == other for gap, next_, one, other in beside if gap and next_)
-
-
-@shipped
-def test_the_device_writes_the_gaps_from_left_to_right_and_nothing_else() -> None:
-    edge = open_qwen2(PAIRS["tiny"].weights / "tiny-qwen").float().eval()
-    ids = torch.randint(0, 1500, (2, 14), generator=torch.Generator().manual_seed(0))
-    gaps = torch.zeros(2, 14, dtype=torch.bool)
-    gaps[0, 5:8] = gaps[0, 10] = gaps[1, 7:12] = True
-    written = device_fill(edge, ids, gaps, never=[3, 4])
-    assert torch.equal(written[~gaps], ids[~gaps])
-    with torch.no_grad():  # one pass over the whole text, without a cache
-        logits = edge(written).logits[:, :-1]
-    logits[..., [3, 4]] = -torch.inf
-    assert torch.equal(written[:, 1:][gaps[:, 1:]], logits.argmax(-1)[gaps[:, 1:]])
-    assert torch.equal(device_fill(edge, ids, torch.zeros_like(gaps), never=[]), ids)
 
 
 def problem(prompt: str, *expected: str, answer: str = "", subject: str | None = "Peru") -> Problem:
@@ -141,7 +112,7 @@ def test_questions_are_distinct_training_questions_of_which_few_are_about_one_su
 def trainer_of(folder: Path, **named: Any) -> SelfDistillation:
     words = Tokenizer.from_file(str(DREAM / "tokenizer.json"))
     recipe = replace(RECIPES["tiny-dream"], steps=4, causal_steps=0, masked_tokens=256)
-    given_: Mapping[str, Any] = {"orders": {}, "certainty": 0.0} | named
+    given_: Mapping[str, Any] = {"orders": {}, "before": DREAM, "hold": 0.0} | named
     trainer = SelfDistillation(PAIR, recipe, words, folder, seed=3, device="cpu", **given_)
     trainer.start_from(DREAM, 0)
     return trainer
@@ -158,28 +129,24 @@ def test_rows_without_an_own_answer_have_the_ordinary_loss(tmp_path: Path) -> No
     batch = trainer.batch()
     ordinary = super(SelfDistillation, trainer).loss(batch)
     assert torch.equal(trainer.loss(batch), ordinary)
-    assert torch.equal(trainer_of(tmp_path, certainty=1.0).loss(batch), ordinary)
     taught_ = trainer_of(tmp_path, orders=orders_of(batch))
     assert not torch.equal(taught_.loss(batch), ordinary)
-    assert taught_.loss(batch) < trainer_of(tmp_path, orders=orders_of(batch), certainty=1e4).loss(batch)
 
 
 @shipped
 def test_other_rows_are_held_to_what_the_model_said_before(tmp_path: Path) -> None:
     batch = trainer_of(tmp_path).batch()
     plain = trainer_of(tmp_path).loss(batch)
-    assert torch.allclose(trainer_of(tmp_path, before=DREAM, hold=0.0).loss(batch), plain)
-    held = trainer_of(tmp_path, before=DREAM, hold=1.0)
+    assert torch.allclose(trainer_of(tmp_path, hold=0.0).loss(batch), plain)
+    held = trainer_of(tmp_path, hold=1.0)
     loss = held.loss(batch)
     loss.backward()  # type: ignore[no-untyped-call]
     # Cross-entropy with itself is its entropy, which no change of the weights lowers at first order.
     assert max(float(p.grad.abs().max()) for p in held.model.parameters() if p.grad is not None) < 1e-3
-    halfway = trainer_of(tmp_path, before=DREAM, hold=0.5).loss(batch)
+    halfway = trainer_of(tmp_path, hold=0.5).loss(batch)
     assert torch.allclose(halfway, (plain + loss) / 2, rtol=1e-3)
     own_rows = trainer_of(tmp_path, orders=orders_of(batch)).loss(batch)
-    assert torch.equal(
-        trainer_of(tmp_path, orders=orders_of(batch), before=DREAM, hold=1.0).loss(batch), own_rows
-    )
+    assert torch.equal(trainer_of(tmp_path, orders=orders_of(batch), hold=1.0).loss(batch), own_rows)
 
 
 def test_kinds_can_have_more_rows() -> None:
@@ -194,97 +161,11 @@ def test_kinds_can_have_more_rows() -> None:
 
 
 @shipped
-def test_what_the_edge_model_would_write_by_itself_weighs_less(tmp_path: Path) -> None:
-    edge = open_qwen2(PAIRS["tiny"].weights / "tiny-qwen").float().eval()
-    trainer = trainer_of(tmp_path, edge=edge)
-    batch = trainer.batch()
-    weights = trainer._surprise(batch)
-    assert weights.shape == batch.ids.shape
-    assert 0.25 <= float(weights.min()) < 0.5 < float(weights.max()) <= 1
-    with torch.no_grad():
-        sure = edge(batch.ids).logits.softmax(-1)[:, :-1].gather(-1, batch.ids[:, 1:, None])[..., 0]
-    assert torch.allclose(weights[:, 1:], 1 - 0.75 * sure, atol=1e-4)
-
-
-@shipped
-def test_what_the_device_would_write_is_shown_in_gaps_and_is_still_to_be_corrected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lab.distil.trainer.FILLED", 1.0)
-    edge = open_qwen2(PAIRS["tiny"].weights / "tiny-qwen").float().eval()
-    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    class Watched(SelfDistillation):
-        def predictions(
-            self, batch: TrainingBatch, ids: torch.Tensor, wanted: torch.Tensor
-        ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-            seen.append((ids, wanted))
-            return super().predictions(batch, ids, wanted)
-
-    monkeypatch.setattr("tests.lab.distil.test_distil.SelfDistillation", Watched)
-    batch = trainer_of(tmp_path).batch()
-    plain = trainer_of(tmp_path, orders=orders_of(batch)).loss(batch)
-    loss = trainer_of(tmp_path, orders=orders_of(batch), fill=edge).loss(batch)
-    (masked, wanted), (filled, still) = seen
-    assert torch.equal(wanted, still)
-    assert not torch.equal(loss, plain)
-    differ = masked != filled
-    assert differ.any()
-    assert wanted[differ].all()
-    at = torch.arange(wanted.shape[1])[None]
-    assert not differ[at >= batch.end[:, None]].any()
-
-
-@shipped
-def test_a_share_of_the_untaught_weights_is_kept(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path)
-    trainer.advance(trainer.batch())
-    for share in (0.0, 0.25, 1.0):
-        trainer.export(DREAM, tmp_path / "mixed")
-        taught = load_file(tmp_path / "mixed/model.safetensors")
-        keep(DREAM, tmp_path / "mixed", share)
-        mixed = load_file(tmp_path / "mixed/model.safetensors")
-        before = restored(load_file(DREAM / "model.safetensors"))
-        for name, value in taught.items():
-            expected = (1 - share) * value.float() + share * before[name].float()
-            assert mixed[name].dtype == value.dtype
-            assert torch.allclose(mixed[name].float(), expected, atol=1e-3, rtol=1e-2)
-
-
-@shipped
-def test_the_shares_stand_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--taught", str(DREAM), "--watched", "1", "--prompts", "4", "-o", str(tmp_path)]
-    assert main(["run", "keep", *options, "--shares", "0", "0.5"]) == 0
-    rows = json.loads((tmp_path / "tables.json").read_text())["tables"]["shares"]["rows"]
-    assert [row.pop("untaught") for row in rows] == ["0", "0.5"]
-    assert rows[0] == rows[1]  # the same weights
-    assert rows[0]["tokens_a_pass"] > 1
-    assert main(["run", "keep", "--shares", "2", "-o", str(tmp_path / "none")]) == 2
-    assert "--shares: expected 0 to 1, found 2.0" in capsys.readouterr().err
-
-
-@shipped
 def test_the_command_writes_answers_teaches_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["distil", "tiny", "-o", str(tmp_path), "--answers", "3", "--canvas", "48", "--watched", "1"]
-    common += [
-        "--every",
-        "1",
-        "--no-compile",
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-        "--seed",
-        "2",
-        "--commit",
-        "0.7",
-        "--keep",
-        "0.3",
-        "--fill",
-        "tiny-qwen",
-    ]
+    common += "--every 1 --no-compile --device cpu --threads 1 --seed 2".split()
     assert main([*common, "--steps", "1"]) == 0
     answers = read(tmp_path / "description.answers.jsonl")
     assert len(answers) == 3
@@ -294,10 +175,10 @@ def test_the_command_writes_answers_teaches_and_resumes(
     assert main([*common, "--steps", "2"]) == 0
     assert read(tmp_path / "description.answers.jsonl") == answers
     curve = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
-    assert [(row["step"], row["commit"]) for row in curve] == [(s, c) for s in range(3) for c in (0.9, 0.7)]
+    assert [(row["step"], row["commit"]) for row in curve] == [(s, 0.9) for s in range(3)]
     assert {"tokens_a_pass", "graded", "graded 10%", "f1 10%"} <= set(curve[0])
     assert "step 2 of 2" in capsys.readouterr().err
-    assert Pipeline.open(str(tmp_path / "tiny-dream")).plan().parallel == 0.7
+    assert (tmp_path / "tiny-dream" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
@@ -307,9 +188,10 @@ def test_the_command_writes_answers_teaches_and_resumes(
         (["tiny", "--share", "2"], "--share: expected 0 to 1, found 2.0"),
         (["tiny", "--hold", "2"], "--hold: expected 0 to 1, found 2.0"),
         (["tiny", "--more", "sum"], "--more: expected a kind and a factor, such as comparison=2, found sum"),
-        (["tiny", "--keep", "-1"], "--keep: expected 0 to 1, found -1.0"),
-        (["tiny", "--certainty", "nan"], "--certainty: expected a number from 0 on, found nan"),
-        (["testbed", "--pair", "tiny"], "expected the vocab_size of tiny-dream, 1792, found 4096"),
+        (
+            [str(PAIRS["tiny"].weights / "tiny-qwen")],
+            "expected the max_position_embeddings of tiny-dream, 192, found 256",
+        ),
         (["no/such/model"], "no/such/model: expected a folder with config.json"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from cloud_anchor.errors import RequestError
 from lab.pairs.testbed.library import SourceMissingError
 from lab.questions.items import Item, load_items
-from lab.questions.judge import can_judge, is_right, stated_letter, stated_number
+from lab.questions.judge import is_right, stated_letter, stated_number
 from lab.questions.sandbox import passes
 
 PROMPTS = Path(__file__).resolve().parents[4] / "shared" / "prompts"
@@ -80,7 +80,6 @@ def test_sources_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> 
         ("gsm8k=" + str(tmp_path / "none.jsonl"), "readable JSONL"),
         (f"gsm8k={bad}", "line 1: expected a row of gsm8k"),
         ("trivia", "expected tiny, testbed, or gsm8k"),
-        ("prompts", "expected prompts=FILE.jsonl"),
     ):
         with pytest.raises(RequestError, match=words):
             load_items([source], 1, 0)
@@ -88,17 +87,6 @@ def test_sources_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> 
     good.write_text(json.dumps(ROWS["gsm8k"]) + "\n")
     with pytest.raises(RequestError, match="too few"):
         load_items([f"gsm8k={good}"], 2, 0)
-
-
-def test_a_prompt_alone_is_asked_and_not_judged(tmp_path: Path) -> None:
-    file = tmp_path / "prompts.jsonl"
-    file.write_text('{"prompt": "Why?"}\n{"prompt": "How?"}\n')
-    items = load_items([f"prompts={file}"], 2, 0)
-    assert {item.prompt for item in items} == {"Why?", "How?"}
-    assert not any(can_judge(item) for item in items)
-    assert can_judge(load_items(["tiny"], 1, 0)[0])
-    with pytest.raises(RequestError, match="expected a question with an answer to judge by"):
-        is_right(items[0], "Because.")
 
 
 def test_answers_are_found_in_texts(tmp_path: Path) -> None:

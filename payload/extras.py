@@ -1,4 +1,4 @@
-"""Extras: the optional fields of a payload (prompt, session, steps, confidence).
+"""Extras: the optional fields of a payload (prompt, steps, confidence).
 
 Responsible for their meaning, bounds and bytes: a byte of flags, then the fields that are set, in the order
 of the flags. Not responsible for anchors or the header.
@@ -16,13 +16,10 @@ from payload.errors import AnchorRangeError, MalformedPayloadError, OversizedPay
 MAX_PROMPT_BYTES = 1 << 16
 """UTF-8 bytes of a prompt that travels inside a payload."""
 
-MAX_SESSION = 32
-"""Bytes of a session's name."""
-
 MAX_STEPS = 1 << 20
 """More denoising steps than any schedule has."""
 
-_PROMPT, _SESSION, _STEPS, _CONFIDENCE = 1, 2, 4, 8
+_PROMPT, _STEPS, _CONFIDENCE = 1, 4, 8
 
 
 @dataclass(frozen=True)
@@ -30,16 +27,14 @@ class Extras:
     """Optional fields. A payload with the defaults carries none of them.
 
     prompt:     the user's prompt as text, at most MAX_PROMPT_BYTES of UTF-8.
-    session:    an opaque name of 1 to MAX_SESSION bytes that ties the payloads of one conversation together.
     step, total_steps: denoising steps run and planned, each at most MAX_STEPS; 0 of 0 where unknown.
     confidence: confidence level of the diffusion model, 0 (lowest) to 3 (highest), one per anchor in the
                 order of positions; or empty.
 
-    Raises AnchorRangeError for steps, a session or confidence levels out of range.
+    Raises AnchorRangeError for steps or confidence levels out of range.
     """
 
     prompt: str | None = None
-    session: bytes | None = None
     step: int = 0
     total_steps: int = 0
     confidence: tuple[int, ...] = ()
@@ -48,10 +43,6 @@ class Extras:
         if self.step < 0 or self.total_steps < 0 or max(self.step, self.total_steps) > MAX_STEPS:
             raise AnchorRangeError(
                 f"steps: expected 0 to {MAX_STEPS}, found step {self.step} of {self.total_steps}"
-            )
-        if self.session is not None and not 0 < len(self.session) <= MAX_SESSION:
-            raise AnchorRangeError(
-                f"session: expected 1 to {MAX_SESSION} bytes, found {len(self.session)}; None is no session"
             )
         if not all(0 <= level <= 3 for level in self.confidence):
             raise AnchorRangeError(
@@ -81,9 +72,6 @@ class Extras:
             # A packed size of 0 says that the text is stored as it is.
             body = packed if len(packed) < len(text) else text
             out += varint(len(text)) + varint(len(body) if body is packed else 0) + body
-        if self.session is not None:
-            flags |= _SESSION
-            out += varint(len(self.session)) + self.session
         if self.step or self.total_steps:
             flags |= _STEPS
             out += varint(self.step) + varint(self.total_steps)
@@ -97,21 +85,15 @@ class Extras:
         """The fields at the reader's position. Raises PayloadError subclasses."""
         at = reader.at
         flags = reader.take(1, "flags of the optional fields")[0]
-        if not 0 < flags < 16:
+        if not flags or flags & ~(_PROMPT | _STEPS | _CONFIDENCE):
             raise MalformedPayloadError(
-                f"flags of the optional fields: expected 1 to 15 at byte {at}, found {flags}"
+                f"flags of the optional fields: expected some of 1, 4 and 8 at byte {at}, found {flags}"
             )
         prompt: str | None = None
-        session: bytes | None = None
         step = total = 0
         confidence: tuple[int, ...] = ()
         if flags & _PROMPT:
             prompt = _read_prompt(reader)
-        if flags & _SESSION:
-            size = reader.varint("session length", MAX_SESSION)
-            if size == 0:
-                raise MalformedPayloadError(f"session length: expected 1 to {MAX_SESSION}, found 0")
-            session = reader.take(size, "session")
         if flags & _STEPS:
             step = reader.varint("step", MAX_STEPS)
             total = reader.varint("total steps", MAX_STEPS)
@@ -122,7 +104,7 @@ class Extras:
             if count == 0:
                 raise MalformedPayloadError("number of confidences: expected at least 1, found 0")
             confidence = _unpack_pairs(reader.take((count + 3) // 4, "confidences"), count)
-        return cls(prompt, session, step, total, confidence)
+        return cls(prompt, step, total, confidence)
 
 
 NO_EXTRAS = Extras()

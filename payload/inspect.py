@@ -109,7 +109,6 @@ def _report(header: Header, anchors: AnchorSet | None) -> dict[str, Any]:
         "needs_prompt": header.needs_prompt,
         "base_ref": header.base_ref,
         "prompt": extras.prompt,
-        "session": extras.session.hex() if extras.session else None,
         "step": extras.step or None,
         "total_steps": extras.total_steps or None,
         "confidences": len(extras.confidence),

@@ -235,7 +235,6 @@ def _fields(anchors: AnchorSet, extras: Extras) -> dict[str, Any]:
         "step": extras.step,
         "total_steps": extras.total_steps,
         "prompt": extras.prompt,
-        "session": extras.session.hex() if extras.session else None,
         "confidence": extras.confidence,
     }
 

@@ -36,7 +36,6 @@ def extras_of(row: dict[str, Any]) -> Extras:
     held = row["anchors"]
     return Extras(
         held["prompt"],
-        bytes.fromhex(held["session"]) if held["session"] else None,
         held["step"],
         held["total_steps"],
         tuple(held["confidence"]),

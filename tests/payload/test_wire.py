@@ -54,7 +54,6 @@ def optional_fields(draw: st.DrawFn, anchors: int) -> Extras:
     levels = st.lists(st.integers(0, 3), min_size=anchors, max_size=anchors)
     return Extras(
         prompt=draw(st.one_of(st.none(), st.text(max_size=80))),
-        session=draw(st.one_of(st.none(), st.binary(min_size=1, max_size=32))),
         step=draw(st.integers(0, 1000)),
         total_steps=draw(st.sampled_from([0, 64, 128, 512])),
         confidence=tuple(draw(levels)) if draw(st.booleans()) else (),
@@ -115,7 +114,7 @@ def test_every_flipped_byte_of_100_payloads_is_noticed() -> None:
 
 def test_every_value_of_every_byte_of_one_payload_is_noticed() -> None:
     shared = Shared(TOY, [1, 2, 3], TOKENS)
-    data = encode(some(), shared, extras=Extras(session=b"s", step=3, total_steps=8))
+    data = encode(some(), shared, extras=Extras(step=3, total_steps=8))
     for at in range(len(data)):
         for value in set(range(256)) - {data[at]}:
             with pytest.raises(PayloadError):
@@ -205,8 +204,6 @@ def test_what_does_not_fit_is_refused() -> None:
         AnchorSet((1, 1), (0, 0), 4, TOY)
     with pytest.raises(AnchorRangeError, match="canvas"):
         AnchorSet((), (), MAX_CANVAS + 1, TOY)
-    with pytest.raises(AnchorRangeError, match="session"):
-        Extras(session=b"")
     with pytest.raises(AnchorRangeError, match="steps: expected 0 to"):
         Extras(step=MAX_STEPS + 1)
     with pytest.raises(AnchorRangeError, match="confidence: expected levels 0 to 3"):

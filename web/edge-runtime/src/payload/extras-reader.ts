@@ -1,30 +1,28 @@
 /** Parses the optional fields of a payload: a byte of flags, then the fields present, in the order of the flags. */
 import { MAX_CANVAS } from "../anchor-set.js";
-import { strictUtf8, toHex } from "../bytes.js";
+import { strictUtf8 } from "../bytes.js";
 import { MalformedPayloadError } from "../errors.js";
 import type { ByteReader } from "./byte-reader.js";
 import { inflate } from "./codecs/compression.js";
 import type { Extras } from "./header.js";
 
 const MAX_PROMPT_BYTES = 1 << 16;
-const MAX_SESSION = 32;
 const MAX_STEPS = 1 << 20;
-const [PROMPT, SESSION, STEPS, CONFIDENCE] = [1, 2, 4, 8];
+const [PROMPT, STEPS, CONFIDENCE] = [1, 4, 8];
 
 export async function readExtras(reader: ByteReader): Promise<Extras> {
   const at = reader.at;
   const flags = reader.byte("flags of the optional fields");
-  if (flags < 1 || flags > 15) {
-    throw new MalformedPayloadError("flags of the optional fields", `1 to 15 at byte ${at}`, flags);
+  if (flags === 0 || flags & ~(PROMPT | STEPS | CONFIDENCE)) {
+    throw new MalformedPayloadError("flags of the optional fields", `some of 1, 4 and 8 at byte ${at}`, flags);
   }
   const prompt = flags & PROMPT ? await readPrompt(reader) : null;
-  const session = flags & SESSION ? readSession(reader) : null;
   const step = flags & STEPS ? reader.varint("step", MAX_STEPS) : 0;
   const totalSteps = flags & STEPS ? reader.varint("total steps", MAX_STEPS) : 0;
   if (flags & STEPS && step === 0 && totalSteps === 0) {
     throw new MalformedPayloadError("steps", "a step or a total above 0", "0 of 0");
   }
-  return { prompt, session, step, totalSteps, confidence: flags & CONFIDENCE ? readConfidence(reader) : [] };
+  return { prompt, step, totalSteps, confidence: flags & CONFIDENCE ? readConfidence(reader) : [] };
 }
 
 async function readPrompt(reader: ByteReader): Promise<string> {
@@ -36,12 +34,6 @@ async function readPrompt(reader: ByteReader): Promise<string> {
   const text = strictUtf8(data);
   if (text === null) throw new MalformedPayloadError("prompt", "UTF-8", "other bytes");
   return text;
-}
-
-function readSession(reader: ByteReader): string {
-  const size = reader.varint("session length", MAX_SESSION);
-  if (size === 0) throw new MalformedPayloadError("session length", `1 to ${MAX_SESSION}`, 0);
-  return toHex(reader.take(size, "session"));
 }
 
 /** Four 2-bit levels per byte, the first in the lowest bits. */

@@ -14,8 +14,6 @@ export const CODECS: ReadonlyMap<number, Codec> = new Map([
 export interface Extras {
   /** The user's prompt as text. */
   readonly prompt: string | null;
-  /** Opaque name in hex that links the payloads of one conversation. */
-  readonly session: string | null;
   /** Denoising steps run, of `totalSteps` planned; 0 of 0 where unknown. */
   readonly step: number;
   readonly totalSteps: number;
@@ -23,7 +21,7 @@ export interface Extras {
   readonly confidence: readonly number[];
 }
 
-export const NO_EXTRAS: Extras = { prompt: null, session: null, step: 0, totalSteps: 0, confidence: [] };
+export const NO_EXTRAS: Extras = { prompt: null, step: 0, totalSteps: 0, confidence: [] };
 
 export interface Header {
   readonly version: number;

@@ -4,14 +4,12 @@ package inversespec.edge
  * Optional fields of a payload. A payload with the defaults carries none of them.
  *
  * @property prompt the user's prompt as text.
- * @property session opaque name in hex that links the payloads of one conversation.
  * @property step number of denoising steps run, of [totalSteps] planned; 0 of 0 where unknown.
  * @property confidence confidence level of the diffusion model, 0 (lowest) to 3 (highest), per anchor in the order
  *   of positions; or empty.
  */
 data class Extras(
     val prompt: String? = null,
-    val session: String? = null,
     val step: Int = 0,
     val totalSteps: Int = 0,
     val confidence: List<Int> = emptyList(),

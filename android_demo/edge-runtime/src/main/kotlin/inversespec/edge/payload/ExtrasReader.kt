@@ -5,7 +5,6 @@ import inversespec.edge.MAX_CANVAS
 import inversespec.edge.MalformedPayloadException
 import inversespec.edge.payload.codecs.Compression
 import inversespec.edge.strictUtf8
-import inversespec.edge.toHex
 
 /**
  * Parses the optional fields of a payload: a byte of flags, then the fields that are present, in the order of the
@@ -13,23 +12,20 @@ import inversespec.edge.toHex
  */
 internal object ExtrasReader {
     private const val MAX_PROMPT_BYTES = 1 shl 16
-    private const val MAX_SESSION = 32
     private const val MAX_STEPS = 1 shl 20
     private const val PROMPT = 1
-    private const val SESSION = 2
     private const val STEPS = 4
     private const val CONFIDENCE = 8
 
     fun read(reader: ByteReader): Extras {
         val at = reader.at
         val flags = reader.byte("flags of the optional fields")
-        if (flags !in 1..15) {
+        if (flags == 0 || flags and (PROMPT or STEPS or CONFIDENCE).inv() != 0) {
             throw MalformedPayloadException(
-                "flags of the optional fields: expected 1 to 15 at byte $at, found $flags",
+                "flags of the optional fields: expected some of 1, 4 and 8 at byte $at, found $flags",
             )
         }
         val prompt = if (flags and PROMPT != 0) prompt(reader) else null
-        val session = if (flags and SESSION != 0) session(reader) else null
         var step = 0
         var total = 0
         if (flags and STEPS != 0) {
@@ -40,7 +36,7 @@ internal object ExtrasReader {
             }
         }
         val confidence = if (flags and CONFIDENCE != 0) confidence(reader) else emptyList()
-        return Extras(prompt, session, step, total, confidence)
+        return Extras(prompt, step, total, confidence)
     }
 
     private fun prompt(reader: ByteReader): String {
@@ -57,14 +53,6 @@ internal object ExtrasReader {
         return strictUtf8(text) { at ->
             throw MalformedPayloadException("prompt: expected UTF-8, found another byte at $at")
         }
-    }
-
-    private fun session(reader: ByteReader): String {
-        val size = reader.varint("session length", MAX_SESSION)
-        if (size == 0) {
-            throw MalformedPayloadException("session length: expected 1 to $MAX_SESSION, found 0")
-        }
-        return reader.take(size, "session").toHex()
     }
 
     /** Four 2-bit levels per byte, the first in the lowest bits. */

@@ -78,7 +78,6 @@ internal class PayloadTest {
 
     private fun extras(row: Row) = Extras(
         row["prompt"] as String?,
-        row["session"] as String?,
         row.int("step"),
         row.int("total_steps"),
         row["confidence"].ints(),

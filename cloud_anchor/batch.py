@@ -168,7 +168,7 @@ def run_batch(
         yield job.error
     ready.sort(key=lambda each: len(each[1]))
     for index, run in denoise_stream(
-        pipeline.model, (ids for _, ids in ready), options.config, options.batch, pipeline.guide
+        pipeline.model, (ids for _, ids in ready), options.config, options.batch
     ):
         job = ready[index][0]
         try:
@@ -194,8 +194,6 @@ def run_batch(
         }
         if result.walk is not None:
             figures |= {"edge_passes": result.walk.passes, "edge_tokens": result.walk.tokens}
-        if options.config.guided:
-            figures |= {"guide_passes": run.guide_passes, "guide_tokens": run.guide_tokens}
         if options.config.depth > 1:
             figures["draft_rows"] = run.draft_rows
         folder.add(job.name, data, figures)

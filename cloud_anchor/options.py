@@ -31,7 +31,6 @@ BACKEND_KEY = "CLOUD_ANCHOR_BACKEND_KEY"
 GROUPS = {
     "models": "Where and how the models run.",
     "denoising": "How the diffusion model writes.",
-    "guided commits": "Commit rules that ask the edge model too, in one more pass of it per step.",
     "selection": "Which tokens are sent.",
 }
 """The groups of options for experts, with their descriptions."""
@@ -39,20 +38,18 @@ GROUPS = {
 
 def _commit_rule(text: str) -> CommitRule:
     match text:
-        case "auto" | "quota" | "eb" | "entropy" | "frechet" | "verify" | "apd" | "product":
+        case "auto" | "quota" | "eb" | "entropy" | "frechet" | "verify":
             return text
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            "expected auto, quota, eb, entropy, frechet, verify, apd, product or a probability, "
-            f"found {text!r}"
+            f"expected auto, quota, eb, entropy, frechet, verify or a probability, found {text!r}"
         ) from None
 
 
 _model = partial(option, group="models")
 _run = partial(option, group="denoising")
-_commits = partial(option, group="guided commits")
 _selection = partial(option, group="selection")
 
 
@@ -137,7 +134,6 @@ class DenoiseOptions:
         "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
         "eb, entropy-bounded; entropy, all of low entropy; frechet, the surest while all are probably right; "
         "verify, as for a probability, and drafts that the next step verifies; "
-        "apd and product, see guided commits; "
         "auto (default), quota for select paper "
         "and for orders other than confidence, else the model's probability, or 0.9, until the answer is "
         "complete",
@@ -168,15 +164,8 @@ class DenoiseOptions:
         "every step)",
         metavar="N",
     )
-    commit_weight: float | None = _commits(
-        None,
-        "apd, left to right: the diffusion model's part R (default 0.7); product, of both models' "
-        "probabilities: the edge model's exponent (default 0.3)",
-        float,
-        metavar="W",
-    )
-    commit_probability: float = _commits(
-        0.9, "product, verify: the probability from which tokens commit (default 0.9)", metavar="P"
+    commit_probability: float = _run(
+        0.9, "verify: the probability from which tokens commit (default 0.9)", metavar="P"
     )
 
     def config(self, plan: DenoiseConfig) -> DenoiseConfig:

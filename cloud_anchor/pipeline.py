@@ -188,11 +188,6 @@ class Pipeline:
                 "(--edge); payloads for this one are made by `python -m cloud_anchor.anchor`."
             )
 
-    @property
-    def guide(self) -> Scorer | None:
-        """The edge model as guided commit rules use it; None where its vocabulary is another."""
-        return None if self.translation else self.scorer
-
     def plan(self, prompts: Sequence[Prompt] = ()) -> DenoiseConfig:
         """A full run: canvas and steps as the checkpoint states them, else 256 and 128; blocks and schedule
         as its family's published sampler has them; parallel commits as the checkpoint states them.
@@ -215,13 +210,9 @@ class Pipeline:
         """Both without defaults that depend on the edge model or on each other.
 
         The selection gets a name and the commit rule is decided (see `resolve_commit`). Raises RequestError
-        where the selection or the commit rule needs an edge model and there is none, ContractMismatchError
-        where a guided commit rule has one of another vocabulary.
+        where the selection needs an edge model and there is none.
         """
         selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
-        if config.guided:
-            self.require_one_vocabulary(f"commit {config.commit}")
-        config.require_guide(present=self.guide is not None)
         sends = selection.rule.sends_predictions
         if isinstance(self.model, OwnSampler) and config.commit == "auto":
             return self.model.published(config, sends_predictions=sends), selection
@@ -252,9 +243,7 @@ class Pipeline:
         ids = [self.model_form.ids(prompt) for prompt in prompts]
         with (progress or Silent()).stage("denoising", config.run_steps) as step:
             pinned = None if self.translation else held
-            runs = denoise(
-                self.model, ids, config, guide=self.guide, after_step=lambda: step(1), grammar=pinned
-            )
+            runs = denoise(self.model, ids, config, after_step=lambda: step(1), grammar=pinned)
         if held is not None:
             return self.select_in(held, prompts, runs, selection)
         return self.select(prompts, runs, selection, codec, embed_prompt, confidence)

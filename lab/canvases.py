@@ -18,7 +18,6 @@ from torch import Tensor
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
@@ -29,7 +28,6 @@ def denoise_steps(
     prompts: Sequence[Sequence[int]],
     config: DenoiseConfig,
     state: State | None = None,
-    guide: Guide | None = None,
 ) -> Iterator[State]:
     """Yields the state after each step, up to config.steps, of new answers or of those in `state`.
 
@@ -40,7 +38,7 @@ def denoise_steps(
         raise RequestError("expected at least one prompt, found none")
     state = state or State.start(model, prompts, config)
     while min(state.steps) < config.run_steps:
-        advance(model, state, config, guide)
+        advance(model, state, config)
         yield state
 
 

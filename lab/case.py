@@ -16,8 +16,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import CONFIDENCE as BY_CONFIDENCE
 from cloud_anchor.sampling.config import DenoiseConfig, steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Span
-from cloud_anchor.selection.scorer import EngineScorer
+from cloud_anchor.selection.scorer import EngineScorer, Span
 from edge_runtime.decode.forced import FillOptions, FillStats, Source, fill
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.prompt_form import PromptForm

@@ -26,7 +26,6 @@ from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.protocol import require_room
 from cloud_anchor.sampling.rows import RowAnswers
 
@@ -102,9 +101,7 @@ class BlockModel(StockModel):
         self.block = block
         self.sub_block = family.sub_block or block
 
-    def start(
-        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
-    ) -> BlockAnswers:
+    def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> BlockAnswers:
         """The answers before the first step.
 
         Raises RequestError for options of samplers that see the whole canvas.

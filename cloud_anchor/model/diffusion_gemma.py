@@ -28,7 +28,6 @@ from cloud_anchor.model.families import Settings
 from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.protocol import require_room
 from cloud_anchor.sampling.rows import RowAnswers
 from payload import Contract
@@ -195,9 +194,7 @@ class DiffusionGemma:
         bound = self.sampler.entropy_bound
         return replace(config, commit="eb", entropy_bound=bound, stop=config.stop or "complete")
 
-    def start(
-        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
-    ) -> GemmaAnswers:
+    def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> GemmaAnswers:
         """The answers before the first step.
 
         Temperature 0 takes the most probable token where the published sampler draws one; 1 draws it, at the

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from cloud_anchor.model.stock import StockModel
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.masked import MaskedAnswers
 from cloud_anchor.sampling.protocol import Batch, Prefix, require_room
 from common.torch_cache import crop_cache
@@ -22,11 +21,9 @@ from common.torch_cache import crop_cache
 class DreamModel(StockModel):
     """The `MaskedModel` of every family with full attention."""
 
-    def start(
-        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
-    ) -> MaskedAnswers:
+    def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> MaskedAnswers:
         """The answers before the first step: canvases of mask tokens."""
-        return MaskedAnswers.start(self, prompts, config, guide)
+        return MaskedAnswers.start(self, prompts, config)
 
     def batch(self, prompts: Sequence[Sequence[int]], canvas: int) -> Batch:
         """Pads prompts to one length; raises RequestError for an empty one and for one that is too long."""

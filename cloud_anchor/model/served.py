@@ -24,7 +24,6 @@ from cloud_anchor.model.families import DIFFUSION_GEMMA
 from cloud_anchor.model.vllm import Canvas, ServedName, VllmServer
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.protocol import require_room
 from cloud_anchor.sampling.rows import RowAnswers
 from payload import Contract
@@ -115,9 +114,7 @@ class ServedModel:
             )
         return replace(config, stop=config.stop or "complete")
 
-    def start(
-        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
-    ) -> ServedAnswers:
+    def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> ServedAnswers:
         canvas, steps = self.plan
         require("canvas", config.canvas <= canvas, f"at most {canvas} with a vLLM server", config.canvas)
         most = f"{steps}, the server's schedule"

@@ -17,7 +17,6 @@ from torch.nn.functional import pad
 
 from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
-from cloud_anchor.sampling.guide import Product
 from cloud_anchor.sampling.schedules import LINEAR
 from cloud_anchor.sampling.scores import SCORES, Proposal
 from cloud_anchor.sampling.state import ForwardPass, State
@@ -28,7 +27,7 @@ class Proposed:
     """A token for every masked position of a batch, before any commits.
 
     proposal: the same as [N] for the masked positions. tokens: int64 [B, C], the canvas elsewhere.
-    allowed: bool [B, C], positions that may commit. ends: int64 [E], end markers. product: with a guide.
+    allowed: bool [B, C], positions that may commit.
     """
 
     run: ForwardPass
@@ -37,8 +36,6 @@ class Proposed:
     proposal: Proposal
     tokens: Tensor
     allowed: Tensor
-    ends: Tensor
-    product: Product | None = None
 
     def spread(self, values: Tensor) -> Tensor:
         """Values [N] as [B, C], -inf where nothing is masked."""
@@ -103,32 +100,6 @@ def low_entropy(proposed: Proposed) -> Tensor:
     return chosen | unmasking.best(certain, front, needed) | proposed.run.last[:, None]
 
 
-def adaptive_parallel(proposed: Proposed) -> Tensor:
-    """Adaptive parallel decoding (Israel et al., arXiv 2506.00413, algorithm 1), at temperature 0.
-
-    From left to right while the draft's token is also the most probable one of p_D^R * p_AR^(1 - R), and the
-    first open position in any case; `commit_weight` is R. With R = 1 all commits at once. The paper samples
-    both with one Gumbel noise; at temperature 0 that is the comparison of the two most probable tokens.
-    """
-    assert proposed.product is not None
-    masked = proposed.run.open
-    agrees = proposed.run.spread(proposed.product.ids == proposed.proposal.ids, torch.ones_like(masked))
-    chosen = unmasking.leading(agrees, masked, torch.isin(proposed.tokens, proposed.ends))
-    return chosen | proposed.run.last[:, None]
-
-
-def product_of_experts(proposed: Proposed) -> Tensor:
-    """Every position where log p_D + w log p_AR, renormalised, gives its best token the probability
-    `commit_probability`; `commit_weight` is w. With w = 0 it is `threshold`.
-
-    A product of experts (Hinton, Neural Computation 14, 2002, equation 1) with one weighted.
-    """
-    assert proposed.product is not None
-    sure = proposed.spread(proposed.product.probability)
-    chosen = unmasking.above(sure, proposed.allowed, proposed.config.commit_probability)
-    return chosen | proposed.run.last[:, None]
-
-
 RULES: Mapping[str, Rule] = {
     "quota": quota,
     "threshold": threshold,
@@ -136,8 +107,6 @@ RULES: Mapping[str, Rule] = {
     "entropy": low_entropy,
     "frechet": frechet,
     "verify": threshold,  # what it drafts beyond that is in `drafts`
-    "apd": adaptive_parallel,
-    "product": product_of_experts,
 }
 """By `DenoiseConfig.rule`."""
 

@@ -7,11 +7,10 @@ Responsible for names, ranges and the resolution of the commit rule. Not respons
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from cloud_anchor.errors import RequestError, require
+from cloud_anchor.errors import require
 from cloud_anchor.sampling.schedules import SCHEDULES
 from cloud_anchor.sampling.scores import SCORES
 from cloud_anchor.sampling.stops import STOPS
@@ -20,20 +19,15 @@ from payload.anchors import MAX_CANVAS
 ORIGIN, CONFIDENCE = "origin", "confidence"
 ORDERS = (ORIGIN, *SCORES)
 MAX_STEPS = 65_536
-MAX_WEIGHT = 10
 MAX_DEPTH = 8
 
-CommitRule = Literal["auto", "quota", "eb", "entropy", "frechet", "verify", "apd", "product"] | float
-NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "frechet", "verify", "apd", "product")
-GUIDED: Mapping[str, float] = {"apd": 0.7, "product": 0.3}
-"""Commit rules that need an edge model, with their weights where none is given."""
+CommitRule = Literal["auto", "quota", "eb", "entropy", "frechet", "verify"] | float
+NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "frechet", "verify")
 RULE_OPTIONS = {
     "eb": {"entropy_bound"},
     "entropy": {"entropy_bound"},
     "frechet": {"commit_margin"},
     "verify": {"commit_depth", "commit_probability"},
-    "apd": {"commit_weight"},
-    "product": {"commit_weight", "commit_probability"},
 }
 """Options of single commit rules."""
 PARALLEL_THRESHOLD = 0.9
@@ -58,12 +52,10 @@ class DenoiseConfig:
                   whose unfiltered probability is at least this; "eb": entropy-bounded; "entropy": every
                   position whose own entropy is; "frechet": the surest while all are probably right;
                   "verify": as for a number, and drafts that the next pass verifies (see `drafts`);
-                  "apd", "product": with the edge model's probabilities (see `commits`); "auto": decided by
+                  "auto": decided by
                   `resolve_commit` from the selection. A sampler that is given "auto" applies the quota.
     parallel:     the probability that "auto" commits from where predictions are sent: the model's own.
-    commit_weight: apd: R, the diffusion model's part, 0 to 1. product: w, the edge model's exponent. None:
-                  GUIDED's.
-    commit_probability: product, verify: the probability from which a token commits.
+    commit_probability: verify: the probability from which a token commits.
     commit_depth: verify: most rows of an answer in a pass, its own canvas and drafts. 1: no drafts.
     entropy_bound: eb: most nats of joint entropy beyond the largest one. entropy: most nats of a position.
     commit_margin: frechet: by how much more probable it is to be that all are right than that the least sure
@@ -89,7 +81,6 @@ class DenoiseConfig:
     schedule: str = "dream"
     commit: CommitRule = "auto"
     parallel: float = PARALLEL_THRESHOLD
-    commit_weight: float | None = None
     commit_probability: float = PARALLEL_THRESHOLD
     entropy_bound: float = 0.1
     commit_margin: float = 0.25
@@ -128,16 +119,11 @@ class DenoiseConfig:
         require("commit probability", 0 < chance <= 1, "above 0, at most 1", chance)
         require("entropy bound", 0 <= bound < math.inf, "a finite number from 0 on", bound)
         require("commit margin", 0 <= self.commit_margin < 1, "0 or more, below 1", self.commit_margin)
-        if self.commit_weight is not None:
-            require("commit weight", self.guided, "commit apd or product beside it", self.commit)
         require("commit depth", 1 <= self.commit_depth <= MAX_DEPTH, f"1 to {MAX_DEPTH}", self.commit_depth)
-        if not self.guided and self.rule != "verify":
+        if self.rule != "verify":
             return
-        most = 1 if self.rule == "apd" else MAX_WEIGHT
-        require("commit weight", 0 <= self.weight <= most, f"0 to {most}", self.weight)
         # The rows of a cached prompt are those of the answers, not of their drafts.
-        uncached = self.guided or self.prefix_every == 0
-        require("prefix every", uncached, f"0 beside commit {self.commit}", self.prefix_every)
+        require("prefix every", self.prefix_every == 0, f"0 beside commit {self.commit}", self.prefix_every)
         require("order", self.order == CONFIDENCE, f"{CONFIDENCE} beside commit {self.commit}", self.order)
         require("temperature", self.temperature == 0, f"0 beside commit {self.commit}", self.temperature)
 
@@ -177,29 +163,6 @@ class DenoiseConfig:
     def depth(self) -> int:
         """Most rows of an answer in a pass."""
         return self.commit_depth if self.rule == "verify" else 1
-
-    @property
-    def guided(self) -> bool:
-        """Whether the commit rule needs the edge model."""
-        return self.rule in GUIDED
-
-    @property
-    def weight(self) -> float:
-        """The weight of a guided rule; 0 for the others."""
-        return GUIDED.get(self.rule, 0.0) if self.commit_weight is None else self.commit_weight
-
-    @property
-    def exponents(self) -> tuple[float, float]:
-        """The exponents of p_D and p_AR in the product of a guided rule."""
-        return (self.weight, 1 - self.weight) if self.rule == "apd" else (1.0, self.weight)
-
-    def require_guide(self, *, present: bool) -> None:
-        """Raises RequestError where the commit rule needs an edge model and there is none."""
-        if self.guided and not present:
-            raise RequestError(
-                f"commit {self.commit}: expected an edge bundle (--edge) of the same vocabulary, found none. "
-                "Without one, entropy-bounded commits (eb) adapt too."
-            )
 
 
 def resolve_commit(config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:

@@ -11,7 +11,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import Answers, DiffusionModel
 
@@ -43,11 +42,9 @@ class ContinuousBatch(Generic[Name]):
     They share a configuration, except for the number of steps that each runs. Not thread-safe.
     """
 
-    def __init__(self, model: DiffusionModel, config: DenoiseConfig, guide: Guide | None = None) -> None:
-        """guide: as for `step.advance`."""
+    def __init__(self, model: DiffusionModel, config: DenoiseConfig) -> None:
         self.model = model
         self.config = config
-        self.guide = guide
         self._rows: list[_Row[Name]] = []
         self._answers: Answers | None = None
 
@@ -73,7 +70,7 @@ class ContinuousBatch(Generic[Name]):
         config.run_steps. blocks: also after every block that is finished, of a model that writes in blocks.
         literals: of an answer in a grammar.
         """
-        started = self.model.start([prompt], self.config, self.guide)
+        started = self.model.start([prompt], self.config)
         if literals is not None:
             started.hold(0, literals)
         self._answers = started if self._answers is None else self._answers.join(started)
@@ -86,7 +83,7 @@ class ContinuousBatch(Generic[Name]):
 
     def split(self) -> ContinuousBatch[Name]:
         """Moves the later half of the answers to another batch, for when all together exceed the memory."""
-        other: ContinuousBatch[Name] = ContinuousBatch(self.model, self.config, self.guide)
+        other: ContinuousBatch[Name] = ContinuousBatch(self.model, self.config)
         half = (len(self._rows) + 1) // 2
         if self._answers is not None and half < len(self._rows):
             other._rows = self._rows[half:]

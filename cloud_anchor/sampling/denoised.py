@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from cloud_anchor.sampling.guide import Guidance
 from payload import AnchorSet, Contract, Extras, confidence_level
 
 OPEN = -1
@@ -35,15 +34,12 @@ class Denoised:
     ids:        canvas tokens [C], the mask token where nothing is committed.
     when:       step [C] that committed each token, 0 where masked. A token never changes after it.
     predicted:  likeliest ordinary token [C] of each position in the last pass, before its commits, in the
-                unfiltered distribution; the committed token where there is one. Of a guided run that of the
-                product of both models, as are `confidence` and `ending`.
+                unfiltered distribution; the committed token where there is one.
     confidence: probability [C] of `predicted`; 1 where committed.
     ending:     probability [C] that an end marker stands here instead; 0 or 1 where committed.
     predicted_length: where the answer most likely ends (see `stops.likely_length`); `length` where that is
                       known.
     stopped_by: "steps", the name of a stop rule, or "finished" where nothing was left to commit.
-    guide_passes, guide_tokens: passes of the edge model in guided steps, and tokens it ran in them. Their
-                number, unlike the answer, may depend on the batch: what is in a cache is not run again.
     draft_rows: canvases with drafts that were run beside the answer's own, of commit rule verify: each costs
                 as much as the answer itself in a pass.
     certainty:  probability [C] of the committed token in the pass that committed it, by the diffusion model;
@@ -52,7 +48,6 @@ class Denoised:
                 in `ids` stays, so a finished block is committed there, and one not begun is open.
     draft_ends: False where the draft breaks off before the answer's end: a model that writes block by block
                 has predicted no further.
-    guidance:   what the last step leaves for the selection, if it was guided.
     """
 
     prompt_ids: tuple[int, ...]
@@ -67,13 +62,10 @@ class Denoised:
     mask_id: int
     eos_ids: frozenset[int]
     stopped_by: str = "steps"
-    guide_passes: int = 0
-    guide_tokens: int = field(default=0, compare=False)
     draft_rows: int = 0
     certainty: list[float] = field(default_factory=list, compare=False)
     accepted: frozenset[int] = frozenset()
     draft_ends: bool = True
-    guidance: Guidance | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of_draft(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
@@ -25,14 +24,13 @@ class MaskedAnswers:
 
     model: MaskedModel
     config: DenoiseConfig
-    guide: Guide | None
     state: State
 
     @classmethod
     def start(
-        cls, model: MaskedModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None
+        cls, model: MaskedModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig
     ) -> MaskedAnswers:
-        return cls(model, config, guide, State.start(model, prompts, config))
+        return cls(model, config, State.start(model, prompts, config))
 
     @property
     def steps(self) -> Sequence[int]:
@@ -43,7 +41,7 @@ class MaskedAnswers:
 
     def advance(self) -> None:
         self.state.pin(self.model.mask_id)
-        advance(self.model, self.state, self.config, self.guide)
+        advance(self.model, self.state, self.config)
 
     def block_ends(self) -> Sequence[int]:
         return ()  # its blocks are no boundaries of what is known: predictions go beyond them

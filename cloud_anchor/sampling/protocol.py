@@ -20,7 +20,6 @@ from torch import Tensor
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.literals import Literals
 from payload import Contract
 
@@ -91,13 +90,10 @@ class DiffusionModel(Protocol):
     def compile(self) -> None:
         """Compiles what is run in every step, if that can be."""
 
-    def start(
-        self, prompts: Sequence[Sequence[int]], config: DenoiseConfig, guide: Guide | None = None
-    ) -> Answers:
+    def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> Answers:
         """Answers to these prompts (token ids), before the first step.
 
-        guide: the edge model, for commit rules that need it. Raises RequestError for options that the model
-        does not have.
+        Raises RequestError for options that the model does not have.
         """
 
 

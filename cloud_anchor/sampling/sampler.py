@@ -13,7 +13,6 @@ from cloud_anchor.errors import RequestError, require
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Guide
 from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import DiffusionModel
 from edge_runtime.grammar.matcher import CompiledGrammar
@@ -27,19 +26,18 @@ def denoise(
     prompts: Sequence[Prompt],
     config: DenoiseConfig,
     batch: int | None = None,
-    guide: Guide | None = None,
     after_step: Callable[[], None] = lambda: None,
     grammar: CompiledGrammar | None = None,
 ) -> list[Denoised]:
     """The answers to the prompts, in their order; `batch` prompts at a time, by default all at once.
 
-    guide: as for `step.advance`. after_step: called after each pass over a batch.
+    after_step: called after each pass over a batch.
     grammar: of the answers, with tokens of the model's vocabulary; what it forces is on the canvas before the
     model sees it.
     """
     if not prompts:
         raise RequestError("expected at least one prompt, found none")
-    found = dict(denoise_stream(model, prompts, config, batch or len(prompts), guide, after_step, grammar))
+    found = dict(denoise_stream(model, prompts, config, batch or len(prompts), after_step, grammar))
     return [found[index] for index in range(len(prompts))]
 
 
@@ -48,7 +46,6 @@ def denoise_stream(
     prompts: Iterable[Prompt],
     config: DenoiseConfig,
     batch: int,
-    guide: Guide | None = None,
     after_step: Callable[[], None] = lambda: None,
     grammar: CompiledGrammar | None = None,
 ) -> Iterator[tuple[int, Denoised]]:
@@ -59,7 +56,7 @@ def denoise_stream(
     """
     require("batch", batch >= 1, "at least 1", batch)
     waiting = enumerate(prompts)
-    running: ContinuousBatch[int] = ContinuousBatch(model, config, guide)
+    running: ContinuousBatch[int] = ContinuousBatch(model, config)
     while True:
         for index, prompt in islice(waiting, batch - len(running)):
             running.join(index, prompt, literals=Literals(grammar) if grammar is not None else None)

@@ -17,7 +17,6 @@ from torch import Tensor
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Product
 from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import Batch, MaskedModel, Prefix
 from cloud_anchor.sampling.stops import StepPredictions, StepView, likely_length
@@ -31,7 +30,6 @@ class ForwardPass:
     open: bool [B, C], the masked positions that may commit in this step (see `blocks`).
     counts: masked positions per row; N is their sum.
     shares: float32 [B], the share of the open positions that the schedule commits.
-    product: the product with the edge model, of a guided step.
     """
 
     logits: Tensor
@@ -39,7 +37,6 @@ class ForwardPass:
     open: Tensor
     counts: list[int]
     shares: Tensor
-    product: Product | None = None
 
     @property
     def last(self) -> Tensor:
@@ -68,9 +65,7 @@ class ForwardPass:
         return self.spread(nats, torch.zeros(self.masked.shape, device=self.masked.device))
 
     def ending(self, model: MaskedModel) -> Tensor:
-        """The probability of an end marker, float32 [N]; that of the product in a guided step."""
-        if self.product is not None:
-            return self.product.ending
+        """The probability of an end marker, float32 [N]."""
         logits = model.without_unusable(self.logits).float()
         return (logits[:, model.ends].logsumexp(-1) - logits.logsumexp(-1)).exp()
 
@@ -80,17 +75,12 @@ class ForwardPass:
         return likely_length(self.masked, end, self.spread(self.ending(model), end))
 
     def predictions(self, model: MaskedModel, ids: Tensor) -> StepPredictions:
-        """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits.
-
-        Those of the product in a guided step, except `gap`.
-        """
+        """The predictions at every position; `ids` [B, C] is the canvas after this pass's commits."""
         logits = model.without_unusable(self.logits).float()
         norm = logits.logsumexp(-1)
         first, second = logits.topk(2).values.unbind(-1)
         top, likeliest = logits.index_fill(-1, model.ends, -torch.inf).max(-1)
         confidence = (top - norm).exp()
-        if self.product is not None:
-            likeliest, confidence = self.product.words, self.product.word_probability
         is_end = torch.isin(ids, model.ends).float()
         still = ids == model.mask_id
 
@@ -105,7 +95,7 @@ class ForwardPass:
         )
 
 
-_LISTS = ("prompts", "steps", "blocks", "generators", "guide_work", "draft_rows", "literals")
+_LISTS = ("prompts", "steps", "blocks", "generators", "draft_rows", "literals")
 _TENSORS = ("ids", "when", "sure", "draft", "level")
 """Fields of a state that have one entry for each row."""
 
@@ -121,7 +111,6 @@ class State:
            0 where there is none (see `drafts`).
     steps: steps run per row. Rows of one state may be at different steps.
     blocks: open blocks of each row in its last step; 0 before the first.
-    guide_work: (passes, tokens) of the edge model per row, of guided steps.
     draft_rows: canvases with drafts that were run beside each row's own.
     literals: of rows whose answers have a grammar, what it forces; see `pin`.
     last:  the forward pass of the last step, until the next one begins.
@@ -138,7 +127,6 @@ class State:
     steps: list[int]
     blocks: list[int]
     generators: list[torch.Generator]
-    guide_work: list[tuple[int, int]]
     draft_rows: list[int]
     literals: list[Literals | None]
     last: ForwardPass | None = None
@@ -159,7 +147,6 @@ class State:
             steps=[0] * len(prompts),
             blocks=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
-            guide_work=[(0, 0)] * len(prompts),
             draft_rows=[0] * len(prompts),
             literals=[None] * len(prompts),
         )
@@ -169,7 +156,6 @@ class State:
         return dataclasses.replace(
             self,
             steps=list(self.steps),
-            guide_work=list(self.guide_work),
             generators=[generator.clone_state() for generator in self.generators],
             literals=[literals and literals.copy() for literals in self.literals],
             prefix=self.prefix and self.prefix.copy(),
@@ -238,8 +224,6 @@ class State:
             "predicted_length": length,
         }
         values = {name: column.tolist() for name, column in columns.items()}
-        product = self.last.product if self.last is not None else None
-        guidance = [None] * len(self.prompts) if product is None else product.guidance
         return [
             Denoised(
                 prompt_ids=self.prompts[row],
@@ -249,10 +233,7 @@ class State:
                 mask_id=model.mask_id,
                 eos_ids=model.eos_ids,
                 stopped_by=reason,
-                guide_passes=self.guide_work[row][0],
-                guide_tokens=self.guide_work[row][1],
                 draft_rows=self.draft_rows[row],
-                guidance=guidance[row],
             )
             for row, reason in reasons.items()
         ]

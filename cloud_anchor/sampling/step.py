@@ -11,8 +11,6 @@ sampler; ties go to the lower position, as its topk breaks them on CUDA.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -21,20 +19,14 @@ from cloud_anchor.sampling.commits import RULES, Proposed
 from cloud_anchor.sampling.config import CONFIDENCE, ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.drafts import levels, verify
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
-from cloud_anchor.sampling.guide import Candidates, Guide, Product, consult
 from cloud_anchor.sampling.protocol import MaskedModel, Prefix
 from cloud_anchor.sampling.scores import Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
 
 
 @torch.no_grad()
-def advance(model: MaskedModel, state: State, config: DenoiseConfig, guide: Guide | None = None) -> None:
-    """Runs one step of every row in one forward pass; changes `state` in place.
-
-    guide: the edge model, for commit rules that need it: one pass of it over each row's draft. Raises
-    RequestError where it is needed and there is none.
-    """
-    config.require_guide(present=guide is not None)
+def advance(model: MaskedModel, state: State, config: DenoiseConfig) -> None:
+    """Runs one step of every row in one forward pass; changes `state` in place."""
     state.last = None  # its logits are not needed any more, and are large
     if state.batch is None:
         state.batch = model.batch(state.prompts, config.canvas)
@@ -44,8 +36,6 @@ def advance(model: MaskedModel, state: State, config: DenoiseConfig, guide: Guid
     count = blocks.opened(config, state.steps, state.blocks, masked)
     open_ = blocks.open_positions(config, state.steps, count, masked)
     run = ForwardPass(logits, masked, open_, masked.sum(1).tolist(), blocks.shares(config, state.steps))
-    if guide is not None and config.guided:
-        run = replace(run, product=_product(model, seen, config, run, guide))
     propose = _propose_at_random if config.order == ORIGIN else _propose_by_score
     tokens, chosen = propose(model, seen, config, run)
     # A proposed mask token, which Dream's orders do not rule out, commits nothing.
@@ -58,23 +48,7 @@ def advance(model: MaskedModel, state: State, config: DenoiseConfig, guide: Guid
     steps = torch.tensor(state.steps, dtype=torch.int32, device=masked.device)
     state.ids, state.when = ids, torch.where(commit, steps[:, None], seen.when)
     state.sure, state.draft_rows = sure, seen.draft_rows
-    if run.product is not None:
-        state.guide_work = [
-            (passes + more, tokens_ + new)
-            for (passes, tokens_), (more, new) in zip(state.guide_work, run.product.work, strict=True)
-        ]
     state.last = run
-
-
-def _product(
-    model: MaskedModel, state: State, config: DenoiseConfig, run: ForwardPass, guide: Guide
-) -> Product:
-    """The product of both models, after one pass of the guide over each row's most probable words."""
-    predicted = run.predictions(model, state.ids).ids.tolist()
-    lengths = run.lengths(model, state.ids).tolist()
-    drafts = [row[:length] for row, length in zip(predicted, lengths, strict=True)]
-    candidates = Candidates.of(model.without_unusable(run.logits), model.ends)
-    return consult(guide, state.prompts, drafts, run.masked, candidates, config.exponents)
 
 
 Choice = tuple[Tensor, Tensor]
@@ -94,17 +68,13 @@ def _propose_by_score(model: MaskedModel, state: State, config: DenoiseConfig, r
     suppresses_eos = config.order == CONFIDENCE
     logits = model.without_unusable(run.logits) if suppresses_eos else run.logits
     ids, probabilities = _sample(logits, config, run.counts, state)
-    if run.product is not None and config.rule == "product":
-        ids = run.product.ids
     tokens = run.spread(ids, state.ids)
     allowed = run.open
     if suppresses_eos:
         lengths = run.lengths(model, state.ids)
         allowed = suppress_eos(run.open, tokens, state.ids, model.ends, lengths)
         allowed = allowed | (run.open & run.last[:, None])
-    proposed = Proposed(
-        run, state, config, Proposal(logits, probabilities, ids), tokens, allowed, model.ends, run.product
-    )
+    proposed = Proposed(run, state, config, Proposal(logits, probabilities, ids), tokens, allowed)
     return tokens, RULES[config.rule](proposed)
 
 

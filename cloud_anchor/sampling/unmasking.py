@@ -70,19 +70,6 @@ def within_frechet(sure: Tensor, allowed: Tensor, margin: float) -> Tensor:
     return torch.zeros_like(allowed).scatter_(1, order, fits.int().cumprod(1).bool()) & allowed
 
 
-def leading(agrees: Tensor, masked: Tensor, end: Tensor) -> Tensor:
-    """The masked positions from the first on while they agree, up to the first end; that one in any case.
-
-    agrees, masked, end: bool [B, C]; end: an end marker is committed or proposed. In a row whose committed
-    end precedes every masked position, all commit: nothing there belongs to the answer.
-    """
-    first = masked & (masked.cumsum(1) == 1)
-    run = (agrees | first | ~masked).int().cumprod(1).bool()
-    behind_end = (end.cumsum(1) - end.int()) > 0
-    over = (end & ~masked & (masked.cumsum(1) == 0)).any(1, keepdim=True)
-    return masked & ((run & ~behind_end) | over)
-
-
 def lottery(
     scores: list[Tensor], quota: list[int], temperature: float, generators: list[torch.Generator]
 ) -> list[Tensor]:

@@ -81,7 +81,7 @@ def chain_within_bytes(
         chosen = within_bytes(scorer, run, walk, contract, config, max_bytes, size)
         first = edge_aware(run, chosen, contract)
         if not adds_to(first):
-            # Its tokens follow from a text with fewer anchors; others bind in the whole one: a guided run.
+            # Its tokens follow from a text with fewer anchors; others bind in the whole one.
             first = largest_gains(None)
         base = Base(written(first, None), first)
         found.append((base, False))

@@ -16,11 +16,6 @@ reached. Everything up to the first change is final, so each pass settles at lea
 iteration may be cut short: a free position that still differs is then bound to its current token, which
 costs a few bits and no correctness. Behind the last prediction that binds, the text ends where the edge
 model ends it: predictions that are too unsure to bind say nothing about the length either.
-
-A guided run (see `sampling.guide`) and this iteration are one walk: its first pass is that of the last step,
-as far as this has scored the same text, and what binds at an open position is the most probable word of the
-product of both models, given the text before it. At the fixpoint that is decoding from left to right by the
-product, in a few passes.
 """
 
 from __future__ import annotations
@@ -34,9 +29,7 @@ from numpy.typing import NDArray
 
 from cloud_anchor.errors import RequestError, require
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Guidance, Span, SpanScores
-from cloud_anchor.selection.scorer import Scorer
-from edge_runtime.decode.forced import common_prefix
+from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
 from payload import AnchorSet, Contract
 
 
@@ -112,10 +105,9 @@ class _JacobiIteration:
     """The iteration over one draft of n tokens; arrays are [n].
 
     text:  the current text. free: positions where the edge model's token replaces the draft's.
-    start: the first position that is not final yet. scored: the end of the positions with scores.
-    last_bound: the last position that the run's own confidence binds, -1 for none; the text's last one where
-                its length is given.
-    binding, chance: the token that binds where the edge model's does not stand, and its probability.
+    start: the first position that is not final yet.
+    last_bound: the last position whose prediction binds, -1 for none; the text's last one where its length is
+                given.
     """
 
     def __init__(
@@ -127,10 +119,13 @@ class _JacobiIteration:
         length: int | None,
     ) -> None:
         self.run, self.contract, self.config = run, contract, config
-        self.draft = run.predicted_answer[:length]
-        self.text = list(self.draft)
+        self.draft = np.asarray(run.predicted_answer[:length], np.int64)
+        self.text = self.draft.copy()
         size = len(self.text)
-        self.free = np.asarray(run.confidence[:size]) < config.threshold
+        self.chance = np.asarray(run.confidence[:size])
+        bound = (self.chance >= config.threshold).nonzero()[0]
+        self.last_bound = size - 1 if length is not None else int(bound[-1]) if len(bound) else -1
+        self.free = self.chance < config.threshold
         self.max_passes = config.max_passes
         self.may_send = np.ones(size, bool)
         if only is not None:
@@ -139,42 +134,23 @@ class _JacobiIteration:
             self.free |= ~self.may_send
             self.max_passes = size + 1
         self.greedy, self.ends = np.zeros(size, np.int64), np.zeros(size, bool)
-        self.margin, self.logprob, self.best, self.binding_logprob = np.zeros((4, size), np.float32)
-        self.binding = np.asarray(self.draft, np.int64)
-        self.chance = np.asarray(run.confidence[:size])
-        bound = (self.chance >= config.threshold).nonzero()[0]
-        self.last_bound = size - 1 if length is not None else int(bound[-1]) if len(bound) else -1
-        self.start = self.scored = 0
-        self.passes = self.tokens = 0
+        self.margin, self.logprob, self.best = np.zeros((3, size), np.float32)
+        self.start = self.passes = self.tokens = 0
         self.settled = not size
-        if run.guidance is not None:
-            self._go_on_from(run.guidance)
-
-    def _go_on_from(self, guidance: Guidance) -> None:
-        """Takes over the scores of the last guided step, as far as the text is the same."""
-        common = common_prefix(guidance.text, self.text)
-        if not common:
-            return
-        self._record(guidance.scores, 0, common)
-        first = self._first_change()
-        if self._ends_before(min(first + 1, common)):
-            return
-        if first < common:
-            self._replace_from(first)
-        else:
-            self.start, self.settled = common, common == len(self.text)
 
     def span(self) -> Span:
-        guidance = self.run.guidance
-        candidates = None if guidance is None else guidance.ids(self.start, len(self.text))
-        return Span(self.run.prompt_ids, self.text, self.start, candidates)
+        return Span(self.run.prompt_ids, self.text.tolist(), self.start)
 
     def update(self, scores: SpanScores) -> None:
         """Records a pass from `start` on, and puts in the tokens that follow from its scores."""
-        self._record(scores, self.start, len(scores.greedy))
+        part = slice(self.start, None)
+        self.greedy[part], self.margin[part], self.ends[part] = scores.greedy, scores.margin, scores.ends
+        self.logprob[part], self.best[part] = scores.logprob, scores.best
         self.passes += 1
         self.tokens += scores.tokens
-        first = self._first_change()
+        wanted = np.where(self.free & self._ordinary(), self.greedy, self.text)
+        changed = (wanted != self.text).nonzero()[0]
+        first = int(changed[0]) if len(changed) else len(self.text)
         if self._ends_before(first + 1):
             return
         # Everything before the first change is final. Where the edge model predicts a special token there,
@@ -182,40 +158,10 @@ class _JacobiIteration:
         self.free[:first] &= self._ordinary()[:first]
         self.settled = first == len(self.text) or self.passes >= self.max_passes
         if not self.settled:
-            self._replace_from(first)
-
-    def _record(self, scores: SpanScores, at: int, count: int) -> None:
-        """Records the first `count` scores as those of the text from position `at` on.
-
-        In a guided run they also give the product, and so the token that binds where none is committed.
-        """
-        part = slice(at, at + count)
-        self.greedy[part], self.margin[part] = scores.greedy[:count], scores.margin[:count]
-        self.logprob[part], self.best[part] = scores.logprob[:count], scores.best[:count]
-        self.ends[part] = scores.ends[:count]
-        self.scored = at + count
-        guidance = self.run.guidance
-        if guidance is None or scores.candidates is None:
-            return
-        words, chance, logprob = guidance.words(at, scores.candidates[:count])
-        open_ = np.asarray(self.run.ids[part]) == self.run.mask_id
-        self.binding[part] = np.where(open_, words, self.binding[part])
-        self.chance[part] = np.where(open_, chance, self.chance[part])
-        self.binding_logprob[part] = logprob
-        self.free[part] = (self.chance[part] < self.config.threshold) | ~self.may_send[part]
-
-    def _wanted(self) -> NDArray[np.int64]:
-        """The text by the last scores: the edge model's own token where it is free, else what binds."""
-        text = np.asarray(self.text)
-        kept = text if self.run.guidance is None else self.binding
-        wanted = np.where(self.free & self._ordinary(), self.greedy, kept)
-        wanted[self.scored :] = text[self.scored :]
-        return wanted
-
-    def _first_change(self) -> int:
-        """The first position whose token is not the wanted one; the text's length for none."""
-        changed = (self._wanted() != np.asarray(self.text)).nonzero()[0]
-        return int(changed[0]) if len(changed) else len(self.text)
+            # Tokens behind the first change are guesses, and the next pass begins there.
+            self.text, self.start = wanted, first + 1
+            self.logprob[first] = self.best[first]
+            self.settled = self.start == len(self.text)
 
     def _ends_before(self, stop: int) -> bool:
         """Cuts the text off where the edge model ends it behind `last_bound`; False if not before `stop`."""
@@ -224,31 +170,21 @@ class _JacobiIteration:
         if not len(ends):
             return False
         size = begin + int(ends[0])
-        self.text = self.text[:size]
-        for name in ("may_send", "greedy", "margin", "logprob", "best", "binding", "chance"):
+        for name in ("text", "draft", "may_send", "greedy", "margin", "logprob", "chance"):
             setattr(self, name, getattr(self, name)[:size])
         self.settled = True
         return True
 
-    def _replace_from(self, first: int) -> None:
-        """Puts the wanted tokens in; those behind `first` are guesses, and the next pass begins there."""
-        wanted = self._wanted()
-        own = wanted[first] == self.greedy[first]
-        self.logprob[first] = self.best[first] if own else self.binding_logprob[first]
-        self.text = wanted.tolist()
-        self.start = first + 1
-        self.settled = self.start == len(self.text)
-
     def result(self) -> EdgeWalk:
-        text = np.asarray(self.text)
         # A special token, which no answer has, cannot be left to the edge model in any case.
         special = ~self._ordinary()
         doubtful = self.margin < self.config.guard
         # Another token there would be followed by none that it could contradict.
         doubtful[self.last_bound + 1 :] = False
-        needed = ((self.greedy != text) | doubtful) & (self.may_send | special)
+        needed = ((self.greedy != self.text) | doubtful) & (self.may_send | special)
         sent = [int(position) for position in needed.nonzero()[0]]
-        return EdgeWalk(self.text, sent, {p: self._gain(p) for p in sent}, self.passes, self.tokens)
+        gains = {position: self._gain(position) for position in sent}
+        return EdgeWalk(self.text.tolist(), sent, gains, self.passes, self.tokens)
 
     def _ordinary(self) -> NDArray[np.bool_]:
         """Where the edge model's token is an ordinary one."""
@@ -256,7 +192,7 @@ class _JacobiIteration:
         return (self.greedy < self.contract.vocab_size) & ~np.isin(self.greedy, reserved)
 
     def _gain(self, position: int) -> float:
-        if self.text[position] != self.binding[position]:
+        if self.text[position] != self.draft[position]:
             return 0.0
         chance = float(self.chance[position])
         return chance * (math.log(max(chance, 1e-9)) - float(self.logprob[position]))

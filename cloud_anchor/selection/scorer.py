@@ -11,19 +11,18 @@ pass per token to decode the same text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_json
 from cloud_anchor.model.prompt_form import check_vocabulary
-from cloud_anchor.sampling.guide import Guide, Span, SpanScores
 from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.decode.forced import chunks, common_prefix
 from edge_runtime.engine.base import Engine
@@ -40,8 +39,48 @@ MAX_ROWS = 64
 """Largest number of tokens, and of rows of logits, per call of the engine; they bound its memory."""
 
 
-Scorer = Guide
-"""The edge model as a scorer of texts."""
+@dataclass(frozen=True)
+class Span:
+    """Token ids of a text behind a prompt; scored from position `start` (0-based in the text) to its end."""
+
+    prompt: Sequence[int]
+    text: Sequence[int]
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class SpanScores:
+    """The edge model's predictions at the n positions of a span, each given all tokens before it.
+
+    greedy:  int64 [n], the most probable token; never an end marker, which the device suppresses until the
+             end.
+    margin:  float32 [n], difference of logits between it and the second most probable token.
+    logprob: float32 [n], log-probability (nats) of the text's token.
+    best:    float32 [n], the same of the greedy token.
+    ends:    bool [n], whether an end marker is more probable than the greedy token.
+    tokens:  tokens that went through the model for these scores.
+    """
+
+    greedy: NDArray[np.int64]
+    margin: NDArray[np.float32]
+    logprob: NDArray[np.float32]
+    best: NDArray[np.float32]
+    ends: NDArray[np.bool_]
+    tokens: int
+
+
+class Scorer(Protocol):
+    """The edge model as a scorer of texts.
+
+    together: number of spans that it scores in one pass. context: most tokens of a span with its prompt, None
+    for no limit.
+    """
+
+    together: int
+    context: int | None
+
+    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
+        """The scores of each span, of one pass over it."""
 
 
 class EngineScorer:
@@ -65,7 +104,7 @@ class EngineScorer:
         first = len(span.prompt) - 1 + span.start  # the row that predicts the first position
         reused = min(common_prefix(self.engine.tokens, tokens), first)
         self.engine.rewind(reused)
-        parts, chances = [], []
+        parts = []
         rest = tokens[reused:]
         rows = list(range(first - reused, len(rest)))
         position = span.start
@@ -73,13 +112,9 @@ class EngineScorer:
             logits = self.engine.append(rest[start:stop], wanted)
             if wanted:
                 parts.append(_judge(logits, span.text[position : position + len(wanted)], self._eos))
-                if span.candidates is not None:
-                    at = position - span.start
-                    chances.append(_logprobs(logits, span.candidates[at : at + len(wanted)]))
                 position += len(wanted)
         greedy, margin, logprob, best, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
-        candidates = np.concatenate(chances) if chances else None
-        return SpanScores(greedy, margin, logprob, best, ends, len(rest), candidates)
+        return SpanScores(greedy, margin, logprob, best, ends, len(rest))
 
 
 def _judge(
@@ -97,23 +132,6 @@ def _judge(
     standing = held[rows, np.asarray(text, np.int64)]
     held[rows, greedy] = -np.inf
     return greedy, top - held.max(-1), standing - norm, top - norm, logits[:, eos].max(-1) > top
-
-
-def _logprobs(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Log-probabilities of ids [n, K] in logits [n, V], end markers included."""
-    _check_ids(int(ids.max(initial=0)), logits.shape[-1])
-    top = logits.max(-1, keepdims=True)
-    norm = top + np.log(np.exp(logits - top).sum(-1, keepdims=True, dtype=np.float64)).astype(np.float32)
-    found: NDArray[np.float32] = np.take_along_axis(logits, ids, -1) - norm
-    return found
-
-
-def _check_ids(highest: int, rows: int) -> None:
-    if highest >= rows:
-        raise RequestError(
-            f"guide: expected an edge model with the diffusion model's vocabulary, which has id {highest}, "
-            f"found one of {rows} tokens. Use two models of one vocabulary family."
-        )
 
 
 class TorchScorer:
@@ -185,12 +203,7 @@ class TorchScorer:
             wanted = state[len(span.prompt) - 1 + span.start : len(row)]
             logits = self._net.lm_head(wanted).float()
             text = torch.tensor(span.text[span.start :], device=device)
-            candidates = None
-            if span.candidates is not None:
-                _check_ids(int(span.candidates.max(initial=0)), logits.shape[-1])
-                ids = torch.from_numpy(span.candidates).to(device)
-                candidates = (logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True)).cpu().numpy()
-            scores.append(replace(self._judge(logits, text, len(row)), candidates=candidates))
+            scores.append(self._judge(logits, text, len(row)))
         return scores
 
     def _judge(self, logits: torch.Tensor, text: torch.Tensor, tokens: int) -> SpanScores:

@@ -93,8 +93,6 @@ class Translation:
             mask_id=OPEN,
             eos_ids=self.edge.contract.eos_ids,
             stopped_by=run.stopped_by,
-            guide_passes=run.guide_passes,
-            guide_tokens=run.guide_tokens,
             draft_rows=run.draft_rows,
             accepted=frozenset(
                 at

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Span
-from cloud_anchor.selection.scorer import EngineScorer
+from cloud_anchor.selection.scorer import EngineScorer, Span
 from cloud_anchor.selection.select import EDGE_AWARE, PAPER
 from cloud_anchor.serve.batching.backend import AnchorRequest
 from cloud_anchor.serve.batching.jobs import CanvasStep, ServedPayload

@@ -1,7 +1,6 @@
 """Sampler benchmark: `python -m lab.benches.sampler_bench`, with the plain sampler in the same run.
 
 The plain sampler runs one prompt at a time, computes all positions' logits and sorts the whole vocabulary.
-With an edge model the steps of a guided commit rule are timed beside those of a confidence threshold.
 Responsible for timing steps and counting their arithmetic. Not responsible for the quality of answers (see
 `runner`).
 """
@@ -19,23 +18,17 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.distributions import Categorical
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.model.checkpoint import build_net, find_checkpoint, load_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DREAM_7B, FAMILIES, Shape
 from cloud_anchor.model.prompt_form import prompt_form
-from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
-from cloud_anchor.sampling.guide import Guide, Span, SpanScores
+from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.sampling.schedules import dream
 from cloud_anchor.sampling.stops import STOPS
-from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
 from common.cli import CommandParser, option, run_command
-from edge_runtime.bundle.bundle import Bundle
-from edge_runtime.bundle.lookup import find_bundles
-from edge_runtime.engine.ort_engine import OrtEngine
 from lab.canvases import canvas_at
 from lab.options import add_options, given, world_of
 from lab.questions.items import load_items
@@ -48,23 +41,14 @@ EPILOG = """examples:
   python -m lab.benches.sampler_bench --model tiny --held-out --steps 128 \\
       --stop complete --batch 8 --prompts 32
 
-  # what a guided step costs beside a plain one
-  python -m lab.benches.sampler_bench --model tiny --edge tiny-qwen --no-plain --batch 1 8
-
-  # Dream-7B's shape with random weights, on a GPU; guided by Qwen2.5-0.5B's shape
+  # Dream-7B's shape with random weights, on a GPU
   python -m lab.benches.sampler_bench --random-7b --canvas 256 --batch 1 8 32 128
-  python -m lab.benches.sampler_bench --random-7b --edge random-0.5b --no-plain --batch 1 8
 """
 
 QWEN_HALF_B = Shape(151_936, 896, 4864, 24, 14, 2, 32_768, 1e-6, 1e6, True)
 """Qwen2.5-0.5B."""
 
 T = TypeVar("T")
-
-RANDOM_EDGE = "random-0.5b"
-SURE = 1.0
-"""Commit probability of the steps that are timed with and without a guide. Only tokens of this probability
-commit, or the likeliest one where there is none, so that most of the draft is still open in every step."""
 
 PROMPT_LENGTHS = (24, 31, 38, 45)
 """Tokens of the prompts, in turn, where a canvas leaves room: a batch is of different lengths."""
@@ -124,7 +108,6 @@ class BenchRow:
     peak:     share of the device's throughput at one large matrix product.
     same:     share of the commits that equal the plain sampler's in token and step; with a stop rule, of
               those inside answers. None where the plain sampler was not run.
-    guide_ms: milliseconds of step_ms in the edge model.
     """
 
     sampler: str
@@ -135,7 +118,6 @@ class BenchRow:
     steps: float
     peak: float
     same: float | None
-    guide_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -158,80 +140,12 @@ class Work:
         steps: Sequence[int],
         anchors: int,
         same: float | None = None,
-        in_guide: float = 0.0,
     ) -> BenchRow:
-        """seconds: of all, and of them in_guide. steps: run for each prompt. anchors: of all."""
+        """seconds: of all. steps: run for each prompt. anchors: of all."""
         done = sum(once * count for once, count in zip(self.operations, steps, strict=True))
         each, count = 1000 / sum(steps) * batch, len(steps)
         rates = (count / seconds, anchors / seconds, sum(steps) / count, done / seconds / self.peak)
-        return BenchRow(name, batch, seconds * each, *rates, same, in_guide * each)
-
-
-class TimedGuide:
-    """A guide that counts the seconds spent in it."""
-
-    def __init__(self, guide: Guide, device: torch.device) -> None:
-        self._guide, self._device = guide, device
-        self.together, self.context = guide.together, guide.context
-        self.seconds = 0.0
-
-    def score(self, spans: Sequence[Span]) -> list[SpanScores]:
-        _wait(self._device)
-        start = _now()
-        scores = self._guide.score(spans)
-        _wait(self._device)
-        self.seconds += _now() - start
-        return scores
-
-
-def guided_steps(
-    model: DreamModel,
-    guide: Guide,
-    prompts: Sequence[Sequence[int]],
-    config: DenoiseConfig,
-    batches: Sequence[int],
-    repeats: int,
-) -> list[BenchRow]:
-    """Rows of a confidence threshold and of the product of both models, in turn for each batch; `config`'s
-    order, filters and commit rule do not matter. `same` is not measured: the rules are different ones.
-    """
-    common = replace(config, order=CONFIDENCE, temperature=0.0, top_p=None, stop=None)
-    timed, work = TimedGuide(guide, model.device), Work.of(model, prompts, config.canvas)
-    rules = {
-        "threshold": replace(common, commit=SURE),
-        "product": replace(common, commit="product", commit_probability=SURE),
-    }
-    rows = []
-    for batch in batches:
-        for name, how in rules.items():
-            best, inside = float("inf"), 0.0
-            for _ in range(repeats):
-                timed.seconds = 0.0
-                runs, seconds = _best_of(
-                    1,
-                    model.device,
-                    partial(denoise, model, prompts, how, batch, timed if how.guided else None),
-                )
-                if seconds < best:
-                    best, inside = seconds, timed.seconds
-            steps = [run.steps for run in runs]
-            committed = sum(token != model.mask_id for run in runs for token in run.answer)
-            rows.append(work.row(name, batch, best, steps, committed, in_guide=inside))
-    return rows
-
-
-def break_even(rows: Sequence[BenchRow]) -> list[str]:
-    """A line for each batch of `guided_steps`: what a guided step costs, and when that is worth it."""
-    lines = []
-    for plain_row in (row for row in rows if row.sampler == "threshold"):
-        (guided,) = (row for row in rows if row.sampler == "product" and row.batch == plain_row.batch)
-        ratio = guided.step_ms / plain_row.step_ms
-        lines.append(
-            f"batch {guided.batch}: a guided step costs {ratio:.2f} of a plain one ({guided.guide_ms:.1f} ms "
-            f"of {guided.step_ms:.1f} in the edge model); it pays where at least "
-            f"{max(0.0, 1 - 1 / ratio):.0%} of the steps are saved"
-        )
-    return lines
+        return BenchRow(name, batch, seconds * each, *rates, same)
 
 
 def compare(
@@ -376,25 +290,6 @@ def random_model(shape: Shape, device: str | None = None) -> DreamModel:
     return DreamModel(net, FAMILIES["Dream"], mask, frozenset({end}), "random weights")
 
 
-def random_guide(model: DreamModel) -> Guide:
-    """Qwen2.5-0.5B's shape with random weights, in the diffusion model's vocabulary, format and place."""
-    shape = asdict(replace(QWEN_HALF_B, vocab_size=model.net.config.vocab_size))
-    config = Qwen2Config(**{name: value for name, value in shape.items() if value is not None})
-    with torch.device(model.device):
-        net = Qwen2ForCausalLM(config).to(model.net.dtype)
-    return TorchScorer(net.eval(), model.eos_ids)
-
-
-def open_guide(edge: str, checkpoint: str | None, model: DreamModel, threads: int | None) -> Guide:
-    """The edge model of a bundle, on ONNX Runtime or its checkpoint in PyTorch, or `RANDOM_EDGE`."""
-    if edge == RANDOM_EDGE:
-        return random_guide(model)
-    bundle = Bundle.open(find_bundles("", model=edge)[0])
-    if checkpoint:
-        return TorchScorer.of_bundle(bundle, checkpoint, model.device)
-    return EngineScorer(OrtEngine.open(bundle, threads=threads), bundle.contract.eos_ids)
-
-
 def held_out_prompts(source: str, model: DreamModel, data: list[str], count: int) -> list[list[int]]:
     """Questions that the model of this name was not trained on, as it is asked them."""
     form = prompt_form(model, find_checkpoint(source), None)
@@ -405,12 +300,6 @@ def held_out_prompts(source: str, model: DreamModel, data: list[str], count: int
 class SamplerOptions:
     model: str = option("tiny", "tiny, testbed, a folder, or a hub name")
     random_7b: bool = option(False, "Dream-7B's shape with random weights instead")
-    edge: str | None = option(
-        None,
-        f"also steps guided by this edge model; {RANDOM_EDGE}: Qwen2.5-0.5B's shape, random weights",
-        metavar="BUNDLE",
-    )
-    edge_checkpoint: str | None = option(None, "run the bundle's checkpoint in PyTorch instead, in batches")
     batch: tuple[int, ...] = option((1, 8, 32), "sizes of batches")
     prompts: int | None = option(None, "prompts timed (default: the largest batch)", kind=int)
     canvas: int = option(128, "response positions")
@@ -475,9 +364,6 @@ def run(options: SamplerOptions) -> None:
         prefix_every=options.prefix_every,
         stop=options.stop,
     )
-    if options.edge:
-        guide = open_guide(options.edge, options.edge_checkpoint, model, options.threads)
-        rows += guided_steps(model, guide, prompts, config, options.batch, options.repeat)
     if options.json:
         print(json.dumps([asdict(row) for row in rows]))
     else:
@@ -494,8 +380,6 @@ def _print(rows: Sequence[BenchRow], config: DenoiseConfig, model: DreamModel) -
             f"{row.sampler:14} {row.batch:6} {row.steps:6.1f} {row.step_ms:9.1f} {row.prompts:10.2f} "
             f"{row.anchors:10.1f} {row.peak:8.1%}  {same}"
         )
-    for line in break_even(rows):
-        print(line)
 
 
 if __name__ == "__main__":

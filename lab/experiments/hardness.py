@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from cloud_anchor.metrics import word_f1
 from cloud_anchor.sampling.config import PARALLEL_THRESHOLD, DenoiseConfig, commit_in_parallel
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Span
 from cloud_anchor.sampling.sampler import denoise
+from cloud_anchor.selection.scorer import Span
 from edge_runtime.decode.forced import FillOptions
 from edge_runtime.runtime import FillRequest
 from lab.experiment import About, Experiment, Records, Setup

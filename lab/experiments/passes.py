@@ -49,7 +49,7 @@ SENT_TODAY = f"edge-aware {EdgeAwareConfig().threshold:g}"
 """What is sent by default."""
 PAPER_RULE = "paper"
 """The order of commits and the settings of the paper, a quota a step."""
-DEFAULT_RULES = ("quota", BASELINE, "eb:0.1", "apd:0.7", "product:0.3")
+DEFAULT_RULES = ("quota", BASELINE, "eb:0.1")
 
 READOUTS: dict[str, Selection] = {
     EARLY_STOP: Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0)),
@@ -63,7 +63,7 @@ READOUTS: dict[str, Selection] = {
 
 def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
     """`base` with a commit rule: quota, paper, a probability, eb:BOUND, frechet:MARGIN,
-    verify:DEPTH[@PROBABILITY], apd:R, or product:W[@PROBABILITY];
+    verify:DEPTH[@PROBABILITY];
     with /N behind it in windows of N tokens, from left to right.
 
     Raises RequestError for another text.
@@ -86,21 +86,17 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
                 return replace(config, commit="eb", entropy_bound=float(number))
             case "frechet" if not probability:
                 return replace(config, commit="frechet", commit_margin=float(number))
-            case "apd" if not probability:
-                return replace(config, commit="apd", commit_weight=float(number))
-            case "verify" | "product":
+            case "verify":
                 if probability:
                     config = replace(config, commit_probability=float(probability))
-                if name == "verify":
-                    return replace(config, commit="verify", commit_depth=int(number))
-                return replace(config, commit="product", commit_weight=float(number))
+                return replace(config, commit="verify", commit_depth=int(number))
             case _ if not given:
                 return replace(config, commit=float(name))
     except ValueError:
         pass
     raise RequestError(
-        "rule: expected quota, a probability, eb:BOUND, frechet:MARGIN, verify:DEPTH[@PROBABILITY], apd:R, "
-        f"product:W[@PROBABILITY] or paper, with /N in windows, found {rule!r}"
+        "rule: expected quota, a probability, eb:BOUND, frechet:MARGIN, verify:DEPTH[@PROBABILITY] "
+        f"or paper, with /N in windows, found {rule!r}"
     )
 
 
@@ -112,7 +108,7 @@ class PassesOptions:
     fractions: tuple[float, ...] = option((), "after which shares of the steps, instead", float, metavar="F")
     rules: tuple[str, ...] = option(
         DEFAULT_RULES,
-        "quota, a probability, eb:BOUND, verify:DEPTH[@PROBABILITY], apd:R, product:W[@PROBABILITY], paper",
+        "quota, a probability, eb:BOUND, verify:DEPTH[@PROBABILITY], paper",
         metavar="RULE",
     )
     controls: str | None = option(
@@ -150,7 +146,7 @@ def runs_at(
     """The run of each prompt after each number of passes; a complete answer stays as it is."""
     rows_: list[dict[int, Denoised]] = [{} for _ in prompts]
     config = rule_config(rule, pipeline.plan())
-    batch: ContinuousBatch[int] = ContinuousBatch(pipeline.model, config, pipeline.guide)
+    batch: ContinuousBatch[int] = ContinuousBatch(pipeline.model, config)
     for index, prompt in enumerate(prompts):
         batch.join(index, prompt, marks)
     while len(batch):
@@ -213,14 +209,14 @@ def _cells(setup: Setup, case: Case, run: Denoised, reference: Sequence[int]) ->
         (selected,) = select([run], case.contract, selection, pipeline.scorer)
         walk = selected.walk
         text = run.predicted_answer if walk is None else case.fill(selected.anchors).ids
-        edge_tokens = run.guide_tokens + (walk.tokens if walk else 0)
+        edge_tokens = walk.tokens if walk else 0
         tokens = run.rows * (len(run.prompt_ids) + run.canvas)  # a row of a pass has prompt and canvas
         found[name] = case.judged(text, reference) | {
             "bytes": case.size(selected.anchors, extras=run.extras()),
             "sent": len(selected.anchors),
             "steps": run.steps,
             "rows": run.rows,
-            "edge_passes": run.guide_passes + (walk.passes if walk else 0),
+            "edge_passes": walk.passes if walk else 0,
             "edge_tokens": edge_tokens,
             "gflop": 2e-9 * (parameters * tokens + edge.parameters * edge_tokens),
         }

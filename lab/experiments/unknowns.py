@@ -116,7 +116,7 @@ def early_runs(setup: Setup, prompts: Sequence[str]) -> tuple[Sequence[Denoised]
     steps = steps_for(own.fraction, base.total_steps)
     config, selection = pipeline.resolve(replace(base, steps=steps), Selection())
     ids = [pipeline.model_form.ids(prompt) for prompt in prompts]
-    return denoise(pipeline.model, ids, config, guide=pipeline.guide), selection
+    return denoise(pipeline.model, ids, config), selection
 
 
 def measure(setup: Setup, questions: Sequence[Question]) -> Iterator[Record]:

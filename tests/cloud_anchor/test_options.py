@@ -29,14 +29,6 @@ def test_the_plan_applies_where_nothing_is_given() -> None:
 
 
 def test_options_of_a_commit_rule() -> None:
-    config = parse("--commit", "product", "--commit-weight", "0.5", "--commit-probability", "0.8").config(
-        PLAN
-    )
-    assert (config.rule, config.weight, config.commit_probability) == ("product", 0.5, 0.8)
-    assert config.to_json().keys() - DenoiseConfig().to_json().keys() == {
-        "commit_weight",
-        "commit_probability",
-    }
     assert parse("--commit", "eb", "--entropy-bound", "1").config(PLAN).entropy_bound == 1
     assert parse("--commit", "verify", "--commit-depth", "2").config(PLAN).depth == 2
 
@@ -50,7 +42,6 @@ def test_options_of_a_commit_rule() -> None:
         (("--commit", "quota"), ("quota", None), ("quota", None)),
         (("--commit", "0.5"), (0.5, None), (0.5, None)),
         (("--commit", "eb"), ("eb", None), ("eb", None)),
-        (("--commit", "product", "--commit-weight", "0.5"), ("product", None), ("product", None)),
     ],
 )
 def test_the_commit_rule_is_resolved_by_the_selection(
@@ -71,7 +62,7 @@ def test_the_commit_rule_is_resolved_by_the_selection(
         (("--steps", "0"), "steps: expected 1 to"),
         (
             ("--commit", "0"),
-            "commit: expected auto, quota, eb, entropy, frechet, verify, apd, product or a probability",
+            "commit: expected auto, quota, eb, entropy, frechet, verify or a probability",
         ),
     ],
 )
@@ -84,7 +75,7 @@ def test_a_commit_rule_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         parse("--commit", "sometimes")
     assert (
-        "expected auto, quota, eb, entropy, frechet, verify, apd, product or a probability, found 'sometimes'"
+        "expected auto, quota, eb, entropy, frechet, verify or a probability, found 'sometimes'"
         in capsys.readouterr().err
     )
 

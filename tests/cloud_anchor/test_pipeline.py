@@ -13,9 +13,8 @@ from cloud_anchor.anchor import main
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
-from cloud_anchor.sampling.guide import Span
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import EngineScorer, TorchScorer, open_scorer
+from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer, open_scorer
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import TranslatedRun
 from edge_runtime.bundle.bundle import Bundle, read_manifest
@@ -328,8 +327,6 @@ def test_what_compares_ids_refuses_another_vocabulary(across: Pipeline, pipeline
         ContractMismatchError, match="suite: expected an edge bundle of the diffusion model's"
     ):
         across.require_one_vocabulary("suite")
-    with pytest.raises(ContractMismatchError, match="commit product: expected an edge bundle"):
-        across.make(PROMPTS, replace(CONFIG, commit="product"))
 
 
 def test_the_command_for_a_device_with_another_vocabulary(
@@ -345,48 +342,3 @@ def test_the_command_for_a_device_with_another_vocabulary(
     many.write_text('{"prompt": "Why?", "id": "why"}\n')
     assert main([*base, "--input", str(many), "-o", str(tmp_path / "many")]) == 0
     assert (tmp_path / "many" / "why.bin").read_bytes() == (tmp_path / "one.bin").read_bytes()
-
-
-@pytest.mark.parametrize("commit", ["apd", "product"])
-@pytest.mark.parametrize("threshold", [0.0, 0.02])
-def test_the_device_writes_what_a_guided_run_intends(
-    pipeline: Pipeline, edge: EdgeRuntime, commit: str, threshold: float
-) -> None:
-    config = DenoiseConfig(canvas=24, total_steps=16, steps=3, commit=commit, commit_weight=0.6)  # type: ignore[arg-type]
-    selection = Selection(config=EdgeAwareConfig(threshold, 0.05, 20))
-    for made in pipeline.make(PROMPTS, config, selection):
-        assert made.walk is not None
-        assert made.run.guidance is not None
-        tokens = list(edge.fill(edge.read(pipeline.payload(made, embed_prompt=True))))
-        assert [token.id for token in tokens] == made.walk.text
-        committed = dict(enumerate(made.run.answer[: len(made.walk.text)]))
-        assert all(made.walk.text[p] == t for p, t in committed.items() if t != made.run.mask_id)
-
-
-def test_a_guided_run_on_the_command_line(
-    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "24", "--total-steps", "16"]
-    base += ["--steps", "3", "--commit", "product", "--threshold", "0", "--prompt", "Why?", "--json"]
-    assert main([*base, "--edge", str(edge_bundle), "-o", str(tmp_path / "payload.bin")]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["guide"]["passes"] == 3
-    assert report["guide"]["tokens"] >= report["edge"]["tokens"]
-    assert main(base) == 2
-    assert "commit product: expected an edge bundle (--edge)" in capsys.readouterr().err
-
-
-def test_a_guided_batch_resumes_and_counts_passes(
-    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "prompts.jsonl").write_text('"Why?"\n"How many loaves?"\n')
-    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "24"]
-    base += ["--total-steps", "16", "--steps", "2", "--commit", "apd", "-o", str(tmp_path / "out")]
-    base += ["--input", str(tmp_path / "prompts.jsonl")]
-    assert main(base) == 0
-    lines = (tmp_path / "out" / "manifest.jsonl").read_text().splitlines()
-    assert all(line["guide_passes"] == line["steps"] > 0 for line in map(json.loads, lines))
-    assert main([*base, "--commit-weight", "0.5"]) == 2
-    assert "another commit_weight" in capsys.readouterr().err
-    settings = json.loads((tmp_path / "out" / "settings.json").read_text())
-    assert "entropy_bound" not in settings, "a folder of another rule goes on"

@@ -8,9 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud_anchor.sampling.guide import Span, SpanScores
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import EngineScorer
+from cloud_anchor.selection.scorer import EngineScorer, Span, SpanScores
 from cloud_anchor.selection.select import Selection, select
 from edge_runtime.decode.endings import Stop, ending
 from lab.case import EdgeAnswer, RunCase

@@ -287,7 +287,7 @@ class BatchEngine:
 
     def _new_group(self, job: Job) -> ContinuousBatch[Job]:
         config = replace(job.config, steps=None)
-        self._groups.append(ContinuousBatch(self.pipeline.model, config, self.pipeline.guide))
+        self._groups.append(ContinuousBatch(self.pipeline.model, config))
         return self._groups[-1]
 
     def _has_its_share(self, client: str) -> bool:

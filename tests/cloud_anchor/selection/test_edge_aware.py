@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.guide import Candidates, Guidance, Span
 from cloud_anchor.selection.edge_aware import (
     EdgeAwareConfig,
     EdgeWalk,
@@ -23,7 +21,7 @@ from cloud_anchor.selection.edge_aware import (
     verify_drafts,
     within_bytes,
 )
-from cloud_anchor.selection.scorer import EngineScorer, TorchScorer
+from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer
 from edge_runtime.decode.forced import fill
 from edge_runtime.engine.base import BaseEngine, Logits
 from edge_runtime.errors import EngineError
@@ -138,104 +136,6 @@ def test_with_enough_passes_free_positions_are_the_edge_models_own(run: Denoised
             assert logits.argmax() >= WORDS
     free = sum(c < 0.5 for c in run.confidence[: run.predicted_length])
     assert found.passes <= free + 1
-
-
-def guided(run: Denoised, weight: float, open_: int, seed: int) -> Denoised:
-    """The run as after a guided step that has scored its draft; the first `open_` positions are open."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(run.canvas, WORDS + 3, generator=generator) * 2
-    logits[:, WORDS + 1] = -torch.inf  # no answer has it
-    candidates = Candidates.of(logits, torch.tensor(sorted(EOS)), 6)
-    text = run.predicted_answer
-    ids = candidates.ids.numpy()
-    (scores,) = EngineScorer(HashEngine(), EOS).score([Span(run.prompt_ids, text, 0, ids[: len(text)])])
-    guidance = Guidance(text, scores, candidates, (1.0, weight))
-    assert scores.candidates is not None
-    words, chance, _ = guidance.words(0, scores.candidates)
-    size = run.predicted_length
-    open_ = min(open_, size)
-    committed = [MASK if p < open_ else t for p, t in enumerate(run.predicted[:size])]
-    return replace(
-        run,
-        ids=committed + run.ids[size:],
-        predicted=[*words.tolist()[:open_], *run.predicted[open_:]],
-        confidence=[*chance.tolist()[:open_], *[1.0] * (size - open_), *run.confidence[size:]],
-        guidance=guidance,
-    )
-
-
-def left_to_right(run: Denoised, threshold: float) -> list[int]:
-    """Decoding token by token: the product's best word where it is sure enough, else the edge model's, which
-    ends the text behind the run's last sure word.
-    """
-    assert run.guidance is not None
-    (_, weight), mine = run.guidance.weights, run.guidance.candidates
-    last = max((p for p in range(run.predicted_length) if run.confidence[p] >= threshold), default=-1)
-    text: list[int] = []
-    for position in range(run.predicted_length):
-        if run.ids[position] != MASK:
-            text.append(run.ids[position])
-            continue
-        engine = HashEngine()
-        logits = engine.append([*run.prompt_ids, *text], [len(run.prompt_ids) + len(text) - 1])[0]
-        other = np.exp(logits - logits.max(), dtype=np.float64)
-        other /= other.sum()
-        end = other[sorted(EOS)].sum()
-        ids, own = mine.ids[position].tolist(), mine.logprob[position].double().exp().tolist()
-        shares = [p * (end if i in EOS else other[i]) ** weight for i, p in zip(ids, own, strict=True)]
-        words = ids[: len(ids) - mine.ends]
-        left = max(0.0, 1 - sum(own)) * max(0.0, 1 - end - sum(other[i] for i in words)) ** weight
-        best = int(np.argmax(shares[: len(words)]))
-        greedy = int(np.where(np.isin(np.arange(WORDS + 3), sorted(EOS)), -np.inf, logits).argmax())
-        sure = shares[best] / (sum(shares) + left) >= threshold
-        if not sure and position > last and logits[sorted(EOS)].max() > logits[greedy]:
-            break
-        text.append(words[best] if sure or greedy >= WORDS else greedy)
-    return text
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    drafts(),
-    st.sampled_from([0.0, 0.3, 0.6]),
-    st.sampled_from([0.3, 1.0]),
-    st.integers(0, 40),
-    st.integers(0, 99),
-)
-def test_a_guided_run_is_decoded_by_the_product(
-    run: Denoised, threshold: float, weight: float, open_: int, seed: int
-) -> None:
-    run = guided(run, weight, open_, seed)
-    (found,) = verify_drafts(
-        EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(threshold, 0.0, 100)
-    )
-    assert found.text == left_to_right(run, threshold)
-    assert filled(edge_aware(run, found, CONTRACT), run.prompt_ids) == found.text
-    (short,) = verify_drafts(
-        EngineScorer(HashEngine(), EOS), [run], CONTRACT, EdgeAwareConfig(threshold, 0.0, 2)
-    )
-    assert short.passes <= 2
-    assert filled(edge_aware(run, short, CONTRACT), run.prompt_ids) == short.text, "cut short, still correct"
-
-
-def test_scores_of_the_last_guided_pass_are_not_computed_again() -> None:
-    """Where both models agree with the draft the walk is done before it begins, with the same result."""
-    plain = draft([3, 1, 4, 1, 5, 9, 2, 6], [0.1] * 8)
-    run = guided(plain, 0.5, 0, 1)
-    assert run.predicted_answer == plain.predicted_answer
-    config = EdgeAwareConfig(0.0, 0.5)
-    (found,) = verify_drafts(EngineScorer(HashEngine(), EOS), [run], CONTRACT, config)
-    (alone,) = verify_drafts(EngineScorer(HashEngine(), EOS), [plain], CONTRACT, config)
-    assert (found.passes, found.tokens, alone.passes) == (0, 0, 1)
-    assert (found.text, found.sent) == (alone.text, alone.sent)
-    # Where the draft has changed since, the walk begins at the change.
-    other = [3, 1, 4, 1, 5, 0]
-    changed = replace(run, predicted=[*other, *run.predicted[6:]], ids=[*other, *run.ids[6:]])
-    (rest,) = verify_drafts(EngineScorer(HashEngine(), EOS), [changed], CONTRACT, config)
-    assert rest.passes == 1
-    again = replace(changed, guidance=None, confidence=[1.0] * 64)
-    (whole,) = verify_drafts(EngineScorer(HashEngine(), EOS), [again], CONTRACT, config)
-    assert (rest.text, rest.sent, rest.gains) == (whole.text, whole.sent, whole.gains)
 
 
 def test_all_binding_is_one_pass_and_the_draft_itself() -> None:

@@ -152,11 +152,11 @@ def run(
         for module in (engine_module, jobs_module):
             patch.setattr(module, "time", clock)
         rows = partial(Rows, clock, case.seconds)
-        patch.setattr(engine_module, "ContinuousBatch", lambda model, config, guide: rows(config))
+        patch.setattr(engine_module, "ContinuousBatch", lambda model, config: rows(config))
         patch.setattr(BatchEngine, "_require_time_for", policy)
         if not shares:
             patch.setattr(Clients, "others", lambda self, client, now: False)
-        pipeline: Any = SimpleNamespace(scorer=None, model=None, guide=None, translation=None)
+        pipeline: Any = SimpleNamespace(scorer=None, model=None, translation=None)
         engine = BatchEngine(pipeline, Limits(batch=BATCH, queue=64, deadline=case.deadline))
 
         engine._forecast.saw_round(BATCH, case.seconds(BATCH))

@@ -16,10 +16,9 @@ import torch
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
-from cloud_anchor.sampling.guide import Span, SpanScores
 from cloud_anchor.sampling.sampler import denoise
 from cloud_anchor.selection.edge_aware import EdgeAwareConfig
-from cloud_anchor.selection.scorer import Scorer
+from cloud_anchor.selection.scorer import Scorer, Span, SpanScores
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batching.backend import AnchorRequest
 from cloud_anchor.serve.batching.engine import BatchEngine

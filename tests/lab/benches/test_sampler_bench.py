@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise
 from lab.benches import sampler_bench
 from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
-from tests.shipped import TINY_BUNDLE
 
 
 def test_the_plain_sampler_is_the_published_one(dream_folder: Path) -> None:
@@ -84,43 +82,3 @@ def test_random_weights_have_the_shape_asked_for() -> None:
     layer = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * 64  # q and o, k and v, the three of the MLP
     expected = 2.0 * (11 * 2 * (layer + 2 * 11 * 32) + 8 * 32 * 800)
     assert sampler_bench.arithmetic(model, 3, 8) == expected
-
-
-def test_guided_steps_are_timed_beside_plain_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    options = [
-        "--model",
-        "tiny",
-        "--edge",
-        str(TINY_BUNDLE),
-        "--device",
-        "cpu",
-        "--canvas",
-        "16",
-        "--held-out",
-    ]
-    options += ["--steps", "2", "--batch", "2", "--repeat", "1", "--no-plain"]
-    assert sampler_bench.main([*options, "--json"]) == 0
-    _, plain, guided = json.loads(capsys.readouterr().out)
-    assert (plain["sampler"], guided["sampler"]) == ("threshold", "product")
-    assert plain["guide_ms"] == 0 < guided["guide_ms"] < guided["step_ms"]
-    assert sampler_bench.main(options) == 0
-    assert "batch 2: a guided step costs" in capsys.readouterr().out
-
-
-def test_what_a_guided_step_costs() -> None:
-    row = sampler_bench.BenchRow("threshold", 8, 100.0, 1, 1, 1, 0.5, None)
-    (line,) = sampler_bench.break_even(
-        [row, replace(row, sampler="product", step_ms=125.0, guide_ms=20.0), replace(row, sampler="plain")]
-    )
-    assert "batch 8: a guided step costs 1.25 of a plain one (20.0 ms of 125.0 in the edge model)" in line
-    assert "at least 20% of the steps" in line
-
-
-def test_the_random_guide_has_the_diffusion_models_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = sampler_bench.random_model(Shape(800, 32, 64, 2, 4, 2, 256, 1e-6, 1e6, False), device="cpu")
-    small = Shape(100, 16, 32, 1, 2, 1, 256, 1e-6, 1e6, True)
-    monkeypatch.setattr(sampler_bench, "QWEN_HALF_B", small)
-    guide = sampler_bench.open_guide(sampler_bench.RANDOM_EDGE, None, model, None)
-    config = DenoiseConfig(canvas=8, total_steps=2)
-    rows = sampler_bench.guided_steps(model, guide, [[1, 2, 3], [4, 5]], config, [2], 1)
-    assert [(row.sampler, row.steps) for row in rows] == [("threshold", 2.0), ("product", 2.0)]

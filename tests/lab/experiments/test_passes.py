@@ -39,14 +39,11 @@ from tests.shipped import TINY_BUNDLE
         ("quota", ("quota", None, 0.9, 0.1)),
         ("0.5", (0.5, None, 0.9, 0.1)),
         ("eb:0.2", ("eb", None, 0.9, 0.2)),
-        ("apd:0.6", ("apd", 0.6, 0.9, 0.1)),
-        ("product:0.3", ("product", 0.3, 0.9, 0.1)),
-        ("product:0.5@0.8", ("product", 0.5, 0.8, 0.1)),
     ],
 )
 def test_rules_by_name(text: str, expected: tuple[object, ...]) -> None:
     found = passes.rule_config(text, DenoiseConfig())
-    assert (found.commit, found.commit_weight, found.commit_probability, found.entropy_bound) == expected
+    assert (found.commit, found.commit_probability, found.entropy_bound) == expected
     assert (found.order, found.stop) == ("confidence", "complete")
 
 

@@ -295,8 +295,6 @@ def _json(result: PipelineResult, sizes: dict[str, int], decode: Decode) -> dict
     if result.walk is not None:
         report["edge"] = {"passes": result.walk.passes, "tokens": result.walk.tokens}
         report["edge"]["text"] = decode(result.walk.text)
-    if run.draft_rows:
-        report["draft_rows"] = run.draft_rows
     return report
 
 
@@ -324,8 +322,6 @@ def _text(result: PipelineResult, sizes: dict[str, int], decode: Decode, output:
         f"{run.steps} of {run.total_steps} steps, canvas {run.canvas}, answer length {length}",
         f"{len(anchors)} anchors, {sizes['without_prompt']} bytes ({sizes['with_prompt']} with the prompt)",
     ]
-    if run.draft_rows:
-        lines.append(f"{run.rows} canvases in these steps, {run.draft_rows} of them drafts")
     if result.walk is not None:
         lines.append(f"{result.walk.passes} passes of the edge model over {result.walk.tokens} tokens")
     if output and output != "-":

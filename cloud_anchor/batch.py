@@ -194,7 +194,5 @@ def run_batch(
         }
         if result.walk is not None:
             figures |= {"edge_passes": result.walk.passes, "edge_tokens": result.walk.tokens}
-        if options.config.depth > 1:
-            figures["draft_rows"] = run.draft_rows
         folder.add(job.name, data, figures)
         yield None

@@ -38,13 +38,13 @@ GROUPS = {
 
 def _commit_rule(text: str) -> CommitRule:
     match text:
-        case "auto" | "quota" | "eb" | "entropy" | "frechet" | "verify":
+        case "auto" | "quota" | "eb" | "entropy" | "frechet":
             return text
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"expected auto, quota, eb, entropy, frechet, verify or a probability, found {text!r}"
+            f"expected auto, quota, eb, entropy, frechet or a probability, found {text!r}"
         ) from None
 
 
@@ -133,7 +133,6 @@ class DenoiseOptions:
         "auto",
         "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
         "eb, entropy-bounded; entropy, all of low entropy; frechet, the surest while all are probably right; "
-        "verify, as for a probability, and drafts that the next step verifies; "
         "auto (default), quota for select paper "
         "and for orders other than confidence, else the model's probability, or 0.9, until the answer is "
         "complete",
@@ -152,20 +151,12 @@ class DenoiseOptions:
         "(default 0.25)",
         metavar="X",
     )
-    commit_depth: int = _run(
-        3,
-        "verify: most canvases of an answer in a pass, its own and drafts; costs as many answers (default 3)",
-        metavar="N",
-    )
     stop: str | None = _run(None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE")
     prefix_every: int = _run(
         0,
         "run the prompt in every Nth step only: faster for long prompts, and approximate (default: "
         "every step)",
         metavar="N",
-    )
-    commit_probability: float = _run(
-        0.9, "verify: the probability from which tokens commit (default 0.9)", metavar="P"
     )
 
     def config(self, plan: DenoiseConfig) -> DenoiseConfig:
@@ -238,6 +229,5 @@ class PipelineOptions(ModelOptions, DenoiseOptions, SelectionOptions):
 
         models = {each.name: getattr(self, each.name) for each in fields(ModelOptions)}
         models["backend_key"] = self.server_key() if self.backend else None
-        rows = answers * (self.commit_depth if self.commit == "verify" else 1)
-        models |= {"compiled": compiled, "answers": rows, "canvas": self.canvas}
+        models |= {"compiled": compiled, "answers": answers, "canvas": self.canvas}
         return Pipeline.open(**models, progress=progress)

@@ -61,9 +61,9 @@ def quota(proposed: Proposed) -> Tensor:
 
 
 def threshold(proposed: Proposed) -> Tensor:
-    """Every position whose proposed token has at least `probability` (Fast-dLLM, 2505.22618)."""
+    """Every position whose proposed token has at least this probability (Fast-dLLM, 2505.22618)."""
     sure = proposed.spread(SCORES[CONFIDENCE](proposed.proposal)).exp()
-    return unmasking.above(sure, proposed.allowed, proposed.config.probability) | proposed.run.last[:, None]
+    return unmasking.above(sure, proposed.allowed, proposed.config.commit) | proposed.run.last[:, None]
 
 
 def entropy_bounded(proposed: Proposed) -> Tensor:
@@ -106,7 +106,6 @@ RULES: Mapping[str, Rule] = {
     "eb": entropy_bounded,
     "entropy": low_entropy,
     "frechet": frechet,
-    "verify": threshold,  # what it drafts beyond that is in `drafts`
 }
 """By `DenoiseConfig.rule`."""
 

@@ -19,15 +19,13 @@ from payload.anchors import MAX_CANVAS
 ORIGIN, CONFIDENCE = "origin", "confidence"
 ORDERS = (ORIGIN, *SCORES)
 MAX_STEPS = 65_536
-MAX_DEPTH = 8
 
-CommitRule = Literal["auto", "quota", "eb", "entropy", "frechet", "verify"] | float
-NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "frechet", "verify")
+CommitRule = Literal["auto", "quota", "eb", "entropy", "frechet"] | float
+NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "frechet")
 RULE_OPTIONS = {
     "eb": {"entropy_bound"},
     "entropy": {"entropy_bound"},
     "frechet": {"commit_margin"},
-    "verify": {"commit_depth", "commit_probability"},
 }
 """Options of single commit rules."""
 PARALLEL_THRESHOLD = 0.9
@@ -51,12 +49,9 @@ class DenoiseConfig:
     commit:       number of tokens per step. "quota": as many as the schedule says; a number: every position
                   whose unfiltered probability is at least this; "eb": entropy-bounded; "entropy": every
                   position whose own entropy is; "frechet": the surest while all are probably right;
-                  "verify": as for a number, and drafts that the next pass verifies (see `drafts`);
                   "auto": decided by
                   `resolve_commit` from the selection. A sampler that is given "auto" applies the quota.
     parallel:     the probability that "auto" commits from where predictions are sent: the model's own.
-    commit_probability: verify: the probability from which a token commits.
-    commit_depth: verify: most rows of an answer in a pass, its own canvas and drafts. 1: no drafts.
     entropy_bound: eb: most nats of joint entropy beyond the largest one. entropy: most nats of a position.
     commit_margin: frechet: by how much more probable it is to be that all are right than that the least sure
                   one is wrong.
@@ -81,10 +76,8 @@ class DenoiseConfig:
     schedule: str = "dream"
     commit: CommitRule = "auto"
     parallel: float = PARALLEL_THRESHOLD
-    commit_probability: float = PARALLEL_THRESHOLD
     entropy_bound: float = 0.1
     commit_margin: float = 0.25
-    commit_depth: int = 3
     stop: str | None = None
     prefix_every: int = 0
     seed: int = 0
@@ -115,17 +108,9 @@ class DenoiseConfig:
         scored = self.rule == "quota" or self.order != ORIGIN
         require("commit", scored, f"a scored order beside {self.commit}", self.order)
         require("parallel", 0 < self.parallel <= 1, "above 0, at most 1", self.parallel)
-        chance, bound = self.commit_probability, self.entropy_bound
-        require("commit probability", 0 < chance <= 1, "above 0, at most 1", chance)
+        bound = self.entropy_bound
         require("entropy bound", 0 <= bound < math.inf, "a finite number from 0 on", bound)
         require("commit margin", 0 <= self.commit_margin < 1, "0 or more, below 1", self.commit_margin)
-        require("commit depth", 1 <= self.commit_depth <= MAX_DEPTH, f"1 to {MAX_DEPTH}", self.commit_depth)
-        if self.rule != "verify":
-            return
-        # The rows of a cached prompt are those of the answers, not of their drafts.
-        require("prefix every", self.prefix_every == 0, f"0 beside commit {self.commit}", self.prefix_every)
-        require("order", self.order == CONFIDENCE, f"{CONFIDENCE} beside commit {self.commit}", self.order)
-        require("temperature", self.temperature == 0, f"0 beside commit {self.commit}", self.temperature)
 
     @property
     def run_steps(self) -> int:
@@ -153,16 +138,6 @@ class DenoiseConfig:
         unused |= {"parallel"}  # what "auto" became is `commit`
         unused |= set() if self.blocks > 1 else {"block_length", "block_add"}
         return {name: value for name, value in asdict(self).items() if name not in unused}
-
-    @property
-    def probability(self) -> float:
-        """The probability from which tokens commit, of the rules that have one."""
-        return self.commit_probability if isinstance(self.commit, str) else self.commit
-
-    @property
-    def depth(self) -> int:
-        """Most rows of an answer in a pass."""
-        return self.commit_depth if self.rule == "verify" else 1
 
 
 def resolve_commit(config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:

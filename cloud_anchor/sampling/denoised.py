@@ -40,8 +40,6 @@ class Denoised:
     predicted_length: where the answer most likely ends (see `stops.likely_length`); `length` where that is
                       known.
     stopped_by: "steps", the name of a stop rule, or "finished" where nothing was left to commit.
-    draft_rows: canvases with drafts that were run beside the answer's own, of commit rule verify: each costs
-                as much as the answer itself in a pass.
     certainty:  probability [C] of the committed token in the pass that committed it, by the diffusion model;
                 `confidence` where open. Empty where it is not known.
     accepted:   open positions whose prediction the model has accepted for now: it may take it back. What is
@@ -62,7 +60,6 @@ class Denoised:
     mask_id: int
     eos_ids: frozenset[int]
     stopped_by: str = "steps"
-    draft_rows: int = 0
     certainty: list[float] = field(default_factory=list, compare=False)
     accepted: frozenset[int] = frozenset()
     draft_ends: bool = True
@@ -89,11 +86,6 @@ class Denoised:
     @property
     def canvas(self) -> int:
         return len(self.ids)
-
-    @property
-    def rows(self) -> int:
-        """Canvases that the diffusion model has run, one a step and those with drafts."""
-        return self.steps + self.draft_rows
 
     @property
     def finished(self) -> bool:

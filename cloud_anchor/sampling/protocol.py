@@ -159,11 +159,6 @@ class Batch:
     positions: Tensor | None
     mask: Tensor | None
 
-    def rows(self, index: Tensor) -> Batch:
-        """The rows of an index, int64 [R], in which one may occur several times."""
-        rest = (each if each is None else each[index] for each in (self.positions, self.mask))
-        return Batch(self.prompt[index], *rest)
-
 
 class Prefix:
     """Keys and values of the prompts, computed every `every`th pass and reused in between.

@@ -95,8 +95,8 @@ class ForwardPass:
         )
 
 
-_LISTS = ("prompts", "steps", "blocks", "generators", "draft_rows", "literals")
-_TENSORS = ("ids", "when", "sure", "draft", "level")
+_LISTS = ("prompts", "steps", "blocks", "generators", "literals")
+_TENSORS = ("ids", "when", "sure")
 """Fields of a state that have one entry for each row."""
 
 
@@ -107,11 +107,8 @@ class State:
     ids:   int64 [B, C], canvas tokens. when: int32 [B, C], the step that committed each, 0 where masked.
     sure:  float32 [B, C], the diffusion model's probability of each committed token in the step that
            committed it; 0 where masked.
-    draft, level: int64 [B, C], the tokens of the last step that the next one verifies, and the level of each,
-           0 where there is none (see `drafts`).
     steps: steps run per row. Rows of one state may be at different steps.
     blocks: open blocks of each row in its last step; 0 before the first.
-    draft_rows: canvases with drafts that were run beside each row's own.
     literals: of rows whose answers have a grammar, what it forces; see `pin`.
     last:  the forward pass of the last step, until the next one begins.
     batch, prefix: the padded prompts, and their cached keys and values; created by the first step after rows
@@ -122,12 +119,9 @@ class State:
     ids: Tensor
     when: Tensor
     sure: Tensor
-    draft: Tensor
-    level: Tensor
     steps: list[int]
     blocks: list[int]
     generators: list[torch.Generator]
-    draft_rows: list[int]
     literals: list[Literals | None]
     last: ForwardPass | None = None
     batch: Batch | None = None
@@ -142,12 +136,9 @@ class State:
             ids=torch.full(shape, model.mask_id, dtype=torch.long, device=model.device),
             when=torch.zeros(shape, dtype=torch.int32, device=model.device),
             sure=torch.zeros(shape, device=model.device),
-            draft=torch.zeros(shape, dtype=torch.long, device=model.device),
-            level=torch.zeros(shape, dtype=torch.long, device=model.device),
             steps=[0] * len(prompts),
             blocks=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
-            draft_rows=[0] * len(prompts),
             literals=[None] * len(prompts),
         )
 
@@ -233,7 +224,6 @@ class State:
                 mask_id=model.mask_id,
                 eos_ids=model.eos_ids,
                 stopped_by=reason,
-                draft_rows=self.draft_rows[row],
             )
             for row, reason in reasons.items()
         ]

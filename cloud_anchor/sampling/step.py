@@ -17,7 +17,6 @@ from torch import Tensor
 from cloud_anchor.sampling import blocks, unmasking
 from cloud_anchor.sampling.commits import RULES, Proposed
 from cloud_anchor.sampling.config import CONFIDENCE, ORIGIN, DenoiseConfig
-from cloud_anchor.sampling.drafts import levels, verify
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
 from cloud_anchor.sampling.protocol import MaskedModel, Prefix
 from cloud_anchor.sampling.scores import Proposal, suppress_eos
@@ -31,23 +30,21 @@ def advance(model: MaskedModel, state: State, config: DenoiseConfig) -> None:
     if state.batch is None:
         state.batch = model.batch(state.prompts, config.canvas)
         state.prefix = Prefix(config.prefix_every) if config.prefix_every else None
-    seen, logits = verify(model, state)
-    masked = seen.ids == model.mask_id
+    masked = state.ids == model.mask_id
+    logits = model.logits(state.batch, state.ids, masked, state.prefix)
     count = blocks.opened(config, state.steps, state.blocks, masked)
     open_ = blocks.open_positions(config, state.steps, count, masked)
     run = ForwardPass(logits, masked, open_, masked.sum(1).tolist(), blocks.shares(config, state.steps))
     propose = _propose_at_random if config.order == ORIGIN else _propose_by_score
-    tokens, chosen = propose(model, seen, config, run)
+    tokens, chosen = propose(model, state, config, run)
     # A proposed mask token, which Dream's orders do not rule out, commits nothing.
     commit = chosen & open_ & (tokens != model.mask_id)
-    sure = seen.sure.masked_scatter(commit, run.probability(model, tokens, commit))
-    ids = torch.where(commit, tokens, seen.ids)
-    if config.depth > 1:
-        state.draft, state.level = tokens, levels(model, config, run, tokens, ids)
+    sure = state.sure.masked_scatter(commit, run.probability(model, tokens, commit))
+    ids = torch.where(commit, tokens, state.ids)
     state.steps, state.blocks = [step + 1 for step in state.steps], count
     steps = torch.tensor(state.steps, dtype=torch.int32, device=masked.device)
-    state.ids, state.when = ids, torch.where(commit, steps[:, None], seen.when)
-    state.sure, state.draft_rows = sure, seen.draft_rows
+    state.ids, state.when = ids, torch.where(commit, steps[:, None], state.when)
+    state.sure = sure
     state.last = run
 
 

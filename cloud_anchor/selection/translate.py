@@ -93,7 +93,6 @@ class Translation:
             mask_id=OPEN,
             eos_ids=self.edge.contract.eos_ids,
             stopped_by=run.stopped_by,
-            draft_rows=run.draft_rows,
             accepted=frozenset(
                 at
                 for at, places in enumerate(covered)

@@ -98,7 +98,6 @@ def _figures(
         "tokens": len(finished),
         "passes": run[end].steps,
         "tokens a pass": len(finished) / run[end].steps,
-        "rows a pass": run[end].rows / run[end].steps,
         "finished": case.judged(finished, finished)["graded"],
     }
     for passes in EARLY_PASSES:
@@ -142,7 +141,6 @@ def tables(records: Records, about: About) -> list[Table]:
         "tokens": "tokens",
         "passes": "passes",
         "tokens a pass": "tokens a pass",
-        "rows a pass": "rows a pass",
         "graded, full run": "full",
         "difference": less("full"),
         "graded, finished": "finished",

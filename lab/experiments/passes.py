@@ -62,8 +62,7 @@ READOUTS: dict[str, Selection] = {
 
 
 def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
-    """`base` with a commit rule: quota, paper, a probability, eb:BOUND, frechet:MARGIN,
-    verify:DEPTH[@PROBABILITY];
+    """`base` with a commit rule: quota, paper, a probability, eb:BOUND, frechet:MARGIN;
     with /N behind it in windows of N tokens, from left to right.
 
     Raises RequestError for another text.
@@ -86,17 +85,13 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
                 return replace(config, commit="eb", entropy_bound=float(number))
             case "frechet" if not probability:
                 return replace(config, commit="frechet", commit_margin=float(number))
-            case "verify":
-                if probability:
-                    config = replace(config, commit_probability=float(probability))
-                return replace(config, commit="verify", commit_depth=int(number))
             case _ if not given:
                 return replace(config, commit=float(name))
     except ValueError:
         pass
     raise RequestError(
-        "rule: expected quota, a probability, eb:BOUND, frechet:MARGIN, verify:DEPTH[@PROBABILITY] "
-        f"or paper, with /N in windows, found {rule!r}"
+        "rule: expected quota, a probability, eb:BOUND "
+        f"or frechet:MARGIN or paper, with /N in windows, found {rule!r}"
     )
 
 
@@ -108,7 +103,7 @@ class PassesOptions:
     fractions: tuple[float, ...] = option((), "after which shares of the steps, instead", float, metavar="F")
     rules: tuple[str, ...] = option(
         DEFAULT_RULES,
-        "quota, a probability, eb:BOUND, verify:DEPTH[@PROBABILITY], paper",
+        "quota, a probability, eb:BOUND, paper",
         metavar="RULE",
     )
     controls: str | None = option(
@@ -210,12 +205,11 @@ def _cells(setup: Setup, case: Case, run: Denoised, reference: Sequence[int]) ->
         walk = selected.walk
         text = run.predicted_answer if walk is None else case.fill(selected.anchors).ids
         edge_tokens = walk.tokens if walk else 0
-        tokens = run.rows * (len(run.prompt_ids) + run.canvas)  # a row of a pass has prompt and canvas
+        tokens = run.steps * (len(run.prompt_ids) + run.canvas)
         found[name] = case.judged(text, reference) | {
             "bytes": case.size(selected.anchors, extras=run.extras()),
             "sent": len(selected.anchors),
             "steps": run.steps,
-            "rows": run.rows,
             "edge_passes": walk.passes if walk else 0,
             "edge_tokens": edge_tokens,
             "gflop": 2e-9 * (parameters * tokens + edge.parameters * edge_tokens),
@@ -285,7 +279,6 @@ def _by_rule(records: Records, length: str, own: PassesOptions) -> Table:
         "bytes, difference": less_than(baseline, "bytes"),
         "sent": "sent",
         "passes run": "steps",
-        "rows run": "rows",
         "edge passes": "edge_passes",
         "edge tokens": "edge_tokens",
         "GFLOP": "gflop",

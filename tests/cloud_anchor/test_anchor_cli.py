@@ -51,31 +51,6 @@ def test_json_has_the_history(dream_folder: Path, tmp_path: Path, capsys: pytest
     assert {*zip(anchors.positions, anchors.ids, strict=True)} == sent
 
 
-def test_the_rows_of_drafts_are_told(
-    dream_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = (
-        "--steps",
-        "3",
-        "--commit",
-        "verify",
-        "--commit-depth",
-        "4",
-        "-o",
-        str(tmp_path / "payload.bin"),
-    )
-    assert main(command(dream_folder, *options, "--json")) == 0
-    assert json.loads(capsys.readouterr().out)["draft_rows"] == 2 * 3, "the first step has none to verify"
-    assert main(command(dream_folder, *options)) == 0
-    assert "9 canvases in these steps, 6 of them drafts" in capsys.readouterr().err
-    (tmp_path / "prompts.jsonl").write_text('"Why?"\n')
-    many = ["--model", str(dream_folder), "--device", "cpu", "--canvas", "64", "--total-steps", "16"]
-    many += ["--input", str(tmp_path / "prompts.jsonl"), *options[:-1], str(tmp_path / "out")]
-    assert main(many) == 0
-    (line,) = (tmp_path / "out" / "manifest.jsonl").read_text().splitlines()
-    assert json.loads(line)["draft_rows"] == 6
-
-
 def test_a_tolerance_is_a_number(dream_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "payload.bin"
     line = command(dream_folder, "--steps", "2", "-o", str(file), "--rank-tolerance")
@@ -101,7 +76,7 @@ def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) 
         (
             ["--commit", "1.5"],
             2,
-            "commit: expected auto, quota, eb, entropy, frechet, verify or a probability above 0, at most 1",
+            "commit: expected auto, quota, eb, entropy, frechet or a probability above 0, at most 1",
         ),
         (["--order", "origin", "--commit", "0.5"], 2, "commit: expected a scored order"),
         (["--model", "/nowhere/model"], 4, "/nowhere/model: expected a folder"),

@@ -30,7 +30,6 @@ def test_the_plan_applies_where_nothing_is_given() -> None:
 
 def test_options_of_a_commit_rule() -> None:
     assert parse("--commit", "eb", "--entropy-bound", "1").config(PLAN).entropy_bound == 1
-    assert parse("--commit", "verify", "--commit-depth", "2").config(PLAN).depth == 2
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_the_commit_rule_is_resolved_by_the_selection(
         (("--steps", "0"), "steps: expected 1 to"),
         (
             ("--commit", "0"),
-            "commit: expected auto, quota, eb, entropy, frechet, verify or a probability",
+            "commit: expected auto, quota, eb, entropy, frechet or a probability",
         ),
     ],
 )
@@ -75,7 +74,7 @@ def test_a_commit_rule_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         parse("--commit", "sometimes")
     assert (
-        "expected auto, quota, eb, entropy, frechet, verify or a probability, found 'sometimes'"
+        "expected auto, quota, eb, entropy, frechet or a probability, found 'sometimes'"
         in capsys.readouterr().err
     )
 

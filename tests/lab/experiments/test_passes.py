@@ -36,14 +36,14 @@ from tests.shipped import TINY_BUNDLE
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("quota", ("quota", None, 0.9, 0.1)),
-        ("0.5", (0.5, None, 0.9, 0.1)),
-        ("eb:0.2", ("eb", None, 0.9, 0.2)),
+        ("quota", ("quota", 0.1)),
+        ("0.5", (0.5, 0.1)),
+        ("eb:0.2", ("eb", 0.2)),
     ],
 )
 def test_rules_by_name(text: str, expected: tuple[object, ...]) -> None:
     found = passes.rule_config(text, DenoiseConfig())
-    assert (found.commit, found.commit_probability, found.entropy_bound) == expected
+    assert (found.commit, found.entropy_bound) == expected
     assert (found.order, found.stop) == ("confidence", "complete")
 
 
@@ -51,13 +51,6 @@ def test_rules_in_windows_and_by_a_margin() -> None:
     assert passes.rule_config("0.9/32", DenoiseConfig()).block_length == 32
     found = passes.rule_config("frechet:0.1/16", DenoiseConfig())
     assert (found.commit, found.commit_margin, found.block_length) == ("frechet", 0.1, 16)
-
-
-def test_drafts_by_their_depth() -> None:
-    found = passes.rule_config("verify:4@0.8/16", DenoiseConfig())
-    assert (found.commit, found.commit_depth, found.commit_probability) == ("verify", 4, 0.8)
-    assert (found.block_length, found.stop) == (16, "complete")
-    assert passes.rule_config("verify:2", DenoiseConfig()).commit_probability == 0.9
 
 
 def test_the_papers_rule_has_the_papers_settings() -> None:
@@ -76,8 +69,6 @@ def test_the_papers_rule_has_the_papers_settings() -> None:
         "eb:1@2",
         "apd:0.5@1",
         "product:",
-        "verify",
-        "verify:1.5",
         "0.9:1",
         "most",
         "0.9/",
@@ -90,7 +81,7 @@ def test_other_texts_are_refused(text: str) -> None:
         passes.rule_config(text, DenoiseConfig())
 
 
-FIGURES = ("bytes", "sent", "steps", "rows", "edge_passes", "edge_tokens", "gflop")
+FIGURES = ("bytes", "sent", "steps", "edge_passes", "edge_tokens", "gflop")
 
 
 def cell(right: float, f1: float) -> dict[str, float]:

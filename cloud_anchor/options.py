@@ -38,14 +38,12 @@ GROUPS = {
 
 def _commit_rule(text: str) -> CommitRule:
     match text:
-        case "auto" | "quota" | "eb" | "entropy" | "frechet":
+        case "auto" | "quota":
             return text
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"expected auto, quota, eb, entropy, frechet or a probability, found {text!r}"
-        ) from None
+        raise argparse.ArgumentTypeError(f"expected auto, quota or a probability, found {text!r}") from None
 
 
 _model = partial(option, group="models")
@@ -132,24 +130,12 @@ class DenoiseOptions:
     commit: CommitRule = option(
         "auto",
         "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
-        "eb, entropy-bounded; entropy, all of low entropy; frechet, the surest while all are probably right; "
         "auto (default), quota for select paper "
         "and for orders other than confidence, else the model's probability, or 0.9, until the answer is "
         "complete",
         _commit_rule,
         metavar="RULE",
         group="denoising",
-    )
-    entropy_bound: float = _run(
-        0.1,
-        "eb: how much entropy may commit at once beyond the largest; entropy: most of a token (default 0.1)",
-        metavar="NATS",
-    )
-    commit_margin: float = _run(
-        0.25,
-        "frechet: by how much all being right is to be more probable than the least sure being wrong "
-        "(default 0.25)",
-        metavar="X",
     )
     stop: str | None = _run(None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE")
     prefix_every: int = _run(

@@ -191,8 +191,7 @@ class DiffusionGemma:
 
     def published(self, config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:
         """As `protocol.OwnSampler` says: what is accepted for now counts as committed."""
-        bound = self.sampler.entropy_bound
-        return replace(config, commit="eb", entropy_bound=bound, stop=config.stop or "complete")
+        return replace(config, stop=config.stop or "complete")
 
     def start(self, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> GemmaAnswers:
         """The answers before the first step.
@@ -207,8 +206,8 @@ class DiffusionGemma:
         require("order", config.order == CONFIDENCE, f"{CONFIDENCE} with {NAME}", config.order)
         drawn = config.order_temperature
         require("order temperature", not drawn, f"none with {NAME}", drawn)
-        expected = f"auto or eb with {NAME}, which takes back what it has accepted"
-        require("commit", config.rule == "eb", expected, config.commit)
+        expected = f"auto with {NAME}, which takes back what it has accepted"
+        require("commit", config.commit == "auto", expected, config.commit)
         require("temperature", config.temperature in (0, 1), f"0 or 1 with {NAME}", config.temperature)
         require("top-p", config.top_p is None, f"none with {NAME}", config.top_p)
         require("top-k", config.top_k is None, f"none with {NAME}", config.top_k)
@@ -355,9 +354,9 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
             shares = logits.softmax(-1, torch.float32)
             tokens = torch.multinomial(shares, 1, generator=row.generator)[:, 0]
         everywhere = torch.ones(1, len(entropy), dtype=torch.bool, device=entropy.device)
-        accepted = unmasking.within_entropy(
-            -entropy[None], entropy[None], everywhere, self.config.entropy_bound
-        )[0]
+        accepted = unmasking.within_entropy(-entropy[None], entropy[None], everywhere, sampler.entropy_bound)[
+            0
+        ]
         steps = row.steps + 1
         seen = (*block.earlier, *([block.likeliest] if block.likeliest is not None else []))
         seen = seen[-sampler.stability_threshold :] if sampler.stability_threshold else ()

@@ -66,46 +66,9 @@ def threshold(proposed: Proposed) -> Tensor:
     return unmasking.above(sure, proposed.allowed, proposed.config.commit) | proposed.run.last[:, None]
 
 
-def entropy_bounded(proposed: Proposed) -> Tensor:
-    """EB-Sampler (Ben-Hamu et al., arXiv 2505.24857): the best-scored positions whose entropies, less the
-    largest of them, add up to at most `entropy_bound`; see `unmasking.within_entropy`.
-    """
-    chosen = unmasking.within_entropy(
-        proposed.scores(proposed.config.order),
-        proposed.run.entropy_of(proposed.proposal.logits),
-        proposed.allowed,
-        proposed.config.entropy_bound,
-    )
-    return chosen | proposed.run.last[:, None]
-
-
-def frechet(proposed: Proposed) -> Tensor:
-    """Fréchet profile decoding (Fast-dLLM++, arXiv 2606.02955): see `unmasking.within_frechet`."""
-    sure = proposed.spread(SCORES[CONFIDENCE](proposed.proposal)).exp()
-    chosen = unmasking.within_frechet(sure, proposed.allowed, proposed.config.commit_margin)
-    return chosen | proposed.run.last[:, None]
-
-
-def low_entropy(proposed: Proposed) -> Tensor:
-    """Every position whose entropy is at most `entropy_bound`, the lowest one in any case, and the lowest of
-    the first block that has open ones (d3LLM, arXiv 2601.07568: then every block is finished at some time).
-    """
-    certain = -proposed.run.entropy_of(proposed.proposal.logits)
-    chosen = unmasking.above(certain, proposed.allowed, -proposed.config.entropy_bound)
-    allowed, size = proposed.allowed, proposed.config.block
-    block = torch.arange(allowed.shape[1], device=allowed.device) // size
-    first = torch.where(allowed.any(1), allowed.int().argmax(1), 0) // size
-    front = allowed & (block == first[:, None])
-    needed = (~(chosen & front).any(1)).long()
-    return chosen | unmasking.best(certain, front, needed) | proposed.run.last[:, None]
-
-
 RULES: Mapping[str, Rule] = {
     "quota": quota,
     "threshold": threshold,
-    "eb": entropy_bounded,
-    "entropy": low_entropy,
-    "frechet": frechet,
 }
 """By `DenoiseConfig.rule`."""
 

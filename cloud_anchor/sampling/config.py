@@ -6,7 +6,6 @@ Responsible for names, ranges and the resolution of the commit rule. Not respons
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -20,14 +19,8 @@ ORIGIN, CONFIDENCE = "origin", "confidence"
 ORDERS = (ORIGIN, *SCORES)
 MAX_STEPS = 65_536
 
-CommitRule = Literal["auto", "quota", "eb", "entropy", "frechet"] | float
-NAMED_COMMITS = ("auto", "quota", "eb", "entropy", "frechet")
-RULE_OPTIONS = {
-    "eb": {"entropy_bound"},
-    "entropy": {"entropy_bound"},
-    "frechet": {"commit_margin"},
-}
-"""Options of single commit rules."""
+CommitRule = Literal["auto", "quota"] | float
+NAMED_COMMITS = ("auto", "quota")
 PARALLEL_THRESHOLD = 0.9
 """Probability from which tokens commit in parallel: as in Fast-dLLM (arXiv 2505.22618)."""
 
@@ -47,14 +40,9 @@ class DenoiseConfig:
     order_temperature: None or 0 commits the highest-scored positions, else positions are drawn from
                   softmax(score / order_temperature).
     commit:       number of tokens per step. "quota": as many as the schedule says; a number: every position
-                  whose unfiltered probability is at least this; "eb": entropy-bounded; "entropy": every
-                  position whose own entropy is; "frechet": the surest while all are probably right;
-                  "auto": decided by
-                  `resolve_commit` from the selection. A sampler that is given "auto" applies the quota.
+                  whose unfiltered probability is at least this; "auto": decided by `resolve_commit` from the
+                  selection. A sampler that is given "auto" applies the quota, or its own rule.
     parallel:     the probability that "auto" commits from where predictions are sent: the model's own.
-    entropy_bound: eb: most nats of joint entropy beyond the largest one. entropy: most nats of a position.
-    commit_margin: frechet: by how much more probable it is to be that all are right than that the least sure
-                  one is wrong.
     stop:         rule that may end an answer before `steps`: complete, prophet, plateau, entropy; None for
                   none.
     prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
@@ -76,8 +64,6 @@ class DenoiseConfig:
     schedule: str = "dream"
     commit: CommitRule = "auto"
     parallel: float = PARALLEL_THRESHOLD
-    entropy_bound: float = 0.1
-    commit_margin: float = 0.25
     stop: str | None = None
     prefix_every: int = 0
     seed: int = 0
@@ -108,9 +94,6 @@ class DenoiseConfig:
         scored = self.rule == "quota" or self.order != ORIGIN
         require("commit", scored, f"a scored order beside {self.commit}", self.order)
         require("parallel", 0 < self.parallel <= 1, "above 0, at most 1", self.parallel)
-        bound = self.entropy_bound
-        require("entropy bound", 0 <= bound < math.inf, "a finite number from 0 on", bound)
-        require("commit margin", 0 <= self.commit_margin < 1, "0 or more, below 1", self.commit_margin)
 
     @property
     def run_steps(self) -> int:
@@ -133,9 +116,8 @@ class DenoiseConfig:
         return "threshold"
 
     def to_json(self) -> dict[str, object]:
-        """The options, without those of other commit rules, and those of blocks where there are several."""
-        unused = set[str]().union(*RULE_OPTIONS.values()) - RULE_OPTIONS.get(self.rule, set())
-        unused |= {"parallel"}  # what "auto" became is `commit`
+        """The options, those of blocks where there are several."""
+        unused = {"parallel"}  # what "auto" became is `commit`
         unused |= set() if self.blocks > 1 else {"block_length", "block_add"}
         return {name: value for name, value in asdict(self).items() if name not in unused}
 

@@ -55,21 +55,6 @@ def within_entropy(scores: Tensor, entropy: Tensor, allowed: Tensor, bound: floa
     return torch.zeros_like(allowed).scatter_(1, order, fits.int().cumprod(1).bool()) & allowed
 
 
-def within_frechet(sure: Tensor, allowed: Tensor, margin: float) -> Tensor:
-    """The longest run of the surest allowed positions of which all are right more probably, by `margin`, than
-    the least sure one is wrong; one at least.
-
-    Fréchet profile decoding (Kasa et al., arXiv 2606.02955): n tokens of probabilities c are all right with a
-    probability of at least 1 - sum(1 - c), however they depend on one another; that is to exceed
-    1 - min(c) + margin. sure: probabilities [B, C].
-    """
-    order = sure.masked_fill(~allowed, -torch.inf).sort(dim=1, descending=True, stable=True).indices
-    wrong = (1 - sure).masked_fill(~allowed, torch.inf).gather(1, order)
-    fits = 1 - wrong.cumsum(1) - wrong > margin
-    fits[:, 0] = True
-    return torch.zeros_like(allowed).scatter_(1, order, fits.int().cumprod(1).bool()) & allowed
-
-
 def lottery(
     scores: list[Tensor], quota: list[int], temperature: float, generators: list[torch.Generator]
 ) -> list[Tensor]:

@@ -49,7 +49,7 @@ SENT_TODAY = f"edge-aware {EdgeAwareConfig().threshold:g}"
 """What is sent by default."""
 PAPER_RULE = "paper"
 """The order of commits and the settings of the paper, a quota a step."""
-DEFAULT_RULES = ("quota", BASELINE, "eb:0.1")
+DEFAULT_RULES = ("quota", BASELINE)
 
 READOUTS: dict[str, Selection] = {
     EARLY_STOP: Selection(CONFIDENCE, EdgeAwareConfig(threshold=0.0)),
@@ -62,14 +62,13 @@ READOUTS: dict[str, Selection] = {
 
 
 def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
-    """`base` with a commit rule: quota, paper, a probability, eb:BOUND, frechet:MARGIN;
+    """`base` with a commit rule: quota, paper, a probability;
     with /N behind it in windows of N tokens, from left to right.
 
     Raises RequestError for another text.
     """
     said, _, window = rule.partition("/")
     name, _, given = said.partition(":")
-    number, _, probability = given.partition("@")
     config = replace(base, order=BY_CONFIDENCE, stop="complete")
     if window.isdigit():
         config = replace(config, block_length=int(window))
@@ -81,18 +80,11 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
                 return replace(config, commit="quota")
             case "paper" if not given:
                 return replace(plan("entropy", base), stop="complete")
-            case "eb" if not probability:
-                return replace(config, commit="eb", entropy_bound=float(number))
-            case "frechet" if not probability:
-                return replace(config, commit="frechet", commit_margin=float(number))
             case _ if not given:
                 return replace(config, commit=float(name))
     except ValueError:
         pass
-    raise RequestError(
-        "rule: expected quota, a probability, eb:BOUND "
-        f"or frechet:MARGIN or paper, with /N in windows, found {rule!r}"
-    )
+    raise RequestError(f"rule: expected quota, a probability or paper, with /N in windows, found {rule!r}")
 
 
 @dataclass(frozen=True)
@@ -103,7 +95,7 @@ class PassesOptions:
     fractions: tuple[float, ...] = option((), "after which shares of the steps, instead", float, metavar="F")
     rules: tuple[str, ...] = option(
         DEFAULT_RULES,
-        "quota, a probability, eb:BOUND, paper",
+        "quota, a probability, paper",
         metavar="RULE",
     )
     controls: str | None = option(

@@ -91,32 +91,6 @@ def sample_in_blocks(
     return history
 
 
-def sample_side_by_side(
-    model: ReferenceModel, prompt: list[int], *, canvas: int, block: int, bound: float, add: float
-) -> list[list[int]]:
-    """d3LLM's procedure for one prompt, greedy: every open position of at most `bound` nats, the lowest one
-    in any case, and one of the first block with open ones; a block opens at a share `add` of the last.
-    """
-    mask, size = model.config["mask_token_id"], len(prompt)
-    x = torch.tensor(prompt + [mask] * canvas)
-    history, end = [], size + block
-    while (x == mask).any():
-        if end < len(x) and (x[end - block : end] != mask).float().mean() >= add:
-            end = min(end + block, len(x))
-        chance = model.logits(x).double().softmax(-1)
-        nats = -(chance * (chance + 1e-12).log()).sum(-1)
-        open_ = (x == mask) & (torch.arange(len(x)) < end)
-        nats[~open_] = torch.inf
-        chosen = nats <= bound
-        chosen[nats.argmin()] = True
-        first = size + (int(open_.int().argmax()) - size) // block * block
-        if not chosen[first : first + block].any():
-            chosen[first + nats[first : first + block].argmin()] = True
-        x[chosen] = chance.argmax(-1)[chosen]
-        history.append(x[size:].tolist())
-    return history
-
-
 def keep_nucleus(logits: Tensor, top_p: float) -> Tensor:
     ordered, index = logits.sort(descending=True)
     before = ordered.softmax(-1).cumsum(-1).roll(1, -1)

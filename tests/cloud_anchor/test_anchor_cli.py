@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) 
         (
             ["--commit", "1.5"],
             2,
-            "commit: expected auto, quota, eb, entropy, frechet or a probability above 0, at most 1",
+            "commit: expected auto, quota or a probability above 0, at most 1",
         ),
         (["--order", "origin", "--commit", "0.5"], 2, "commit: expected a scored order"),
         (["--model", "/nowhere/model"], 4, "/nowhere/model: expected a folder"),

@@ -28,10 +28,6 @@ def test_the_plan_applies_where_nothing_is_given() -> None:
     assert (given.canvas, given.total_steps, given.steps) == (8, 100, 7)
 
 
-def test_options_of_a_commit_rule() -> None:
-    assert parse("--commit", "eb", "--entropy-bound", "1").config(PLAN).entropy_bound == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "paper", "predictions"),
     [
@@ -40,7 +36,6 @@ def test_options_of_a_commit_rule() -> None:
         (("--order", "entropy"), ("quota", None), ("quota", None)),
         (("--commit", "quota"), ("quota", None), ("quota", None)),
         (("--commit", "0.5"), (0.5, None), (0.5, None)),
-        (("--commit", "eb"), ("eb", None), ("eb", None)),
     ],
 )
 def test_the_commit_rule_is_resolved_by_the_selection(
@@ -61,7 +56,7 @@ def test_the_commit_rule_is_resolved_by_the_selection(
         (("--steps", "0"), "steps: expected 1 to"),
         (
             ("--commit", "0"),
-            "commit: expected auto, quota, eb, entropy, frechet or a probability",
+            "commit: expected auto, quota or a probability",
         ),
     ],
 )
@@ -73,10 +68,7 @@ def test_wrong_values_are_found_without_a_model(arguments: tuple[str, ...], mess
 def test_a_commit_rule_that_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse("--commit", "sometimes")
-    assert (
-        "expected auto, quota, eb, entropy, frechet or a probability, found 'sometimes'"
-        in capsys.readouterr().err
-    )
+    assert "expected auto, quota or a probability, found 'sometimes'" in capsys.readouterr().err
 
 
 def test_options_do_not_import_torch() -> None:

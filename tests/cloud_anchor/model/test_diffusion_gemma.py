@@ -34,7 +34,7 @@ from edge_runtime.runtime import EdgeRuntime
 from tests.cloud_anchor.cloud_checkpoints import make_diffusion_gemma
 
 BLOCK, BLOCKS, STEPS, COUNT = 8, 2, 6, 50
-CONFIG = DenoiseConfig(canvas=BLOCK * BLOCKS, total_steps=STEPS * BLOCKS, commit="eb")
+CONFIG = DenoiseConfig(canvas=BLOCK * BLOCKS, total_steps=STEPS * BLOCKS)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def unsteady(folder: Path) -> tuple[DiffusionGemma, DenoiseConfig]:
     generation.sampler_config = published_code.EntropyBoundSamplerConfig(entropy_bound=30.0)
     generation.confidence_threshold = 3.0
     model.sampler = type(model.sampler).of(generation)
-    return model, replace(CONFIG, entropy_bound=30.0)
+    return model, CONFIG
 
 
 class BatchDrafts:
@@ -314,9 +314,8 @@ def test_a_finished_answer_is_committed(model: DiffusionGemma) -> None:
     ("change", "says"),
     [
         ({"order": "entropy"}, "order: expected confidence with DiffusionGemma"),
-        ({"commit": "quota"}, "commit: expected auto or eb with DiffusionGemma"),
-        ({"commit": 0.9}, "commit: expected auto or eb with DiffusionGemma"),
-        ({"commit": "apd"}, "commit: expected auto or eb with DiffusionGemma"),
+        ({"commit": "quota"}, "commit: expected auto with DiffusionGemma"),
+        ({"commit": 0.9}, "commit: expected auto with DiffusionGemma"),
         ({"temperature": 0.4}, "temperature: expected 0 or 1"),
         ({"top_p": 0.5}, "top-p: expected none"),
         ({"stop": "prophet"}, "stop: expected complete"),
@@ -357,7 +356,7 @@ def test_guided_commits_are_refused_in_one_line(
 ) -> None:
     command = ["--model", str(folder), "--edge", str(edge_bundle), "--prompt", "Hi", "--commit", "product"]
     assert main([*command, "--device", "cpu"]) == 2
-    assert "commit: expected auto or eb with DiffusionGemma, which takes back" in capsys.readouterr().err
+    assert "commit: expected auto with DiffusionGemma, which takes back" in capsys.readouterr().err
 
 
 def test_the_memory_is_estimated_before_anything_is_loaded(model: DiffusionGemma, folder: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_token_that_no_answer_has_cuts_the_draft_off(folder: Path) -> None:
         ({"canvas": 17}, "canvas: expected at most 16"),
         ({"total_steps": 20}, "total steps: expected 12"),
         ({"order": "entropy"}, "order: expected confidence"),
-        ({"commit": "eb"}, "commit: expected auto"),
+        ({"commit": 0.9}, "commit: expected auto"),
         ({"commit": "product"}, "commit product: expected an edge bundle"),
         ({"commit": 0.9}, "commit: expected auto with a vLLM server, whose sampler decides, found 0.9"),
         ({"temperature": 0.4}, "temperature: expected none"),

@@ -16,7 +16,7 @@ from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.sampler import denoise, denoise_stream
-from tests.cloud_anchor.cloud_reference import ReferenceModel, sample_in_blocks, sample_side_by_side
+from tests.cloud_anchor.cloud_reference import ReferenceModel, sample_in_blocks
 
 PROMPTS = [[5, 9, 20], [7, 8, 9, 10, 11, 12], [30, 31, 32, 33]]
 
@@ -57,30 +57,7 @@ def test_blocks_are_llada_s(model: DreamModel, reference: ReferenceModel, block:
         assert steps_of(run) == expected
 
 
-@pytest.mark.parametrize(("bound", "add"), [(1e-6, 1.0), (1e-6, 0.1), (2.0, 0.1), (2.0, 1.0), (4.0, 0.5)])
-def test_blocks_side_by_side_are_d3llm_s(
-    model: DreamModel, reference: ReferenceModel, bound: float, add: float
-) -> None:
-    config = DenoiseConfig(
-        canvas=32,
-        total_steps=64,
-        order="maskgit_plus",
-        commit="entropy",
-        entropy_bound=bound,
-        block_length=8,
-        block_add=add,
-    )
-    lengths = set()
-    for run in denoise(model, PROMPTS, config):
-        expected = sample_side_by_side(
-            reference, list(run.prompt_ids), canvas=32, block=8, bound=bound, add=add
-        )
-        assert steps_of(run) == expected
-        lengths.add(len(expected))
-    assert max(lengths) < 64, "it was finished, not cut off"
-
-
-@pytest.mark.parametrize("commit", ["quota", 0.02, "eb", "entropy"])
+@pytest.mark.parametrize("commit", ["quota", 0.02])
 def test_a_block_is_written_before_the_next(model: DreamModel, commit: str | float) -> None:
     config = DenoiseConfig(canvas=30, total_steps=30, commit=commit, block_length=8)  # type: ignore[arg-type]
     for run in denoise(model, PROMPTS, config):

@@ -137,7 +137,7 @@ class DenoiseOptions:
         metavar="RULE",
         group="denoising",
     )
-    stop: str | None = _run(None, "end an answer early: complete, prophet, plateau, entropy", metavar="RULE")
+    stop: str | None = _run(None, "end an answer early: complete, prophet, plateau", metavar="RULE")
     prefix_every: int = _run(
         0,
         "run the prompt in every Nth step only: faster for long prompts, and approximate (default: "

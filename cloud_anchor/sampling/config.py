@@ -43,7 +43,7 @@ class DenoiseConfig:
                   whose unfiltered probability is at least this; "auto": decided by `resolve_commit` from the
                   selection. A sampler that is given "auto" applies the quota, or its own rule.
     parallel:     the probability that "auto" commits from where predictions are sent: the model's own.
-    stop:         rule that may end an answer before `steps`: complete, prophet, plateau, entropy; None for
+    stop:         rule that may end an answer before `steps`: complete, prophet, plateau; None for
                   none.
     prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
                   between, which is approximate (see `protocol.Prefix`): an answer may then depend on the

@@ -55,15 +55,6 @@ class ForwardPass:
         logits = model.without_unusable(self.logits[where[self.masked]]).float()
         return (logits.gather(-1, tokens[where][:, None])[:, 0] - logits.logsumexp(-1)).exp()
 
-    def entropy(self, model: MaskedModel) -> Tensor:
-        """Entropy in nats of the unfiltered distribution at the masked positions, 0 elsewhere, [B, C]."""
-        return self.entropy_of(model.without_unusable(self.logits))
-
-    def entropy_of(self, logits: Tensor) -> Tensor:
-        """The same of other logits [N, V] of the masked positions."""
-        nats = torch.special.entr(logits.float().softmax(-1)).sum(-1)
-        return self.spread(nats, torch.zeros(self.masked.shape, device=self.masked.device))
-
     def ending(self, model: MaskedModel) -> Tensor:
         """The probability of an end marker, float32 [N]."""
         logits = model.without_unusable(self.logits).float()
@@ -194,7 +185,6 @@ class State:
             step=torch.tensor(self.steps, device=masked.device),
             total=config.total_steps,
             predict=lambda: self.predictions(model),
-            measure_entropy=lambda: self._last_pass().entropy(model),
         )
 
     def results(

@@ -39,8 +39,6 @@ class StepView:
     when:    step that committed each token, 0 where masked.
     step:    int64 [B], steps run; total: steps planned.
     predict: computes the predictions of the step's pass, which not every rule needs.
-    measure_entropy: computes the entropy of the step's pass at every open position, in nats, 0 elsewhere;
-             of the unfiltered distribution of the diffusion model.
     """
 
     masked: Tensor
@@ -49,16 +47,10 @@ class StepView:
     step: Tensor
     total: int
     predict: Callable[[], StepPredictions]
-    measure_entropy: Callable[[], Tensor]
 
     @cached_property
     def predictions(self) -> StepPredictions:
         return self.predict()
-
-    @cached_property
-    def entropy(self) -> Tensor:
-        """Sum of the entropies at the open positions of each answer, in nats, [B]."""
-        return (self.measure_entropy() * (self.masked & self.inside)).sum(1)
 
     @cached_property
     def length(self) -> Tensor:
@@ -109,12 +101,11 @@ PROPHET_GAPS = ((0.33, 7.5), (0.67, 5.0), (1.0, 2.5))
 """(share of the steps, mean gap that is enough up to it): the published values."""
 
 
-def prophet(view: StepView, scale: float = 1.0) -> Tensor:
+def prophet(view: StepView) -> Tensor:
     """Stops where the mean gap of the two largest logits, over the open positions of the answer, is large.
 
     Prophet (Li et al., arXiv 2508.19982, early commit decoding): a gap of 7.5 in the first third of the
-    steps, 5 in the second, 2.5 in the last, each times `scale`. The rest of the answer is then this step's
-    predictions.
+    steps, 5 in the second, 2.5 in the last. The rest of the answer is then this step's predictions.
     """
     open_ = view.masked & view.inside
     mean = (view.predictions.gap * open_).sum(1) / open_.sum(1)
@@ -123,7 +114,7 @@ def prophet(view: StepView, scale: float = 1.0) -> Tensor:
     enough = torch.full_like(mean, PROPHET_GAPS[-1][1])
     for share, gap in reversed(PROPHET_GAPS[:-1]):
         enough = torch.where(progress < share, gap, enough)
-    return mean >= enough * scale
+    return mean >= enough
 
 
 PLATEAU_STEPS = 4
@@ -142,23 +133,8 @@ def plateau(view: StepView) -> Tensor:
     return (recent.sum(1) / size < PLATEAU_GROWTH) & (covered >= 0.5) & (view.step >= PLATEAU_STEPS)
 
 
-ENTROPY_SUM = 1.0
-"""Nats that may be left open in an answer."""
-
-
-def entropy_sum(view: StepView, bound: float = ENTROPY_SUM) -> Tensor:
-    """Stops where the entropies at the open positions of the answer add up to at most `bound` nats.
-
-    By the bound of EB-Sampler (arXiv 2505.24857): the sum is at least the divergence between the joint
-    distribution of the open tokens and the product of their own, from which this step's predictions are
-    taken.
-    """
-    return view.entropy <= bound
-
-
 STOPS: Mapping[str, Stop] = {
     "complete": complete,
     "prophet": prophet,
     "plateau": plateau,
-    "entropy": entropy_sum,
 }

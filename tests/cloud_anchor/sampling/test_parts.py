@@ -299,7 +299,6 @@ def look_of(
     gap: float = 0.0,
     step: int = 8,
     total: int = 10,
-    nats: float = 0.0,
 ) -> stops.StepView:
     """_ masked, w a word, E an end; the predictions expect words up to the first end."""
     masked = torch.tensor([[c == "_" for c in canvas]])
@@ -316,7 +315,6 @@ def look_of(
         predict=lambda: stops.StepPredictions(
             zeros.long(), zeros, ending, torch.full((1, size), gap) * masked
         ),
-        measure_entropy=lambda: torch.full((1, size), nats) * masked,
     )
 
 
@@ -335,18 +333,6 @@ def test_an_answer_is_complete_when_nothing_before_its_end_is_open(canvas: str, 
 def test_prophet_asks_for_less_as_steps_go_by(step: int, gap: float, done: bool) -> None:
     assert stops.prophet(look_of("w__w", gap=gap, step=step)).tolist() == [done]
     assert stops.prophet(look_of("wwww", gap=0.0, step=step)).tolist() == [True], "nothing is open"
-
-
-def test_prophet_may_ask_for_more_or_less() -> None:
-    assert stops.prophet(look_of("w__w", gap=2.6, step=8), 2.0).tolist() == [False]
-    assert stops.prophet(look_of("w__w", gap=1.3, step=8), 0.5).tolist() == [True]
-
-
-def test_the_entropies_that_are_open_in_the_answer_add_up() -> None:
-    assert stops.entropy_sum(look_of("w__w", nats=0.5)).tolist() == [True]
-    assert stops.entropy_sum(look_of("w___w", nats=0.5)).tolist() == [False]
-    assert stops.entropy_sum(look_of("w__E____", nats=0.5)).tolist() == [True], "what follows the end is none"
-    assert stops.entropy_sum(look_of("w___w", nats=0.5), 2.0).tolist() == [True]
 
 
 def test_plateau_is_no_growth_after_half_is_known() -> None:

@@ -138,12 +138,6 @@ class DenoiseOptions:
         group="denoising",
     )
     stop: str | None = _run(None, "end an answer early: complete, prophet, plateau", metavar="RULE")
-    prefix_every: int = _run(
-        0,
-        "run the prompt in every Nth step only: faster for long prompts, and approximate (default: "
-        "every step)",
-        metavar="N",
-    )
 
     def config(self, plan: DenoiseConfig) -> DenoiseConfig:
         """The run that they describe, on a model with this plan; raises RequestError."""

@@ -117,8 +117,6 @@ class BlockModel(StockModel):
         rules = config.rule in ("quota", "threshold")
         require("commit", rules, f"quota or a probability with {found}", config.commit)
         require("stop", config.stop in (None, "complete"), f"complete with {found}", config.stop)
-        exact = f"0 with {found}, whose cache is exact"
-        require("prefix every", not config.prefix_every, exact, config.prefix_every)
         return BlockAnswers(self, config, [self._row(prompt, config) for prompt in prompts])
 
     def _row(self, prompt: Sequence[int], config: DenoiseConfig) -> BlockRow:

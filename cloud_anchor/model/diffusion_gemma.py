@@ -212,8 +212,6 @@ class DiffusionGemma:
         require("top-p", config.top_p is None, f"none with {NAME}", config.top_p)
         require("top-k", config.top_k is None, f"none with {NAME}", config.top_k)
         require("stop", config.stop in (None, "complete"), f"complete with {NAME}", config.stop)
-        exact = f"0 with {NAME}, whose cache is exact"
-        require("prefix every", config.prefix_every == 0, exact, config.prefix_every)
         blocks = -(-config.canvas // size)
         least = f"at least one for each of {blocks} blocks"
         require("total steps", config.total_steps >= blocks, least, config.total_steps)

@@ -14,8 +14,7 @@ from torch import Tensor
 from cloud_anchor.model.stock import StockModel
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.masked import MaskedAnswers
-from cloud_anchor.sampling.protocol import Batch, Prefix, require_room
-from common.torch_cache import crop_cache
+from cloud_anchor.sampling.protocol import Batch, require_room
 
 
 class DreamModel(StockModel):
@@ -42,26 +41,20 @@ class DreamModel(StockModel):
         mask.masked_fill_(place < offset, torch.finfo(dtype).min)
         return Batch(tokens, (place - offset).clamp(min=0), mask[:, None, None, :])
 
-    @torch.no_grad()
-    def hidden(self, batch: Batch, canvas: Tensor, prefix: Prefix | None = None) -> Tensor:
+    def states(self, batch: Batch, canvas: Tensor) -> Tensor:
         """Final hidden states [B, C, H]; row p is the one that predicts position p of `canvas` [B, C].
 
-        prefix: cache of the prompts' keys and values between calls; None computes them in every call.
+        With gradients where they are on: training runs what inference runs.
         """
-        return self.states(batch, canvas) if prefix is None else self._run_behind(prefix, batch, canvas)
-
-    def states(self, batch: Batch, canvas: Tensor) -> Tensor:
-        """As `hidden`, with gradients where they are on: training runs what inference runs."""
         return self._run(torch.cat([batch.prompt, canvas], 1), batch.positions, batch.mask, canvas.shape[1])
 
     @torch.no_grad()
-    def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor, prefix: Prefix | None = None) -> Tensor:
+    def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor) -> Tensor:
         """Logits [N, V] of the N positions that `wanted` (bool [B, C]) marks, in row-major order.
 
         The vocabulary projection runs on these positions only, not on the prompt or on committed positions.
-        prefix: as in `hidden`.
         """
-        logits: Tensor = self.net.lm_head(self.hidden(batch, canvas, prefix)[wanted])
+        logits: Tensor = self.net.lm_head(self.states(batch, canvas)[wanted])
         return logits
 
     @torch.no_grad()
@@ -90,30 +83,3 @@ class DreamModel(StockModel):
         if keep < length:
             return states[:, length - keep - 1 : -1]
         return torch.cat([states[:, :1], states[:, :-1]], 1)
-
-    def _run_behind(self, prefix: Prefix, batch: Batch, canvas: Tensor) -> Tensor:
-        """As `hidden`; the prompt is run only where the prefix is empty or due for renewal."""
-        from transformers import DynamicCache
-
-        # The prompt's last token predicts the first position, so it is run with the canvas.
-        kept = batch.prompt.shape[1] - (1 if self.family.shifted else 0)
-        ids = torch.cat([batch.prompt, canvas], 1)
-        positions = batch.positions
-        if positions is None:
-            positions = torch.arange(ids.shape[1], device=ids.device)[None].expand(ids.shape)
-        if prefix.cache is None or prefix.age >= prefix.every:
-            prefix.cache, prefix.age, begin = DynamicCache(), 0, 0
-        else:
-            begin = kept
-        states: Tensor = self.net.model(
-            input_ids=ids[:, begin:],
-            attention_mask={"full_attention": batch.mask},
-            position_ids=positions[:, begin:],
-            past_key_values=prefix.cache,
-            is_causal=False,
-            use_cache=True,
-        ).last_hidden_state
-        crop_cache(prefix.cache, kept)
-        prefix.age += 1
-        states = states[:, kept - begin :]
-        return states[:, :-1] if self.family.shifted else states

@@ -126,7 +126,6 @@ class ServedModel:
             "top-p": (config.top_p is None, "none", config.top_p),
             "top-k": (config.top_k is None, "none", config.top_k),
             "block length": (config.block_length is None, "none", config.block_length),
-            "prefix every": (config.prefix_every == 0, "0", config.prefix_every),
             "stop": (config.stop in (None, "complete"), "complete", config.stop),
         }
         for name, (fine, expected, found) in unsupported.items():

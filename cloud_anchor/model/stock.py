@@ -49,7 +49,7 @@ class StockModel:
         """Compiles the layers with torch.compile, for any number of rows and positions.
 
         The first passes then take minutes. The order of summation changes, so logits differ in the last
-        digits. Passes with a prefix are not compiled.
+        digits.
         """
         self._body = torch.compile(self.net.model, dynamic=True)
 

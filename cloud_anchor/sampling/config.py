@@ -45,9 +45,6 @@ class DenoiseConfig:
     parallel:     the probability that "auto" commits from where predictions are sent: the model's own.
     stop:         rule that may end an answer before `steps`: complete, prophet, plateau; None for
                   none.
-    prefix_every: 0 runs the prompt in every step; N runs it in every Nth and keeps its keys and values in
-                  between, which is approximate (see `protocol.Prefix`): an answer may then depend on the
-                  others in its batch.
     seed:         initial seed of each answer's own generator.
     """
 
@@ -65,7 +62,6 @@ class DenoiseConfig:
     commit: CommitRule = "auto"
     parallel: float = PARALLEL_THRESHOLD
     stop: str | None = None
-    prefix_every: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -78,7 +74,6 @@ class DenoiseConfig:
         require("order", self.order in ORDERS, " or ".join(ORDERS), self.order)
         require("schedule", self.schedule in SCHEDULES, " or ".join(SCHEDULES), self.schedule)
         require("stop", self.stop is None or self.stop in STOPS, " or ".join(STOPS), self.stop)
-        require("prefix every", 0 <= self.prefix_every <= MAX_STEPS, f"0 to {MAX_STEPS}", self.prefix_every)
         require("temperature", 0 <= self.temperature <= 100, "0 to 100", self.temperature)
         require("top-p", self.top_p is None or 0 < self.top_p <= 1, "above 0, at most 1", self.top_p)
         require("top-k", self.top_k is None or self.top_k >= 1, "at least 1", self.top_k)

@@ -9,10 +9,9 @@ is a `MaskedModel`, and the sampler here makes its answers (see `masked`). Not r
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -138,11 +137,8 @@ class MaskedModel(DiffusionModel, Protocol):
     def batch(self, prompts: Sequence[Sequence[int]], canvas: int) -> Batch:
         """Pads prompts to one length; raises RequestError for an empty one and for one that is too long."""
 
-    def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor, prefix: Prefix | None = None) -> Tensor:
-        """Logits [N, V] of the N positions that `wanted` (bool [B, C]) marks, in row-major order.
-
-        prefix: cache of the prompts' keys and values between calls; None computes them in every call.
-        """
+    def logits(self, batch: Batch, canvas: Tensor, wanted: Tensor) -> Tensor:
+        """Logits [N, V] of the N positions that `wanted` (bool [B, C]) marks, in row-major order."""
 
 
 @dataclass(frozen=True)
@@ -158,20 +154,3 @@ class Batch:
     prompt: Tensor
     positions: Tensor | None
     mask: Tensor | None
-
-
-class Prefix:
-    """Keys and values of the prompts, computed every `every`th pass and reused in between.
-
-    Approximate: with full attention they depend on the canvas, which changes from step to step (Fast-dLLM,
-    arXiv 2505.22618, section 3.2). Belongs to one batch of prompts.
-    """
-
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self.age = 0
-        self.cache: Any = None
-
-    def copy(self) -> Prefix:
-        """An independent prefix in the same state."""
-        return copy.deepcopy(self)

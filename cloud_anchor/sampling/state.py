@@ -18,7 +18,7 @@ from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.literals import Literals
-from cloud_anchor.sampling.protocol import Batch, MaskedModel, Prefix
+from cloud_anchor.sampling.protocol import Batch, MaskedModel
 from cloud_anchor.sampling.stops import StepPredictions, StepView, likely_length
 
 
@@ -102,8 +102,7 @@ class State:
     blocks: open blocks of each row in its last step; 0 before the first.
     literals: of rows whose answers have a grammar, what it forces; see `pin`.
     last:  the forward pass of the last step, until the next one begins.
-    batch, prefix: the padded prompts, and their cached keys and values; created by the first step after rows
-                   were joined or selected.
+    batch: the padded prompts; made by the first step after rows were joined or selected.
     """
 
     prompts: list[tuple[int, ...]]
@@ -116,7 +115,6 @@ class State:
     literals: list[Literals | None]
     last: ForwardPass | None = None
     batch: Batch | None = None
-    prefix: Prefix | None = None
 
     @classmethod
     def start(cls, model: MaskedModel, prompts: Sequence[Sequence[int]], config: DenoiseConfig) -> State:
@@ -140,7 +138,6 @@ class State:
             steps=list(self.steps),
             generators=[generator.clone_state() for generator in self.generators],
             literals=[literals and literals.copy() for literals in self.literals],
-            prefix=self.prefix and self.prefix.copy(),
         )
 
     def select_rows(self, rows: Sequence[int]) -> State:

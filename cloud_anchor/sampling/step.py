@@ -18,7 +18,7 @@ from cloud_anchor.sampling import blocks, unmasking
 from cloud_anchor.sampling.commits import RULES, Proposed
 from cloud_anchor.sampling.config import CONFIDENCE, ORIGIN, DenoiseConfig
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
-from cloud_anchor.sampling.protocol import MaskedModel, Prefix
+from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.scores import Proposal, suppress_eos
 from cloud_anchor.sampling.state import ForwardPass, State
 
@@ -29,9 +29,8 @@ def advance(model: MaskedModel, state: State, config: DenoiseConfig) -> None:
     state.last = None  # its logits are not needed any more, and are large
     if state.batch is None:
         state.batch = model.batch(state.prompts, config.canvas)
-        state.prefix = Prefix(config.prefix_every) if config.prefix_every else None
     masked = state.ids == model.mask_id
-    logits = model.logits(state.batch, state.ids, masked, state.prefix)
+    logits = model.logits(state.batch, state.ids, masked)
     count = blocks.opened(config, state.steps, state.blocks, masked)
     open_ = blocks.open_positions(config, state.steps, count, masked)
     run = ForwardPass(logits, masked, open_, masked.sum(1).tolist(), blocks.shares(config, state.steps))

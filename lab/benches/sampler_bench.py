@@ -157,12 +157,11 @@ def compare(
     *,
     with_plain: bool = True,
     compiled: bool = False,
-    prefix_every: int = 0,
     stop: str | None = None,
 ) -> list[BenchRow]:
     """The plain sampler on every prompt, then this one in batches; the best time of `repeats`.
 
-    prefix_every: also with the prompt kept (see `dream.Prefix`). stop: also with this stop rule. compiled: at
+    stop: also with this stop rule. compiled: at
     last also with the model compiled, which it then stays.
     """
     work = Work.of(model, prompts, config.canvas)
@@ -189,8 +188,6 @@ def compare(
     timed("batched", config)
     if stop:
         timed(f"stop {stop}", replace(config, stop=stop))
-    if prefix_every:
-        timed("prefix kept", replace(config, prefix_every=prefix_every))
     if compiled:
         model.compile()
         denoise(model, prompts, config, max(batches))
@@ -311,7 +308,6 @@ class SamplerOptions:
     held_out: bool = option(False, "held-out questions (--data) as prompts, not random ids: answers that end")
     data: tuple[str, ...] = option((), "their sources (default: the model's own)", metavar="SOURCE")
     compile: bool = option(False, "also with torch.compile")
-    prefix_every: int = option(0, "also with the prompt run in every Nth step only", metavar="N")
     device: str | None = option(None, "cuda, cpu")
     threads: int | None = option(None, "CPU threads; with 1, processor time is measured", kind=int)
     json: bool = option(False, "print one JSON object")
@@ -361,7 +357,6 @@ def run(options: SamplerOptions) -> None:
         options.repeat,
         with_plain=not options.no_plain,
         compiled=options.compile,
-        prefix_every=options.prefix_every,
         stop=options.stop,
     )
     if options.json:

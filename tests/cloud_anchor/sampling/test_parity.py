@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import torch
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.sampling.config import ORDERS, DenoiseConfig
-from cloud_anchor.sampling.protocol import Prefix
 from cloud_anchor.sampling.sampler import denoise, denoise_stream
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
@@ -113,41 +111,6 @@ def test_company_in_a_batch_changes_nothing(model: DreamModel, order: str, tempe
         (alone,) = denoise(model, [prompt], config)
         assert (run.ids, run.when, run.predicted) == (alone.ids, alone.when, alone.predicted)
         assert run.confidence == pytest.approx(alone.confidence, abs=1e-4)
-
-
-def test_a_kept_prefix_is_the_prompt_as_it_was(dream_folder: Path, model: DreamModel) -> None:
-    """Made anew in every step it changes nothing; kept, it changes nothing as long as the canvas does not."""
-    config = DenoiseConfig(canvas=24, total_steps=10, order="maskgit_plus")
-    for prompts in (PROMPTS, PROMPTS[1:2]):
-        exact = denoise(model, prompts, config)
-        anew = denoise(model, prompts, replace(config, prefix_every=1))
-        assert [run.when for run in anew] == [run.when for run in exact]
-        assert [run.ids for run in anew] == [run.ids for run in exact]
-        batch, canvas = model.batch(prompts, 24), torch.full((len(prompts), 24), model.mask_id)
-        prefix = Prefix(3)
-        expected = model.hidden(batch, canvas)
-        for _ in range(3):
-            torch.testing.assert_close(model.hidden(batch, canvas, prefix), expected, atol=3e-5, rtol=1e-4)
-        changed = canvas.clone()
-        changed[:, 5] = 11
-        assert prefix.age == 3  # old: the next pass runs the prompt again
-        torch.testing.assert_close(
-            model.hidden(batch, changed, prefix), model.hidden(batch, changed), atol=3e-5, rtol=1e-4
-        )
-        stale = model.hidden(batch, canvas, prefix)
-        assert (stale - expected).abs().max() > 1e-4, (
-            "the prompt's keys and values are those of another canvas"
-        )
-
-
-def test_a_state_with_a_kept_prefix_goes_on_from_a_copy(model: DreamModel) -> None:
-    config = DenoiseConfig(canvas=24, total_steps=8, prefix_every=4)
-    straight = denoise(model, PROMPTS, config)
-    *_, state = denoise_steps(model, PROMPTS, replace(config, steps=2))
-    copied = state.copy()
-    for start in (state, copied):
-        *_, end = denoise_steps(model, [], config, start)
-        assert end.results(model, config) == straight
 
 
 @pytest.mark.parametrize("order", ORDERS)

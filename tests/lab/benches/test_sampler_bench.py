@@ -45,8 +45,6 @@ def test_the_table(
         "--repeat",
         "1",
         "--json",
-        "--prefix-every",
-        "1",
         "--stop",
         "complete",
     ]
@@ -58,8 +56,6 @@ def test_the_table(
         ("batched", 3, 1.0),
         ("stop complete", 2, 1.0),
         ("stop complete", 3, 1.0),
-        ("prefix kept", 2, 1.0),  # made anew in every step: the same passes by another way
-        ("prefix kept", 3, 1.0),
     ]
     assert all(
         row["anchors"] > row["prompts"] > 0 and row["steps"] <= 4 and row["step_ms"] > 0 for row in rows

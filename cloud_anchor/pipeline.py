@@ -242,8 +242,7 @@ class Pipeline:
             held = CompiledGrammar(grammar, self.grammar_vocabulary)
         ids = [self.model_form.ids(prompt) for prompt in prompts]
         with (progress or Silent()).stage("denoising", config.run_steps) as step:
-            pinned = None if self.translation else held
-            runs = denoise(self.model, ids, config, after_step=lambda: step(1), grammar=pinned)
+            runs = denoise(self.model, ids, config, after_step=lambda: step(1))
         if held is not None:
             return self.select_in(held, prompts, runs, selection)
         return self.select(prompts, runs, selection, codec, embed_prompt, confidence)

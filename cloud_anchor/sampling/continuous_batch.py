@@ -11,7 +11,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import Answers, DiffusionModel
 
 Name = TypeVar("Name", bound=Hashable)
@@ -62,17 +61,13 @@ class ContinuousBatch(Generic[Name]):
         marks: Sequence[int] = (),
         *,
         blocks: bool = False,
-        literals: Literals | None = None,
     ) -> None:
         """Adds an answer to the next step.
 
         marks: steps after which a snapshot is returned, ascending; the answer leaves after the last. Default:
         config.run_steps. blocks: also after every block that is finished, of a model that writes in blocks.
-        literals: of an answer in a grammar.
         """
         started = self.model.start([prompt], self.config)
-        if literals is not None:
-            started.hold(0, literals)
         self._answers = started if self._answers is None else self._answers.join(started)
         self._rows.append(_Row(name, tuple(marks) or (self.config.run_steps,), blocks))
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import MaskedModel
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
@@ -36,11 +35,7 @@ class MaskedAnswers:
     def steps(self) -> Sequence[int]:
         return self.state.steps
 
-    def hold(self, row: int, literals: Literals) -> None:
-        self.state.literals[row] = literals
-
     def advance(self) -> None:
-        self.state.pin(self.model.mask_id)
         advance(self.model, self.state, self.config)
 
     def block_ends(self) -> Sequence[int]:

@@ -19,7 +19,6 @@ from torch import Tensor
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.literals import Literals
 from payload import Contract
 
 
@@ -29,9 +28,6 @@ class Answers(Protocol):
     @property
     def steps(self) -> Sequence[int]:
         """Steps run, per row."""
-
-    def hold(self, row: int, literals: Literals) -> None:
-        """Puts what a grammar forces on a row's canvas, where the sampler can be given tokens."""
 
     def advance(self) -> None:
         """Runs one step of every row; where it fails, the rows stay as they were."""

@@ -12,7 +12,6 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import DiffusionModel
 
 
@@ -31,9 +30,6 @@ class RowAnswers(ABC, Generic[Row]):
     model: DiffusionModel
     config: DenoiseConfig
     rows: Sequence[Row]
-
-    def hold(self, row: int, literals: Literals) -> None:
-        """Nothing: what is on its canvas is the sampler's own."""
 
     @abstractmethod
     def advance(self) -> None: ...

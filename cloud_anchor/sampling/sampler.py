@@ -13,9 +13,7 @@ from cloud_anchor.errors import RequestError, require
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import DiffusionModel
-from edge_runtime.grammar.matcher import CompiledGrammar
 
 Prompt = Sequence[int]
 """Token ids."""
@@ -27,17 +25,14 @@ def denoise(
     config: DenoiseConfig,
     batch: int | None = None,
     after_step: Callable[[], None] = lambda: None,
-    grammar: CompiledGrammar | None = None,
 ) -> list[Denoised]:
     """The answers to the prompts, in their order; `batch` prompts at a time, by default all at once.
 
     after_step: called after each pass over a batch.
-    grammar: of the answers, with tokens of the model's vocabulary; what it forces is on the canvas before the
-    model sees it.
     """
     if not prompts:
         raise RequestError("expected at least one prompt, found none")
-    found = dict(denoise_stream(model, prompts, config, batch or len(prompts), after_step, grammar))
+    found = dict(denoise_stream(model, prompts, config, batch or len(prompts), after_step))
     return [found[index] for index in range(len(prompts))]
 
 
@@ -47,7 +42,6 @@ def denoise_stream(
     config: DenoiseConfig,
     batch: int,
     after_step: Callable[[], None] = lambda: None,
-    grammar: CompiledGrammar | None = None,
 ) -> Iterator[tuple[int, Denoised]]:
     """Yields (index of the prompt, its answer) as soon as the answer is done.
 
@@ -59,7 +53,7 @@ def denoise_stream(
     running: ContinuousBatch[int] = ContinuousBatch(model, config)
     while True:
         for index, prompt in islice(waiting, batch - len(running)):
-            running.join(index, prompt, literals=Literals(grammar) if grammar is not None else None)
+            running.join(index, prompt)
         if not len(running):
             return
         answers = running.step()

@@ -17,7 +17,6 @@ from torch import Tensor
 from cloud_anchor.errors import RequestError
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.sampling.protocol import Batch, MaskedModel
 from cloud_anchor.sampling.stops import StepPredictions, StepView, likely_length
 
@@ -86,7 +85,7 @@ class ForwardPass:
         )
 
 
-_LISTS = ("prompts", "steps", "blocks", "generators", "literals")
+_LISTS = ("prompts", "steps", "blocks", "generators")
 _TENSORS = ("ids", "when", "sure")
 """Fields of a state that have one entry for each row."""
 
@@ -100,7 +99,6 @@ class State:
            committed it; 0 where masked.
     steps: steps run per row. Rows of one state may be at different steps.
     blocks: open blocks of each row in its last step; 0 before the first.
-    literals: of rows whose answers have a grammar, what it forces; see `pin`.
     last:  the forward pass of the last step, until the next one begins.
     batch: the padded prompts; made by the first step after rows were joined or selected.
     """
@@ -112,7 +110,6 @@ class State:
     steps: list[int]
     blocks: list[int]
     generators: list[torch.Generator]
-    literals: list[Literals | None]
     last: ForwardPass | None = None
     batch: Batch | None = None
 
@@ -128,7 +125,6 @@ class State:
             steps=[0] * len(prompts),
             blocks=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
-            literals=[None] * len(prompts),
         )
 
     def copy(self) -> State:
@@ -137,7 +133,6 @@ class State:
             self,
             steps=list(self.steps),
             generators=[generator.clone_state() for generator in self.generators],
-            literals=[literals and literals.copy() for literals in self.literals],
         )
 
     def select_rows(self, rows: Sequence[int]) -> State:
@@ -151,17 +146,15 @@ class State:
         both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _LISTS}
         return State(**both | {n: torch.cat([getattr(self, n), getattr(other, n)]) for n in _TENSORS})
 
-    def pin(self, mask_id: int) -> None:
-        """Commits what a grammar forces, before the next pass."""
-        for row, literals in enumerate(self.literals):
-            found = literals.pins(self.ids[row].tolist(), mask_id) if literals is not None else {}
-            if found:
-                here = torch.zeros_like(self.ids, dtype=torch.bool)
-                here[row, list(found)] = True
-                tokens = torch.tensor(list(found.values()), device=self.ids.device)
-                self.ids = self.ids.masked_scatter(here, tokens)
-                self.when = self.when.masked_fill(here, max(1, self.steps[row]))
-                self.sure = self.sure.masked_fill(here, 1.0)
+    def pin(self, row: int, tokens: Mapping[int, int]) -> None:
+        """Puts tokens, by position, on a row's canvas: the next pass sees them, and they stay.
+
+        They are no commits: their step in `when` is 0.
+        """
+        self.ids, self.when, self.sure = self.ids.clone(), self.when.clone(), self.sure.clone()
+        places = torch.tensor(list(tokens), dtype=torch.long, device=self.ids.device)
+        self.ids[row, places] = torch.tensor(list(tokens.values()), device=self.ids.device)
+        self.when[row, places], self.sure[row, places] = 0, 0.0
 
     def predictions(self, model: MaskedModel) -> StepPredictions:
         """The last pass's predictions; raises RequestError before the first step of these rows."""

@@ -26,7 +26,6 @@ from cloud_anchor.errors import CloudError, NothingToSendError, RequestError
 from cloud_anchor.pipeline import Pipeline, PipelineResult
 from cloud_anchor.sampling.continuous_batch import ContinuousBatch
 from cloud_anchor.sampling.denoised import Denoised
-from cloud_anchor.sampling.literals import Literals
 from cloud_anchor.selection.chain import PayloadWriter, chain_within_bytes
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.batching.forecast import Forecast, Throughput
@@ -255,10 +254,8 @@ class BatchEngine:
 
     def _joins(self, job: Job, group: ContinuousBatch[Job]) -> bool:
         """Puts a job into a batch; False where its options do not fit the model, which ends it alone."""
-        forces = None if self.pipeline.translation else job.grammar
-        literals = Literals(forces) if forces else None
         try:
-            group.join(job, job.prompt_ids, job.payload_steps, blocks=job.blocks, literals=literals)
+            group.join(job, job.prompt_ids, job.payload_steps, blocks=job.blocks)
         except Exception as error:
             self._end_failed(job, error)
             return False

@@ -206,3 +206,26 @@ def test_stopping_when_the_answer_is_complete_loses_nothing(model: DreamModel) -
     assert any(run.stopped_by == "complete" and run.steps < 24 for run in early)
     for run, whole in zip(early, full, strict=True):
         assert run.history == whole.history[: run.steps]
+
+
+@pytest.mark.parametrize("options", [{}, {"commit": 0.02}, {"order": "entropy"}])
+def test_pinned_tokens_are_denoised_around(model: DreamModel, options: dict[str, object]) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=12, **options)  # type: ignore[arg-type]
+    begun, later = {0: 11, 7: 12}, {}
+    state = State.start(model, PROMPTS, config)
+    state.pin(1, begun)
+    *_, other = denoise_steps(model, PROMPTS, replace(config, steps=1))
+    with shown(model) as canvases:
+        for state in denoise_steps(model, [], config, state):
+            if state.steps[1] == 3:
+                later = {at: 13 for at in [at for at, open_ in enumerate(state.ids[1] == model.mask_id) if open_][-1:]}
+                state.pin(1, later)
+    pinned = begun | later
+    assert all(canvas[1, at] == token for canvas in canvases for at, token in begun.items())
+    assert not torch.equal(state.last.logits, other.last.logits) if state.last and other.last else False
+    untouched, run, _ = state.results(model, config)
+    assert untouched.ids == denoise(model, PROMPTS[:1], config)[0].ids
+    assert {at: run.ids[at] for at in pinned} == pinned
+    assert not set(pinned) & {at for commit in run.history for at in commit.positions}
+    assert sum(run.when[at] == 0 for at in range(24)) == len(pinned)
+    assert all(run.certainty[at] == 1.0 for at in pinned)

@@ -114,19 +114,6 @@ class DenoiseOptions:
     top_p: float | None = _run(None, "nucleus filter", float, metavar="P")
     top_k: int | None = _run(None, "keep this many tokens", int, metavar="N")
     seed: int = _run(0, "of each answer's draws (default 0)", metavar="N")
-    block_length: int | None = _run(
-        None,
-        "write the canvas in blocks of N positions, from left to right (default: as the model's published "
-        "sampler: LLaDA 32, Dream all at once)",
-        int,
-        metavar="N",
-    )
-    block_add: float = _run(
-        1.0,
-        "open the next block where this share of the last one is committed; not with quota (default 1)",
-        metavar="X",
-    )
-    schedule: str | None = _run(None, "dream, cosine or linear (default: the model's)", metavar="NAME")
     commit: CommitRule = option(
         "auto",
         "tokens committed per step: quota, the schedule's number; a probability, all tokens from it on; "
@@ -145,7 +132,7 @@ class DenoiseOptions:
 
         given = {each.name: getattr(self, each.name) for each in fields(DenoiseOptions)}
         fraction = given.pop("fraction")
-        for name in ("canvas", "total_steps", "block_length", "schedule"):
+        for name in ("canvas", "total_steps"):
             if given[name] is None:
                 given[name] = getattr(plan, name)
         if self.steps is None:

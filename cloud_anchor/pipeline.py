@@ -189,8 +189,8 @@ class Pipeline:
             )
 
     def plan(self, prompts: Sequence[Prompt] = ()) -> DenoiseConfig:
-        """A full run: canvas and steps as the checkpoint states them, else 256 and 128; blocks and schedule
-        as its family's published sampler has them; parallel commits as the checkpoint states them.
+        """A full run: canvas and steps as the checkpoint states them, else 256 and 128; parallel commits as
+        the checkpoint states them.
 
         The canvas is cut to what the longest of the prompts leaves of the model's context.
         """
@@ -198,11 +198,8 @@ class Pipeline:
         longest = max((len(self.model_form.ids(prompt)) for prompt in prompts), default=0)
         room = self.model.context - longest if prompts else canvas
         config = DenoiseConfig(canvas=max(1, min(canvas, room)), total_steps=steps)
-        if not isinstance(self.model, DreamModel):
-            return config
-        family = self.model.family
-        config = replace(config, block_length=family.block_length, schedule=family.schedule)
-        return config if self.model.commit is None else replace(config, parallel=self.model.commit)
+        commit = self.model.commit if isinstance(self.model, DreamModel) else None
+        return config if commit is None else replace(config, parallel=commit)
 
     def resolve(
         self, config: DenoiseConfig, selection: Selection | None = None

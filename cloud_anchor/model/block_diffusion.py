@@ -19,14 +19,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from cloud_anchor.errors import require
 from cloud_anchor.model.families import Family
 from cloud_anchor.model.stock import StockModel
 from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.filters import draw, filtered_probabilities
-from cloud_anchor.sampling.protocol import require_room
+from cloud_anchor.sampling.protocol import require_options, require_room
 from cloud_anchor.sampling.rows import RowAnswers
 
 CANVAS = 256
@@ -107,16 +106,13 @@ class BlockModel(StockModel):
         Raises RequestError for options of samplers that see the whole canvas.
         """
         require_room(self, prompts, config.canvas)
-        size, found = config.block_length, self.family.name
-        require("block length", size in (None, self.block), f"{self.block} with {found}", size)
-        require("block add", config.block_add == 1, f"1 with {found}", config.block_add)
-        require("order", config.order == CONFIDENCE, f"{CONFIDENCE} with {found}", config.order)
-        require(
-            "order temperature", not config.order_temperature, f"none with {found}", config.order_temperature
+        require_options(
+            config,
+            self.family.name,
+            order=(CONFIDENCE,),
+            order_temperature=(None, 0),
+            stop=(None, "complete"),
         )
-        rules = config.rule in ("quota", "threshold")
-        require("commit", rules, f"quota or a probability with {found}", config.commit)
-        require("stop", config.stop in (None, "complete"), f"complete with {found}", config.stop)
         return BlockAnswers(self, config, [self._row(prompt, config) for prompt in prompts])
 
     def _row(self, prompt: Sequence[int], config: DenoiseConfig) -> BlockRow:

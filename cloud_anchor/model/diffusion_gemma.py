@@ -28,7 +28,7 @@ from cloud_anchor.model.families import Settings
 from cloud_anchor.sampling import unmasking
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
-from cloud_anchor.sampling.protocol import require_room
+from cloud_anchor.sampling.protocol import require_options, require_room
 from cloud_anchor.sampling.rows import RowAnswers
 from payload import Contract
 
@@ -200,19 +200,18 @@ class DiffusionGemma:
         temperatures of its schedule. Raises RequestError for options of other samplers.
         """
         require_room(self, prompts, config.canvas)
-        size = config.block_length or self.canvas
-        require("block length", size <= self.canvas, f"at most {self.canvas} with {NAME}", size)
-        require("block add", config.block_add == 1, f"1 with {NAME}", config.block_add)
-        require("order", config.order == CONFIDENCE, f"{CONFIDENCE} with {NAME}", config.order)
-        drawn = config.order_temperature
-        require("order temperature", not drawn, f"none with {NAME}", drawn)
-        expected = f"auto with {NAME}, which takes back what it has accepted"
-        require("commit", config.commit == "auto", expected, config.commit)
-        require("temperature", config.temperature in (0, 1), f"0 or 1 with {NAME}", config.temperature)
-        require("top-p", config.top_p is None, f"none with {NAME}", config.top_p)
-        require("top-k", config.top_k is None, f"none with {NAME}", config.top_k)
-        require("stop", config.stop in (None, "complete"), f"complete with {NAME}", config.stop)
-        blocks = -(-config.canvas // size)
+        require_options(
+            config,
+            f"{NAME}, whose own sampler decides",
+            order=(CONFIDENCE,),
+            order_temperature=(None, 0),
+            commit=("auto",),
+            temperature=(0, 1),
+            top_p=(None,),
+            top_k=(None,),
+            stop=(None, "complete"),
+        )
+        blocks = -(-config.canvas // self.canvas)
         least = f"at least one for each of {blocks} blocks"
         require("total steps", config.total_steps >= blocks, least, config.total_steps)
         rows = [
@@ -322,7 +321,7 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
     @property
     def _size(self) -> int:
         """Positions of a block; the last one may have fewer."""
-        return min(self.config.block_length or self.model.canvas, self.config.canvas)
+        return min(self.model.canvas, self.config.canvas)
 
     @property
     def _steps(self) -> int:

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from typing import Any
 
 from cloud_anchor.errors import CheckpointError
+from cloud_anchor.sampling.schedules import DREAM, LLADA, Schedule
 
 DIFFUSION_GEMMA = "diffusion_gemma"
 """The model_type of DiffusionGemma, which runs on modules and a sampler of its own."""
@@ -74,7 +75,7 @@ class Family:
              arXiv 2502.09992).
     biased:  True where the checkpoint has q, k and v biases; else they are set to zero.
     mask_id: the mask token where config.json does not name it.
-    block_length, schedule: of its published sampler (see `sampling.config`); None: no blocks.
+    schedule: of its published sampler.
     modules: of transformers, "Qwen2" or "Qwen3".
     causal_block: positions of a block, unless config.json states them, where attention is causal from block
              to block (see `block_diffusion`); None: full attention.
@@ -88,8 +89,7 @@ class Family:
     mask_id: int | None
     shape: Callable[[Settings], Shape]
     rename: Callable[[str], str]
-    block_length: int | None = None
-    schedule: str = "dream"
+    schedule: Schedule = DREAM
     modules: str = "Qwen2"
     causal_block: int | None = None
     sub_block: int | None = None
@@ -204,7 +204,7 @@ def _llada_rename(name: str) -> str:
 
 FAMILIES: Mapping[str, Family] = {
     "Dream": Family("Dream", True, True, None, _dream_shape, lambda name: name),
-    "llada": Family("LLaDA", False, False, 126_336, _llada_shape, _llada_rename, 32, "linear"),
+    "llada": Family("LLaDA", False, False, 126_336, _llada_shape, _llada_rename, LLADA),
     "Fast_dLLM_Qwen": Family(
         "Fast-dLLM v2", True, True, 151_665, _dream_shape, lambda name: name, causal_block=32, sub_block=8
     ),

@@ -24,7 +24,7 @@ from cloud_anchor.model.families import DIFFUSION_GEMMA
 from cloud_anchor.model.vllm import Canvas, ServedName, VllmServer
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
-from cloud_anchor.sampling.protocol import require_room
+from cloud_anchor.sampling.protocol import require_options, require_room
 from cloud_anchor.sampling.rows import RowAnswers
 from payload import Contract
 
@@ -119,17 +119,16 @@ class ServedModel:
         require("canvas", config.canvas <= canvas, f"at most {canvas} with a vLLM server", config.canvas)
         most = f"{steps}, the server's schedule"
         require("total steps", config.total_steps == steps, most, config.total_steps)
-        unsupported = {
-            "commit": (config.commit == "auto", "auto", config.commit),
-            "order": (config.order == CONFIDENCE, CONFIDENCE, config.order),
-            "temperature": (config.temperature == 0, "none", config.temperature),
-            "top-p": (config.top_p is None, "none", config.top_p),
-            "top-k": (config.top_k is None, "none", config.top_k),
-            "block length": (config.block_length is None, "none", config.block_length),
-            "stop": (config.stop in (None, "complete"), "complete", config.stop),
-        }
-        for name, (fine, expected, found) in unsupported.items():
-            require(name, fine, f"{expected} with a vLLM server, whose sampler decides", found)
+        require_options(
+            config,
+            "a vLLM server, whose sampler decides",
+            commit=("auto",),
+            order=(CONFIDENCE,),
+            temperature=(0,),
+            top_p=(None,),
+            top_k=(None,),
+            stop=(None, "complete"),
+        )
         require_room(self, prompts, config.canvas)
         return ServedAnswers(self, config, [ServedRow(tuple(prompt)) for prompt in prompts])
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cloud_anchor.model.families import Family
+from cloud_anchor.sampling.schedules import Schedule
 from payload import Contract
 
 
@@ -63,6 +64,11 @@ class StockModel:
     def without_unusable(self, logits: Tensor) -> Tensor:
         """Logits [N, V] with -inf for the mask token and all others that no answer has."""
         return logits.index_fill(-1, self._unusable, -torch.inf)
+
+    @property
+    def schedule(self) -> Schedule:
+        """That of the family's published sampler."""
+        return self.family.schedule
 
     @property
     def device(self) -> torch.device:

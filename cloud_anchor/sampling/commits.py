@@ -1,24 +1,23 @@
-"""Commit rules: which of a pass's proposals become permanent, by the name of the rule.
+"""Commit rules: where tokens may commit in a step, and which of the proposed tokens do.
 
-Responsible for one function per rule, from a proposal to tokens and positions. Not responsible for the
-forward passes (see `step`) or for arithmetic on positions (see `unmasking`).
-
-Every rule commits all that is left where the schedule says so: in the last planned step.
+Responsible for the schedule's quota and for a probability. Not responsible for the forward pass (see `step`)
+or for arithmetic on positions (see `unmasking`). Both commit all that is left in the last planned step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from cloud_anchor.sampling import unmasking
-from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
-from cloud_anchor.sampling.schedules import LINEAR
-from cloud_anchor.sampling.scores import SCORES, Proposal
+from cloud_anchor.sampling.config import DenoiseConfig
+from cloud_anchor.sampling.schedules import Schedule
+from cloud_anchor.sampling.scores import Proposal, Score, confidence
 from cloud_anchor.sampling.state import ForwardPass, State
 
 
@@ -26,51 +25,83 @@ from cloud_anchor.sampling.state import ForwardPass, State
 class Proposed:
     """A token for every masked position of a batch, before any commits.
 
-    proposal: the same as [N] for the masked positions. tokens: int64 [B, C], the canvas elsewhere.
-    allowed: bool [B, C], positions that may commit.
+    proposal: of the N masked positions. score: by which they are ordered. allowed: bool [B, C], positions
+    that may commit.
     """
 
     run: ForwardPass
-    state: State
-    config: DenoiseConfig
     proposal: Proposal
-    tokens: Tensor
+    score: Score
     allowed: Tensor
 
-    def spread(self, values: Tensor) -> Tensor:
-        """Values [N] as [B, C], -inf where nothing is masked."""
-        return self.run.spread(values, torch.full(self.allowed.shape, -torch.inf, device=values.device))
-
-    def scores(self, order: str) -> Tensor:
-        """The scores [B, C] of an order, -inf where nothing may commit."""
-        return self.spread(SCORES[order](self.proposal)).masked_fill(~self.allowed, -torch.inf)
+    def scores(self, score: Score) -> Tensor:
+        """Scores [B, C], -inf where nothing may commit."""
+        nothing = torch.full(self.allowed.shape, -torch.inf, device=self.allowed.device)
+        return self.run.spread(score(self.proposal), nothing).masked_fill(~self.allowed, -torch.inf)
 
 
-Rule = Callable[[Proposed], Tensor]
-"""From a proposal to the positions that commit, bool [B, C]."""
+class Rule(Protocol):
+    """What a step commits."""
+
+    def open(self, steps: Sequence[int], masked: Tensor) -> tuple[Tensor, Tensor]:
+        """The masked positions that may commit in the next step of each row, bool [B, C], and the share of
+        them that the schedule commits, float32 [B]. steps: run so far. masked: bool [B, C].
+        """
+
+    def choose(self, proposed: Proposed, state: State) -> Tensor:
+        """The positions that commit, bool [B, C]."""
 
 
-def quota(proposed: Proposed) -> Tensor:
+def commit_rule(config: DenoiseConfig, schedule: Schedule) -> Rule:
+    """The rule of a run; "auto" is the quota."""
+    return Quota(config, schedule) if isinstance(config.commit, str) else Probability(config, schedule)
+
+
+@dataclass(frozen=True)
+class Quota:
     """As many of the best-scored positions as the schedule says, or a draw of as many."""
-    run, config = proposed.run, proposed.config
-    count = unmasking.quotas(run.open, run.shares, up=config.schedule == LINEAR)
-    scores = proposed.scores(config.order)
-    if config.order_temperature:
-        return _draw_positions(proposed.state, scores, count, config.order_temperature) | run.last[:, None]
-    return unmasking.best(scores, proposed.allowed, count)
+
+    config: DenoiseConfig
+    schedule: Schedule
+
+    def open(self, steps: Sequence[int], masked: Tensor) -> tuple[Tensor, Tensor]:
+        total, canvas = self.config.total_steps, self.config.canvas
+        ends, shares = zip(*(self.schedule.at(step, total, canvas) for step in steps), strict=True)
+        return _before(masked, torch.tensor(ends, device=masked.device)), torch.stack(shares)
+
+    def choose(self, proposed: Proposed, state: State) -> Tensor:
+        run, temperature = proposed.run, self.config.order_temperature
+        count = unmasking.quotas(run.open, run.shares, up=self.schedule.round_up)
+        scores = proposed.scores(proposed.score)
+        if temperature:
+            return _draw_positions(state, scores, count, temperature) | run.last[:, None]
+        return unmasking.best(scores, proposed.allowed, count)
 
 
-def threshold(proposed: Proposed) -> Tensor:
-    """Every position whose proposed token has at least this probability (Fast-dLLM, 2505.22618)."""
-    sure = proposed.spread(SCORES[CONFIDENCE](proposed.proposal)).exp()
-    return unmasking.above(sure, proposed.allowed, proposed.config.commit) | proposed.run.last[:, None]
+@dataclass(frozen=True)
+class Probability:
+    """Every position whose proposed token has at least a probability, and the most probable one in any case
+    (Fast-dLLM, arXiv 2505.22618). A block opens where all before it is committed.
+    """
+
+    config: DenoiseConfig
+    schedule: Schedule
+
+    def open(self, steps: Sequence[int], masked: Tensor) -> tuple[Tensor, Tensor]:
+        last = torch.tensor([step == self.config.total_steps - 1 for step in steps], device=masked.device)
+        size = self.schedule.block_size(self.config.canvas)
+        ends = (masked.int().argmax(1) // size + 1) * size
+        return _before(masked, ends.masked_fill(last, self.config.canvas)), last.float()
+
+    def choose(self, proposed: Proposed, state: State) -> Tensor:
+        assert not isinstance(self.config.commit, str)
+        sure = proposed.scores(confidence).exp()
+        return unmasking.above(sure, proposed.allowed, self.config.commit) | proposed.run.last[:, None]
 
 
-RULES: Mapping[str, Rule] = {
-    "quota": quota,
-    "threshold": threshold,
-}
-"""By `DenoiseConfig.rule`."""
+def _before(masked: Tensor, ends: Tensor) -> Tensor:
+    """The masked positions of each row before its end, int64 [B]."""
+    return masked & (torch.arange(masked.shape[1], device=masked.device) < ends[:, None])
 
 
 def _draw_positions(state: State, scores: Tensor, quota: Tensor, temperature: float) -> Tensor:

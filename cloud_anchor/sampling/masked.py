@@ -48,9 +48,8 @@ class MaskedAnswers:
         if config.stop is not None:
             rule = STOPS[config.stop](state.view(self.model, config)).tolist()
             done = {row: config.stop for row, stop in enumerate(rule) if stop} | done
-        if config.rule != "quota":
-            open_ = (state.ids == self.model.mask_id).any(1).tolist()
-            done = {row: "finished" for row, left in enumerate(open_) if not left} | done
+        open_ = (state.ids == self.model.mask_id).any(1).tolist()
+        done = {row: "finished" for row, left in enumerate(open_) if not left} | done
         return dict(sorted(done.items()))
 
     def results(self, reasons: Mapping[int, str]) -> list[Denoised]:

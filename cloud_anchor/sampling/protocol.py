@@ -16,9 +16,10 @@ from typing import Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-from cloud_anchor.errors import RequestError
+from cloud_anchor.errors import RequestError, require
 from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
+from cloud_anchor.sampling.schedules import Schedule
 from payload import Contract
 
 
@@ -103,6 +104,13 @@ class OwnSampler(DiffusionModel, Protocol):
         """
 
 
+def require_options(config: DenoiseConfig, who: str, **values: Collection[object]) -> None:
+    """Raises RequestError for an option of `config`, by its name, that has none of these values."""
+    for name, allowed in values.items():
+        found, title = getattr(config, name), name.replace("top_", "top-").replace("_", " ")
+        require(title, found in allowed, f"{' or '.join(map(str, allowed))} with {who}", found)
+
+
 def require_room(model: DiffusionModel, prompts: Sequence[Sequence[int]], canvas: int) -> None:
     """Raises RequestError for an empty prompt, and for one that leaves too little of the context."""
     for row, prompt in enumerate(prompts):
@@ -122,6 +130,10 @@ class MaskedModel(DiffusionModel, Protocol):
     @property
     def mask_id(self) -> int:
         """The token of positions that are not committed."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """How its published sampler spreads commits over the steps and the canvas."""
 
     @property
     def ends(self) -> Tensor:

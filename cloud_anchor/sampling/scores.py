@@ -30,7 +30,7 @@ class Proposal:
     ids: Tensor
 
 
-ScoreFunction = Callable[[Proposal], Tensor]
+Score = Callable[[Proposal], Tensor]
 """Scores [N] of a proposal; higher commits earlier."""
 
 
@@ -56,11 +56,26 @@ def confidence(proposal: Proposal) -> Tensor:
     return logits.gather(-1, proposal.ids[:, None]).squeeze(1) - logits.logsumexp(-1)
 
 
-SCORES: Mapping[str, ScoreFunction] = {
-    "maskgit_plus": maskgit_plus,
-    "topk_margin": topk_margin,
-    "entropy": entropy,
-    "confidence": confidence,
+@dataclass(frozen=True)
+class Order:
+    """An order of commits.
+
+    score:      of proposed tokens; None: positions are drawn first, at random, and tokens only for these
+                (Dream's `origin`).
+    holds_ends: whether only ordinary tokens and end markers are proposed, and the latter held back (see
+                `suppress_eos`).
+    """
+
+    score: Score | None
+    holds_ends: bool = False
+
+
+ORDERS: Mapping[str, Order] = {
+    "origin": Order(None),
+    "maskgit_plus": Order(maskgit_plus),
+    "topk_margin": Order(topk_margin),
+    "entropy": Order(entropy),
+    "confidence": Order(confidence, holds_ends=True),
 }
 
 

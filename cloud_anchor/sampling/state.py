@@ -26,15 +26,13 @@ class ForwardPass:
     """One forward pass over the masked positions of a batch.
 
     logits: [N, V] of the masked positions, in row-major order. masked: bool [B, C].
-    open: bool [B, C], the masked positions that may commit in this step (see `blocks`).
-    counts: masked positions per row; N is their sum.
+    open: bool [B, C], the masked positions that may commit in this step.
     shares: float32 [B], the share of the open positions that the schedule commits.
     """
 
     logits: Tensor
     masked: Tensor
     open: Tensor
-    counts: list[int]
     shares: Tensor
 
     @property
@@ -85,7 +83,7 @@ class ForwardPass:
         )
 
 
-_LISTS = ("prompts", "steps", "blocks", "generators")
+_LISTS = ("prompts", "steps", "generators")
 _TENSORS = ("ids", "when", "sure")
 """Fields of a state that have one entry for each row."""
 
@@ -94,11 +92,11 @@ _TENSORS = ("ids", "when", "sure")
 class State:
     """Answers being denoised, one per row. Advanced in place; `copy` before branching.
 
-    ids:   int64 [B, C], canvas tokens. when: int32 [B, C], the step that committed each, 0 where masked.
+    ids:   int64 [B, C], canvas tokens. when: int32 [B, C], the step that committed each, 0 where masked
+           or pinned.
     sure:  float32 [B, C], the diffusion model's probability of each committed token in the step that
-           committed it; 0 where masked.
+           committed it; 0 elsewhere.
     steps: steps run per row. Rows of one state may be at different steps.
-    blocks: open blocks of each row in its last step; 0 before the first.
     last:  the forward pass of the last step, until the next one begins.
     batch: the padded prompts; made by the first step after rows were joined or selected.
     """
@@ -108,7 +106,6 @@ class State:
     when: Tensor
     sure: Tensor
     steps: list[int]
-    blocks: list[int]
     generators: list[torch.Generator]
     last: ForwardPass | None = None
     batch: Batch | None = None
@@ -123,7 +120,6 @@ class State:
             when=torch.zeros(shape, dtype=torch.int32, device=model.device),
             sure=torch.zeros(shape, device=model.device),
             steps=[0] * len(prompts),
-            blocks=[0] * len(prompts),
             generators=[torch.Generator(model.device).manual_seed(config.seed) for _ in prompts],
         )
 
@@ -158,12 +154,9 @@ class State:
 
     def predictions(self, model: MaskedModel) -> StepPredictions:
         """The last pass's predictions; raises RequestError before the first step of these rows."""
-        return self._last_pass().predictions(model, self.ids)
-
-    def _last_pass(self) -> ForwardPass:
         if self.last is None:
             raise RequestError("predictions: expected a state after a step, found one before")
-        return self.last
+        return self.last.predictions(model, self.ids)
 
     def view(self, model: MaskedModel, config: DenoiseConfig) -> StepView:
         """The input of stop rules."""
@@ -183,8 +176,8 @@ class State:
         """The rows in `reasons` (default: all) as plain values; a reason is the row's `stopped_by`."""
         if reasons is None:
             reasons = dict.fromkeys(range(len(self.prompts)), "steps")
-        predictions = self.predictions(model)
-        length = self.view(model, config).length
+        view = self.view(model, config)
+        predictions = view.predictions
         columns = {
             "ids": self.ids,
             "when": self.when,
@@ -192,7 +185,7 @@ class State:
             "confidence": predictions.confidence,
             "certainty": torch.where(self.when > 0, self.sure, predictions.confidence),
             "ending": predictions.ending,
-            "predicted_length": length,
+            "predicted_length": view.length,
         }
         values = {name: column.tolist() for name, column in columns.items()}
         return [

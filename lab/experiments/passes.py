@@ -62,18 +62,12 @@ READOUTS: dict[str, Selection] = {
 
 
 def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
-    """`base` with a commit rule: quota, paper, a probability;
-    with /N behind it in windows of N tokens, from left to right.
+    """`base` with a commit rule: quota, paper, a probability.
 
     Raises RequestError for another text.
     """
-    said, _, window = rule.partition("/")
-    name, _, given = said.partition(":")
+    name, _, given = rule.partition(":")
     config = replace(base, order=BY_CONFIDENCE, stop="complete")
-    if window.isdigit():
-        config = replace(config, block_length=int(window))
-    elif window or rule.endswith("/"):
-        name = rule
     try:
         match name:
             case "quota" if not given:
@@ -84,7 +78,7 @@ def rule_config(rule: str, base: DenoiseConfig) -> DenoiseConfig:
                 return replace(config, commit=float(name))
     except ValueError:
         pass
-    raise RequestError(f"rule: expected quota, a probability or paper, with /N in windows, found {rule!r}")
+    raise RequestError(f"rule: expected quota, a probability or paper, found {rule!r}")
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,6 @@ def test_a_draft_breaks_off_at_the_open_block(kind: str, model: BlockModel) -> N
     [
         {"order": "entropy"},
         {"commit": "apd"},
-        {"block_length": 5},
         {"stop": "prophet"},
     ],
 )

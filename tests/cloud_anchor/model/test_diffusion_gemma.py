@@ -319,7 +319,6 @@ def test_a_finished_answer_is_committed(model: DiffusionGemma) -> None:
         ({"temperature": 0.4}, "temperature: expected 0 or 1"),
         ({"top_p": 0.5}, "top-p: expected none"),
         ({"stop": "prophet"}, "stop: expected complete"),
-        ({"block_length": 9}, "block length: expected at most 8"),
         ({"total_steps": 1}, "total steps: expected at least one for each of 2 blocks"),
         ({"canvas": 600}, "expected prompt and canvas within 512"),
     ],

@@ -252,7 +252,6 @@ def test_a_token_that_no_answer_has_cuts_the_draft_off(folder: Path) -> None:
         ({"commit": "product"}, "commit product: expected an edge bundle"),
         ({"commit": 0.9}, "commit: expected auto with a vLLM server, whose sampler decides, found 0.9"),
         ({"temperature": 0.4}, "temperature: expected none"),
-        ({"block_length": 8}, "block length: expected none"),
         ({"stop": "plateau"}, "stop: expected complete"),
     ],
 )

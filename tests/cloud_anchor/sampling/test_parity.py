@@ -1,23 +1,27 @@
-"""The sampler against a second implementation, step by step; and what must not change its results."""
+"""The sampler against second implementations, step by step; and what must not change its results."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.dream import DreamModel
-from cloud_anchor.sampling.config import ORDERS, DenoiseConfig
+from cloud_anchor.sampling.config import ORDERS, CommitRule, DenoiseConfig
 from cloud_anchor.sampling.sampler import denoise, denoise_stream
+from cloud_anchor.sampling.schedules import LLADA
 from cloud_anchor.sampling.state import State
 from cloud_anchor.sampling.step import advance
-from lab.canvases import canvas_at, denoise_steps
-from tests.cloud_anchor.cloud_reference import ReferenceModel, sample
+from lab.canvases import canvas_at, denoise_steps, shown
+from tests.cloud_anchor.cloud_reference import ReferenceModel, sample, sample_in_blocks
 
 DREAM = ("origin", "maskgit_plus", "topk_margin", "entropy")
 PROMPTS = [[5, 9, 17, 80, 3], [44, 2], [7, 7, 8, 120, 61, 33, 90, 14, 250]]
@@ -33,6 +37,15 @@ FILTERS = [
 @pytest.fixture(scope="module")
 def model(dream_folder: Path) -> DreamModel:
     return load_model(str(dream_folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def in_blocks(dream_folder: Path) -> DreamModel:
+    """The same weights as LLaDA reads them, position p predicted at p, in blocks of 8."""
+    made = load_model(str(dream_folder), device="cpu")
+    schedule = replace(LLADA, block=8)
+    made.family = replace(made.family, shifted=False, schedule=schedule)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -102,39 +115,76 @@ def test_attention_sees_what_follows_and_never_padding(dream_folder: Path, atten
     assert (after[0] - together[0, 0]).abs().max() > 1e-3, "position 0 does not see position 9"
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_company_in_a_batch_changes_nothing(model: DreamModel, order: str, temperature: float) -> None:
-    config = DenoiseConfig(canvas=24, total_steps=10, order=order, temperature=temperature, seed=4)
-    together = denoise(model, PROMPTS, config)
-    for run, prompt in zip(together, PROMPTS, strict=True):
+@pytest.mark.parametrize(("block", "steps"), [(8, 32), (8, 12), (16, 10), (32, 32), (32, 5), (4, 8)])
+def test_blocks_are_llada_s(in_blocks: DreamModel, reference: ReferenceModel, block: int, steps: int) -> None:
+    model = copy.copy(in_blocks)
+    model.family = replace(model.family, schedule=replace(LLADA, block=block))
+    config = DenoiseConfig(canvas=32, total_steps=steps, order="maskgit_plus", commit="quota")
+    for run in denoise(model, PROMPTS, config):
+        expected = sample_in_blocks(reference, list(run.prompt_ids), canvas=32, block=block, steps=steps)
+        assert [canvas_at(run, step) for step in range(1, run.steps + 1)] == expected
+
+
+@pytest.mark.parametrize("commit", ["quota", 0.02])
+def test_a_block_is_written_before_the_next(in_blocks: DreamModel, commit: CommitRule) -> None:
+    for run in denoise(in_blocks, PROMPTS, DenoiseConfig(canvas=30, total_steps=30, commit=commit)):
+        last = [max(run.when[at : at + 8]) for at in range(0, 30, 8)]
+        first = [min(run.when[at : at + 8]) for at in range(0, 30, 8)]
+        assert all(first[i + 1] > last[i] for i in range(3)), "the last block is a short one"
+        assert run.finished
+
+
+def test_fewer_steps_than_blocks_write_everything(in_blocks: DreamModel) -> None:
+    config = DenoiseConfig(canvas=32, total_steps=3, commit="quota")
+    assert all(run.finished for run in denoise(in_blocks, PROMPTS, config))
+
+
+RUNS: list[dict[str, Any]] = [
+    *({"order": order, "temperature": temperature} for order in ORDERS for temperature in (0.0, 0.9)),
+    *({"order": order, "temperature": 0.8, "order_temperature": 0.4} for order in ORDERS),
+    {"commit": 0.02},
+    {"commit": 0.02, "order": "entropy", "temperature": 0.8},
+    {"blocks": True, "temperature": 0.6},
+    {"blocks": True, "commit": 0.02},
+]
+
+
+@pytest.fixture(params=RUNS, ids=str)
+def run_of(
+    request: pytest.FixtureRequest, model: DreamModel, in_blocks: DreamModel
+) -> tuple[DreamModel, DenoiseConfig]:
+    """A model and a configuration, of every order, commit rule and schedule."""
+    options = dict(request.param)
+    chosen = in_blocks if options.pop("blocks", False) else model
+    return chosen, DenoiseConfig(canvas=24, total_steps=12, seed=2, **options)
+
+
+def test_company_in_a_batch_changes_nothing(run_of: tuple[DreamModel, DenoiseConfig]) -> None:
+    model, config = run_of
+    together, waves = denoise(model, PROMPTS, config), denoise(model, PROMPTS, config, batch=2)
+    for *runs, prompt in zip(together, waves, PROMPTS, strict=True):
         (alone,) = denoise(model, [prompt], config)
-        assert (run.ids, run.when, run.predicted) == (alone.ids, alone.when, alone.predicted)
-        assert run.confidence == pytest.approx(alone.confidence, abs=1e-4)
+        for run in runs:
+            assert (run.ids, run.when, run.predicted) == (alone.ids, alone.when, alone.predicted)
+            assert run.confidence == pytest.approx(alone.confidence, abs=1e-4)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("order_temperature", [None, 0.4])
-def test_committed_tokens_never_change(
-    model: DreamModel, order: str, order_temperature: float | None
-) -> None:
-    config = DenoiseConfig(
-        canvas=30, total_steps=12, order=order, temperature=0.8, order_temperature=order_temperature
-    )
+def test_committed_tokens_never_change(run_of: tuple[DreamModel, DenoiseConfig]) -> None:
+    model, config = run_of
     canvases = [(s.ids.clone(), s.when.clone()) for s in denoise_steps(model, PROMPTS, config)]
     for (before, when), (after, later) in itertools.pairwise(canvases):
         kept = before != model.mask_id
         assert torch.equal(after[kept], before[kept])
         assert torch.equal(later[kept], when[kept])
-    if order == "confidence":  # Dream's own orders let the model propose the mask token, and it stays
+    if config.order == "confidence":  # Dream's own orders let the model propose the mask token, and it stays
         assert (canvases[-1][0] != model.mask_id).all()
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_going_on_equals_running_straight(model: DreamModel, order: str) -> None:
-    whole = DenoiseConfig(canvas=24, total_steps=12, order=order, temperature=0.9, seed=2)
-    part = DenoiseConfig(canvas=24, total_steps=12, order=order, temperature=0.9, seed=2, steps=3)
-    straight = denoise(model, PROMPTS, whole)
+def test_going_on_equals_running_straight(run_of: tuple[DreamModel, DenoiseConfig]) -> None:
+    model, whole = run_of
+    part = replace(whole, steps=3)
+    *_, state = denoise_steps(model, PROMPTS, whole)
+    straight = state.results(model, whole)
     *_, state = denoise_steps(model, PROMPTS, part)
     early = state.results(model, part)
     kept = state.copy()
@@ -144,6 +194,31 @@ def test_going_on_equals_running_straight(model: DreamModel, order: str) -> None
     for first, full in zip(early, straight, strict=True):
         assert first.ids == canvas_at(full, 3)
         assert first.history == full.history[:3]
+
+
+@pytest.mark.parametrize("options", [{}, {"commit": 0.9}, {"order": "entropy"}])
+def test_pinned_tokens_stay_and_the_rest_is_denoised_around_them(
+    model: DreamModel, options: dict[str, Any]
+) -> None:
+    config = DenoiseConfig(canvas=24, total_steps=12, **options)
+    free = denoise(model, PROMPTS, config)
+    state, pinned = State.start(model, PROMPTS, config), {0: 11, 7: 12}
+    state.pin(1, pinned)
+    with shown(model) as canvases:
+        while min(state.steps) < 12:
+            advance(model, state, config)
+            if state.steps[0] == 3:  # and where it is still open, during the run
+                place = int((state.ids[1] == model.mask_id).nonzero()[-1])
+                state.pin(1, {place: 13})
+                pinned[place] = 13
+    first, run, _ = state.results(model, config)
+    assert (first.ids, first.when) == (free[0].ids, free[0].when), "it is of one row"
+    assert all(canvas[1, 0] == 11 and canvas[1, 7] == 12 for canvas in canvases)
+    assert {at: run.ids[at] for at in pinned} == pinned
+    assert not set(pinned) & {at for commit in run.history for at in commit.positions}
+    assert [run.certainty[at] for at in pinned] == [1.0] * 3
+    others = [at for at in range(24) if at not in pinned]
+    assert [run.ids[at] for at in others] != [free[1].ids[at] for at in others], "the model sees them"
 
 
 def test_rows_leave_and_join(model: DreamModel) -> None:
@@ -206,26 +281,3 @@ def test_stopping_when_the_answer_is_complete_loses_nothing(model: DreamModel) -
     assert any(run.stopped_by == "complete" and run.steps < 24 for run in early)
     for run, whole in zip(early, full, strict=True):
         assert run.history == whole.history[: run.steps]
-
-
-@pytest.mark.parametrize("options", [{}, {"commit": 0.02}, {"order": "entropy"}])
-def test_pinned_tokens_are_denoised_around(model: DreamModel, options: dict[str, object]) -> None:
-    config = DenoiseConfig(canvas=24, total_steps=12, **options)  # type: ignore[arg-type]
-    begun, later = {0: 11, 7: 12}, {}
-    state = State.start(model, PROMPTS, config)
-    state.pin(1, begun)
-    *_, other = denoise_steps(model, PROMPTS, replace(config, steps=1))
-    with shown(model) as canvases:
-        for state in denoise_steps(model, [], config, state):
-            if state.steps[1] == 3:
-                later = {at: 13 for at in [at for at, open_ in enumerate(state.ids[1] == model.mask_id) if open_][-1:]}
-                state.pin(1, later)
-    pinned = begun | later
-    assert all(canvas[1, at] == token for canvas in canvases for at, token in begun.items())
-    assert not torch.equal(state.last.logits, other.last.logits) if state.last and other.last else False
-    untouched, run, _ = state.results(model, config)
-    assert untouched.ids == denoise(model, PROMPTS[:1], config)[0].ids
-    assert {at: run.ids[at] for at in pinned} == pinned
-    assert not set(pinned) & {at for commit in run.history for at in commit.positions}
-    assert sum(run.when[at] == 0 for at in range(24)) == len(pinned)
-    assert all(run.certainty[at] == 1.0 for at in pinned)

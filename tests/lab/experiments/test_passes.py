@@ -46,10 +46,6 @@ def test_rules_by_name(text: str, expected: object) -> None:
     assert (found.order, found.stop) == ("confidence", "complete")
 
 
-def test_rules_in_windows() -> None:
-    assert passes.rule_config("0.9/32", DenoiseConfig()).block_length == 32
-
-
 def test_the_papers_rule_has_the_papers_settings() -> None:
     found = passes.rule_config("paper", DenoiseConfig(canvas=64))
     assert (found.order, found.temperature, found.top_p) == ("entropy", 0.2, 0.95)

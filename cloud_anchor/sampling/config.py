@@ -67,12 +67,11 @@ class DenoiseConfig:
         heat = self.order_temperature
         require("order temperature", heat is None or 0 <= heat <= 100, "0 to 100", heat)
         require("parallel", 0 < self.parallel <= 1, "above 0, at most 1", self.parallel)
-        if isinstance(self.commit, str):
-            known = "auto, quota or a probability above 0, at most 1"
-            require("commit", self.commit in ("auto", "quota"), known, self.commit)
-        else:
-            require("commit", 0 < self.commit <= 1, "auto, quota or above 0, at most 1", self.commit)
-            require("order", self.order != ORIGIN, f"a scored order beside commit {self.commit}", self.order)
+        named = isinstance(self.commit, str)
+        known = self.commit in ("auto", "quota") if isinstance(self.commit, str) else 0 < self.commit <= 1
+        require("commit", known, "auto, quota or a probability above 0, at most 1", self.commit)
+        scored = named or self.order != ORIGIN
+        require("order", scored, f"a scored order beside commit {self.commit}", self.order)
 
     @property
     def run_steps(self) -> int:

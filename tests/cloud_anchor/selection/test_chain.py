@@ -28,7 +28,6 @@ from tests.cloud_anchor.selection.test_edge_aware import (
     draft,
     drafts,
     filled,
-    guided,
 )
 
 PROMPT = [1, 2, 3]
@@ -74,12 +73,6 @@ def test_a_chain_gives_the_whole_selection_in_payloads_of_the_budget(
     run: Denoised, threshold: float, budget: int
 ) -> None:
     check_chain(run, EdgeAwareConfig(threshold), budget)
-
-
-@settings(max_examples=10, deadline=None)
-@given(drafts(), st.integers(0, 12), st.integers(0, 99), st.integers(12, 24))
-def test_and_so_does_that_of_a_guided_run(run: Denoised, open_: int, seed: int, budget: int) -> None:
-    check_chain(guided(run, 0.5, open_, seed), EdgeAwareConfig(0.5), budget)
 
 
 def test_the_first_payload_is_the_one_of_the_budget_alone_where_its_tokens_stay() -> None:

@@ -20,8 +20,7 @@ from common.files import write_whole
 with required("demo", "cloud"):
     from cloud_anchor.demo_view import Filled, Generated, show
     from cloud_anchor.errors import RequestError
-    from cloud_anchor.model.checkpoint import find_checkpoint
-    from cloud_anchor.model.examples import read_examples
+    from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
     from cloud_anchor.pipeline import Pipeline
     from cloud_anchor.sampling.config import DenoiseConfig, steps_for
     from cloud_anchor.selection.select import EDGE_AWARE, PAPER, Selection

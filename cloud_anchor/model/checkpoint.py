@@ -6,7 +6,9 @@ from a model's repository is run. Not responsible for what the model computes (s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,21 +16,21 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from cloud_anchor.errors import CheckpointError, RequestError
+from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.block_diffusion import BlockModel
 from cloud_anchor.model.diffusion_gemma import DiffusionGemma, GemmaSizes, load_diffusion_gemma
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DIFFUSION_GEMMA, Family, Settings, Shape, family_of, rope_option
-from cloud_anchor.model.memory import Load, MemoryNeeds, Sizes, default_format
+from cloud_anchor.model.memory import MemoryNeeds, Sizes, number_format
 from cloud_anchor.model.row_weights import SCALE, restore
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common import files
 from common.progress import Progress, Silent
-from edge_runtime.system import available_memory
 
 WEIGHTS = "*.safetensors"
 HUB_FILES = ("*.json", WEIGHTS, "*.jinja", "merges.txt", "LICENSE*")
 INDEX = "model.safetensors.index.json"
+EXAMPLES = "examples.json"
 
 DEFAULT_PLAN = (256, 128)
 """Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
@@ -46,37 +48,40 @@ def load_model(
 ) -> DreamModel | BlockModel | DiffusionGemma:
     """Loads `testbed`, `tiny`, a local folder, or a hub name such as Dream-org/Dream-v0-Instruct-7B.
 
-    device: default CUDA where there is one. dtype: default bfloat16 on CUDA, elsewhere as `default_format`
-    says. answers, canvas, beside: for the estimate of the memory (see `memory.Load`); canvas: default the
-    checkpoint's own. progress: told of a number format that is not float32, and of
-    the weights as they are read.
+    device: default CUDA where there is one. dtype: default as `number_format` says. answers, canvas, beside:
+    for the estimate of the memory (see `memory.MemoryNeeds`); canvas: default the checkpoint's own.
+    progress: told of a number format that is not float32, and of the weights as they are read.
 
     Raises CheckpointError, and MemoryLackError before anything is loaded.
     """
     report = progress or Silent()
     folder = find_checkpoint(source)
-    settings = read_json(folder / "config.json")
+    where, settings = str(folder / "config.json"), read_json(folder / "config.json")
+    stated = generation_settings(folder)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def format_of(sizes: Sizes, usual: int) -> torch.dtype:
+        needs = partial(MemoryNeeds.of, sizes, answers=answers, canvas=canvas or usual, beside=beside)
+        return number_format(needs, dtype, place, source, report)
+
     if settings.get("model_type") == DIFFUSION_GEMMA:
-        sizes = GemmaSizes.of(settings, str(folder / "config.json"))
-        load = Load(answers, canvas or int(settings.get("canvas_length") or DEFAULT_PLAN[0]), beside)
-        kind = _format(sizes, place, dtype, load, source, report)
-        ends = end_ids({**settings.get("text_config", {}), **settings}, folder)
+        usual = int(settings.get("canvas_length") or DEFAULT_PLAN[0])
+        kind = format_of(GemmaSizes.of(settings, where), usual)
+        ends = end_ids(settings.get("text_config", {}) | settings, stated)
         return load_diffusion_gemma(folder, place, kind, ends, source)
-    family = family_of(settings, str(folder / "config.json"))
-    shape, plan = family.shape(settings), _plan(folder)
-    load = Load(answers, canvas or (plan or DEFAULT_PLAN)[0], beside)
-    kind = _format(shape, place, dtype, load, source, report)
+    family, plan = family_of(settings, where), _plan(stated)
+    shape = family.shape(settings)
+    kind = format_of(shape, (plan or DEFAULT_PLAN)[0])
     net = build_net(shape, place, kind, family.modules)
     _fill(net, family, folder, place, kind, report)
     mask_id = settings.get("mask_token_id", family.mask_id)
     if mask_id is None:
-        raise CheckpointError(f"{folder / 'config.json'}: expected a field 'mask_token_id', found none")
-    eos_ids = end_ids(settings, folder)
+        raise CheckpointError(f"{where}: expected a field 'mask_token_id', found none")
+    eos_ids = end_ids(settings, stated)
     if not eos_ids:
-        raise CheckpointError(f"{folder}/config.json: expected an eos_token_id or pad_token_id, found none")
+        raise CheckpointError(f"{where}: expected an eos_token_id or pad_token_id, found none")
     if family.causal_block is None:
-        return DreamModel(net, family, int(mask_id), eos_ids, source, plan, _commit(folder))
+        return DreamModel(net, family, int(mask_id), eos_ids, source, plan, _commit(stated, folder))
     block = int(settings.get("block_size") or settings.get("bd_size") or family.causal_block)
     return BlockModel(net, family, int(mask_id), eos_ids, source, plan, block=block)
 
@@ -122,63 +127,47 @@ def read_json(path: Path) -> dict[str, Any]:
     return files.read_json(path, CheckpointError)
 
 
-def _dtype(name: str) -> torch.dtype:
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    if name not in kinds:
-        raise RequestError(f"dtype: expected {', '.join(kinds)}, found {name!r}")
-    return kinds[name]
+def generation_settings(folder: Path) -> dict[str, Any]:
+    """generation_config.json, empty where there is none; raises CheckpointError."""
+    path = folder / "generation_config.json"
+    return read_json(path) if path.is_file() else {}
 
 
-def _format(
-    shape: Sizes, place: torch.device, asked: str | None, load: Load, source: str, progress: Progress
-) -> torch.dtype:
-    """The number format asked for, or the default, which is reported where it is not float32.
-
-    Raises RequestError for an unknown one, and MemoryLackError where the model does not fit the memory.
-    """
-    if place.type != "cpu":
-        return _dtype(asked or "bfloat16")
-    name, reason = (asked, None) if asked else default_format(shape, load)
-    kind = _dtype(name)
-    MemoryNeeds.of(shape, kind, load, available_memory()).check(source)
-    if reason:
-        progress.say(f"{name}, {reason}")
-    return kind
+def read_examples(folder: Path) -> list[str]:
+    """Questions that a checkpoint's folder offers as examples, in EXAMPLES; raises CheckpointError."""
+    path = folder / EXAMPLES
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    except ValueError as error:
+        raise CheckpointError(f"{path}: expected JSON, found: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise CheckpointError(f"{path}: expected a list of questions, found {found!r:.60}")
+    return found
 
 
-def end_ids(settings: Settings, folder: Path) -> frozenset[int]:
+def end_ids(*settings: Settings) -> frozenset[int]:
     """Ids that end an answer, from config.json and generation_config.json."""
-    sources = [settings]
-    if (folder / "generation_config.json").is_file():
-        sources.append(read_json(folder / "generation_config.json"))
-    found: set[int] = set()
-    for source in sources:
-        for name in ("eos_token_id", "pad_token_id"):
-            value = source.get(name)
-            found.update(value if isinstance(value, list) else [value] if value is not None else [])
-    return frozenset(found)
+    values = [each.get(name) for each in settings for name in ("eos_token_id", "pad_token_id")]
+    lists = [value if isinstance(value, list) else [value] for value in values if value is not None]
+    return frozenset(id_ for ids in lists for id_ in ids)
 
 
-def _plan(folder: Path) -> tuple[int, int] | None:
+def _plan(stated: Settings) -> tuple[int, int] | None:
     """Canvas and steps of a full run, where generation_config.json states both."""
-    if not (folder / "generation_config.json").is_file():
-        return None
-    settings = read_json(folder / "generation_config.json")
-    canvas, steps = settings.get("max_new_tokens"), settings.get("steps")
+    canvas, steps = stated.get("max_new_tokens"), stated.get("steps")
     return (canvas, steps) if isinstance(canvas, int) and isinstance(steps, int) else None
 
 
-def _commit(folder: Path) -> float | None:
+def _commit(stated: Settings, folder: Path) -> float | None:
     """The probability from which tokens commit in parallel, where generation_config.json states one.
 
     Raises CheckpointError for what is no probability.
     """
-    file = folder / "generation_config.json"
-    found = read_json(file).get("commit") if file.is_file() else None
+    found = stated.get("commit")
     if found is None:
         return None
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found <= 1:
-        raise CheckpointError(f"{file}: expected commit to be above 0, at most 1, found {found!r}")
+        raise CheckpointError(f"{folder}: expected commit to be above 0, at most 1, found {found!r}")
     return float(found)
 
 

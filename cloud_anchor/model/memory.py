@@ -6,13 +6,17 @@ format. Not responsible for loading (see `checkpoint`). Graphics memory is not e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from cloud_anchor.errors import MemoryLackError
+from cloud_anchor.errors import MemoryLackError, require
+from common.progress import Progress
 from edge_runtime.system import Processor, available_memory
+
+FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 _GIB = 1 << 30
 _BASE = 700 << 20  # Python with torch, transformers and onnxruntime loaded
@@ -43,79 +47,85 @@ class Sizes(Protocol):
 
 
 @dataclass(frozen=True)
-class Load:
-    """Answers denoised together, positions of each, and bytes of other models in the same process."""
-
-    answers: int
-    canvas: int
-    beside: int = 0
-
-
-@dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes that a model takes in one number format, and bytes free; None where the system does not tell.
+    """Bytes that a model takes in one number format.
 
-    step: of a denoising step: the logits of every position of the batch, and the activations.
+    step: of a denoising step: the logits of every position of the batch, and the activations. beside: other
+    models in the same process.
     """
 
     dtype: torch.dtype
     weights: int
     step: int
-    beside: int
-    free: int | None
+    beside: int = 0
 
     @classmethod
-    def of(cls, shape: Sizes, dtype: torch.dtype, load: Load, free: int | None) -> MemoryNeeds:
-        """Prompts are taken to be as long as the canvas."""
-        positions = load.answers * load.canvas
-        size = dtype.itemsize
-        logits = positions * shape.vocab_size * (_TYPED * size + _WIDE * 4)
-        activations = 2 * positions * size * (3 * shape.intermediate_size + 8 * shape.hidden_size)
-        return cls(dtype, shape.parameters * size, logits + activations, load.beside, free)
+    def of(cls, sizes: Sizes, dtype: torch.dtype, answers: int, canvas: int, beside: int = 0) -> MemoryNeeds:
+        """Of answers denoised together; prompts are taken to be as long as the canvas."""
+        positions, size = answers * canvas, dtype.itemsize
+        logits = positions * sizes.vocab_size * (_TYPED * size + _WIDE * 4)
+        activations = 2 * positions * size * (3 * sizes.intermediate_size + 8 * sizes.hidden_size)
+        return cls(dtype, sizes.parameters * size, logits + activations, beside)
 
     @property
     def total(self) -> int:
         return int((self.weights + self.step) * _MARGIN) + self.beside + _BASE
 
-    @property
-    def fits(self) -> bool:
-        return self.free is None or self.total <= self.free
-
-    @property
-    def format(self) -> str:
-        """The number format's name."""
-        return str(self.dtype).removeprefix("torch.")
-
-    def check(self, source: str) -> None:
+    def check(self, source: str, free: int | None) -> None:
         """Raises MemoryLackError where less is free than is needed; `source` names the model."""
-        if self.fits:
+        if free is None or self.total <= free:
             return
-        assert self.free is not None
+        if self.dtype == torch.float32:
+            remedy = "Use --dtype bfloat16, or close other programs."
+        elif self.weights + self.beside + _BASE < free:
+            remedy = "Use a smaller batch or canvas, or close other programs."
+        else:
+            remedy = "Close other programs, or use a larger machine or a GPU."
+        kind = str(self.dtype).removeprefix("torch.")
         raise MemoryLackError(
             f"{source}: expected {self.total / _GIB:.1f} GiB of available memory "
-            f"({self.weights / _GIB:.1f} of weights in {self.format}, {self.step / _GIB:.1f} of logits and "
-            f"activations), found {self.free / _GIB:.1f} GiB. {self._advice()}"
+            f"({self.weights / _GIB:.1f} of weights in {kind}, {self.step / _GIB:.1f} of logits and "
+            f"activations), found {free / _GIB:.1f} GiB. {remedy}"
         )
 
-    def _advice(self) -> str:
-        if self.dtype == torch.float32:
-            return "Use --dtype bfloat16, or close other programs."
-        if self.weights + self.beside + _BASE < (self.free or 0):
-            return "Use a smaller batch or canvas, or close other programs."
-        return "Close other programs, or use a larger machine or a GPU."
 
-
-def default_format(shape: Sizes, load: Load, processor: Processor | None = None) -> tuple[str, str | None]:
+def choose_format(
+    needs: Callable[[torch.dtype], MemoryNeeds], free: int | None, processor: Processor
+) -> tuple[torch.dtype, str | None]:
     """The number format on a processor, and in words why it is bfloat16; None where it is float32.
 
-    processor: default, this machine's. Large models are bound by the memory that they read, so they are run
-    in bfloat16 where the processor computes in it; any model is where float32 does not fit.
+    Large models are bound by the memory that they read, so they are run in bfloat16 where the processor
+    computes in it; any model is where float32 does not fit.
     """
-    free = available_memory()
-    wide, narrow = (MemoryNeeds.of(shape, kind, load, free) for kind in (torch.float32, torch.bfloat16))
-    if wide.weights > SMALL and "bf16" in ((processor or Processor.detect()).features or ()):
-        return "bfloat16", "which this processor computes in hardware; --dtype float32 takes twice the memory"
-    if not wide.fits and narrow.fits and free is not None:
-        needs, there = f"{wide.total / _GIB:.1f} GiB of memory", f"{free / _GIB:.1f}"
-        return "bfloat16", f"since float32 needs {needs} and {there} are free"
-    return "float32", None
+    wide, narrow = needs(torch.float32), needs(torch.bfloat16)
+    if wide.weights > SMALL and "bf16" in (processor.features or ()):
+        reason = "which this processor computes in hardware; --dtype float32 takes twice the memory"
+        return torch.bfloat16, reason
+    if free is not None and narrow.total <= free < wide.total:
+        reason = f"since float32 needs {wide.total / _GIB:.1f} GiB of memory and {free / _GIB:.1f} are free"
+        return torch.bfloat16, reason
+    return torch.float32, None
+
+
+def number_format(
+    needs: Callable[[torch.dtype], MemoryNeeds],
+    asked: str | None,
+    place: torch.device,
+    source: str,
+    progress: Progress,
+) -> torch.dtype:
+    """The number format asked for, else bfloat16 on a GPU and on a processor what `choose_format` says.
+
+    Raises RequestError for an unknown one, and MemoryLackError where the model does not fit the memory.
+    """
+    require("dtype", asked is None or asked in FORMATS, ", ".join(FORMATS), asked)
+    kind = FORMATS[asked] if asked else torch.bfloat16
+    if place.type != "cpu":
+        return kind
+    free, reason = available_memory(), None
+    if asked is None:
+        kind, reason = choose_format(needs, free, Processor.detect())
+    needs(kind).check(source, free)
+    if reason:
+        progress.say(f"bfloat16, {reason}")
+    return kind

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from cloud_anchor.errors import CheckpointError, RequestError, ServerError, require
-from cloud_anchor.model.checkpoint import end_ids, find_checkpoint, read_json
+from cloud_anchor.model.checkpoint import end_ids, find_checkpoint, generation_settings, read_json
 from cloud_anchor.model.families import DIFFUSION_GEMMA
 from cloud_anchor.model.vllm import Canvas, ServedName, VllmServer
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
@@ -55,15 +55,14 @@ def open_server(backend: str, source: str, key: str | None = None, connections: 
             f"{where}: expected model_type {DIFFUSION_GEMMA!r}, which vLLM gives unfinished, found {kind!r}. "
             "Name the served model (--model)."
         )
-    text, stated = settings.get("text_config") or {}, folder / "generation_config.json"
-    generation = read_json(stated) if stated.is_file() else {}
+    text, generation = settings.get("text_config") or {}, generation_settings(folder)
     plan = int(settings.get("canvas_length") or CANVAS), int(generation.get("max_denoising_steps") or STEPS)
     served = _chosen(server, server.models(), source)
     context = served.context or int(text.get("max_position_embeddings") or 0)
     rows = int(text.get("vocab_size") or 0)
     if not context or not rows:
         raise CheckpointError(f"{where}: expected vocab_size and max_position_embeddings in text_config")
-    return ServedModel(server, served.id, source, plan, context, rows, end_ids(text | settings, folder))
+    return ServedModel(server, served.id, source, plan, context, rows, end_ids(text | settings, generation))
 
 
 def _chosen(server: VllmServer, served: Sequence[ServedName], source: str) -> ServedName:

@@ -193,8 +193,7 @@ def _run(options: ServeOptions) -> int:
 
 def _page(options: ServeOptions, backend: LocalBackend) -> Page | None:
     """The page, where it is asked for; raises RequestError where there is no edge model to show."""
-    from cloud_anchor.model.checkpoint import find_checkpoint
-    from cloud_anchor.model.examples import read_examples
+    from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
     from cloud_anchor.serve.page import DEVICE_FILES, Page
     from cloud_anchor.serve.trace import Tracer
     from edge_runtime.runtime import EdgeRuntime

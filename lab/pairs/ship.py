@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from cloud_anchor.anchor import main as anchor
 from cloud_anchor.errors import CheckpointError, RequestError
-from cloud_anchor.model.examples import EXAMPLES
+from cloud_anchor.model.checkpoint import EXAMPLES
 from cloud_anchor.model.row_weights import round_checkpoint
 from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, TAUGHT, ShippedPair, world_of
 from common.cli import CommandParser, run_command

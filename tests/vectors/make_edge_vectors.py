@@ -19,7 +19,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1])]
 
-from cloud_anchor.model.examples import read_examples  # noqa: E402
+from cloud_anchor.model.checkpoint import read_examples  # noqa: E402
 from cloud_anchor.shipped import PAIRS  # noqa: E402
 from edge_runtime.bundle.bundle import BUNDLES, MANIFEST  # noqa: E402
 from edge_runtime.decode.forced import FillOptions  # noqa: E402

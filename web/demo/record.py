@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1])]
 
-from cloud_anchor.model.examples import read_examples  # noqa: E402
+from cloud_anchor.model.checkpoint import read_examples  # noqa: E402
 from cloud_anchor.pipeline import Pipeline  # noqa: E402
 from cloud_anchor.sampling.config import steps_for  # noqa: E402
 from cloud_anchor.selection.select import EDGE_AWARE, Selection  # noqa: E402

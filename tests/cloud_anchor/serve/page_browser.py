@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from cloud_anchor.model.examples import read_examples
+from cloud_anchor.model.checkpoint import read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import steps_for
 from cloud_anchor.serve.batching.local import LocalBackend

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from cloud_anchor.errors import CheckpointError, RequestError
-from cloud_anchor.model.examples import EXAMPLES, read_examples
+from cloud_anchor.model.checkpoint import EXAMPLES, read_examples
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.serve import __main__ as command
 from cloud_anchor.serve.batching.local import LocalBackend

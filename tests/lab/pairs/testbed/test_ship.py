@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from cloud_anchor.errors import CheckpointError
-from cloud_anchor.model.checkpoint import find_checkpoint
-from cloud_anchor.model.examples import read_examples
+from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
 from cloud_anchor.model.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
 from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint
 from cloud_anchor.model.prompt_form import tokenizer_data
-from cloud_anchor.model.row_weights import in_rows, restore_checkpoint
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
@@ -25,6 +24,7 @@ from edge_runtime.runtime import EdgeRuntime
 from lab.autoregressive import Autoregressive
 from lab.case import Edge, Lab
 from lab.options import Options
+from lab.pairs.row_weights import in_rows, restore_checkpoint
 from lab.pairs.testbed.recipe import CAUSAL_NAME
 from payload import Contract
 from payload.errors import ContractMismatchError

@@ -22,7 +22,6 @@ from cloud_anchor.model.diffusion_gemma import DiffusionGemma, GemmaSizes, load_
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DIFFUSION_GEMMA, Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.memory import MemoryNeeds, Sizes, number_format
-from cloud_anchor.model.row_weights import SCALE, restore
 from cloud_anchor.shipped import PAIRS, shipped_checkpoint
 from common import files
 from common.progress import Progress, Silent
@@ -31,6 +30,8 @@ WEIGHTS = "*.safetensors"
 HUB_FILES = ("*.json", WEIGHTS, "*.jinja", "merges.txt", "LICENSE*")
 INDEX = "model.safetensors.index.json"
 EXAMPLES = "examples.json"
+SCALE = ".row_scale"
+"""Ends the name of a matrix's scales, where its weights are in eight bits (see `restore`)."""
 
 DEFAULT_PLAN = (256, 128)
 """Canvas and steps where a checkpoint states none: the paper's timing runs (table 6)."""
@@ -239,7 +240,7 @@ def _fill(
 
 
 def _tensors(path: Path, place: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a file by name, one at a time; those in eight bits restored (see `row_weights`)."""
+    """The tensors of a file by name, one at a time; those in eight bits restored."""
     try:
         with safe_open(path, "pt", device=str(place)) as file:
             names = list(file.keys())
@@ -251,6 +252,15 @@ def _tensors(path: Path, place: torch.device) -> Iterator[tuple[str, torch.Tenso
                     yield name, file.get_tensor(name)
     except (OSError, SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path}: expected a safetensors file, found: {error}") from error
+
+
+def restore(rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """A matrix in float32 of its int8 rows and their scales, float32 [rows, 1]; raises ValueError for scales
+    of another shape.
+    """
+    if scale.shape != (len(rows), 1):
+        raise ValueError(f"expected scales of the shape {[len(rows), 1]}, found {list(scale.shape)}")
+    return rows.float() * scale
 
 
 def _read(tensor: torch.Tensor) -> None:

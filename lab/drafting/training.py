@@ -18,7 +18,6 @@ from transformers import Qwen2ForCausalLM
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import read_json
 from cloud_anchor.model.prompt_form import checkpoint_form
-from cloud_anchor.model.row_weights import open_qwen2
 from common.cli import option
 from common.files import differing_settings
 from lab.drafting.accepted import target_states
@@ -34,6 +33,7 @@ from lab.drafting.losses import drafter_loss
 from lab.options import require_at_least
 from lab.pairs.batches import TrainingBatch
 from lab.pairs.pair import TrainingRecipe
+from lab.pairs.row_weights import open_qwen2
 from lab.pairs.trainer import Trainer, train
 
 NAME = "drafter"

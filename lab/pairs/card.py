@@ -172,7 +172,7 @@ class Card:
         rounded = [*pair.rounded, *([TAUGHT.format(pair.name)] if self.curve else [])]
         form = "all in bf16"
         if rounded:
-            form = f"{', '.join(rounded)} in int8 by rows (`cloud_anchor/model/row_weights.py`), "
+            form = f"{', '.join(rounded)} in int8 by rows (`lab/pairs/row_weights.py`), "
             form += "the others in bf16"
         yield from (
             f"# Model card: {', '.join(sizes)}",

@@ -21,7 +21,6 @@ from tempfile import TemporaryDirectory
 from cloud_anchor.anchor import main as anchor
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import EXAMPLES
-from cloud_anchor.model.row_weights import round_checkpoint
 from cloud_anchor.shipped import DEFAULT_MODEL, PAIRS, TAUGHT, ShippedPair, world_of
 from common.cli import CommandParser, run_command
 from convert.conversion import convert
@@ -29,6 +28,7 @@ from edge_runtime.fill import SAMPLE
 from edge_runtime.system import Processor
 from lab.pairs.card import Card
 from lab.pairs.pair import Pair
+from lab.pairs.row_weights import round_checkpoint
 from lab.pairs.train import RECIPES
 
 SAMPLE_PROMPT = "What is the capital of Japan?"

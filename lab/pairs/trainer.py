@@ -32,11 +32,11 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import Qwen2ForCausalLM
 
-from cloud_anchor.model.row_weights import FILE, restored
 from common.files import read_records
 from lab.pairs import shapes
 from lab.pairs.batches import Batches, Mix, TrainingBatch, mask
 from lab.pairs.pair import Pair, TrainingRecipe
+from lab.pairs.row_weights import FILE, restored
 from lab.pairs.tokens import special_ids
 from lab.plots import png
 

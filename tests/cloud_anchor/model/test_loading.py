@@ -17,13 +17,13 @@ from cloud_anchor.errors import CheckpointError, CloudError, RequestError
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.families import DREAM_7B
 from cloud_anchor.model.prompt_form import check_vocabulary, checkpoint_form, prompt_form, tokenizer_data
-from cloud_anchor.model.row_weights import round_checkpoint
 from cloud_anchor.options import DenoiseOptions
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from cloud_anchor.selection.select import Selection
 from edge_runtime.text.prompt_form import PromptForm
 from edge_runtime.text.tokenizer import Tokenizer
+from lab.pairs.row_weights import round_checkpoint
 from payload import Contract
 from payload.errors import ContractMismatchError
 from tests.cloud_anchor.cloud_checkpoints import make_dream, make_llada, without_tokenizer_json

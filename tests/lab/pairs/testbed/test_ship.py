@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.checkpoint import find_checkpoint, read_examples
-from cloud_anchor.model.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
 from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.bundle import MANIFEST, Bundle, bundle_folder
 from edge_runtime.bundle.lookup import find_bundles
@@ -26,6 +25,7 @@ from lab.pairs import ship as ship_module
 from lab.pairs.card import Card, Trained
 from lab.pairs.pair import Pair
 from lab.pairs.problem import Problem
+from lab.pairs.row_weights import in_rows, open_qwen2, restored, round_checkpoint, rounded
 from lab.pairs.ship import MOST_BYTES, ship, ship_taught, weight_bytes
 from lab.pairs.testbed import recipe
 from lab.pairs.testbed.library import Library

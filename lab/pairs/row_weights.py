@@ -4,8 +4,8 @@
     NAME.row_scale   float32[rows, 1]
 
 Tensors of other dimensions stay as they are. Half the size of bfloat16, for a checkpoint that is shipped; the
-model computes with the restored weights. Responsible for the form and for opening such a Qwen2 checkpoint
-(diffusion models: see `checkpoint`).
+model computes with the restored weights. Responsible for writing the form and for opening such a Qwen2
+checkpoint (diffusion models: see `cloud_anchor.model.checkpoint`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-SCALE = ".row_scale"
+from cloud_anchor.model.checkpoint import SCALE, restore
+
 FILE = "model.safetensors"
 
 
@@ -46,13 +47,6 @@ def restored(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for name, value in state.items()
         if not name.endswith(SCALE)
     }
-
-
-def restore(rows: Tensor, scale: Tensor) -> Tensor:
-    """A matrix in float32; raises ValueError for scales that are not its own."""
-    if scale.shape != (len(rows), 1):
-        raise ValueError(f"expected scales of the shape {[len(rows), 1]}, found {list(scale.shape)}")
-    return rows.float() * scale
 
 
 def in_rows(folder: Path) -> bool:

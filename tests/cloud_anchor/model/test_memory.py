@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from cloud_anchor.errors import MemoryLackError
 from cloud_anchor.model import checkpoint, memory
 from cloud_anchor.model.checkpoint import load_model
 from cloud_anchor.model.families import DREAM_7B, Shape
-from cloud_anchor.model.memory import Load, MemoryNeeds, default_format
+from cloud_anchor.model.memory import MemoryNeeds, choose_format
 from edge_runtime.system import Processor
 from tests.cloud_anchor.cloud_checkpoints import make_dream
 
@@ -33,55 +33,40 @@ def test_the_number_of_weights_is_that_of_the_modules(shape: Shape) -> None:
     assert shape.parameters == sum(value.numel() for value in net.parameters())
 
 
+def needs(shape: Shape, dtype: torch.dtype, answers: int = 1, canvas: int = 256) -> MemoryNeeds:
+    return MemoryNeeds.of(shape, dtype, answers, canvas)
+
+
 @pytest.mark.parametrize(
-    ("shape", "processor", "free", "name", "reason"),
+    ("shape", "processor", "free", "kind"),
     [
-        (DREAM_7B, PLAIN, 64, "float32", None),
-        (DREAM_7B, PLAIN, None, "float32", None),
-        (DREAM_7B, NEW, 64, "bfloat16", "in hardware"),
-        (DREAM_7B, PLAIN, 20, "bfloat16", r"float32 needs 3\d\.\d GiB of memory and 20\.0 are free"),
-        (DREAM_7B, PLAIN, 8, "float32", None),  # neither fits: the error is the same for both
-        (SMALL, NEW, 64, "float32", None),
+        (DREAM_7B, PLAIN, 64, torch.float32),
+        (DREAM_7B, PLAIN, None, torch.float32),
+        (DREAM_7B, NEW, 64, torch.bfloat16),  # computed in hardware
+        (DREAM_7B, PLAIN, 20, torch.bfloat16),  # all that fits
+        (DREAM_7B, PLAIN, 8, torch.float32),  # neither fits: the error is the same for both
+        (SMALL, NEW, 64, torch.float32),
     ],
 )
-def test_the_default_format(
-    shape: Shape,
-    processor: Processor,
-    free: int | None,
-    name: str,
-    reason: str | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: free and free * GIB)
-    found, said = default_format(shape, Load(1, 256), processor)
-    assert found == name
-    if reason is None:
-        assert said is None
-    else:
-        assert said is not None
-        assert re.search(reason, said)
+def test_the_default_format(shape: Shape, processor: Processor, free: int | None, kind: torch.dtype) -> None:
+    found, reason = choose_format(partial(needs, shape), free and free * GIB, processor)
+    assert found == kind
+    assert (reason is None) == (kind == torch.float32)
 
 
 def test_an_estimate_names_what_is_missing() -> None:
-    load = Load(answers=1, canvas=256)
-    fits = MemoryNeeds.of(DREAM_7B, torch.bfloat16, load, 18 * GIB)
-    fits.check("Dream")
+    fits, wide = needs(DREAM_7B, torch.bfloat16), needs(DREAM_7B, torch.float32)
+    fits.check("Dream", 18 * GIB)
     assert 15 * GIB < fits.total < 18 * GIB
-    wide = MemoryNeeds.of(DREAM_7B, torch.float32, load, 18 * GIB)
-    with pytest.raises(
-        MemoryLackError,
-        match=r"Dream: expected 3\d\.\d GiB of available memory \(28\.\d of weights in float32, \d\.\d of "
-        r"logits and activations\), found 18\.0 GiB\. Use --dtype bfloat16",
+    for short, free, remedy in (
+        (wide, 18, "--dtype bfloat16"),
+        (needs(DREAM_7B, torch.bfloat16, 32, 512), 18, "smaller batch or canvas"),
+        (fits, 4, "a GPU"),
     ):
-        wide.check("Dream")
-    batch = MemoryNeeds.of(DREAM_7B, torch.bfloat16, Load(32, 512), 18 * GIB)
-    with pytest.raises(MemoryLackError, match=r"Use a smaller batch or canvas"):
-        batch.check("Dream")
-    with pytest.raises(MemoryLackError, match=r"use a larger machine or a GPU"):
-        MemoryNeeds.of(DREAM_7B, torch.bfloat16, load, 4 * GIB).check("Dream")
-    beside = MemoryNeeds.of(DREAM_7B, torch.bfloat16, replace(load, beside=3 * GIB), 18 * GIB)
-    assert beside.total == fits.total + 3 * GIB
-    MemoryNeeds.of(DREAM_7B, torch.float32, load, None).check("nobody knows")
+        with pytest.raises(MemoryLackError, match=rf"Dream: .*found {free}\.0 GiB.*{remedy}"):
+            short.check("Dream", free * GIB)
+    assert replace(fits, beside=3 * GIB).total == fits.total + 3 * GIB
+    wide.check("nobody knows", None)
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
@@ -90,7 +75,6 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
     def never(*_: object) -> None:
         raise AssertionError("the model was built")
 
-    monkeypatch.setattr(checkpoint, "available_memory", lambda: 64 << 20)
     monkeypatch.setattr(memory, "available_memory", lambda: 64 << 20)
     monkeypatch.setattr(checkpoint, "build_net", never)
     command = ["--model", str(dream_folder), "--device", "cpu", "--prompt", "Why?", "-o", str(tmp_path / "p")]
@@ -139,7 +123,7 @@ def test_weights_in_their_own_format_stay_in_the_files(tmp_path: Path) -> None:
 def test_the_number_format_is_said_where_it_is_not_float32(
     dream_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "default_format", lambda shape, load: ("bfloat16", "for a reason"))
+    monkeypatch.setattr(memory, "choose_format", lambda *_: (torch.bfloat16, "for a reason"))
     report = Recorded()
     assert load_model(str(dream_folder), device="cpu", progress=report).net.dtype == torch.bfloat16
     assert report.said == ["bfloat16, for a reason"]

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from cloud_anchor.errors import CheckpointError
 from cloud_anchor.model.block_diffusion import BlockModel
-from cloud_anchor.model.diffusion_gemma import DiffusionGemma, GemmaSizes, load_diffusion_gemma
+from cloud_anchor.model.diffusion_gemma import DiffusionGemma, gemma_sizes, load_diffusion_gemma
 from cloud_anchor.model.dream import DreamModel
 from cloud_anchor.model.families import DIFFUSION_GEMMA, Family, Settings, Shape, family_of, rope_option
 from cloud_anchor.model.memory import MemoryNeeds, Sizes, number_format
@@ -67,12 +67,12 @@ def load_model(
 
     if settings.get("model_type") == DIFFUSION_GEMMA:
         usual = int(settings.get("canvas_length") or DEFAULT_PLAN[0])
-        kind = format_of(GemmaSizes.of(settings, where), usual)
+        kind = format_of(gemma_sizes(settings, where), usual)
         ends = end_ids(settings.get("text_config", {}) | settings, stated)
         return load_diffusion_gemma(folder, place, kind, ends, source)
     family, plan = family_of(settings, where), _plan(stated)
     shape = family.shape(settings)
-    kind = format_of(shape, (plan or DEFAULT_PLAN)[0])
+    kind = format_of(shape.sizes, (plan or DEFAULT_PLAN)[0])
     net = build_net(shape, place, kind, family.modules)
     _fill(net, family, folder, place, kind, report)
     mask_id = settings.get("mask_token_id", family.mask_id)

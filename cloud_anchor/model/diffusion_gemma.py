@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,11 +25,12 @@ from torch.nn.functional import pad
 
 from cloud_anchor.errors import CheckpointError, require
 from cloud_anchor.model.families import Settings
-from cloud_anchor.sampling import unmasking
+from cloud_anchor.model.memory import Sizes
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
 from cloud_anchor.sampling.protocol import require_options, require_room
 from cloud_anchor.sampling.rows import RowAnswers
+from cloud_anchor.sampling.unmasking import within_entropy
 from payload import Contract
 
 NAME = "DiffusionGemma"
@@ -69,34 +70,19 @@ class Published:
         return cooled
 
 
-@dataclass(frozen=True)
-class GemmaSizes:
-    """What its memory is estimated by. intermediate_size: inner values of a position, all its experts'.
-    active: weights that a position uses.
-    """
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    parameters: int
-    active: int
-
-    @classmethod
-    def of(cls, settings: Settings, where: str) -> GemmaSizes:
-        """From a config.json, without memory for weights; raises CheckpointError."""
-        modules = transformers_modules()
-        try:
-            config = modules.DiffusionGemmaConfig.from_dict(dict(settings))
-            with torch.device("meta"):
-                net = modules.DiffusionGemmaForBlockDiffusion(config)
-        except Exception as error:  # every kind that the configuration and its modules have
-            raise CheckpointError(f"{where}: expected {NAME}'s fields, found: {error}") from error
-        text = config.get_text_config()
-        experts = sum(weight.numel() for name, weight in net.named_parameters() if ".experts." in name)
-        whole = sum(weight.numel() for weight in net.parameters())
-        idle = experts * (1 - text.top_k_experts / text.num_experts) if experts else 0
-        inner = text.intermediate_size + (text.top_k_experts * text.moe_intermediate_size if experts else 0)
-        return cls(text.vocab_size, text.hidden_size, inner, whole, int(whole - idle))
+def gemma_sizes(settings: Settings, where: str) -> Sizes:
+    """What its memory is estimated by, from a config.json; raises CheckpointError."""
+    modules = transformers_modules()
+    try:
+        config = modules.DiffusionGemmaConfig.from_dict(dict(settings))
+        with torch.device("meta"):
+            net = modules.DiffusionGemmaForBlockDiffusion(config)
+    except Exception as error:  # every kind that the configuration and its modules have
+        raise CheckpointError(f"{where}: expected {NAME}'s fields, found: {error}") from error
+    text, inner = config.get_text_config(), config.get_text_config().intermediate_size
+    if any(".experts." in name for name, _ in net.named_parameters()):
+        inner += text.top_k_experts * text.moe_intermediate_size
+    return Sizes(text.vocab_size, text.hidden_size, inner, sum(each.numel() for each in net.parameters()))
 
 
 @dataclass(frozen=True)
@@ -111,24 +97,32 @@ class Written:
         return Written((*self.ids, *ids), (*self.when, *[step] * len(ids)), (*self.sure, *sure))
 
 
+class Prediction(NamedTuple):
+    """What a step predicts of a block.
+
+    logits: [C, V], divided by the temperature, on which the next step is conditioned. tokens, chances: [C],
+    the most probable ones, and their probabilities at temperature 1. accepted: bool [C], for now.
+    """
+
+    logits: Tensor
+    tokens: Tensor
+    chances: Tensor
+    accepted: Tensor
+
+
 @dataclass(frozen=True)
 class Block:
-    """A block that is being denoised; tensors are [C].
+    """A block that is being denoised.
 
-    canvas:  its tokens, accepted ones and noise. steps: run on it.
-    logits:  [C, V] of the last step, divided by the temperature, on which the next one is conditioned.
-    likeliest, chance: the most probable tokens of the last step, and their probabilities at temperature 1.
-    earlier: `likeliest` of the steps before it, as far as stability is judged by them.
-    accepted: bool, the positions accepted in the last step.
+    canvas:  its tokens [C], accepted ones and noise. steps: run on it.
+    last:    the last step's prediction. earlier: the tokens predicted before it, as far as stability is
+             judged by them.
     """
 
     canvas: Tensor
     steps: int = 0
-    logits: Tensor | None = None
-    likeliest: Tensor | None = None
-    chance: Tensor | None = None
+    last: Prediction | None = None
     earlier: tuple[Tensor, ...] = ()
-    accepted: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -249,7 +243,7 @@ class DiffusionGemma:
     def logits(self, rows: Sequence[GemmaRow], blocks: Sequence[Block]) -> Tensor:
         """Logits [B, C, V] of blocks of one size."""
         size = len(blocks[0].canvas)
-        known = [block.logits for block in blocks]
+        known = [block.last and block.last.logits for block in blocks]
         given = next((each for each in known if each is not None), None)
         conditions = {}
         if given is not None:
@@ -306,76 +300,53 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
 
     def advance(self) -> None:
         """One pass of every row; open blocks of one size are a batch."""
-        rows = [self._with_block(row) for row in self.rows]
-        groups: defaultdict[int, list[int]] = defaultdict(list)
-        for at, row in enumerate(rows):
-            assert row.block is not None
-            groups[len(row.block.canvas)].append(at)
+        rows, groups = list(self.rows), defaultdict[int, list[tuple[int, Block]]](list)
+        for at, row in enumerate(self.rows):
+            rows[at], block = self._opened(row)
+            groups[len(block.canvas)].append((at, block))
         for group in groups.values():
-            blocks = [block for at in group if (block := rows[at].block) is not None]
-            logits = self.model.logits([rows[at] for at in group], blocks)
-            for at, block, found in zip(group, blocks, logits, strict=True):
+            logits = self.model.logits([rows[at] for at, _ in group], [block for _, block in group])
+            for (at, block), found in zip(group, logits, strict=True):
                 rows[at] = self._advanced(rows[at], block, found)
         self.rows = rows
 
     @property
-    def _size(self) -> int:
-        """Positions of a block; the last one may have fewer."""
-        return min(self.model.canvas, self.config.canvas)
-
-    @property
     def _steps(self) -> int:
         """Steps of a block."""
-        return self.config.total_steps // -(-self.config.canvas // self._size)
+        return self.config.total_steps // -(-self.config.canvas // self.model.canvas)
 
-    def _with_block(self, row: GemmaRow) -> GemmaRow:
-        """The row with an open block; its generator is a copy, for a pass that fails."""
-        generator = torch.Generator(row.generator.device)
-        generator.set_state(row.generator.get_state())
-        row = replace(row, generator=generator)
+    def _opened(self, row: GemmaRow) -> tuple[GemmaRow, Block]:
+        """The row and its open block; its generator is a copy, for a pass that fails."""
+        row = replace(row, generator=row.generator.clone_state())
         if row.block is not None:
-            return row
+            return row, row.block
         left = self.config.canvas - len(row.written.ids)
-        canvas = self.model.noise(row, min(self._size, left))
-        return replace(row, cache=self.model.encoded(row), block=Block(canvas))
+        block = Block(self.model.noise(row, min(self.model.canvas, left)))
+        return replace(row, cache=self.model.encoded(row), block=block), block
 
     def _advanced(self, row: GemmaRow, block: Block, raw: Tensor) -> GemmaRow:
         """The row after a step whose logits of the block are `raw` [C, V]."""
-        model, sampler = self.model, self.model.sampler
+        model, sampler, steps = self.model, self.model.sampler, row.steps + 1
         logits = sampler.cooled(model.usable(raw), block.steps, self._steps)
         likeliest = logits.argmax(-1)
-        chance = (raw.gather(-1, likeliest[:, None])[:, 0] - raw.logsumexp(-1)).exp()
+        chances = (raw.gather(-1, likeliest[:, None])[:, 0] - raw.logsumexp(-1)).exp()
         entropy: Tensor = Categorical(logits=logits, validate_args=False).entropy()  # type: ignore[no-untyped-call]
         tokens = likeliest
         if self.config.temperature:
             shares = logits.softmax(-1, torch.float32)
             tokens = torch.multinomial(shares, 1, generator=row.generator)[:, 0]
         everywhere = torch.ones(1, len(entropy), dtype=torch.bool, device=entropy.device)
-        accepted = unmasking.within_entropy(-entropy[None], entropy[None], everywhere, sampler.entropy_bound)[
-            0
-        ]
-        steps = row.steps + 1
-        seen = (*block.earlier, *([block.likeliest] if block.likeliest is not None else []))
-        seen = seen[-sampler.stability_threshold :] if sampler.stability_threshold else ()
-        noise = model.noise(row, len(tokens))
-        stable = len(seen) == sampler.stability_threshold and all(
-            torch.equal(each, likeliest) for each in seen
-        )
-        if (
-            stable and float(entropy.mean()) < sampler.confidence_threshold
-        ) or block.steps + 1 >= self._steps:
-            written = row.written.with_block(likeliest.tolist(), steps, chance.tolist())
+        accepted = within_entropy(-entropy[None], entropy[None], everywhere, sampler.entropy_bound)[0]
+        noise, kept = model.noise(row, len(tokens)), sampler.stability_threshold
+        seen = (*block.earlier, *([block.last.tokens] if block.last else []))[-kept:] if kept else ()
+        stable = len(seen) == kept and all(torch.equal(each, likeliest) for each in seen)
+        sure = float(entropy.mean()) < sampler.confidence_threshold
+        if (stable and sure) or block.steps + 1 >= self._steps:
+            written = row.written.with_block(likeliest.tolist(), steps, chances.tolist())
             return replace(row, steps=steps, written=written, block=None)
-        found = Block(
-            torch.where(accepted, tokens, noise),
-            block.steps + 1,
-            logits.to(model.net.dtype),
-            likeliest,
-            chance,
-            seen,
-            accepted,
-        )
-        return replace(row, steps=steps, block=found)
+        found = Prediction(logits.to(model.net.dtype), likeliest, chances, accepted)
+        after = Block(torch.where(accepted, tokens, noise), block.steps + 1, found, seen)
+        return replace(row, steps=steps, block=after)
 
     def ends_block(self, row: GemmaRow) -> bool:
         return row.block is None and row.steps > 0
@@ -387,34 +358,27 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
 
     def result(self, row: GemmaRow, reason: str) -> Denoised:
         ends, canvas, written = self.model.eos_ids, self.config.canvas, row.written
-        draft, chances = list(written.ids), [1.0] * len(written.ids)
-        accepted: list[int] = []
-        block = row.block
-        if block is not None and block.likeliest is not None:
-            assert block.chance is not None
-            assert block.accepted is not None
-            accepted = [len(draft) + at for at in block.accepted.nonzero()[:, 0].tolist()]
-            draft += block.likeliest.tolist()
-            chances += block.chance.tolist()
+        size = len(written.ids)
+        draft, chances, accepted = list(written.ids), [1.0] * size, list[int]()
+        last = row.block and row.block.last
+        if last:
+            accepted = [size + at for at in last.accepted.nonzero()[:, 0].tolist()]
+            draft += last.tokens.tolist()
+            chances += last.chances.tolist()
+        ids, when, fill = list(written.ids), list(written.when), (OPEN, 0)
+        done = next((at for at, token in enumerate(ids) if token in ends), None)
+        if done is not None:  # behind its end an answer has end markers, as the published code pads it
+            ids[done + 1 :] = [ids[done]] * (size - done - 1)
+            fill = ids[done], row.steps
         end = next((at for at, token in enumerate(draft) if token in ends), len(draft))
-        done = next((at for at, token in enumerate(written.ids) if token in ends), None)
-        # Behind its end a finished answer has end markers, as the published code pads it.
-        ids = (
-            [*written.ids]
-            if done is None
-            else [*written.ids[: done + 1], *[written.ids[done]] * (canvas - done - 1)]
-        )
-        when = (
-            [*written.when] if done is None else [*written.when, *[row.steps] * (canvas - len(written.when))]
-        )
-        sure = [*written.sure, *chances[len(written.sure) :]][:canvas]
+        sure = [*written.sure, *chances[size:]]
         return Denoised.of_draft(
             row.prompt,
             draft[:end],
             chances[:end],
-            ids=[*ids, *[OPEN] * (canvas - len(ids))],
-            when=[*when, *[0] * (canvas - len(when))],
-            certainty=[*sure, *[0.0] * (canvas - len(sure))],
+            ids=ids + [fill[0]] * (canvas - size),
+            when=when + [fill[1]] * (canvas - size),
+            certainty=sure + [0.0] * (canvas - len(sure)),
             steps=row.steps,
             total_steps=self.config.total_steps,
             eos_ids=ends,

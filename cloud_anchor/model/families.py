@@ -18,6 +18,7 @@ from importlib.metadata import version
 from typing import Any
 
 from cloud_anchor.errors import CheckpointError
+from cloud_anchor.model.memory import Sizes
 from cloud_anchor.sampling.schedules import DREAM, LLADA, Schedule
 
 DIFFUSION_GEMMA = "diffusion_gemma"
@@ -60,6 +61,11 @@ class Shape:
         layer = attention + 3 * hidden * inner + 2 * hidden
         tables = self.vocab_size * hidden * (1 if self.tie_word_embeddings else 2)
         return tables + self.num_hidden_layers * layer + hidden
+
+    @property
+    def sizes(self) -> Sizes:
+        """What its memory is estimated by."""
+        return Sizes(self.vocab_size, self.hidden_size, self.intermediate_size, self.parameters)
 
 
 DREAM_7B = Shape(152_064, 3584, 18_944, 28, 28, 4, 131_072, 1e-6, 1e6, False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -33,17 +33,16 @@ Measured where a nucleus is sorted as a whole: 20 bytes a logit in bfloat16, 29 
 """
 
 
-class Sizes(Protocol):
-    """The sizes of a model that its memory is estimated by."""
+class Sizes(NamedTuple):
+    """The sizes of a model that its memory is estimated by; parameters: number of weights.
 
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def intermediate_size(self) -> int: ...
-    @property
-    def parameters(self) -> int: ...
+    intermediate_size: inner values of a position, of all its experts.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    parameters: int
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,8 @@ def require_options(config: DenoiseConfig, who: str, **values: Collection[object
     """Raises RequestError for an option of `config`, by its name, that has none of these values."""
     for name, allowed in values.items():
         found, title = getattr(config, name), name.replace("top_", "top-").replace("_", " ")
-        require(title, found in allowed, f"{' or '.join(map(str, allowed))} with {who}", found)
+        names = " or ".join("none" if value is None else str(value) for value in allowed)
+        require(title, found in allowed, f"{names} with {who}", found)
 
 
 def require_room(model: DiffusionModel, prompts: Sequence[Sequence[int]], canvas: int) -> None:

@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_bytes(dream_folder: Path, tmp_path: Path) 
             2,
             "commit: expected auto, quota or a probability above 0, at most 1",
         ),
-        (["--order", "origin", "--commit", "0.5"], 2, "commit: expected a scored order"),
+        (["--order", "origin", "--commit", "0.5"], 2, "order: expected a scored order"),
         (["--model", "/nowhere/model"], 4, "/nowhere/model: expected a folder"),
         (["--edge", "/nowhere/bundle"], 4, "/nowhere/bundle: expected a model bundle"),
         (["--canvas", "4096"], 2, "within 512 positions"),
@@ -122,7 +122,6 @@ def test_a_payload_for_a_schema(tmp_path: Path, capsys: pytest.CaptureFixture[st
     report = json.loads(capsys.readouterr().out)
     assert report["contract"]["grammar"] == Grammar.json_schema(schema).identity
     assert json.loads(report["edge"]["text"])["place"] is not None
-    assert report["predicted_text"].startswith('{"place": "')  # what it forces is on the canvas
     for more, found in ((["--codec", "predictive"], "codec predictive"), (["--select", "paper"], "paper")):
         assert main([*asked, *more]) == 2
         (line,) = capsys.readouterr().err.splitlines()

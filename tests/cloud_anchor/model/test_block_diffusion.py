@@ -129,7 +129,7 @@ def test_a_draft_breaks_off_at_the_open_block(kind: str, model: BlockModel) -> N
     "change",
     [
         {"order": "entropy"},
-        {"commit": "apd"},
+        {"order_temperature": 0.5},
         {"stop": "prophet"},
     ],
 )

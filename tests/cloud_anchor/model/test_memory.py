@@ -34,7 +34,7 @@ def test_the_number_of_weights_is_that_of_the_modules(shape: Shape) -> None:
 
 
 def needs(shape: Shape, dtype: torch.dtype, answers: int = 1, canvas: int = 256) -> MemoryNeeds:
-    return MemoryNeeds.of(shape, dtype, answers, canvas)
+    return MemoryNeeds.of(shape.sizes, dtype, answers, canvas)
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,9 @@ def test_the_device_writes_the_intended_text(
     assert max(bound, default=-1) < len(found.text) <= run.predicted_length
     assert [found.text[p] for p in bound] == [run.predicted[p] for p in bound]
     assert filled(anchors, run.prompt_ids) == found.text
-    # Nor do small differences between processors change it, as all doubtful tokens are told.
-    assert filled(anchors, run.prompt_ids, noise=guard * 0.499) == found.text
+    # Nor do small differences between processors change it up to the last token that binds.
+    sure = max(bound, default=-1) + 1
+    assert filled(anchors, run.prompt_ids, noise=guard * 0.499)[:sure] == found.text[:sure]
 
 
 @settings(deadline=None, max_examples=25)

@@ -89,17 +89,17 @@ def test_differences_are_paired_with_the_threshold_rule() -> None:
             "full": {"right": True, "steps": 9},
             "finished": {"0.9": {"right": 1.0}},
             "rules": {
-                "apd:1": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*two)}},
+                "0.7": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*two)}},
                 "0.9": {"1": {passes.EARLY_STOP: cell(*one), passes.SENT_TODAY: cell(*one)}},
             },
         }
         for number, (one, two) in enumerate(zip(plain, better, strict=True))
     ]
-    own = passes.PassesOptions(passes=(1,), rules=("apd:1", "0.9"))
+    own = passes.PassesOptions(passes=(1,), rules=("0.7", "0.9"))
     table, by_length_ = passes.tables(records, About(own=own))
     assert by_length_.rows == table.rows
     assert [(row["rule"], row["sent as"]) for row in table.rows] == [
-        (rule, readout) for rule in ("apd:1", "0.9") for readout in (passes.EARLY_STOP, passes.SENT_TODAY)
+        (rule, readout) for rule in ("0.7", "0.9") for readout in (passes.EARLY_STOP, passes.SENT_TODAY)
     ]
     found = table.rows[1]
     assert mean_of(found["right"]) == 1
@@ -145,7 +145,7 @@ def test_the_main_table_compares_the_target_with_every_condition() -> None:
             "full": {"right": True, "graded": 1.0},
             "controls": {"9": {"edge alone": figures(0, 0.5)}, "76": {"edge alone": figures(0, 0.5)}},
             "rules": {
-                "product:0.3": {
+                "0.7": {
                     "9": {passes.EARLY_STOP: figures(0, 0.8), passes.SENT_TODAY: figures(1, f1)},
                     "76": {passes.EARLY_STOP: figures(1, 1), passes.SENT_TODAY: figures(1, 1)},
                 }
@@ -159,8 +159,8 @@ def test_the_main_table_compares_the_target_with_every_condition() -> None:
         "60 to 119": 1,
         "120 and more": 2,
     }
-    group = LengthGroup(records, readouts, "product:0.3", 192)
-    assert group.target == "edge-aware, rule product:0.3"
+    group = LengthGroup(records, readouts, "0.7", 192)
+    assert group.target == "edge-aware, rule 0.7"
     beside, one, holds = length_tables({"60 and more": group})
     assert [row["passes"] for row in one.rows] == ["9 (5%)"] * 3 + ["76 (40%)"] * 3
     alone, early, target = one.rows[:3]
@@ -171,8 +171,8 @@ def test_the_main_table_compares_the_target_with_every_condition() -> None:
     assert target["right, target less it"] is None
     assert [list(row.values()) for row in holds.rows] == [
         ["edge alone", "at none", "at none"],
-        ["early, rule product:0.3", "76 (40%)", "76 (40%)"],
-        ["edge-aware, rule product:0.3", "9 (5%)", "9 (5%)"],
+        ["early, rule 0.7", "76 (40%)", "76 (40%)"],
+        ["edge-aware, rule 0.7", "9 (5%)", "9 (5%)"],
     ]
     row = one.rows[0]
     assert (row["passes"], row["condition"]) == ("9 (5%)", "edge alone")
@@ -202,25 +202,24 @@ def test_prompts_are_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = [*"run passes --threads 1 --prompts 1 -o".split(), str(tmp_path), "--passes", "2", "1"]
-    assert main([*base, "--rules", "0.9", "product:0.3"]) == 0
+    assert main([*base, "--rules", "0.9", "0.7"]) == 0
     assert "sent alike" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "passes.png").read_bytes().startswith(b"\x89PNG")
     tables = json.loads((tmp_path / "tables.json").read_text())["tables"]
     assert len(tables) == 2, "all answers, and those of the one length"
     assert len(tables["passes"]["rows"]) == 2 * 2 * len(passes.READOUTS)
     for row in tables["passes"]["rows"]:
-        guided, walked = row["rule"] == "product:0.3", row["sent as"] != passes.EARLY_STOP
+        walked = row["sent as"] != passes.EARLY_STOP
         steps, edge_passes = row["passes run"]["mean"], row["edge passes"]["mean"]
         assert steps <= int(row["passes"])
-        assert edge_passes >= (steps if guided else walked)
-        assert (edge_passes == 0) == (not guided and not walked)
+        assert (edge_passes == 0) == (not walked)
         assert row["bytes"]["mean"] > 4
 
     def fail(*_: Any) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(Store, "add", fail)
-    assert main([*base, "--rules", "0.9", "product:0.3"]) == 0
+    assert main([*base, "--rules", "0.9", "0.7"]) == 0
     capsys.readouterr()
     assert main([*base, "--rules", "0.9"]) == 2
     assert "another rules" in capsys.readouterr().err
@@ -279,15 +278,15 @@ def test_each_rule_is_held_against_its_own_finished_run(
 )
 def test_controls_of_a_payload_take_at_most_its_bytes(tmp_path: Path) -> None:
     base = [*"run passes --threads 1 --fractions 0.02 --prompts 1 -o".split(), str(tmp_path)]
-    assert main([*base, "--rules", "product:0.3", "--controls", "product:0.3"]) == 0
+    assert main([*base, "--rules", "0.7", "--controls", "0.7"]) == 0
     (record,) = [json.loads(line) for line in (tmp_path / "items" / "passes.jsonl").read_text().splitlines()]
     ((mark, controls),) = record["controls"].items()
     assert mark == "2"
-    payload = record["rules"]["product:0.3"][mark]["edge-aware 0"]
+    payload = record["rules"]["0.7"][mark]["edge-aware 0"]
     assert controls[ALONE]["bytes"] == controls[ALONE]["sent"] == 0
     for name in EQUAL:
         assert controls[name]["bytes"] <= payload["bytes"]
     assert controls[ANCHORS]["sent"] <= 2
-    assert set(record["finished"]) == {"product:0.3", "paper"}
+    assert set(record["finished"]) == {"0.7", "paper"}
     for name in ("report.html", "by_length.png", "tables.json"):
         assert (tmp_path / name).stat().st_size > 500

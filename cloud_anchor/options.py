@@ -104,15 +104,8 @@ class DenoiseOptions:
         "order of commits: confidence (default), or Dream's origin, maskgit_plus, topk_margin, entropy",
         metavar="NAME",
     )
-    order_temperature: float | None = _run(
-        None,
-        "draw positions from softmax(score / T) instead of taking the highest scores",
-        float,
-        metavar="T",
-    )
     temperature: float = _run(0.0, "0: the most probable token (default)", metavar="T")
     top_p: float | None = _run(None, "nucleus filter", float, metavar="P")
-    top_k: int | None = _run(None, "keep this many tokens", int, metavar="N")
     seed: int = _run(0, "of each answer's draws (default 0)", metavar="N")
     commit: CommitRule = option(
         "auto",

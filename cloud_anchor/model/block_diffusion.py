@@ -11,8 +11,9 @@ has predictions, so a draft breaks off at its end until the answer has ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -62,7 +63,7 @@ class BlockRow:
     kept: int = 0
     cache: Layers = ()
     ended: bool = False
-    predictions: dict[int, Prediction] | None = None
+    predictions: Mapping[int, Prediction] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -237,37 +238,29 @@ class BlockAnswers(RowAnswers[BlockRow]):
             shares = filtered_probabilities(usable, config.temperature, config.top_p, config.top_k)
             ids = draw(shares, counts, [each.row.generator for each in passes])
         sure = (usable.gather(-1, ids[:, None])[:, 0] - norm).exp()
-        columns = [torch.split(column, counts) for column in (ids, sure, likeliest, chance)]
+        predicted = [Prediction(*each) for each in zip(likeliest.tolist(), chance.tolist(), strict=True)]
+        ends = list(accumulate(counts))
+        parts = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
         return [
-            self._committed(each, ids, sure, likeliest.tolist(), chance.tolist(), cache)
-            for each, ids, sure, likeliest, chance, cache in zip(passes, *columns, caches, strict=True)
+            self._committed(each, ids[part], sure[part], predicted[part], cache)
+            for each, part, cache in zip(passes, parts, caches, strict=True)
         ]
 
     def _committed(
-        self,
-        run: Pass,
-        ids: Tensor,
-        sure: Tensor,
-        likeliest: list[int],
-        chance: list[float],
-        cache: Layers,
+        self, run: Pass, ids: Tensor, sure: Tensor, predicted: Sequence[Prediction], cache: Layers
     ) -> BlockRow:
         """The row with its commits; all values are of the positions wanted and others."""
-        row, wanted = run.row, len(run.wanted)
+        row, mask_id, wanted = run.row, self.model.mask_id, len(run.wanted)
         allowed = torch.ones(1, wanted, dtype=torch.bool, device=sure.device)
         quota = torch.tensor([self._quota(row)], device=sure.device)
         chosen = unmasking.best(sure[None, :wanted], allowed, quota)
         if not isinstance(self.config.commit, str):
             chosen = chosen | unmasking.above(sure[None, :wanted], allowed, self.config.commit)
         tokens, when, sures = list(row.tokens), list(row.when), list(row.sure)
-        for at, commits, token, probability in zip(
-            run.wanted, chosen[0].tolist(), ids.tolist(), sure.tolist(), strict=False
-        ):
-            if commits:
-                tokens[at], when[at], sures[at] = token, row.steps + 1, probability
-        places = zip(run.wanted + run.others, likeliest, chance, strict=True)
-        block = run.start // self.model.block
-        open_ = tokens[block * self.model.block : (block + 1) * self.model.block]
+        for index in chosen[0].nonzero()[:, 0].tolist():
+            at = run.wanted[index]
+            tokens[at], when[at], sures[at] = int(ids[index]), row.steps + 1, float(sure[index])
+        places = zip(run.wanted + run.others, predicted, strict=True)
         return replace(
             row,
             tokens=tuple(tokens),
@@ -276,12 +269,8 @@ class BlockAnswers(RowAnswers[BlockRow]):
             steps=row.steps + 1,
             kept=run.start,
             cache=cache,
-            ended=self.model.mask_id not in open_,
-            predictions={
-                at: Prediction(token, share)
-                for at, token, share in places
-                if tokens[at] == self.model.mask_id
-            },
+            ended=mask_id not in tokens[run.start : run.start + self.model.block],
+            predictions={at: each for at, each in places if tokens[at] == mask_id},
         )
 
     def _quota(self, row: BlockRow) -> int:
@@ -307,22 +296,18 @@ class BlockAnswers(RowAnswers[BlockRow]):
     def result(self, row: BlockRow, reason: str) -> Denoised:
         model, canvas = self.model, self.config.canvas
         answer = slice(row.prompt, row.prompt + canvas)
-        ids, when = list(row.tokens[answer]), list(row.when[answer])
-        draft, chances, ends = [], [], True
-        for at, token in enumerate(ids, row.prompt):
-            found = Prediction(token, 1.0)
-            if token == model.mask_id:
-                if at not in (row.predictions or {}):
-                    ends = False
-                    break
-                found = (row.predictions or {})[at]
-            if found.token in model.eos_ids:
+        ids, when, sure = list(row.tokens[answer]), list(row.when[answer]), list(row.sure[answer])
+        draft, chances, ends = list[int](), list[float](), True
+        for at, token in enumerate(ids):
+            known = Prediction(token, 1.0) if when[at] else row.predictions.get(row.prompt + at)
+            if known is None:
+                ends = False
                 break
-            draft.append(found.token)
-            chances.append(found.probability)
-        sure = [known if step else 0.0 for known, step in zip(row.sure[answer], when, strict=True)]
-        for at, (chance, step) in enumerate(zip(chances, when, strict=False)):
-            sure[at] = sure[at] if step else chance
+            if known.token in model.eos_ids:
+                break
+            draft.append(known.token)
+            chances.append(known.probability)
+            sure[at] = sure[at] if when[at] else known.probability
         return Denoised.of_draft(
             row.tokens[: row.prompt],
             draft,

@@ -41,6 +41,13 @@ MAX_BODY_BYTES = 1 << 20
 BUSY = (429, 503)
 """Statuses of a request that was not begun."""
 
+EXPECTED = {
+    401: ("a key that it knows", "Give its key (--backend-key)."),
+    403: ("a key that it knows", "Give its key (--backend-key)."),
+    404: ("vLLM's path and the model", "Check address and model."),
+}
+"""What was expected where it answers with a status, and the remedy."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 Observer = Callable[[str, float], None]
@@ -230,30 +237,17 @@ class VllmServer:
         """The error of a status: what the server says of it, without control characters."""
         said = _message(data)
         found = f"status {status}: {said}" if said else f"status {status}"
-        if status in (401, 403):
-            return ServerError(
-                f"{self.url}: expected a key that it knows, found {found}. Give its key (--backend-key)."
-            )
         if status in BUSY:
-            seconds = (
-                float(retry_after)
-                if retry_after and retry_after.isascii() and retry_after.isdigit()
-                else None
-            )
-            return ServerBusyError(
-                f"{self.url}: expected a server with a free place, found {found}. Try again later.",
-                retry_after=seconds,
-            )
+            seconds = float(retry_after) if (retry_after or "").isdecimal() else None
+            busy = f"{self.url}: expected a server with a free place, found {found}. Try again later."
+            return ServerBusyError(busy, retry_after=seconds)
         if status in (400, 413, 422):
             return RequestError(
                 f"backend: expected a request that the server takes, found {found}. Use a shorter prompt, "
                 "fewer steps or a smaller canvas."
             )
-        if status == 404:
-            return ServerError(
-                f"{self.url}: expected vLLM's path and the model, found {found}. Check address and model."
-            )
-        return ServerError(f"{self.url}: expected an answer, found {found}. Its log says why.")
+        expected, remedy = EXPECTED.get(status, ("an answer", "Its log says why."))
+        return ServerError(f"{self.url}: expected {expected}, found {found}. {remedy}")
 
 
 def _read(response: urllib3.BaseHTTPResponse, end: float) -> bytes:

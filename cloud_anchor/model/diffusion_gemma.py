@@ -26,12 +26,12 @@ from torch.nn.functional import pad
 from cloud_anchor.errors import CheckpointError, require
 from cloud_anchor.model.families import Settings
 from cloud_anchor.model.memory import Sizes
+from cloud_anchor.model.stock import LoadedModel
 from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
 from cloud_anchor.sampling.protocol import require_options, require_room
 from cloud_anchor.sampling.rows import RowAnswers
 from cloud_anchor.sampling.unmasking import within_entropy
-from payload import Contract
 
 NAME = "DiffusionGemma"
 
@@ -142,46 +142,15 @@ class GemmaRow:
         return len(self.prompt) + len(self.written.ids)
 
 
-class DiffusionGemma:
+class DiffusionGemma(LoadedModel):
     """See `protocol.DiffusionModel`. net: a DiffusionGemmaForBlockDiffusion."""
 
     def __init__(self, net: Any, eos_ids: frozenset[int], source: str) -> None:
-        self.net = net
-        self.eos_ids = eos_ids
-        self.source = source
         self.sampler = Published.of(net.generation_config)
-        self.text = net.config.get_text_config()
         self.canvas = int(net.config.canvas_length)
         canvas = int(getattr(net.generation_config, "max_new_tokens", None) or self.canvas)
-        self.plan = canvas, self.sampler.max_denoising_steps * -(-canvas // self.canvas)
-        self._forward: Any = net
-        self._unusable = torch.tensor([], dtype=torch.long, device=self.device)
-
-    def compile(self) -> None:
-        """Compiles the decoder's passes with torch.compile; the first ones then take minutes."""
-        self._forward = torch.compile(self.net, dynamic=True)
-
-    def adopt(self, contract: Contract) -> None:
-        self.eos_ids |= contract.eos_ids
-        others = set(range(contract.vocab_size, self.vocab_rows)) | contract.reserved
-        self._unusable = torch.tensor(sorted(others - self.eos_ids), device=self.device)
-
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = self.net.lm_head.weight.device
-        return device
-
-    @property
-    def vocab_rows(self) -> int:
-        return int(self.text.vocab_size)
-
-    @property
-    def context(self) -> int:
-        return int(self.text.max_position_embeddings)
-
-    @property
-    def parameters(self) -> int:
-        return sum(weight.numel() for weight in self.net.parameters())
+        plan = canvas, self.sampler.max_denoising_steps * -(-canvas // self.canvas)
+        super().__init__(net, net, eos_ids, source, plan)
 
     def published(self, config: DenoiseConfig, *, sends_predictions: bool) -> DenoiseConfig:
         """As `protocol.OwnSampler` says: what is accepted for now counts as committed."""
@@ -255,7 +224,7 @@ class DiffusionGemma:
             conditions["self_conditioning_mask"] = has
         cache, masks = self._joined([row.cache for row in rows], size)
         place = torch.tensor([row.kept for row in rows], device=self.device)[:, None]
-        found: Tensor = self._forward(
+        found: Tensor = self._body(
             decoder_input_ids=torch.stack([block.canvas for block in blocks]),
             decoder_attention_mask=masks,
             decoder_position_ids=place + torch.arange(size, device=self.device),
@@ -286,10 +255,6 @@ class DiffusionGemma:
                 seen = torch.arange(most + size, device=self.device) >= missing[:, None]
                 masks[kind] = seen[:, None, None].expand(-1, 1, size, -1)
         return joined, masks
-
-    def usable(self, logits: Tensor) -> Tensor:
-        """Logits [..., V] with -inf for the tokens that no answer has."""
-        return logits.index_fill(-1, self._unusable, -torch.inf)
 
 
 @dataclass
@@ -327,7 +292,7 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
     def _advanced(self, row: GemmaRow, block: Block, raw: Tensor) -> GemmaRow:
         """The row after a step whose logits of the block are `raw` [C, V]."""
         model, sampler, steps = self.model, self.model.sampler, row.steps + 1
-        logits = sampler.cooled(model.usable(raw), block.steps, self._steps)
+        logits = sampler.cooled(model.without_unusable(raw), block.steps, self._steps)
         likeliest = logits.argmax(-1)
         chances = (raw.gather(-1, likeliest[:, None])[:, 0] - raw.logsumexp(-1)).exp()
         entropy: Tensor = Categorical(logits=logits, validate_args=False).entropy()  # type: ignore[no-untyped-call]

@@ -31,7 +31,6 @@ from cloud_anchor.sampling.config import CONFIDENCE, DenoiseConfig
 from cloud_anchor.sampling.denoised import OPEN, Denoised
 from cloud_anchor.sampling.protocol import require_options, require_room
 from cloud_anchor.sampling.rows import RowAnswers
-from cloud_anchor.sampling.unmasking import within_entropy
 
 NAME = "DiffusionGemma"
 
@@ -300,8 +299,7 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
         if self.config.temperature:
             shares = logits.softmax(-1, torch.float32)
             tokens = torch.multinomial(shares, 1, generator=row.generator)[:, 0]
-        everywhere = torch.ones(1, len(entropy), dtype=torch.bool, device=entropy.device)
-        accepted = within_entropy(-entropy[None], entropy[None], everywhere, sampler.entropy_bound)[0]
+        accepted = within_entropy(entropy, sampler.entropy_bound)
         noise, kept = model.noise(row, len(tokens)), sampler.stability_threshold
         seen = (*block.earlier, *([block.last.tokens] if block.last else []))[-kept:] if kept else ()
         stable = len(seen) == kept and all(torch.equal(each, likeliest) for each in seen)
@@ -351,6 +349,19 @@ class GemmaAnswers(RowAnswers[GemmaRow]):
             accepted=frozenset(at for at in accepted if at < end),
             draft_ends=end < len(draft) or len(draft) == canvas,
         )
+
+
+def within_entropy(entropy: Tensor, bound: float) -> Tensor:
+    """The positions of lowest entropy whose sum, less the largest of them, is at most `bound`, and one at
+    least: bool [C] of entropies [C] in nats.
+
+    EB-Sampler (Ben-Hamu et al., arXiv 2505.24857): that difference bounds the mutual information of the
+    tokens, so the error of drawing each by itself.
+    """
+    lowest, order = entropy.sort(stable=True)
+    fits = lowest.cumsum(0) - lowest <= bound
+    fits[0] = True
+    return torch.zeros_like(fits).scatter(0, order, fits)
 
 
 def load_diffusion_gemma(

@@ -41,20 +41,6 @@ def above(scores: Tensor, allowed: Tensor, threshold: float) -> Tensor:
     return best(scores, allowed, one) | (allowed & (scores >= threshold))
 
 
-def within_entropy(scores: Tensor, entropy: Tensor, allowed: Tensor, bound: float) -> Tensor:
-    """The longest run of best-scored allowed positions with sum of H - max of H <= bound, and one at least.
-
-    EB-Sampler (Ben-Hamu et al., arXiv 2505.24857): that difference bounds the mutual information of the
-    tokens, so the error of drawing each by itself. scores, entropy: [B, C], entropies H in nats.
-    """
-    order = scores.masked_fill(~allowed, -torch.inf).sort(dim=1, descending=True, stable=True).indices
-    # Nothing behind the allowed positions is reached, whatever its entropy.
-    sorted_ = entropy.masked_fill(~allowed, torch.inf).gather(1, order)
-    fits = sorted_.cumsum(1) - sorted_.cummax(1).values <= bound
-    fits[:, 0] = True
-    return torch.zeros_like(allowed).scatter_(1, order, fits.int().cumprod(1).bool()) & allowed
-
-
 def lottery(
     scores: list[Tensor], quota: list[int], temperature: float, generators: list[torch.Generator]
 ) -> list[Tensor]:

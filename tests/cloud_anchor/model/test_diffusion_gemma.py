@@ -19,7 +19,7 @@ pytest.importorskip("transformers.models.diffusion_gemma")
 from cloud_anchor.anchor import main
 from cloud_anchor.errors import CheckpointError, RequestError
 from cloud_anchor.model.checkpoint import load_model
-from cloud_anchor.model.diffusion_gemma import Block, DiffusionGemma, GemmaRow, gemma_sizes
+from cloud_anchor.model.diffusion_gemma import Block, DiffusionGemma, GemmaRow, gemma_sizes, within_entropy
 from cloud_anchor.model.memory import MemoryNeeds
 from cloud_anchor.pipeline import Pipeline
 from cloud_anchor.sampling.config import DenoiseConfig
@@ -119,6 +119,14 @@ def drafted(row: GemmaRow) -> list[int]:
 def up_to_end(model: DiffusionGemma, ids: Sequence[int]) -> list[int]:
     size = next((at + 1 for at, token in enumerate(ids) if token in model.eos_ids), len(ids))
     return list(ids[:size])
+
+
+def test_what_is_accepted_is_within_the_bound() -> None:
+    entropy = torch.tensor([0.5, 9.0, 0.1, 0.2, 0.4])  # lowest first: 0.1, 0.2, 0.4, 0.5, 9.0
+    for bound, expected in ((0.0, [2]), (0.1, [2, 3]), (0.3, [2, 3, 4]), (0.71, [0, 2, 3, 4])):
+        found = within_entropy(entropy, bound + 1e-6)
+        assert found.nonzero()[:, 0].tolist() == expected
+    assert within_entropy(entropy, 2.0).all()
 
 
 def test_every_canvas_of_single_prompts_equals_transformers(model: DiffusionGemma) -> None:

@@ -261,7 +261,7 @@ def test_each_rule_is_held_against_its_own_finished_run(
 
     monkeypatch.setattr(Case, "fill", fill)
     base = [*"run passes --threads 1 --passes 1 --prompts 1 -o".split(), str(tmp_path)]
-    assert main([*base, "--rules", "0.9", "eb:0.1", "--controls", "0.9"]) == 0
+    assert main([*base, "--rules", "0.9", "0.7", "--controls", "0.9"]) == 0
     assert [ids for ids, _ in judged[1 : len(passes.READOUTS)]] == filled[: len(passes.READOUTS) - 1], (
         "what the device decodes, as of the controls"
     )

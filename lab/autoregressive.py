@@ -40,7 +40,7 @@ class Autoregressive:
     @classmethod
     def load(cls, folder: Path, eos_ids: frozenset[int], *, device: str | None = None) -> Autoregressive:
         """A Qwen2 checkpoint; bfloat16 on CUDA, else float32. Raises CheckpointError."""
-        from cloud_anchor.model.row_weights import open_qwen2
+        from lab.pairs.row_weights import open_qwen2
 
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         dtype = torch.bfloat16 if place.type == "cuda" else torch.float32

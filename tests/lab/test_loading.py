@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from cloud_anchor.errors import CheckpointError
-from cloud_anchor.model.row_weights import in_rows, round_checkpoint
 from cloud_anchor.shipped import PAIRS, ShippedPair
 from edge_runtime.bundle.lookup import FOLDERS_VARIABLE
 from edge_runtime.decode.forced import FillOptions, fill
 from lab.experiments.paper.sizes import needs
 from lab.loading import open_lab
 from lab.options import Options
+from lab.pairs.row_weights import in_rows, round_checkpoint
 from payload import AnchorSet
 from tests.checkpoints import write_tiny_qwen
 

@@ -71,8 +71,7 @@ def test_the_measurement_on_the_tests_pair(tmp_path: Path, monkeypatch: pytest.M
                 *options,
                 "--rules",
                 "0.9",
-                "frechet:0.2",
-                "verify:2",
+                "0.7",
                 "--refine",
                 "-o",
                 str(tmp_path),
@@ -83,11 +82,10 @@ def test_the_measurement_on_the_tests_pair(tmp_path: Path, monkeypatch: pytest.M
     found = json.loads((tmp_path / "tables.json").read_text())["tables"]
     rows = found["whole"]["rows"]
     assert [(row["model"], row["rule"]) for row in rows] == [
-        (model, rule) for model in ("tiny", "tiny-dream") for rule in ("0.9", "frechet:0.2", "verify:2")
+        (model, rule) for model in ("tiny", "tiny-dream") for rule in ("0.9", "0.7")
     ]
-    for one, other in zip(rows[:3], rows[3:], strict=True):  # the same weights
+    for one, other in zip(rows[:2], rows[2:], strict=True):  # the same weights
         assert one["tokens a pass"] == other["tokens a pass"]
-    assert [row["rows a pass"]["mean"] > 1 for row in rows[:3]] == [False, False, True]
     assert all(row["tokens a pass"]["mean"] > 1 for row in rows)
     for row in found["refined"]["rows"]:
         assert row["changed"]["mean"] <= row["taken back"]["mean"]

@@ -19,7 +19,6 @@ from common.cli import CommandParser, option, run_command
 from common.files import write_whole
 from common.progress import Bars
 from edge_runtime.fill import read_messages
-from edge_runtime.grammar.options import GRAMMAR_GROUP, GrammarOptions, read_grammar
 from edge_runtime.text.chat import Prompt, as_messages
 from payload import AUTO, TOLERANCE, AnchorSet, Codec
 
@@ -47,7 +46,7 @@ _SOURCE: dict[str, Any] = {"either": "source", "required": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorOptions(PipelineOptions, GrammarOptions):
+class AnchorOptions(PipelineOptions):
     """The options of this command."""
 
     prompt: str | None = option(None, "the question", metavar="TEXT", **_SOURCE)
@@ -113,7 +112,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         AnchorOptions,
         GROUPS
         | {
-            **GRAMMAR_GROUP,
             "payload": "What else a payload carries.",
             "goal": "In place of fraction, selection and codec.",
             "speed": None,
@@ -169,7 +167,7 @@ def _open(options: AnchorOptions, answers: int, progress: Progress) -> Pipeline:
 
 
 def _run_one(options: AnchorOptions) -> int:
-    prompt, codec, grammar = _prompt(options), options.chosen_codec, read_grammar(options)
+    prompt, codec = _prompt(options), options.chosen_codec
     options.check()
     bars = Bars("anchor", passing=True)
     pipeline = _open(options, 1, bars)
@@ -181,7 +179,6 @@ def _run_one(options: AnchorOptions) -> int:
         options.embed_prompt,
         bars,
         confidence=options.confidence,
-        grammar=grammar,
     )
     payloads = {embed: pipeline.payload(result, codec, embed, options.confidence) for embed in (True, False)}
     data = payloads[options.embed_prompt]
@@ -208,8 +205,6 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
     if not options.output or options.output == "-":
         raise RequestError("input: expected a folder for the payloads (-o FOLDER), found none")
     require("batch", options.batch >= 1, "at least 1", options.batch)
-    if read_grammar(options) is not None:
-        raise RequestError("grammar: expected one prompt beside it, found --input")
     if options.system is not None:
         raise RequestError("system: expected --prompt, --prompt-file or --messages beside it, found --input")
     jobs = read_jobs(source)

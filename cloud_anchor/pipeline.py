@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from cloud_anchor.errors import RequestError
@@ -24,7 +23,6 @@ from cloud_anchor.sampling.config import DenoiseConfig, resolve_commit
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.sampling.protocol import DiffusionModel, MaskedModel, OwnSampler
 from cloud_anchor.sampling.sampler import denoise
-from cloud_anchor.selection.constrained import constrained
 from cloud_anchor.selection.edge_aware import EdgeWalk, edge_aware, within_bytes
 from cloud_anchor.selection.scorer import EngineScorer, Scorer, open_scorer
 from cloud_anchor.selection.select import Selection, require_anchors, select
@@ -32,10 +30,6 @@ from cloud_anchor.selection.translate import TranslatedRun, Translation
 from cloud_anchor.shipped import PAIRS
 from common.progress import Progress, Silent
 from edge_runtime.bundle.bundle import MANIFEST, Bundle
-from edge_runtime.engine.base import Engine
-from edge_runtime.engine.ort_engine import OrtEngine
-from edge_runtime.grammar.grammar import Grammar
-from edge_runtime.grammar.matcher import CompiledGrammar, GrammarVocabulary
 from edge_runtime.predictor import PredictiveModel
 from edge_runtime.runtime import EdgeRuntime
 from edge_runtime.text.chat import Prompt
@@ -69,9 +63,8 @@ class Pipeline:
     model has the same, unless its vocabulary is another: then runs are translated before selection, and what
     the diffusion model reads is `model_form`.
 
-    The edge model is held in up to three forms, each with a state of its own: `scorer` for edge-aware
-    selection, and, loaded on first use, `predictive_model` for codec predictive and `writer` for answers in a
-    grammar.
+    The edge model is held in up to two forms, each with a state of its own: `scorer` for edge-aware
+    selection, and, loaded on first use, `predictive_model` for codec predictive.
     """
 
     tolerance: float = TOLERANCE
@@ -225,76 +218,17 @@ class Pipeline:
         progress: Progress | None = None,
         *,
         confidence: bool = False,
-        grammar: Grammar | None = None,
     ) -> list[PipelineResult]:
         """Denoises the prompts in one batch and selects the anchors of each; see `resolve` and `select`.
 
-        progress: of the steps. grammar: of the answers: see `select_in`.
+        progress: of the steps.
         Raises RequestError for options that do not fit model and prompts, and what `select` raises.
         """
         config, selection = self.resolve(config, selection)
-        held = None
-        if grammar is not None:
-            self.require_writer(selection, codec)
-            held = CompiledGrammar(grammar, self.grammar_vocabulary)
         ids = [self.model_form.ids(prompt) for prompt in prompts]
         with (progress or Silent()).stage("denoising", config.run_steps) as step:
             runs = denoise(self.model, ids, config, after_step=lambda: step(1))
-        if held is not None:
-            return self.select_in(held, prompts, runs, selection)
         return self.select(prompts, runs, selection, codec, embed_prompt, confidence)
-
-    def select_in(
-        self,
-        grammar: CompiledGrammar,
-        prompts: Sequence[Prompt],
-        runs: Sequence[Denoised],
-        selection: Selection | None = None,
-        check: Callable[[], None] = lambda: None,
-    ) -> list[PipelineResult]:
-        """The anchors of runs for devices that hold their answers to a grammar (see `selection.constrained`).
-
-        grammar: for this pipeline's `grammar_vocabulary`. Uses `writer`: one call at a time. Raises what
-        `require_writer` does.
-        """
-        selection = (selection or Selection()).resolve(edge_model=self.scorer is not None)
-        self.require_writer(selection)
-        results = []
-        for prompt, run in zip(prompts, self._translated(prompts, runs), strict=True):
-            contract, config = self.form.contract, selection.config
-            anchors, walk = constrained(self.writer, run, contract, config, grammar, check)
-            results.append(PipelineResult(prompt, run, anchors, walk))
-        return results
-
-    def require_writer(self, selection: Selection, codec: Codec | str = Codec.COMPACT) -> None:
-        """Raises RequestError where answers in a grammar cannot be asked for with these choices."""
-        found = [
-            what
-            for what, wrong in (
-                ("no edge bundle", self.predictive_model is None),
-                (f"selection {selection.name}", not selection.rule.walks),
-                ("a largest payload", selection.max_bytes is not None),
-                (f"codec {codec}", codec in (Codec.PREDICTIVE, Codec.PREDICTIVE.label, AUTO)),
-            )
-            if wrong
-        ]
-        if found:
-            raise RequestError(
-                "grammar: expected an edge bundle (--edge), selection edge-aware, codec compact and no "
-                f"largest payload beside it, found {' and '.join(found)}. Leave the grammar to the device, "
-                "or these options out."
-            )
-
-    @cached_property
-    def writer(self) -> Engine:
-        """The edge model as devices run it."""
-        assert self.predictive_model is not None
-        return OrtEngine.open(self.predictive_model.bundle)
-
-    @cached_property
-    def grammar_vocabulary(self) -> GrammarVocabulary:
-        """The payloads' tokens for grammars, made on first use."""
-        return GrammarVocabulary(self.form.tokenizer, self.form.contract)
 
     def select(
         self,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 OVERLOADED = "overloaded"
-NO_SCHEMA, INVALID_SCHEMA = "schema_unsupported", "invalid_schema"
 
 
 @dataclass(eq=False)
@@ -92,14 +91,14 @@ def encode_json(value: object) -> bytes:
 _FORM = re.compile(r"expected (?P<expected>.+?)[,;:]? (?:but )?found:? (?P<rest>.+)", re.DOTALL)
 
 
-def refused(error: Exception, status: int = 422, code: str = "invalid_request") -> ServiceError:
+def refused(error: Exception) -> ServiceError:
     """An error of the other packages as a ServiceError; their messages read "expected X, found Y. Remedy"."""
     text = str(error)
     match = _FORM.search(text)
     if match is None:
-        return ServiceError(status, code, "a request that can be served", text, "Change the request.")
+        return invalid("a request that can be served", text, "Change the request.")
     found, dot, remedy = match["rest"].partition(". ")
     if not dot:
         found, _, remedy = match["rest"].partition("; ")
     remedy = remedy.strip() or "Change the request accordingly."
-    return ServiceError(status, code, match["expected"], found.rstrip("."), remedy)
+    return invalid(match["expected"], found.rstrip("."), remedy)

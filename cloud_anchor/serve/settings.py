@@ -22,7 +22,6 @@ class Limits:
     connections:    open at once; further ones get 503.
     messages:       of one conversation.
     payloads:       of one stream.
-    schemas:        that may wait to be tried; further ones get 503.
     day_requests, day_steps: of one key in a day; None for any number.
     """
 
@@ -35,7 +34,6 @@ class Limits:
     connections: int = 1024
     messages: int = 64
     payloads: int = 16
-    schemas: int = 8
     day_requests: int | None = None
     day_steps: int | None = None
 

@@ -9,7 +9,6 @@ import pytest
 
 from cloud_anchor.anchor import main
 from cloud_anchor.model.prompt_form import checkpoint_form
-from edge_runtime.grammar.grammar import Grammar
 from payload import Extras, Shared, decode, peek
 
 PROMPT = "Where does the river end?"
@@ -109,20 +108,3 @@ def test_prompts_come_from_files_too(
     assert main([*base[:at], "--prompt-file", str(file), *base[at + 2 :]]) == 2
     assert "expected a readable UTF-8 text" in capsys.readouterr().err
     assert main([*base[:at], "--prompt", "  ", *base[at + 2 :]]) == 2
-
-
-def test_a_payload_for_a_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("llguidance")
-    schema = {"type": "object", "properties": {"place": {"type": "string", "maxLength": 9}}}
-    schema |= {"required": ["place"], "additionalProperties": False}
-    (tmp_path / "schema.json").write_text(json.dumps(schema))
-    asked = ["--model", "tiny", "--steps", "4", "--prompt", PROMPT]
-    asked += ["--json-schema", str(tmp_path / "schema.json")]
-    assert main([*asked, "--json", "-o", str(tmp_path / "payload.bin")]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["contract"]["grammar"] == Grammar.json_schema(schema).identity
-    assert json.loads(report["edge"]["text"])["place"] is not None
-    for more, found in ((["--codec", "predictive"], "codec predictive"), (["--select", "paper"], "paper")):
-        assert main([*asked, *more]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert f"found {'selection ' if found == 'paper' else ''}{found}" in line

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from cloud_anchor.serve.batching.jobs import ServedPayload
 from cloud_anchor.serve.settings import Limits
-from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.text.chat import Message
 from payload import Codec
 
@@ -31,7 +30,6 @@ class AnchorRequest:
     chain:     what does not fit into one payload follows in further ones, each within max_bytes and adding to
                the one before (see `selection.chain`).
     confidence: carry how sure the diffusion model is of each anchor.
-    grammar:   that the device holds its answer to.
     contract:  identity of the device's contract, to be compared with the service's.
     deadline:  seconds from the time at which the request reaches the engine.
     blocks:     a payload as well after a block that the model has finished.
@@ -49,7 +47,6 @@ class AnchorRequest:
     chain: bool = False
     codec: str | None = None
     confidence: bool = False
-    grammar: Grammar | None = None
     model: str | None = None
     contract: str | None = None
     deadline: float | None = None
@@ -65,7 +62,7 @@ class ServiceInfo:
     canvas, total_steps: of a full run. steps: of a request that does not set any.
     prompt_tokens: largest prompt, the template's tokens included.
     selections, codecs: values of `select` and `codec`; the first is the default.
-    budget: True where `max_bytes` is supported. json_schema: where `grammar` is.
+    budget: True where `max_bytes` is supported.
     """
 
     model: str
@@ -81,7 +78,6 @@ class ServiceInfo:
     orders: tuple[str, ...]
     stops: tuple[str, ...]
     limits: Limits = field(default_factory=Limits)
-    json_schema: bool = False
 
 
 class Backend(Protocol):

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -32,8 +31,6 @@ from cloud_anchor.serve.batching.forecast import Forecast, Throughput
 from cloud_anchor.serve.batching.jobs import CanvasStep, EngineLoad, Job, JobEvent, ServedPayload
 from cloud_anchor.serve.batching.sharing import BATCHES, PLACES, Clients
 from cloud_anchor.serve.errors import (
-    INVALID_SCHEMA,
-    ServiceError,
     internal,
     out_of_memory,
     overloaded,
@@ -43,8 +40,6 @@ from cloud_anchor.serve.errors import (
 )
 from cloud_anchor.serve.settings import Limits
 from edge_runtime.errors import EdgeError, UsageError
-from edge_runtime.grammar.errors import GrammarRoomError
-from edge_runtime.grammar.matcher import CompiledGrammar
 from payload import AnchorSet, Base, Codec, PayloadError, Shared, encode
 
 log = logging.getLogger("cloud_anchor.serve")
@@ -100,8 +95,6 @@ class BatchEngine:
         self._failed_at = self._failing_since = 0.0
         self._suspects: set[ContinuousBatch[Job]] = set()  # one of their rows has failed: none may join
         self._closing = False
-        # What strangers' grammars take is theirs: it holds up no other payload.
-        self._constrain = ThreadPoolExecutor(1, "constrain")
         self._threads = [
             threading.Thread(target=self._run_model, name="denoise", daemon=True),
             threading.Thread(target=self._run_encoder, name="encode", daemon=True),
@@ -199,7 +192,6 @@ class BatchEngine:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
-        self._constrain.shutdown()
 
     def _end(self, job: Job, event: JobEvent | None = None) -> None:
         """Finish a job; `event`, where there is one, is delivered to its client."""
@@ -367,7 +359,7 @@ class BatchEngine:
         self._failing_since = self._failing_since if self._failures else self._failed_at
         self._failures += 1
 
-    # Thread of the selection (edge model) and of the codec; another one has those in a grammar.
+    # Thread of the selection (edge model) and of the codec.
 
     def _run_encoder(self) -> None:
         closing = False
@@ -396,9 +388,6 @@ class BatchEngine:
             except Exception as error:
                 self._end_without(each.job, error)
             else:
-                if each.job.grammar is not None:
-                    self._constrain.submit(self._deliver, each._replace(run=run), None)
-                    continue
                 kind = each.job.selection, each.job.codec, each.job.confidence
                 waiting.setdefault(kind, []).append(each._replace(run=run))
         for kind, group in waiting.items():
@@ -415,9 +404,7 @@ class BatchEngine:
         """Deliver the payload of a run, or the error; result: None to select its anchors first."""
         job, run, last = finished
         try:
-            if result is None and job.grammar is not None:
-                result = self._select_in(job.grammar, job, run)
-            elif result is None:
+            if result is None:
                 (result,) = self._select(job.selection, job.codec, job.confidence, [run])
             served = self._payloads(job, result, last)
         except Exception as error:
@@ -431,9 +418,6 @@ class BatchEngine:
 
     def _end_without(self, job: Job, error: Exception) -> None:
         """End a job of whose run no payload can be made."""
-        if isinstance(error, ServiceError):
-            self._end(job, error)
-            return
         if isinstance(error, CloudError | EdgeError | PayloadError):
             self._end(job, refused(error))
             return
@@ -482,20 +466,6 @@ class BatchEngine:
             # Not an error: without anchors the device decodes the whole response by itself.
             none = runs[0].anchors({}, self.pipeline.form.contract, None)
             return [PipelineResult("", runs[0], none, None)]
-
-    def _select_in(self, grammar: CompiledGrammar, job: Job, run: Denoised) -> PipelineResult:
-        """The result of a run for an answer in a grammar; raises ServiceError once nobody waits for it."""
-
-        def check() -> None:
-            if job.cancelled or time.monotonic() >= job.deadline:
-                raise too_late(job.time_limit)
-
-        check()
-        try:
-            (result,) = self.pipeline.select_in(grammar, [""], [run], job.selection, check)
-        except GrammarRoomError as error:
-            raise refused(error, 400, INVALID_SCHEMA) from None
-        return result
 
 
 def _one_payload(anchors: AnchorSet, written: PayloadWriter, base: Base | None) -> tuple[Base, bool]:

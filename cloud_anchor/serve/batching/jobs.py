@@ -14,7 +14,6 @@ from cloud_anchor.sampling.config import DenoiseConfig
 from cloud_anchor.sampling.denoised import Denoised
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.serve.errors import ServiceError
-from edge_runtime.grammar.matcher import CompiledGrammar
 from payload import Base, Codec
 
 
@@ -70,7 +69,6 @@ class Job:
     deliver:       called from an engine thread; the last call brings a ServedPayload that is `last`, or an
                    error.
     codec:         label of the codec of every payload. confidence: payloads carry how sure the model is.
-    grammar:       of the answer, in the payload's vocabulary.
     self_contained: the first payload of every step can be decoded without the one before it.
     chain:         instead of one payload of a step, a chain of them (see `selection.chain`).
     client:        who asked: a key's name or an address; empty for the service itself.
@@ -92,7 +90,6 @@ class Job:
     deliver: Callable[[JobEvent], None]
     codec: str = Codec.COMPACT.label
     confidence: bool = False
-    grammar: CompiledGrammar | None = None
     self_contained: bool = False
     chain: ChainBytes | None = None
     client: str = ""

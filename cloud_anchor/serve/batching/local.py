@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import cycle, islice
 from math import ceil
 
@@ -24,9 +23,8 @@ from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS, Selection
 from cloud_anchor.serve.batching.asking import AskingEngine
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.batching.engine import PADDING, BatchEngine, StepObserver
-from cloud_anchor.serve.batching.grammars import Grammars
 from cloud_anchor.serve.batching.jobs import CanvasStep, ChainBytes, Job, JobEvent, ServedPayload
-from cloud_anchor.serve.errors import NO_SCHEMA, ServiceError, invalid, refused, too_late
+from cloud_anchor.serve.errors import ServiceError, invalid, refused, too_late
 from cloud_anchor.serve.settings import MIN_CANVAS_DIVISOR, Limits
 from edge_runtime.errors import UsageError
 from edge_runtime.text.chat import as_messages
@@ -62,14 +60,12 @@ class LocalBackend:
         self.selection = selection or Selection()
         asked = isinstance(pipeline.model, ServedModel)
         self.engine = (AskingEngine if asked else BatchEngine)(pipeline, limits, on_step)
-        self.grammars = Grammars(pipeline, limits)
         self.info = self._info(name or pipeline.model.source)
 
     def _info(self, name: str) -> ServiceInfo:
         contract = self.pipeline.form.contract
         usable = [name for name in SELECTIONS if self._offers(name)]
         default = str(self.pipeline.resolve(self.config, self.selection)[1].name)
-        written = self.pipeline.predictive_model is not None and self.selection.max_bytes is None
         return ServiceInfo(
             model=name,
             identity=contract.identity,
@@ -84,7 +80,6 @@ class LocalBackend:
             orders=ORDERS,
             stops=tuple(STOPS),
             limits=self.limits,
-            json_schema=written and find_spec("llguidance") is not None,
         )
 
     def _offers(self, name: str) -> bool:
@@ -153,11 +148,8 @@ class LocalBackend:
 
         self._check(request)
         began = time.monotonic()
-        limit = self.limits.deadline if request.deadline is None else request.deadline
-        grammar = None if request.grammar is None else await self.grammars.compiled(request.grammar, limit)
         ids = await asyncio.to_thread(self._ids, request)
         job = self._job(request, ids, deliver)
-        job.grammar = grammar
         job.deadline -= time.monotonic() - began
         if watched:
             job.watched, job.payload_steps = True, tuple(range(1, job.payload_steps[-1] + 1))
@@ -198,7 +190,6 @@ class LocalBackend:
 
     async def close(self) -> None:
         await asyncio.to_thread(self.engine.close)
-        self.grammars.close()
 
     def _check(self, request: AnchorRequest) -> None:
         """Raises ServiceError for a request that this service does not support."""
@@ -214,10 +205,6 @@ class LocalBackend:
         if request.max_bytes is not None and not SELECTIONS[how].walks:
             remedy = "Leave max_bytes out, or choose the other selection."
             raise invalid(f"max_bytes with select {EDGE_AWARE} only", f"select {how}", remedy)
-        if request.grammar is not None and not (self.info.json_schema and SELECTIONS[how].walks):
-            expected = "no json_schema: this service has no edge bundle, no llguidance or another selection"
-            remedy = "Leave it out: the device holds its answer to the schema whatever it is sent."
-            raise ServiceError(422, NO_SCHEMA, expected, "one", remedy)
 
     def _ids(self, request: AnchorRequest) -> list[int]:
         """Token ids of the conversation for the diffusion model; raises ServiceError where it is too long."""

@@ -139,7 +139,7 @@ class RequestMiddleware:
 
 
 def _too_large(most: int, found: str) -> ServiceError:
-    remedy = "Send a shorter prompt, conversation or schema."
+    remedy = "Send a shorter prompt or conversation."
     return ServiceError(413, "body_too_large", f"a body of at most {most} bytes", found, remedy)
 
 

@@ -20,7 +20,7 @@ from cloud_anchor.serve.http.schema import AnchorsAnswer, ErrorAnswer, describe
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a path for these error statuses."""
     texts = {
-        400: "Not JSON, or a schema that no answer can be held to.",
+        400: "Not JSON.",
         401: "No key, or an unknown one.",
         404: "Another model or file than those served.",
         408: "The body came too slowly.",

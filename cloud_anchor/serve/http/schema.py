@@ -16,8 +16,6 @@ from cloud_anchor.sampling.stops import STOPS
 from cloud_anchor.selection.select import EDGE_AWARE, SELECTIONS
 from cloud_anchor.serve.batching.backend import CODECS, AnchorRequest, ServiceInfo
 from cloud_anchor.serve.settings import MIN_DEADLINE
-from edge_runtime.grammar.errors import GrammarError
-from edge_runtime.grammar.grammar import Grammar
 from edge_runtime.text.chat import Message
 from payload.header import MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES
 
@@ -100,10 +98,6 @@ class _PromptFields(_StrictModel):
     confidence: bool | None = _optional(
         description="Carry how sure the diffusion model is of each anchor (2 bits), for the device's doubt."
     )
-    json_schema: dict[str, Any] | None = _optional(
-        description="What the device holds its answer to: no token is sent that it forces, and the payload "
-        f"is bound to it. With select {EDGE_AWARE} and codec {CODECS[0]} only, and without max_bytes."
-    )
     model: str | None = _optional(description="Refused where the service has another one.")
     contract: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = _optional(
         description="Identity of the device's contract: refused where it differs."
@@ -143,29 +137,9 @@ class _PromptFields(_StrictModel):
             tuple(Message(message.role, message.content) for message in messages),
             tuple(shares or ()),
             confidence=bool(self.confidence),
-            grammar=self._grammar(),
             **{field: getattr(self, field) for field in _AS_THEY_ARE},
             **more,
         )
-
-    def _grammar(self) -> Grammar | None:
-        if self.json_schema is None:
-            return None
-        beside = {
-            "max_bytes": self.max_bytes is not None,
-            f"select {self.select}": self.select is not None and not SELECTIONS[self.select].walks,
-            f"codec {self.codec}": self.codec not in (None, CODECS[0]),
-        }
-        if any(beside.values()):
-            found = next(name for name, given in beside.items() if given)
-            raise ValueError(
-                f"expected json_schema with select {EDGE_AWARE}, codec {CODECS[0]} and no max_bytes, found "
-                f"{found}"
-            )
-        try:
-            return Grammar.json_schema(self.json_schema)
-        except GrammarError as error:
-            raise ValueError(str(error).replace(", found: ", ", found ")) from None
 
 
 class AnchorsBody(_PromptFields):
@@ -238,7 +212,6 @@ class ContractAnswer(BaseModel):
     orders: list[str]
     stops: list[str]
     deadline: float
-    json_schema: bool = Field(description="Whether a request may have one.")
     bundle: str | None = Field(description="Path of the bundle for its devices, where it gives one.")
 
 
@@ -280,22 +253,13 @@ def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
     bodies = schema["components"]["schemas"]
     walking = [how for how in info.selections if SELECTIONS[how].walks]
     others = [how for how in info.selections if how not in walking]
-
-    def without_walk(field: str) -> dict[str, Any]:
-        """Requests with this field whose selection it is not for."""
-        if info.selections[0] in walking:
-            return {"required": [field, "select"], "properties": {"select": {"enum": others}}}
-        chosen = {"required": ["select"], "properties": {"select": {"enum": walking}}}
-        return {"required": [field], "not": chosen}  # leaving it out clashes as well
-
-    clashes: list[dict[str, Any]] = [without_walk("max_bytes")] * info.budget
-    if info.json_schema:
-        packed: dict[str, Any] = {"codec": {"enum": list(info.codecs[1:])}}
-        clashes += [
-            without_walk("json_schema"),
-            {"required": ["json_schema", "max_bytes"]},
-            *([{"required": ["json_schema", "codec"], "properties": packed}] if info.codecs[1:] else []),
-        ]
+    # max_bytes beside a selection that it is not for; where that is the default, leaving it out clashes too.
+    without_walk: dict[str, Any] = {"required": ["max_bytes"]}
+    if info.selections[0] in walking:
+        without_walk["required"] += ["select"]
+        without_walk["properties"] = {"select": {"enum": others}}
+    else:
+        without_walk["not"] = {"required": ["select"], "properties": {"select": {"enum": walking}}}
     for body in (bodies["AnchorsBody"], bodies["StreamBody"]):
         fields = body["properties"]
         fields["select"]["enum"] = list(info.selections)
@@ -303,11 +267,9 @@ def describe(schema: dict[str, Any], info: ServiceInfo) -> dict[str, Any]:
         fields["deadline"]["maximum"] = info.limits.deadline
         fields["messages"]["maxItems"] = info.limits.messages
         fields["steps"]["maximum"] = info.total_steps
-        if clashes:
-            body["not"] = {"anyOf": [body["not"], *clashes]}
-        if not info.budget:
+        if info.budget:
+            body["not"] = {"anyOf": [body["not"], without_walk]}
+        else:
             del fields["max_bytes"]
-        if not info.json_schema:
-            del fields["json_schema"]
     bodies["StreamBody"]["properties"]["fractions"]["maxItems"] = info.limits.payloads
     return schema

@@ -170,7 +170,6 @@ def seeds() -> list[bytes]:
         {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}], "steps": 4},
         {"prompt": "a", "fractions": [0.1, 0.5], "order": ORDERS[0], "confidence": True, "deadline": 5.0},
         {"prompt": "a", "contract": contract().identity, "model": "model", "stop": next(iter(STOPS))},
-        {"prompt": "a", "json_schema": {"type": "object", "properties": {"b": {"enum": [1, None, {}]}}}},
     ]
     whole = [
         f"{line} HTTP/1.1\r\nHost: a\r\n{more}\r\n".encode()

@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +38,6 @@ exit codes: 0 ok, 2 usage, 3 nothing to send or some prompts failed, 4 bad or
 missing model, 6 too little memory, 130 interrupted
 """
 
-WEIGHED = {Codec.COMPACT.label, Codec.PREDICTIVE.label}
-"""The codecs among which a goal chooses: fewest passes, and fewest bytes."""
-
 _OUTPUT = ("-o", "--output")
 _SOURCE: dict[str, Any] = {"either": "source", "required": True}
 
@@ -58,8 +55,8 @@ class AnchorOptions(PipelineOptions):
     input: Path | None = option(None, "one question a line; -o is a folder", Path, metavar="JSONL", **_SOURCE)
     output: str | None = option(None, "payload to write; - for stdout", flags=_OUTPUT, metavar="FILE")
     json: bool = option(False, "print everything, with each step, as JSON")
-    codec: str | None = option(
-        None,
+    codec: str = option(
+        Codec.COMPACT.label,
         "%(choices)s; predictive: fewest bytes, one pass of the edge model per position; compact (default): "
         "fewest passes",
         metavar="NAME",
@@ -83,22 +80,8 @@ class AnchorOptions(PipelineOptions):
         metavar="NATS",
         group="payload",
     )
-    target_f1: float | None = option(
-        None, "fewest steps, then bytes, measured to give this mean F1", float, metavar="X", group="goal"
-    )
-    frontier: Path | None = option(
-        None,
-        "table of measured settings, from `python -m lab run frontier` (default: the shipped pair's)",
-        Path,
-        metavar="FILE",
-        group="goal",
-    )
     batch: int = option(8, "answers denoised together (default 8)", metavar="N", group="speed")
     compile: bool = option(False, "torch.compile: slow first steps, then faster", group="speed")
-
-    @property
-    def chosen_codec(self) -> str:
-        return self.codec or Codec.COMPACT.label
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -113,7 +96,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         GROUPS
         | {
             "payload": "What else a payload carries.",
-            "goal": "In place of fraction, selection and codec.",
             "speed": None,
         },
     )
@@ -121,42 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command("anchor", lambda: _run(options), extra="cloud")
 
 
-def with_target(options: AnchorOptions, target: float) -> AnchorOptions:
-    """The options with the fraction, selection and codec that reach a mean F1; raises RequestError."""
-    from cloud_anchor.selection.target import cheapest, read_table
-    from cloud_anchor.shipped import PAIRS
-    from edge_runtime.bundle.bundle import bundle_folder, read_manifest
-
-    pair = PAIRS.get(options.model)
-    edge: Path | None = options.edge or (pair.bundle if pair else None)
-    table = options.frontier or (pair.settings if pair and pair.settings.is_file() else None)
-    if edge is None or table is None:
-        raise RequestError("target F1: expected an edge bundle (--edge) and its table (--frontier)")
-    chosen_too = options.steps, options.total_steps, options.select, options.threshold
-    if any(given is not None for given in chosen_too):
-        found = "--steps, --total-steps, --select or --threshold"
-        raise RequestError(f"target F1: expected no {found}, for it chooses them")
-    manifest = read_manifest(bundle_folder(edge))
-    settings = read_table(table, manifest.fingerprint(manifest.default_variant).hex())
-    chosen = cheapest(settings, target, {options.codec} if options.codec else WEIGHED)
-    print(
-        f"anchor: {chosen.fraction:.0%} of {chosen.total_steps} steps, {chosen.select} from "
-        f"{chosen.threshold} on, codec {chosen.codec}: measured F1 {chosen.f1:.3f}, {chosen.bytes:.1f} bytes",
-        file=sys.stderr,
-    )
-    return replace(
-        options,
-        fraction=chosen.fraction,
-        total_steps=chosen.total_steps,
-        select=chosen.select,
-        threshold=chosen.threshold,
-        codec=chosen.codec,
-    )
-
-
 def _run(options: AnchorOptions) -> int:
-    if options.target_f1 is not None:
-        options = with_target(options, options.target_f1)
     return _run_one(options) if options.input is None else _run_many(options, options.input)
 
 
@@ -167,7 +114,7 @@ def _open(options: AnchorOptions, answers: int, progress: Progress) -> Pipeline:
 
 
 def _run_one(options: AnchorOptions) -> int:
-    prompt, codec = _prompt(options), options.chosen_codec
+    prompt, codec = _prompt(options), options.codec
     options.check()
     bars = Bars("anchor", passing=True)
     pipeline = _open(options, 1, bars)
@@ -212,7 +159,7 @@ def _run_many(options: AnchorOptions, source: Path) -> int:
     pipeline = _open(options, options.batch, Bars("anchor", passing=True))
     config, selection = pipeline.resolve(options.config(pipeline.plan()), options.selection())
     batch = BatchOptions(
-        config, selection, options.chosen_codec, options.embed_prompt, options.batch, options.confidence
+        config, selection, options.codec, options.embed_prompt, options.batch, options.confidence
     )
     settings = {
         "model": options.model,

@@ -23,14 +23,12 @@ class ShippedPair:
     weights:  folder of the checkpoints, one folder each. model: name of the diffusion model among them.
     bundle:   folder of the edge model's bundle.
     thinker:  name of the autoregressive checkpoint that is to be a Thinker, a target or a larger edge model.
-    settings: table of measured settings, from which `--target-f1` chooses; the file may be missing.
     """
 
     weights: Path
     model: str
     bundle: Path
     thinker: str
-    settings: Path
 
     @property
     def checkpoint(self) -> Path:
@@ -40,8 +38,7 @@ class ShippedPair:
 
 def _pair(name: str, thinker: str) -> ShippedPair:
     weights = _WEIGHTS / name
-    bundle = BUNDLES / f"{name}-qwen"
-    return ShippedPair(weights, f"{name}-dream", bundle, thinker, weights / "frontier.json")
+    return ShippedPair(weights, f"{name}-dream", BUNDLES / f"{name}-qwen", thinker)
 
 
 TAUGHT = "{}-taught"

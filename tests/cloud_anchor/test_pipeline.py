@@ -17,7 +17,7 @@ from cloud_anchor.selection.edge_aware import EdgeAwareConfig
 from cloud_anchor.selection.scorer import EngineScorer, Span, TorchScorer, open_scorer
 from cloud_anchor.selection.select import Selection
 from cloud_anchor.selection.translate import TranslatedRun
-from edge_runtime.bundle.bundle import Bundle, read_manifest
+from edge_runtime.bundle.bundle import Bundle
 from edge_runtime.errors import ContextError
 from edge_runtime.runtime import EdgeRuntime
 from payload.errors import ContractMismatchError
@@ -161,58 +161,6 @@ def test_codecs_of_bytes_and_of_passes(
         capsys.readouterr()
     assert main([*base, "--codec", "predictive"]) == 2
     assert "codec predictive: expected an edge bundle" in capsys.readouterr().err
-
-
-def test_a_target_chooses_the_least_that_was_measured_to_reach_it(
-    dream_folder: Path, edge_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    manifest = read_manifest(edge_bundle)
-    rows = [
-        {
-            "fraction": f,
-            "total_steps": 16,
-            "select": "edge-aware",
-            "threshold": t,
-            "codec": c,
-            "f1": low + 0.02,
-            "low": low,
-        }
-        | {"bytes": b}
-        for f, t, c, low, b in (
-            (0.25, 0.0, "compact", 0.8, 20),
-            (0.25, 0.5, "predictive", 0.8, 9),
-            (0.5, 0.0, "compact", 0.9, 30),
-            (0.5, 0.0, "predictive", 0.9, 12),
-        )
-    ]
-    table = tmp_path / "table.json"
-    ranking = manifest.fingerprint(manifest.default_variant).hex()
-    table.write_text(json.dumps({"ranking": ranking, "settings": rows}))
-    base = ["--model", str(dream_folder), "--edge", str(edge_bundle), "--device", "cpu", "--canvas", "24"]
-    base += ["--prompt", "Why?", "--json", "--frontier", str(table)]
-    for target, options, steps, codec in (
-        ("0.7", [], 4, "predictive"),
-        ("0.7", ["--codec", "compact"], 4, "compact"),
-        ("0.85", [], 8, "predictive"),
-    ):
-        assert main([*base, "--target-f1", target, *options]) == 0
-        shown = capsys.readouterr()
-        assert json.loads(shown.out)["steps"] == steps
-        assert f"codec {codec}" in shown.err
-    for options, message in (
-        (["--target-f1", "0.95"], "expected at most 0.900"),
-        (["--target-f1", "2"], "expected 0 to 1"),
-        (["--target-f1", "0.5", "--codec", "template-gzip"], "expected settings with codec template-gzip"),
-        (["--target-f1", "0.5", "--steps", "3"], "it chooses them"),
-    ):
-        assert main([*base, *options]) == 2
-        assert message in capsys.readouterr().err
-    table.write_text(json.dumps({"ranking": "0" * 64, "settings": rows}))
-    assert main([*base, "--target-f1", "0.7"]) == 2
-    assert "Measure this pair" in capsys.readouterr().err
-    table.write_text("[]")
-    assert main([*base, "--target-f1", "0.7"]) == 2
-    assert "expected a table" in capsys.readouterr().err
 
 
 def test_edge_aware_needs_an_edge(dream_folder: Path) -> None:

@@ -87,7 +87,7 @@ LEVELS: dict[str, str] = {
         pipeline
         batch options
         __init__
-        anchor demo_view serve suite
+        anchor demo_view serve
         demo""",
 }
 """The parts of a room, modules or folders, the lowest level first. A part may import itself and the parts of
